@@ -1,0 +1,2 @@
+//! The `atoll` binary.
+fn main() {}
