@@ -1,1 +1,38 @@
-//! placeholder
+//! Atoll's kinds as Rust types: what a manifest may say, which marks Atoll leaves on objects, and the CRDs made from them.
+//!
+//! Field names, enums and defaults are Karmada's wherever the meaning is the same, so that manifests carry over by
+//! changing the group. This crate holds data and its validation at the edge (schemas, CEL rules, quantities, selectors).
+//! What a policy *does* is the business of `atoll-scheduler` and `atoll-controller`.
+
+pub mod binding;
+pub mod clock;
+pub mod cluster;
+pub mod conditions;
+pub mod crds;
+pub mod marks;
+pub mod names;
+pub mod placement;
+pub mod policy;
+pub mod quantity;
+pub mod selector;
+mod twin;
+pub mod workload_policy;
+pub mod workload_spread;
+
+pub use binding::{ClusterResourceBinding, ResourceBinding};
+pub use clock::Clock;
+pub use cluster::Cluster;
+pub use policy::{ClusterPropagationPolicy, PropagationPolicy};
+pub use workload_policy::WorkloadPolicy;
+pub use workload_spread::WorkloadSpread;
+
+/// Group of [`Cluster`].
+pub const CLUSTER_GROUP: &str = "cluster.atoll.dev";
+/// Group of the policies.
+pub const POLICY_GROUP: &str = "policy.atoll.dev";
+/// Group of the bindings.
+pub const WORK_GROUP: &str = "work.atoll.dev";
+/// Group under which recorded decisions are served, read only.
+pub const HISTORY_GROUP: &str = "history.atoll.dev";
+/// The one version of every group.
+pub const VERSION: &str = "v1alpha1";

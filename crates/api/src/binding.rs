@@ -1,0 +1,428 @@
+//! `ResourceBinding` and `ClusterResourceBinding`: one object of a user, the policy that claims it, and where it runs.
+//!
+//! The spec holds all that a later decision depends on, because a create drops `.status`; the status is a report.
+
+use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use crate::placement::Placement;
+use crate::policy::{ConflictResolution, Failover, PurgeMode, Suspension};
+use crate::quantity::ResourceList;
+
+/// Binds a template to clusters.
+#[derive(CustomResource, Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "work.atoll.dev",
+    version = "v1alpha1",
+    kind = "ResourceBinding",
+    plural = "resourcebindings",
+    shortname = "rb",
+    category = "atoll",
+    namespaced,
+    status = "ResourceBindingStatus",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Replicas","type":"integer","jsonPath":".spec.replicas"}"#,
+    printcolumn = r#"{"name":"Scheduled","type":"string","jsonPath":".status.conditions[?(@.type==\"Scheduled\")].status"}"#,
+    printcolumn = r#"{"name":"FullyApplied","type":"string","jsonPath":".status.conditions[?(@.type==\"FullyApplied\")].status"}"#,
+    printcolumn = r#"{"name":"Clusters","type":"string","jsonPath":".spec.clusters[*].name"}"#,
+    printcolumn = r#"{"name":"Trigger","type":"string","jsonPath":".spec.decision.trigger"}"#,
+    printcolumn = r#"{"name":"Outcome","type":"string","jsonPath":".spec.decision.outcome","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceBindingSpec {
+    /// The template.
+    pub resource: ObjectReference,
+    /// Replicas that the template asks for. Absent for kinds without replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub replicas: Option<i64>,
+    /// What one replica needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_requirements: Option<ReplicaRequirements>,
+    /// The placement in force, copied from the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// The scheduler's profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler_name: Option<String>,
+    /// Where it runs, by the last decision.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub clusters: Vec<TargetCluster>,
+    /// The last decision, in short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<DecisionRecord>,
+    /// Earlier decisions that history does not hold yet, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9))]
+    pub unrecorded: Vec<UnrecordedDecision>,
+    /// Clusters that the binding is leaving.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
+    /// When a rebalance was asked for last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reschedule_triggered_at: Option<Time>,
+    /// What is held back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
+    /// How work leaves a failed cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failover: Option<Failover>,
+    /// What to do with an object that exists on a member and is not Atoll's.
+    #[serde(default)]
+    pub conflict_resolution: ConflictResolution,
+    /// Whether members keep the objects when the binding goes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preserve_resources_on_deletion: bool,
+}
+
+crate::twin::cluster_scoped_twin!(
+    /// Binds a cluster-scoped template to clusters.
+    ClusterResourceBinding of ResourceBinding { ResourceBindingSpec, ResourceBindingStatus },
+    "clusterresourcebindings", "crb"
+);
+
+/// The template of a binding.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectReference {
+    /// For example `apps/v1`.
+    pub api_version: String,
+    /// For example `Deployment`.
+    pub kind: String,
+    /// Absent for cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// uid: a template that was recreated is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+impl ObjectReference {
+    /// The API group: empty for core.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The version within the group.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        self.api_version.split_once('/').map_or(&self.api_version, |(_, version)| version)
+    }
+}
+
+/// What one replica needs.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaRequirements {
+    /// What its node must be like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_claim: Option<NodeClaim>,
+    /// Requests, as kube-scheduler sums them.
+    #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
+    pub resource_request: ResourceList,
+    /// Priority class of its pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+}
+
+/// What the node of a replica must be like.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeClaim {
+    /// Required node affinity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hard_node_affinity: Option<NodeSelector>,
+    /// Labels that the node must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Node taints that the pods bear.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+    /// Topology keys over which replicas keep apart from each other (required anti-affinity against themselves).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub self_anti_affinity: Vec<String>,
+}
+
+/// A cluster and its share.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetCluster {
+    /// Name of the Cluster.
+    pub name: String,
+    /// Replicas. 0 for kinds without replicas.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub replicas: i64,
+}
+
+/// Why a decision was made. The first that holds and is allowed names it.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Trigger {
+    /// Nothing was ever placed.
+    First,
+    /// Somebody asked for a rebalance.
+    Rebalance,
+    /// The placement in force changed.
+    Reconcile,
+    /// The number of replicas changed.
+    Scale,
+    /// A target failed.
+    Failover,
+    /// The set of clusters that should have a copy changed.
+    ClusterChange,
+    /// Replicas could not run where they were put.
+    Overflow,
+    /// Something preferred is back.
+    Recover,
+    /// Replicas were waiting and an event they waited for came.
+    Retry,
+    /// An eviction task ended.
+    EvictionDone,
+    /// The binding was withdrawn.
+    Withdrawn,
+    /// None of these: nothing is written.
+    Avoid,
+}
+
+/// What the arithmetic of a decision may touch.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Mode {
+    /// What runs is the start.
+    Steady,
+    /// From zero, because the policy changed.
+    Replan,
+    /// From zero, because somebody asked.
+    Fresh,
+}
+
+/// How a decision ended.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Outcome {
+    /// Everything has a place.
+    Placed,
+    /// Some replicas wait.
+    Partial,
+    /// Clusters fit, but no replica does.
+    Unschedulable,
+    /// No cluster passes the filters.
+    NoFit,
+    /// More clusters failed than can replace them.
+    FailoverInfeasible,
+    /// The arithmetic gave what was there.
+    Unchanged,
+    /// Policy or workload contradict themselves.
+    Invalid,
+}
+
+macro_rules! display_as_debug {
+    ($($type:ty),*) => {$(
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(&format!("{self:?}"))
+            }
+        }
+    )*};
+}
+display_as_debug!(Trigger, Mode, Outcome);
+
+/// A decision in short (below 4 KiB): what later decisions and history need of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.term >= oldSelf.term",
+    "message": "a decision of an earlier leader's term is refused"
+}]))]
+pub struct DecisionRecord {
+    /// 128 bits in hex: SHA-256 over template uid, parent id and decision.
+    pub id: String,
+    /// id of the decision before, of this binding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Why.
+    pub trigger: Trigger,
+    /// What could move.
+    pub mode: Mode,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Replicas that were asked for.
+    #[serde(default)]
+    pub desired: i64,
+    /// Replicas without a place, by reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub pending: Vec<PendingReplicas>,
+    /// The affinity term in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity_name: Option<String>,
+    /// When.
+    pub at: Time,
+    /// Term of the leader that made it.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub term: i64,
+}
+
+/// Replicas without a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingReplicas {
+    /// How many.
+    #[schemars(range(min = 0))]
+    pub replicas: i64,
+    /// Why, for people.
+    #[schemars(length(max = 256))]
+    pub reason: String,
+}
+
+/// A decision that history does not hold yet, with what it placed; or a gap of several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnrecordedDecision {
+    /// The decision; of a gap, its last.
+    pub decision: DecisionRecord,
+    /// Shares that it set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<TargetCluster>,
+    /// Decisions that this entry stands for. 1 = itself only.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1))]
+    pub count: i64,
+    /// Of a gap, id of its first decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+fn one() -> i64 {
+    1
+}
+
+/// A cluster that the binding is leaving.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GracefulEvictionTask {
+    /// The cluster.
+    pub from_cluster: String,
+    /// Replicas that leave it.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub replicas: i64,
+    /// Trigger of the decision that made the task.
+    pub reason: Trigger,
+    /// Whether the member keeps running them until their replacements are healthy.
+    #[serde(default)]
+    pub keep: bool,
+    /// How the copy goes.
+    #[serde(default)]
+    pub purge_mode: PurgeMode,
+    /// When the task was made.
+    pub creation_timestamp: Time,
+    /// When the copy goes in any case. Absent = never by time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
+}
+
+/// What is known of a binding on its members. A report, never an input of a decision.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceBindingStatus {
+    /// `Scheduled`, `FullyApplied`, `Claimed`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// When the last decision was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_scheduled_time: Option<Time>,
+    /// The affinity term in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler_observing_affinity_name: Option<String>,
+    /// Clusters, counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<BindingSummary>,
+    /// What each member reports; at most 100, unhealthy first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 100),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["clusterName"])
+    )]
+    pub aggregated_status: Vec<AggregatedStatusItem>,
+    /// Whether `aggregatedStatus` leaves members out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+}
+
+/// Clusters of a binding, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BindingSummary {
+    /// Clusters that applied what the last decision gave them.
+    #[serde(default)]
+    pub applied: i64,
+    /// Replicas that are ready.
+    #[serde(default)]
+    pub ready: i64,
+    /// Clusters that report it unhealthy.
+    #[serde(default)]
+    pub unhealthy: i64,
+    /// Clusters of which nothing is known now.
+    #[serde(default)]
+    pub unknown: i64,
+}
+
+/// What a member reports.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AggregatedStatusItem {
+    /// The member.
+    pub cluster_name: String,
+    /// Whether it applied what the last decision gave it.
+    #[serde(default)]
+    pub applied: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_message: Option<String>,
+    /// How the object is there.
+    #[serde(default)]
+    pub health: ResourceHealth,
+    /// Replicas that exist there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// Replicas that are ready there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i64>,
+    /// Replicas that found no node there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unschedulable_replicas: Option<i64>,
+    /// The object's status there, of up to 20 members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
+    pub status: Option<serde_json::Value>,
+}
+
+/// How an object is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
+pub enum ResourceHealth {
+    /// It does what it should.
+    Healthy,
+    /// It does not.
+    Unhealthy,
+    /// Nobody can say.
+    #[default]
+    Unknown,
+}

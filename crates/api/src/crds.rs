@@ -1,0 +1,85 @@
+//! The CRDs of Atoll's kinds, as `crds/*.yaml` holds them and `atoll up` installs them.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+/// Every CRD, in the order of installation.
+#[must_use]
+pub fn all() -> Vec<CustomResourceDefinition> {
+    let mut crds = vec![
+        crate::cluster::Cluster::crd(),
+        crate::policy::PropagationPolicy::crd(),
+        crate::policy::ClusterPropagationPolicy::crd(),
+        crate::workload_policy::WorkloadPolicy::crd(),
+        crate::workload_spread::WorkloadSpread::crd(),
+        crate::binding::ResourceBinding::crd(),
+        crate::binding::ClusterResourceBinding::crd(),
+    ];
+    for crd in &mut crds {
+        crd.spec.names.categories = Some(vec!["atoll".to_owned()]);
+    }
+    crds
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Calls `visit` on every schema below this one.
+    fn walk(schema: &Value, path: &str, visit: &mut impl FnMut(&str, &Value)) {
+        visit(path, schema);
+        for (name, child) in schema["properties"].as_object().into_iter().flatten() {
+            walk(child, &format!("{path}.{name}"), visit);
+        }
+        for child in ["items", "additionalProperties"] {
+            if schema[child].is_object() {
+                walk(&schema[child], &format!("{path}[]"), visit);
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_structural_schema_columns_and_a_status() {
+        for crd in all() {
+            let name = crd.metadata.name.clone().unwrap();
+            let version = &crd.spec.versions[0];
+            assert!(version.subresources.as_ref().unwrap().status.is_some(), "{name}");
+            assert!(version.additional_printer_columns.as_ref().unwrap().len() >= 3, "{name}");
+            assert_eq!(name, format!("{}.{}", crd.spec.names.plural, crd.spec.group));
+            let schema = serde_json::to_value(version.schema.as_ref().unwrap()).unwrap();
+            walk(&schema["openAPIV3Schema"], "", &mut |path, node| {
+                assert!(node.get("$ref").is_none(), "{name}{path} is a reference");
+                let typed = node["type"].is_string()
+                    || node["x-kubernetes-int-or-string"] == json!(true)
+                    || node["x-kubernetes-preserve-unknown-fields"] == json!(true);
+                assert!(typed, "{name}{path} has no type: {node}");
+                if node["x-kubernetes-list-type"] == json!("map") {
+                    for key in node["x-kubernetes-list-map-keys"].as_array().unwrap() {
+                        let key = key.as_str().unwrap();
+                        let required = node["items"]["required"].as_array();
+                        let required = required.is_some_and(|r| r.iter().any(|k| k == key));
+                        let defaulted = !node["items"]["properties"][key]["default"].is_null();
+                        assert!(required || defaulted, "{name}{path}: key {key} may be absent");
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_late_leaders_decision_is_refused_by_the_schema() {
+        for crd in all().into_iter().filter(|crd| crd.spec.names.kind.ends_with("ResourceBinding"))
+        {
+            let schema =
+                serde_json::to_value(crd.spec.versions[0].schema.as_ref().unwrap()).unwrap();
+            let decision =
+                &schema["openAPIV3Schema"]["properties"]["spec"]["properties"]["decision"];
+            assert_eq!(
+                decision["x-kubernetes-validations"][0]["rule"],
+                "self.term >= oldSelf.term"
+            );
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The labels, annotations, finalizers and field managers by which Atoll knows its own.
+
+/// Label on every member object that Atoll applied; its value is [`MANAGED_BY_VALUE`].
+pub const MANAGED_BY: &str = "atoll.dev/managed-by";
+/// Value of [`MANAGED_BY`].
+pub const MANAGED_BY_VALUE: &str = "atoll";
+/// Annotation on a member object: the uids of the bindings that want it, comma separated, ascending.
+pub const CLAIMS: &str = "atoll.dev/claims";
+/// Annotation on a member object: hash of the rendered manifest, as the controller computed it.
+pub const HASH: &str = "atoll.dev/hash";
+/// Annotation on a member object: `true` keeps the object when its binding goes (`preserveResourcesOnDeletion`).
+pub const PRESERVE: &str = "atoll.dev/preserve";
+/// Finalizer on bindings: members must be told before the binding goes.
+pub const BINDING_FINALIZER: &str = "atoll.dev/members";
+/// Finalizer on Clusters: the member is emptied before it goes.
+pub const CLUSTER_FINALIZER: &str = "atoll.dev/cluster";
+/// Annotation of the leader's Lease: the fencing term.
+pub const TERM: &str = "atoll.dev/term";
+/// Label on the leader's own Pod.
+pub const LEADER: &str = "atoll.dev/leader";
+
+/// Annotation on a binding: the placement in force at the last decision, as JSON.
+pub const APPLIED_PLACEMENT: &str = "policy.atoll.dev/applied-placement";
+/// Annotation on a binding: name of the policy that claims the template.
+pub const POLICY_NAME: &str = "policy.atoll.dev/name";
+/// Annotation on a binding: namespace of that policy; absent for a cluster-scoped one.
+pub const POLICY_NAMESPACE: &str = "policy.atoll.dev/namespace";
+/// Label on a binding: uid of the namespaced policy that claims the template.
+pub const POLICY_UID: &str = "policy.atoll.dev/uid";
+/// Label on a binding: uid of the cluster-scoped policy that claims the template.
+pub const CLUSTER_POLICY_UID: &str = "policy.atoll.dev/cluster-uid";
+/// Label on a template or its pod template: the WorkloadPolicy that steers it.
+pub const WORKLOAD_POLICY: &str = "policy.atoll.dev/workload-policy";
+/// Kosmos' spellings of [`WORKLOAD_POLICY`], accepted in its place.
+pub const WORKLOAD_POLICY_ALIASES: [&str; 2] =
+    ["workload-policy/kosmos.io", "workload-policy.kosmos.io"];
+
+/// Taint of a member without a session.
+pub const TAINT_UNREACHABLE: &str = "cluster.atoll.dev/unreachable";
+/// Taint of a member whose session says that its API is unhealthy.
+pub const TAINT_NOT_READY: &str = "cluster.atoll.dev/not-ready";
+/// Taint that `atoll cordon` sets.
+pub const TAINT_CORDONED: &str = "cluster.atoll.dev/cordoned";
+
+/// Field manager of the agent on member objects and of the controller on bindings.
+pub const MANAGER: &str = "atoll";
+/// Field manager of the controller's status writes.
+pub const MANAGER_STATUS: &str = "atoll-status";
+/// Field manager of the controller's taints.
+pub const MANAGER_HEALTH: &str = "atoll-health";
+
+/// Namespace on the hub for Atoll's own objects (Lease, CA Secret).
+pub const SYSTEM_NAMESPACE: &str = "atoll-system";
+
+/// Whether Atoll never selects objects of this namespace: the cluster's own and Atoll's own.
+#[must_use]
+pub fn is_reserved_namespace(namespace: &str) -> bool {
+    namespace.starts_with("kube-") || namespace.starts_with("atoll-")
+}

@@ -1,0 +1,245 @@
+//! Kubernetes quantities (`500m`, `1.5Gi`, `2e3`), exactly.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A quantity as its author wrote it. It is read with [`Quantity::milli`], which says what is wrong with a bad one, so a
+/// bad value in one object does not keep the others of its list from being read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Quantity(String);
+
+/// What is wrong with the text of a quantity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// Not a number with one of the known suffixes.
+    #[error("quantity {0:?} is not a number with an optional suffix such as m, k, M, Gi")]
+    Syntax(String),
+    /// Larger than 10^33 in thousandths: no cluster has that much of anything.
+    #[error("quantity {0:?} is out of range")]
+    Range(String),
+}
+
+/// A resource's name to its quantity, as in `requests` or `allocatable`.
+pub type ResourceList = std::collections::BTreeMap<String, Quantity>;
+
+/// Bound of the result, in thousandths: leaves room to sum over any number of nodes in an `i128`.
+const MAX_MILLI: i128 = 1_000_000_000_000_000_000_000_000_000_000_000;
+
+impl Quantity {
+    /// Takes the text as it is.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// A quantity of so many thousandths, in the shortest plain form.
+    #[must_use]
+    pub fn from_milli(milli: i128) -> Self {
+        if milli % 1000 == 0 { Self((milli / 1000).to_string()) } else { Self(format!("{milli}m")) }
+    }
+
+    /// A whole number.
+    #[must_use]
+    pub fn from_units(units: i128) -> Self {
+        Self(units.to_string())
+    }
+
+    /// The text as written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The value in thousandths, fractions of a thousandth rounded away from zero as Kubernetes does.
+    ///
+    /// # Errors
+    /// When the text is no quantity, or far beyond any real one.
+    pub fn milli(&self) -> Result<i128, QuantityError> {
+        parse_milli(&self.0)
+    }
+
+    /// The value in whole units, rounded up.
+    ///
+    /// # Errors
+    /// As [`Quantity::milli`].
+    pub fn units(&self) -> Result<i128, QuantityError> {
+        Ok(div_ceil_away(self.milli()?, 1000))
+    }
+}
+
+impl std::fmt::Display for Quantity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Text(String),
+            Integer(i64),
+            Float(f64),
+        }
+        Ok(Self(match Raw::deserialize(deserializer)? {
+            Raw::Text(text) => text,
+            Raw::Integer(number) => number.to_string(),
+            Raw::Float(number) => number.to_string(),
+        }))
+    }
+}
+
+impl JsonSchema for Quantity {
+    fn schema_name() -> Cow<'static, str> {
+        "Quantity".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$",
+        })
+    }
+}
+
+/// Value of a suffix as (numerator, denominator) of one unit.
+fn suffix_factor(suffix: &str) -> Option<(i128, i128)> {
+    let factor = match suffix {
+        "" => (1, 1),
+        "n" => (1, 1_000_000_000),
+        "u" => (1, 1_000_000),
+        "m" => (1, 1_000),
+        "k" => (1_000, 1),
+        "M" => (1_000_000, 1),
+        "G" => (1_000_000_000, 1),
+        "T" => (1_000_000_000_000, 1),
+        "P" => (1_000_000_000_000_000, 1),
+        "E" => (1_000_000_000_000_000_000, 1),
+        "Ki" => (1 << 10, 1),
+        "Mi" => (1 << 20, 1),
+        "Gi" => (1 << 30, 1),
+        "Ti" => (1 << 40, 1),
+        "Pi" => (1 << 50, 1),
+        "Ei" => (1 << 60, 1),
+        _ => {
+            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+            let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
+            if exponent < 0 { (1, power) } else { (power, 1) }
+        }
+    };
+    Some(factor)
+}
+
+fn parse_milli(text: &str) -> Result<i128, QuantityError> {
+    let syntax = || QuantityError::Syntax(text.to_owned());
+    let range = || QuantityError::Range(text.to_owned());
+    let (negative, rest) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let number_len = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    let (number, suffix) = rest.split_at(number_len);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return Err(syntax());
+    }
+    let (numerator, denominator) = suffix_factor(suffix).ok_or_else(syntax)?;
+    // Digits beyond the 9th are below a nano: they can only round up, which one more digit does.
+    let (kept, dropped) = fraction.split_at(fraction.len().min(9));
+    let mut digits: i128 = 0;
+    for digit in whole.bytes().chain(kept.bytes()) {
+        digits = digits
+            .checked_mul(10)
+            .and_then(|digits| digits.checked_add(i128::from(digit - b'0')))
+            .filter(|digits| *digits <= MAX_MILLI)
+            .ok_or_else(range)?;
+    }
+    let mut scale = 10_i128.pow(u32::try_from(kept.len()).map_err(|_| range())?);
+    if dropped.bytes().any(|digit| digit != b'0') {
+        digits = digits * 10 + 1;
+        scale *= 10;
+    }
+    let top =
+        digits.checked_mul(1000).and_then(|top| top.checked_mul(numerator)).ok_or_else(range)?;
+    let bottom = scale.checked_mul(denominator).ok_or_else(range)?;
+    let milli = div_ceil_away(top, bottom);
+    if milli > MAX_MILLI {
+        return Err(range());
+    }
+    Ok(if negative { -milli } else { milli })
+}
+
+/// Division rounded away from zero, for a positive divisor.
+fn div_ceil_away(top: i128, bottom: i128) -> i128 {
+    let quotient = top / bottom;
+    match top % bottom {
+        0 => quotient,
+        rest if rest > 0 => quotient + 1,
+        _ => quotient - 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_parse_as_kubernetes_does() {
+        for (text, milli) in [
+            ("0", 0),
+            ("1", 1000),
+            ("100m", 100),
+            ("0.5", 500),
+            (".5", 500),
+            ("1.5Gi", 1_610_612_736_000),
+            ("2e3", 2_000_000),
+            ("1E", 1_000_000_000_000_000_000_000),
+            ("5e-3", 5),
+            ("1n", 1),
+            ("100u", 1),
+            ("0.0001", 1),
+            ("-1500m", -1500),
+            ("+3k", 3_000_000),
+            ("1.00000000001", 1001),
+        ] {
+            assert_eq!(Quantity::new(text).milli(), Ok(milli), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused_by_name() {
+        for text in ["", "m", "1.2.3", "1Q", "1 Gi", "e3", "0x10", "1ee3", "١"] {
+            assert_eq!(
+                Quantity::new(text).milli(),
+                Err(QuantityError::Syntax(text.into())),
+                "{text}"
+            );
+        }
+        for text in ["9999999999999999999999999999999999999999", "1e38", "999999999999999999E"] {
+            assert!(Quantity::new(text).milli().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn json_numbers_are_taken_and_text_is_kept() {
+        let list: ResourceList =
+            serde_json::from_str(r#"{"cpu":2,"memory":"1Gi","x":0.5}"#).unwrap();
+        assert_eq!(list["cpu"].milli(), Ok(2000));
+        assert_eq!(list["x"].milli(), Ok(500));
+        assert_eq!(serde_json::to_string(&list["memory"]).unwrap(), "\"1Gi\"");
+    }
+}

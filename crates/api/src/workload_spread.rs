@@ -1,0 +1,165 @@
+//! `WorkloadSpread`: ordered subsets of clusters for one workload, after OpenKruise's kind of that name.
+
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Puts the replicas of one workload into ordered subsets of clusters, each up to a limit.
+#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "policy.atoll.dev",
+    version = "v1alpha1",
+    kind = "WorkloadSpread",
+    plural = "workloadspreads",
+    shortname = "ws",
+    category = "atoll",
+    namespaced,
+    status = "WorkloadSpreadStatus",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Target","type":"string","jsonPath":".spec.targetRef.name"}"#,
+    printcolumn = r#"{"name":"Strategy","type":"string","jsonPath":".spec.scheduleStrategy.type"}"#,
+    printcolumn = r#"{"name":"Accepted","type":"string","jsonPath":".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadSpreadSpec {
+    /// The workload, in this namespace. Immutable.
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "self == oldSelf",
+        "message": "targetRef is immutable: delete this WorkloadSpread and create another"
+    }]))]
+    pub target_ref: TargetReference,
+    /// The subsets, in order.
+    #[schemars(
+        length(min = 1, max = 64),
+        extend(
+            "x-kubernetes-list-type" = "atomic",
+            "x-kubernetes-validations" = [{
+                "rule": "self.all(a, self.exists_one(b, b.name == a.name))",
+                "message": "names must be unique"
+            }]
+        )
+    )]
+    pub subsets: Vec<Subset>,
+    /// What happens with a replica whose subset has no room. Default Fixed.
+    #[serde(default)]
+    pub schedule_strategy: ScheduleStrategy,
+}
+
+/// The workload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetReference {
+    /// For example `apps/v1`.
+    pub api_version: String,
+    /// For example `Deployment`.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+}
+
+/// A subset of clusters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Subset {
+    /// Name, unique in the list.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Clusters of the subset; each belongs to the first that matches. Absent = all that are left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required_cluster_selector: Option<LabelSelector>,
+    /// Clusters with the highest sum of weights come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub preferred_cluster_selectors: Vec<PreferredClusterSelector>,
+    /// Taints that the workload bears on clusters of this subset, besides the placement's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub tolerations: Vec<Toleration>,
+    /// At most so many replicas, or so many percent of them. Absent = no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_replicas: Option<IntOrString>,
+    /// Strategic merge patch on the pod template of this subset's copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
+    pub patch: Option<serde_json::Value>,
+}
+
+/// A weighted wish.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PreferredClusterSelector {
+    /// Weight, 1 to 100.
+    #[schemars(range(min = 1, max = 100))]
+    pub weight: i64,
+    /// Clusters that it is for.
+    pub preference: LabelSelector,
+}
+
+/// What happens with a replica whose subset has no room.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduleStrategy {
+    /// `Fixed` (default): it waits. `Adaptive`: it goes to the next subset.
+    #[serde(default, rename = "type")]
+    pub type_: ScheduleStrategyType,
+    /// For Adaptive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<AdaptiveStrategy>,
+}
+
+/// Kind of strategy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum ScheduleStrategyType {
+    /// A replica waits in its subset.
+    #[default]
+    Fixed,
+    /// A replica goes on to the next subset.
+    Adaptive,
+}
+
+/// Settings of Adaptive.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdaptiveStrategy {
+    /// A replica that a member reports unschedulable for so many seconds moves on. Default 30.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub reschedule_critical_seconds: Option<i64>,
+}
+
+/// What the controller says of a WorkloadSpread.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadSpreadStatus {
+    /// Generation that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Accepted`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// How far each subset is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub subsets: Vec<SubsetStatus>,
+}
+
+/// How far a subset is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubsetStatus {
+    /// Its name.
+    pub name: String,
+    /// Replicas that the decision gave it.
+    pub replicas: i64,
+    /// Replicas that wait in it.
+    #[serde(default)]
+    pub pending: i64,
+    /// Since when members report that replicas of it cannot be scheduled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unschedulable_since: Option<Time>,
+}
