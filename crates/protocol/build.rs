@@ -1,0 +1,12 @@
+//! Compiles the protocol without `protoc`.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=../../proto");
+    let files = protox::compile(["atoll/agent/v1/agent.proto"], ["../../proto"])?;
+    tonic_prost_build::configure()
+        .bytes(".atoll.agent.v1.Upsert.manifest_json")
+        .bytes(".atoll.agent.v1.Status.status_json")
+        .btree_map(".")
+        .compile_fds(files)?;
+    Ok(())
+}
