@@ -1,0 +1,144 @@
+//! JSON merge patch (RFC 7386) and JSON patch (RFC 6902), with the one deviation on which Kubernetes
+//! clients depend. Strategic merge is in [`crate::strategic`].
+
+use json_patch::{PatchErrorKind, PatchOperation};
+use serde_json::Value;
+
+/// Why a patch was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// The patch document itself is malformed: the request is a 400.
+    #[error("malformed patch: {0}")]
+    Malformed(String),
+    /// A `test` operation did not hold: the request is a 422.
+    #[error("testing value {path} failed (operation {index})")]
+    TestFailed {
+        /// Position of the operation in the patch, from 0.
+        index: usize,
+        /// JSON pointer of the operation.
+        path: String,
+    },
+    /// An operation names a place that is not in the object: the request is a 422.
+    #[error("{op} operation {index} does not apply: {path}: {cause}")]
+    NotApplicable {
+        /// Position of the operation in the patch, from 0.
+        index: usize,
+        /// Name of the operation.
+        op: &'static str,
+        /// JSON pointer of the operation.
+        path: String,
+        /// What did not fit.
+        cause: String,
+    },
+    /// A strategic merge patch does not fit the kind's merge rules: the request is a 400.
+    #[error("{path}: {message}")]
+    Strategic {
+        /// Field of the object, in dots.
+        path: String,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+}
+
+/// Applies a JSON merge patch (RFC 7386) in place: objects merge, `null` removes, all else replaces.
+pub fn json_merge(target: &mut Value, patch: &Value) {
+    json_patch::merge(target, patch);
+}
+
+/// Applies a JSON patch (RFC 6902) and gives the new document; `doc` is left as it was.
+///
+/// `test` against `null` passes where the path does not exist: Kubernetes' Go library behaves so, and
+/// clients that add the first finalizer guard their patch that way.
+///
+/// # Errors
+/// [`PatchError`]; nothing is applied then.
+pub fn json_patch(doc: &Value, ops: &Value) -> Result<Value, PatchError> {
+    let ops: Vec<PatchOperation> =
+        serde_json::from_value(ops.clone()).map_err(|e| PatchError::Malformed(e.to_string()))?;
+    let mut out = doc.clone();
+    for (index, op) in ops.iter().enumerate() {
+        let path = op.path().to_string();
+        if let PatchOperation::Test(test) = op
+            && test.value.is_null()
+            && out.pointer(&path).is_none()
+        {
+            continue;
+        }
+        json_patch::patch(&mut out, std::slice::from_ref(op)).map_err(|e| match e.kind {
+            PatchErrorKind::TestFailed => PatchError::TestFailed { index, path },
+            cause => {
+                PatchError::NotApplicable { index, op: name(op), path, cause: cause.to_string() }
+            }
+        })?;
+    }
+    Ok(out)
+}
+
+fn name(op: &PatchOperation) -> &'static str {
+    match op {
+        PatchOperation::Add(_) => "add",
+        PatchOperation::Remove(_) => "remove",
+        PatchOperation::Replace(_) => "replace",
+        PatchOperation::Move(_) => "move",
+        PatchOperation::Copy(_) => "copy",
+        PatchOperation::Test(_) => "test",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn merge_patch_removes_on_null_and_replaces_lists() {
+        let mut doc = json!({"a": {"b": 1, "c": [1, 2]}, "d": 3});
+        json_merge(&mut doc, &json!({"a": {"b": null, "c": [3]}, "e": {"f": null, "g": 1}}));
+        assert_eq!(doc, json!({"a": {"c": [3]}, "d": 3, "e": {"g": 1}}));
+    }
+
+    #[test]
+    fn finalizer_guard_on_an_object_without_finalizers_passes() {
+        let doc = json!({"metadata": {"name": "a"}});
+        let ops = json!([
+            {"op": "test", "path": "/metadata/finalizers", "value": null},
+            {"op": "add", "path": "/metadata/finalizers", "value": ["x/y"]},
+        ]);
+        let once = json_patch(&doc, &ops).unwrap();
+        assert_eq!(once, json!({"metadata": {"name": "a", "finalizers": ["x/y"]}}));
+        let twice = json_patch(&once, &ops).unwrap_err();
+        let expected = PatchError::TestFailed { index: 0, path: "/metadata/finalizers".into() };
+        assert_eq!(twice, expected);
+    }
+
+    #[test]
+    fn operations_that_do_not_apply_name_themselves_and_change_nothing() {
+        let doc = json!({"a": [1]});
+        let ops = json!([
+            {"op": "add", "path": "/a/-", "value": 2},
+            {"op": "remove", "path": "/b"},
+        ]);
+        let error = json_patch(&doc, &ops).unwrap_err();
+        assert!(
+            matches!(&error, PatchError::NotApplicable { index: 1, op: "remove", path, .. } if path == "/b"),
+            "{error}"
+        );
+        let missing_test = json!([{"op": "test", "path": "/b", "value": 1}]);
+        assert!(json_patch(&doc, &missing_test).is_err());
+        assert!(matches!(json_patch(&doc, &json!({"op": "add"})), Err(PatchError::Malformed(_))));
+    }
+
+    #[test]
+    fn operations_see_the_effect_of_those_before_them() {
+        let ops = json!([
+            {"op": "add", "path": "/b", "value": {"x~1": 1}},
+            {"op": "move", "from": "/b/x~01", "path": "/c"},
+            {"op": "copy", "from": "/c", "path": "/d"},
+            {"op": "test", "path": "/d", "value": 1},
+            {"op": "replace", "path": "/a/0", "value": 9},
+        ]);
+        let out = json_patch(&json!({"a": [1]}), &ops).unwrap();
+        assert_eq!(out, json!({"a": [9], "b": {}, "c": 1, "d": 1}));
+    }
+}

@@ -1,0 +1,113 @@
+//! Dropping the fields that a schema does not declare.
+
+use serde_json::Value;
+
+use super::{Schema, Unknown};
+use crate::value::{child, element};
+
+/// Drops the fields of an object that its schema does not have, and gives their paths
+/// (`spec.list[0].typo`), sorted: with `fieldValidation=Strict` they are the reason to refuse the
+/// request. `apiVersion`, `kind` and `metadata` are part of every object's schema and stay; unknown
+/// fields within `metadata` go.
+pub fn prune(value: &mut Value, schema: &Schema) -> Vec<String> {
+    let mut dropped = Vec::new();
+    walk(value, schema, "", &mut dropped);
+    dropped.sort();
+    dropped
+}
+
+fn walk(value: &mut Value, schema: &Schema, path: &str, dropped: &mut Vec<String>) {
+    let node = schema.node();
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, v| {
+                let at = child(path, name);
+                match schema.field(name) {
+                    Some(field) => {
+                        walk(v, field.schema, &at, dropped);
+                        true
+                    }
+                    None => {
+                        dropped.push(at);
+                        false
+                    }
+                }
+            });
+        }
+        Value::Array(items) => {
+            // Items of what is not declared a list have no declared fields either.
+            let items_schema = match (&node.items, &node.unknown) {
+                (Some(schema), _) => schema,
+                (None, Unknown::Kept) => return,
+                (None, _) => schema,
+            };
+            for (i, item) in items.iter_mut().enumerate() {
+                walk(item, items_schema, &element(path, i), dropped);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unknown_fields_go_and_preserved_ones_stay_but_not_within_declared_fields() {
+        let schema = Schema::from_openapi(&json!({
+            "type": "object",
+            "properties": {
+                "spec": {"type": "object", "properties": {
+                    "known": {"type": "string"},
+                    "free": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": true,
+                        "properties": {"strict": {"type": "object", "properties": {
+                            "a": {"type": "integer"},
+                        }}},
+                    },
+                    "map": {"type": "object", "additionalProperties": {
+                        "type": "object", "properties": {"x": {"type": "string"}},
+                    }},
+                    "list": {"type": "array", "items": {
+                        "type": "object", "properties": {"y": {"type": "string"}},
+                    }},
+                    "template": {
+                        "type": "object",
+                        "x-kubernetes-embedded-resource": true,
+                        "x-kubernetes-preserve-unknown-fields": true,
+                    },
+                }},
+            },
+        }))
+        .unwrap();
+        let mut value = json!({
+            "apiVersion": "a/v1", "kind": "A",
+            "metadata": {"name": "a", "labels": {"l": "1"}, "typo": 1},
+            "spec": {
+                "known": "k", "unknown": {"deep": 1},
+                "free": {"any": {"thing": 1}, "strict": {"a": 1, "b": 2}},
+                "map": {"key": {"x": "1", "z": "2"}},
+                "list": [{"y": "1"}, {"y": "2", "z": "3"}],
+                "template": {"kind": "B", "metadata": {"name": "b"}, "spec": {"q": 1}},
+            },
+            "status": {"s": 1},
+        });
+        let dropped = prune(&mut value, &schema);
+        let expected = [
+            "metadata.typo",
+            "spec.free.strict.b",
+            "spec.list[1].z",
+            "spec.map.key.z",
+            "spec.unknown",
+            "status",
+        ];
+        assert_eq!(dropped, expected);
+        assert_eq!(value["spec"]["free"], json!({"any": {"thing": 1}, "strict": {"a": 1}}));
+        assert_eq!(value["spec"]["template"]["spec"], json!({"q": 1}));
+        assert_eq!(prune(&mut value, &schema), [""; 0]);
+    }
+}

@@ -1,0 +1,168 @@
+//! CEL rules (`x-kubernetes-validations`): where they apply and to which values. Evaluation is the API
+//! server's matter.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{ListType, Schema};
+use crate::value::{child, element, same};
+
+/// One entry of `x-kubernetes-validations`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rule {
+    /// The CEL expression; `self` is the value of the field that carries the rule.
+    pub rule: String,
+    /// What to tell the user where the rule does not hold.
+    #[serde(default)]
+    pub message: Option<String>,
+    /// CEL expression that gives the message.
+    #[serde(default)]
+    pub message_expression: Option<String>,
+    /// Machine-readable reason, such as `FieldValueInvalid` (the default).
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Path below the field that is reported as wrong, such as `.spec.x`.
+    #[serde(default)]
+    pub field_path: Option<String>,
+    /// `oldSelf` is an optional value, and the rule is evaluated on create too.
+    #[serde(default)]
+    pub optional_old_self: Option<bool>,
+}
+
+/// A rule together with a value to which it applies.
+#[derive(Debug, Clone)]
+pub struct RuleSite<'a> {
+    /// The field, such as `spec.placement.x[0].y`; empty at the root.
+    pub path: String,
+    /// The rule.
+    pub rule: &'a Rule,
+    /// The schema of `self`.
+    pub schema: &'a Schema,
+    /// `self`.
+    pub value: &'a Value,
+    /// `oldSelf`: the value at the same place before the update, where such a place can be told. Items
+    /// of maps and of keyed lists can be followed, those of atomic lists and sets cannot.
+    pub old: Option<&'a Value>,
+}
+
+/// Every rule that applies to `value`, parents before children, fields in order of name. `old` is the
+/// object before an update. Rules of absent and `null` fields do not apply.
+#[must_use]
+pub fn rules<'a>(
+    value: &'a Value,
+    old: Option<&'a Value>,
+    schema: &'a Schema,
+) -> Vec<RuleSite<'a>> {
+    let mut out = Vec::new();
+    walk(value, old, schema, "", &mut out);
+    out
+}
+
+impl Schema {
+    /// The rules that this very node carries.
+    #[must_use]
+    pub fn own_rules(&self) -> &[Rule] {
+        &self.0.rules
+    }
+}
+
+fn walk<'a>(
+    value: &'a Value,
+    old: Option<&'a Value>,
+    schema: &'a Schema,
+    path: &str,
+    out: &mut Vec<RuleSite<'a>>,
+) {
+    if value.is_null() {
+        return;
+    }
+    let old = old.filter(|o| !o.is_null());
+    out.extend(schema.own_rules().iter().map(|rule| RuleSite {
+        path: path.to_owned(),
+        rule,
+        schema,
+        value,
+        old,
+    }));
+    match value {
+        Value::Object(fields) => {
+            for (name, v) in fields {
+                if let Some(field) = schema.field(name) {
+                    walk(v, old.and_then(|o| o.get(name)), field.schema, &child(path, name), out);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let old_items = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            for (i, item) in items.iter().enumerate() {
+                let before = match schema.list_type() {
+                    ListType::Map(keys) => old_items.iter().find(|o| same_keys(item, o, keys)),
+                    ListType::Atomic | ListType::Set => None,
+                };
+                walk(item, before, schema.items_or_untyped(), &element(path, i), out);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn same_keys(a: &Value, b: &Value, keys: &[String]) -> bool {
+    keys.iter().all(|key| match (a.get(key), b.get(key)) {
+        (Some(a), Some(b)) => same(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rules_follow_keyed_items_but_not_atomic_ones() {
+        let schema = Schema::from_openapi(&json!({
+            "type": "object",
+            "properties": {"spec": {
+                "type": "object",
+                "x-kubernetes-validations": [{"rule": "self.n > 0", "message": "n"}],
+                "properties": {
+                    "n": {"type": "integer"},
+                    "keyed": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["k"],
+                        "items": {
+                            "type": "object",
+                            "properties": {"k": {"type": "string"}},
+                            "x-kubernetes-validations": [{"rule": "self == oldSelf"}],
+                        },
+                    },
+                    "plain": {
+                        "type": "array",
+                        "items": {
+                            "type": "string",
+                            "x-kubernetes-validations": [{"rule": "self != ''"}],
+                        },
+                    },
+                },
+            }},
+        }))
+        .unwrap();
+        let old = json!({"spec": {"n": 1, "keyed": [{"k": "a"}, {"k": "b"}], "plain": ["x"]}});
+        let new = json!({"spec": {"n": 2, "keyed": [{"k": "b"}, {"k": "c"}], "plain": ["x"]}});
+        let sites = rules(&new, Some(&old), &schema);
+        let seen: Vec<(&str, &str, bool)> = sites
+            .iter()
+            .map(|s| (s.path.as_str(), s.rule.rule.as_str(), s.old.is_some()))
+            .collect();
+        let expected = [
+            ("spec", "self.n > 0", true),
+            ("spec.keyed[0]", "self == oldSelf", true),
+            ("spec.keyed[1]", "self == oldSelf", false),
+            ("spec.plain[0]", "self != ''", false),
+        ];
+        assert_eq!(seen, expected);
+    }
+}
