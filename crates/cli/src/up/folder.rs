@@ -1,0 +1,135 @@
+//! The data folder of `atoll up`: what lies where, and that only one process has it.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// Default data folder, below the working directory.
+pub(crate) const DEFAULT: &str = "./.atoll";
+
+/// A data folder that this process holds, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    root: PathBuf,
+    /// The lock goes with the file handle, also when the process is killed.
+    _lock: File,
+}
+
+impl Folder {
+    /// Makes the folder where it is missing and takes it.
+    ///
+    /// # Errors
+    /// When it cannot be made or written, and when another `atoll up` has it.
+    pub(crate) fn take(root: &Path) -> anyhow::Result<Self> {
+        let shown = root.display();
+        std::fs::create_dir_all(root).with_context(|| {
+            format!("data folder {shown} cannot be made: choose another with --data-dir")
+        })?;
+        restrict(root).with_context(|| format!("restrict the data folder {shown} to its owner"))?;
+        let root = root.canonicalize().with_context(|| format!("resolve the path {shown}"))?;
+        let mut lock = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(root.join("lock"))
+            .with_context(|| {
+                format!("data folder {shown} cannot be written: choose another with --data-dir")
+            })?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // The number helps people; without it the message stays true.
+                let _ = lock.read_to_string(&mut holder);
+                let holder = holder.trim();
+                let holder = if holder.is_empty() { "another process" } else { holder };
+                bail!(
+                    "data folder {shown} is in use by `atoll up` ({holder}): \
+                     stop that one, or choose another folder with --data-dir"
+                );
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("lock the data folder {shown}"));
+            }
+        }
+        lock.set_len(0).context("write the lock file")?;
+        lock.rewind().context("write the lock file")?;
+        writeln!(lock, "pid {}", std::process::id()).context("write the lock file")?;
+        Ok(Self { root, _lock: lock })
+    }
+
+    /// Certificates and keys of the hub's API server, and of the clients in the kubeconfig.
+    pub(crate) fn pki(&self, server: &str) -> PathBuf {
+        self.root.join("pki").join(server)
+    }
+
+    /// Objects of the hub.
+    pub(crate) fn hub(&self) -> PathBuf {
+        self.root.join("hub")
+    }
+
+    /// Objects of a member.
+    pub(crate) fn member(&self, name: &str) -> PathBuf {
+        self.root.join("members").join(name)
+    }
+
+    /// Key, certificate and highest term of a member's agent.
+    pub(crate) fn agent(&self, name: &str) -> PathBuf {
+        self.root.join("agents").join(name)
+    }
+
+    /// The history database.
+    pub(crate) fn history(&self) -> PathBuf {
+        self.root.join("history.db")
+    }
+
+    /// The kubeconfig with a context for the hub and one for each member.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.root.join("kubeconfig")
+    }
+
+    /// The socket by which `atoll sim` speaks to this process.
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        control_socket(&self.root)
+    }
+}
+
+/// Keys lie in the folder: nobody else may read it.
+fn restrict(root: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o700))
+}
+
+/// Where the control socket of a data folder is.
+pub(crate) fn control_socket(root: &Path) -> PathBuf {
+    root.join("control.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_taker_is_told_who_has_the_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let root = parent.path().join("data");
+        let first = Folder::take(&root).unwrap();
+        let refused = format!("{:#}", Folder::take(&root).unwrap_err());
+        assert!(refused.contains("in use"), "{refused}");
+        assert!(refused.contains(&format!("pid {}", std::process::id())), "{refused}");
+        drop(first);
+        Folder::take(&root).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named_with_the_flag_that_helps() {
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let refused = format!("{:#}", Folder::take(&file.join("data")).unwrap_err());
+        assert!(refused.contains("--data-dir") && refused.contains("file/data"), "{refused}");
+    }
+}
