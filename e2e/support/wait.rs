@@ -1,0 +1,47 @@
+//! Waiting for a state, by watching. Never for a time.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use kube::api::{Api, DynamicObject};
+use kube::runtime::wait::await_condition;
+use serde_json::Value;
+
+/// Longest wait for one state. Generous, because test machines are slow: a state that comes, comes in a few seconds.
+pub const LIMIT: Duration = Duration::from_secs(90);
+
+/// The object as JSON, once it is in the state; with the last state seen in the panic otherwise.
+pub async fn until(
+    api: &Api<DynamicObject>,
+    name: &str,
+    what: &str,
+    condition: impl Fn(&Value) -> bool + Send + Sync,
+) -> Value {
+    let holds = |object: Option<&DynamicObject>| {
+        object.is_some_and(|object| condition(&serde_json::to_value(object).unwrap()))
+    };
+    match tokio::time::timeout(LIMIT, await_condition(api.clone(), name, holds)).await {
+        Ok(object) => serde_json::to_value(object.expect("watch failed").unwrap()).unwrap(),
+        Err(_) => {
+            let last = api.get_opt(name).await;
+            let last = last.map(|object| object.map(|o| serde_json::to_string_pretty(&o).unwrap()));
+            panic!("{name}: waited {LIMIT:?} for {what}; last state: {}", show(last))
+        }
+    }
+}
+
+/// Returns once the object is gone.
+pub async fn until_gone(api: &Api<DynamicObject>, name: &str) {
+    let gone = |object: Option<&DynamicObject>| object.is_none();
+    if tokio::time::timeout(LIMIT, await_condition(api.clone(), name, gone)).await.is_err() {
+        panic!("{name}: waited {LIMIT:?} for it to be gone; last state: {:?}", api.get_opt(name).await);
+    }
+}
+
+fn show(last: Result<Option<String>, impl Debug>) -> String {
+    match last {
+        Ok(Some(text)) => text,
+        Ok(None) => "absent".into(),
+        Err(error) => format!("{error:?}"),
+    }
+}

@@ -1,0 +1,227 @@
+//! The walk-through of the README, step by step, on the real binary over real sockets.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::cli::{example, fail, has_kubectl, run};
+use support::federation::{Federation, bindings, deployments, free_ports, objects};
+use support::wait::{until, until_gone};
+
+/// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
+const PORTS: u16 = 5;
+
+/// Shares of a binding, by cluster.
+fn shares(binding: &Value) -> Vec<(String, i64)> {
+    let clusters = binding["spec"]["clusters"].as_array().cloned().unwrap_or_default();
+    let share = |c: &Value| (c["name"].as_str().unwrap().to_owned(), c["replicas"].as_i64().unwrap());
+    let mut shares: Vec<_> = clusters.iter().map(share).collect();
+    shares.sort();
+    shares
+}
+
+fn are(binding: &Value, expected: &[(&str, i64)]) -> bool {
+    let expected: Vec<_> = expected.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+    shares(binding) == expected
+}
+
+fn condition(object: &Value, type_: &str) -> Option<String> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    let found = conditions.iter().find(|condition| condition["type"] == type_)?;
+    found["status"].as_str().map(str::to_owned)
+}
+
+fn ready(deployment: &Value, replicas: i64) -> bool {
+    deployment["status"]["readyReplicas"].as_i64().unwrap_or(0) == replicas
+        && deployment["status"]["observedGeneration"] == deployment["metadata"]["generation"]
+}
+
+/// Triggers that `atoll history` lists, oldest first.
+fn triggers(federation: &Federation, workload: &str) -> Vec<String> {
+    let text = run(&mut federation.atoll(&["history", workload, "-o", "json"]));
+    let list: Value = serde_json::from_str(&text).expect("history is JSON");
+    let items = list["items"].as_array().expect("history is a list").iter().rev();
+    items.map(|item| item["spec"]["trigger"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_walk_through_of_the_readme() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = data.path().join("atoll");
+    let federation = Federation::start(&folder, free_ports(PORTS));
+    if !has_kubectl() {
+        return without_kubectl(&federation).await;
+    }
+    let kubectl = |args: &[&str]| run(federation.kubectl("hub").args(args));
+    let hub = federation.client("hub").await;
+    let members = [
+        federation.client("member1").await,
+        federation.client("member2").await,
+        federation.client("member3").await,
+    ];
+    let deployment = deployments(&hub, "default");
+    let binding = bindings(&hub, "default");
+    let on = |member: usize| deployments(&members[member - 1], "default");
+
+    // 1. Two thirds and one third.
+    kubectl(&["apply", "-f", &example("01-nginx.yaml")]);
+    kubectl(&["rollout", "status", "deployment/nginx", "--timeout=90s"]);
+    let hubs = until(&deployment, "nginx", "3 of 3 ready", |d| ready(d, 3)).await;
+    assert_eq!(hubs["status"]["replicas"], 3);
+    assert_eq!(on(1).get("nginx").await.unwrap().data["spec"]["replicas"], 2);
+    assert_eq!(on(2).get("nginx").await.unwrap().data["spec"]["replicas"], 1);
+    assert!(on(3).get_opt("nginx").await.unwrap().is_none());
+    let bound = until(&binding, "nginx-deployment", "fully applied", |b| {
+        condition(b, "FullyApplied").as_deref() == Some("True") && b["status"]["summary"]["ready"] == 3
+    })
+    .await;
+    assert!(are(&bound, &[("member1", 2), ("member2", 1)]), "{bound:#}");
+    assert_eq!(bound["spec"]["decision"]["trigger"], "First");
+    assert_eq!(bound["spec"]["decision"]["outcome"], "Placed");
+    assert_eq!(condition(&bound, "Scheduled").as_deref(), Some("True"));
+    let applied = &bound["metadata"]["annotations"]["policy.atoll.dev/applied-placement"];
+    let applied: Value = serde_json::from_str(applied.as_str().unwrap()).unwrap();
+    assert_eq!(applied["clusterAffinity"]["clusterNames"], json!(["member1", "member2"]));
+    assert_eq!(bound["status"]["aggregatedStatus"].as_array().unwrap().len(), 2);
+    assert!(kubectl(&["get", "deployment", "nginx"]).contains("3/3"));
+
+    // 2. Scale.
+    kubectl(&["scale", "deployment/nginx", "--replicas=9"]);
+    kubectl(&["rollout", "status", "deployment/nginx", "--timeout=90s"]);
+    let bound = binding.get("nginx-deployment").await.unwrap();
+    let bound = serde_json::to_value(bound).unwrap();
+    assert!(are(&bound, &[("member1", 6), ("member2", 3)]), "{bound:#}");
+    assert_eq!(bound["spec"]["decision"]["trigger"], "Scale");
+
+    // 3. A third member. The old copies leave after the new ones are healthy: member1 keeps its 6 until then.
+    kubectl(&["apply", "-f", &example("03-add-member3.yaml")]);
+    let moved = until(&binding, "nginx-deployment", "the new split", |b| {
+        are(b, &[("member1", 5), ("member2", 2), ("member3", 2)])
+    })
+    .await;
+    assert_eq!(moved["spec"]["decision"]["trigger"], "Reconcile");
+    until(&on(3), "nginx", "2 ready on member3", |d| ready(d, 2)).await;
+    until(&binding, "nginx-deployment", "no evictions left", |b| {
+        b["spec"].get("gracefulEvictionTasks").is_none_or(|tasks| tasks == &json!([]))
+    })
+    .await;
+    until(&on(1), "nginx", "5 on member1", |d| d["spec"]["replicas"] == 5 && ready(d, 5)).await;
+    until(&on(2), "nginx", "2 on member2", |d| d["spec"]["replicas"] == 2 && ready(d, 2)).await;
+
+    // 4. A member goes down, its share moves; it comes back, its old copy goes.
+    run(&mut federation.sim(&["stop", "member1"]));
+    let failed_over = until(&binding, "nginx-deployment", "member1's share elsewhere", |b| {
+        let shares = shares(b);
+        shares.iter().all(|(name, _)| name != "member1")
+            && shares.iter().map(|(_, replicas)| replicas).sum::<i64>() == 9
+    })
+    .await;
+    assert_eq!(failed_over["spec"]["decision"]["trigger"], "Failover");
+    until(&deployment, "nginx", "9 ready without member1", |d| ready(d, 9)).await;
+    run(&mut federation.sim(&["start", "member1"]));
+    until_gone(&on(1), "nginx").await;
+    let after = binding.get("nginx-deployment").await.unwrap();
+    assert!(shares(&serde_json::to_value(after).unwrap()).iter().all(|(name, _)| name != "member1"));
+
+    // History and explanation.
+    let listed: Vec<_> = triggers(&federation, "deploy/nginx");
+    let named: Vec<_> = listed.iter().filter(|t| *t != "EvictionDone").map(String::as_str).collect();
+    assert_eq!(named, ["First", "Scale", "Reconcile", "Failover"]);
+    let table = run(&mut federation.atoll(&["history", "deploy/nginx"]));
+    assert!(table.contains("Failover") && table.lines().all(|l| l.chars().count() <= 100), "{table}");
+    let explained = run(&mut federation.atoll(&["explain", "deploy/nginx"]));
+    for member in ["member1", "member2", "member3"] {
+        assert!(explained.contains(member), "{member} is not explained:\n{explained}");
+    }
+    let explained: Value =
+        serde_json::from_str(&run(&mut federation.atoll(&["explain", "deploy/nginx", "-o", "json"])))
+            .expect("explain -o json is JSON");
+    assert!(explained.to_string().contains("Failover"));
+    assert!(kubectl(&["get", "decisions"]).contains("Failover"));
+
+    // 5. Without a policy everything runs on; without the template nothing does.
+    kubectl(&["delete", "propagationpolicy", "nginx-propagation"]);
+    let unclaimed = until(&binding, "nginx-deployment", "Claimed=False", |b| {
+        condition(b, "Claimed").as_deref() == Some("False")
+    })
+    .await;
+    assert_eq!(shares(&unclaimed).iter().map(|(_, replicas)| replicas).sum::<i64>(), 9);
+    assert!(on(2).get_opt("nginx").await.unwrap().is_some());
+    kubectl(&["delete", "deployment", "nginx"]);
+    until_gone(&on(2), "nginx").await;
+    until_gone(&on(3), "nginx").await;
+    until_gone(&binding, "nginx-deployment").await;
+
+    workload_policy(&federation).await;
+
+    // A stop is quick and clean, and loses nothing; nor does a kill.
+    let port = federation.port;
+    let (took, code) = federation.signal("-TERM");
+    assert_eq!(code, Some(0));
+    assert!(took.as_secs() < 10, "a stop took {took:?}");
+    let federation = Federation::start(&folder, port);
+    let hub = federation.client("hub").await;
+    let floater = deployments(&hub, "workload-test");
+    until(&floater, "clusterlink-floater-mix", "it is still there", |d| {
+        d["status"]["readyReplicas"] == 4
+    })
+    .await;
+    let config = objects(&hub, "", "v1", "ConfigMap", "default");
+    let acknowledged = serde_json::from_value(json!({"metadata": {"name": "kept"}})).unwrap();
+    config.create(&Default::default(), &acknowledged).await.unwrap();
+    federation.signal("-KILL");
+    let federation = Federation::start(&folder, port);
+    let config = objects(&federation.client("hub").await, "", "v1", "ConfigMap", "default");
+    assert!(config.get_opt("kept").await.unwrap().is_some(), "an acknowledged object was lost");
+
+    // What cannot work says why in one line.
+    let refused = fail(support::cli::atoll().args(["up", "--data-dir"]).arg(&folder));
+    assert!(refused.contains("in use") && refused.contains("--data-dir"), "{refused}");
+    let other = data.path().join("other");
+    let busy = port.to_string();
+    let refused = fail(support::cli::atoll().args(["up", "--port", &busy, "--data-dir"]).arg(&other));
+    assert!(refused.contains(&busy) && refused.contains("--port"), "{refused}");
+}
+
+/// The WorkloadPolicy of the Kosmos document, both of its tests.
+async fn workload_policy(federation: &Federation) {
+    let kubectl = |args: &[&str]| run(federation.kubectl("hub").args(args));
+    let hub = federation.client("hub").await;
+    let binding = bindings(&hub, "workload-test");
+    let name = "clusterlink-floater-mix-deployment";
+    kubectl(&["label", "cluster", "member1", "workload-test=member"]);
+    kubectl(&["label", "cluster", "member2", "member3", "workload-test=host"]);
+
+    kubectl(&["apply", "-f", &example("06-workload-policy.yaml")]);
+    let soft = until(&binding, name, "6 placed", |b| b["spec"]["decision"]["outcome"] == "Placed").await;
+    assert!(are(&soft, &[("member1", 2), ("member2", 2), ("member3", 2)]), "{soft:#}");
+    let floater = deployments(&hub, "workload-test");
+    until(&floater, "clusterlink-floater-mix", "6 ready", |d| ready(d, 6)).await;
+    kubectl(&["delete", "-f", &example("06-workload-policy.yaml")]);
+
+    kubectl(&["apply", "-f", &example("07-workload-policy-required.yaml")]);
+    let hard = until(&binding, name, "4 of 6 placed", |b| b["spec"]["decision"]["outcome"] == "Partial").await;
+    let hard_shares = shares(&hard);
+    let host: i64 = hard_shares.iter().filter(|(name, _)| name != "member1").map(|(_, n)| n).sum();
+    assert_eq!((hard_shares[0].clone(), host), (("member1".to_owned(), 1), 3), "{hard:#}");
+    let pending = hard["spec"]["decision"]["pending"].as_array().unwrap();
+    assert_eq!(pending.iter().map(|group| group["replicas"].as_i64().unwrap()).sum::<i64>(), 2);
+    until(&floater, "clusterlink-floater-mix", "4 ready", |d| d["status"]["readyReplicas"] == 4).await;
+}
+
+/// The first steps by the client library alone.
+async fn without_kubectl(federation: &Federation) {
+    let hub = federation.client("hub").await;
+    let text = std::fs::read_to_string(example("01-nginx.yaml")).unwrap();
+    for document in text.split("\n---\n") {
+        let object: Value = serde_saphyr::from_str(document).unwrap();
+        let (group, version) =
+            object["apiVersion"].as_str().unwrap().split_once('/').expect("a group and a version");
+        let api = objects(&hub, group, version, object["kind"].as_str().unwrap(), "default");
+        api.create(&Default::default(), &serde_json::from_value(object.clone()).unwrap()).await.unwrap();
+    }
+    let deployment = deployments(&hub, "default");
+    until(&deployment, "nginx", "3 of 3 ready", |d| ready(d, 3)).await;
+    let bound = bindings(&hub, "default").get("nginx-deployment").await.unwrap();
+    let bound = serde_json::to_value(bound).unwrap();
+    assert!(are(&bound, &[("member1", 2), ("member2", 1)]), "{bound:#}");
+}
