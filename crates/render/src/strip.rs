@@ -1,0 +1,97 @@
+//! Takes off a template what belongs to the hub's server and to Atoll's work on the hub.
+
+use atoll_api::marks;
+use serde_json::{Map, Value};
+
+use crate::{RenderError, type_of};
+
+/// Metadata that a server writes, or that means something on the hub only (owners and finalizers name objects and
+/// controllers there).
+const METADATA: [&str; 11] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// Annotations that describe the object on the hub: kubectl's record of the last client-side apply, the Deployment
+/// controller's rollout counter.
+const ANNOTATIONS: [&str; 2] =
+    ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
+
+/// Marks that only member objects carry.
+const MEMBER_MARKS: [&str; 4] = [marks::MANAGED_BY, marks::CLAIMS, marks::HASH, marks::PRESERVE];
+
+/// Whether a label or annotation is Atoll's: `atoll.dev/..` or `*.atoll.dev/..`.
+pub(crate) fn is_ours(key: &str) -> bool {
+    key.split_once('/')
+        .is_some_and(|(domain, _)| domain == "atoll.dev" || domain.ends_with(".atoll.dev"))
+}
+
+/// The template without status, without metadata of the hub, without Atoll's own labels and annotations.
+pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, RenderError> {
+    let mut manifest = match template {
+        Value::Object(fields) => fields.clone(),
+        other => return Err(malformed("template", "a map", Some(other))),
+    };
+    manifest.remove("status");
+    let Some(Value::Object(metadata)) = manifest.get_mut("metadata") else {
+        return Err(malformed("metadata", "a map", template.get("metadata")));
+    };
+    for field in METADATA {
+        metadata.remove(field);
+    }
+    for field in ["labels", "annotations"] {
+        let emptied = match metadata.get_mut(field) {
+            None => false,
+            Some(Value::Null) => true,
+            Some(Value::Object(entries)) => {
+                keep_users(entries, field)?;
+                entries.is_empty()
+            }
+            Some(other) => {
+                return Err(malformed(&format!("metadata.{field}"), "a map", Some(other)));
+            }
+        };
+        // An empty map would claim the whole field in a server-side apply.
+        if emptied {
+            metadata.remove(field);
+        }
+    }
+    // Clients that build typed objects write this null into pod templates; applied, it would be a field of ours.
+    if let Some(Value::Object(pod)) = template_metadata(&mut manifest)
+        && pod.get("creationTimestamp").is_some_and(Value::is_null)
+    {
+        pod.remove("creationTimestamp");
+    }
+    Ok(manifest)
+}
+
+fn keep_users(entries: &mut Map<String, Value>, field: &str) -> Result<(), RenderError> {
+    for (key, value) in entries.iter() {
+        let path = || format!("metadata.{field}[{key:?}]");
+        if MEMBER_MARKS.contains(&key.as_str()) {
+            return Err(RenderError::Marked { field: path() });
+        }
+        if !value.is_string() {
+            return Err(malformed(&path(), "a string", Some(value)));
+        }
+    }
+    entries.retain(|key, _| !ANNOTATIONS.contains(&key.as_str()) && !is_ours(key));
+    Ok(())
+}
+
+fn template_metadata(manifest: &mut Map<String, Value>) -> Option<&mut Value> {
+    manifest.get_mut("spec")?.get_mut("template")?.get_mut("metadata")
+}
+
+fn malformed(field: &str, expected: &'static str, found: Option<&Value>) -> RenderError {
+    RenderError::Malformed { field: field.to_owned(), expected, found: type_of(found) }
+}

@@ -1,0 +1,263 @@
+//! Rendering: what members get of a template.
+
+use atoll_render::{Key, RenderError, Rendered, Share, namespace, render};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+fn nginx() -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "nginx", "namespace": "shop", "uid": "u-1", "resourceVersion": "7", "generation": 3,
+            "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.io/keep"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u-2"}],
+            "managedFields": [{"manager": "kubectl"}], "selfLink": "/x",
+            "labels": {"app": "nginx", "policy.atoll.dev/workload-policy": "spread"},
+            "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "{}",
+                "deployment.kubernetes.io/revision": "4",
+                "team": "web"
+            }
+        },
+        "spec": {
+            "replicas": 9,
+            "selector": {"matchLabels": {"app": "nginx"}},
+            "template": {
+                "metadata": {"creationTimestamp": null, "labels": {"app": "nginx"}},
+                "spec": {"containers": [{"name": "nginx", "image": "nginx:1.27"}]}
+            }
+        },
+        "status": {"replicas": 9}
+    })
+}
+
+fn share(replicas: impl Into<Option<i64>>) -> Share {
+    Share {
+        cluster: "member1".to_owned(),
+        replicas: replicas.into(),
+        claim: "b-1".to_owned(),
+        ..Share::default()
+    }
+}
+
+/// The manifest as a user could have written it.
+fn without_marks(rendered: &Rendered) -> Value {
+    let mut manifest = rendered.manifest.clone();
+    let metadata = manifest["metadata"].as_object_mut().unwrap();
+    for field in ["labels", "annotations"] {
+        if let Some(entries) = metadata.get_mut(field).and_then(Value::as_object_mut) {
+            entries.retain(|key, _| !key.starts_with("atoll.dev/"));
+            if entries.is_empty() {
+                metadata.remove(field);
+            }
+        }
+    }
+    manifest
+}
+
+#[test]
+fn a_member_gets_the_users_object_with_its_share_and_the_marks() {
+    let rendered = render(&nginx(), &Share { preserve: true, ..share(2) }).unwrap();
+    assert_eq!(
+        rendered.manifest,
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {
+                "name": "nginx", "namespace": "shop",
+                "labels": {"app": "nginx", "atoll.dev/managed-by": "atoll"},
+                "annotations": {
+                    "team": "web", "atoll.dev/claims": "b-1", "atoll.dev/preserve": "true",
+                    "atoll.dev/hash": rendered.hash
+                }
+            },
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "nginx"}},
+                "template": {
+                    "metadata": {"labels": {"app": "nginx"}},
+                    "spec": {"containers": [{"name": "nginx", "image": "nginx:1.27"}]}
+                }
+            }
+        })
+    );
+    assert_eq!(rendered.key.to_string(), "Deployment.apps shop/nginx");
+    assert_eq!(rendered.api_version, "apps/v1");
+}
+
+#[test]
+fn a_kind_without_replicas_is_passed_on_as_it_is() {
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "d"},
+        "data": {"replicas": "x"}, "immutable": true});
+    let rendered = render(&config, &share(None)).unwrap();
+    assert_eq!(without_marks(&rendered), config);
+    assert!(rendered.manifest["metadata"]["annotations"].get("atoll.dev/preserve").is_none());
+}
+
+#[test]
+fn the_hash_is_stable_across_builds() {
+    // A change of this value rolls out every object of every federation: raise RENDER_VERSION with it.
+    assert_eq!(
+        render(&nginx(), &share(2)).unwrap().hash,
+        "25bd83e2aa3330236159ed8dca9c9e9647d5791ac95919a914a30f54069e3c3e"
+    );
+}
+
+#[test]
+fn what_the_hub_allocated_does_not_reach_members_but_headless_does() {
+    let service = |ip: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "d"},
+        "spec": {"type": "NodePort", "clusterIP": ip, "clusterIPs": [ip], "ports": [{"port": 80, "nodePort": 30001}]}})
+    };
+    let allocated = render(&service("10.0.0.7"), &share(None)).unwrap().manifest;
+    assert_eq!(allocated["spec"], json!({"type": "NodePort", "ports": [{"port": 80}]}));
+    let headless = render(&service("None"), &share(None)).unwrap().manifest;
+    assert_eq!(headless["spec"]["clusterIP"], "None");
+}
+
+#[test]
+fn bad_templates_are_refused_by_field() {
+    let refused = |edit: fn(&mut Value)| {
+        let mut template = nginx();
+        edit(&mut template);
+        render(&template, &share(1)).unwrap_err().to_string()
+    };
+    let cases: [(fn(&mut Value), &str); 8] = [
+        (|t| t["metadata"]["name"] = json!(""), "metadata.name"),
+        (|t| t["metadata"]["namespace"] = json!(7), "metadata.namespace"),
+        (|t| t["apiVersion"] = Value::Null, "apiVersion"),
+        (|t| t["metadata"]["labels"] = json!(["a"]), "metadata.labels"),
+        (|t| t["metadata"]["labels"]["a"] = json!(1), r#"metadata.labels["a"]"#),
+        (|t| t["metadata"]["annotations"]["atoll.dev/claims"] = json!("b-2"), "atoll.dev/claims"),
+        (|t| t["metadata"]["labels"]["atoll.dev/managed-by"] = json!("atoll"), "managed-by"),
+        (|t| t["spec"] = json!("none"), "spec"),
+    ];
+    for (edit, field) in cases {
+        let error = refused(edit);
+        assert!(error.contains(field), "{field}: {error}");
+    }
+    assert_eq!(
+        render(&nginx(), &share(-1)),
+        Err(RenderError::NegativeShare {
+            cluster: "member1".to_owned(),
+            field: "replicas",
+            value: -1
+        })
+    );
+}
+
+#[test]
+fn namespaces_get_the_hubs_labels_and_are_kept() {
+    let hub = json!({"metadata": {"name": "shop", "labels": {
+        "kubernetes.io/metadata.name": "shop", "pod-security.kubernetes.io/enforce": "baseline",
+        "atoll.dev/managed-by": "atoll"
+    }}});
+    let rendered = namespace("shop", Some(&hub));
+    assert_eq!(
+        rendered.manifest["metadata"],
+        json!({
+            "name": "shop",
+            "labels": {"pod-security.kubernetes.io/enforce": "baseline", "atoll.dev/managed-by": "atoll"},
+            "annotations": {"atoll.dev/preserve": "true", "atoll.dev/hash": rendered.hash}
+        })
+    );
+    assert_ne!(rendered.hash, namespace("shop", None).hash);
+    assert_eq!(
+        rendered.key,
+        Key {
+            group: String::new(),
+            kind: "Namespace".to_owned(),
+            namespace: None,
+            name: "shop".to_owned()
+        }
+    );
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-z \"\\\\é]{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[a-z]{1,4}", inner, 0..4)
+                .prop_map(|map| Value::Object(Map::from_iter(map))),
+        ]
+    })
+}
+
+fn template() -> impl Strategy<Value = Value> {
+    let labels = prop::collection::btree_map("[a-z]{1,3}(/[a-z])?", "[a-z]{0,3}", 0..3);
+    let spec = prop::collection::btree_map("[a-z]{1,4}", json_value(), 0..4);
+    (labels.clone(), labels, spec, 0_i64..4, any::<bool>()).prop_map(
+        |(labels, annotations, spec, generation, status)| {
+            let mut template = json!({
+                "apiVersion": "example.io/v1", "kind": "Thing",
+                "metadata": {"name": "t", "namespace": "d", "labels": labels, "annotations": annotations,
+                    "generation": generation, "uid": format!("u-{generation}")},
+                "spec": Map::from_iter(spec)
+            });
+            if status {
+                template["status"] = json!({"replicas": 1});
+            }
+            template
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn rendering_again_what_was_rendered_changes_nothing(
+        template in template(),
+        replicas in prop::option::of(0_i64..5),
+    ) {
+        let once = render(&template, &share(replicas)).unwrap();
+        let again = render(&without_marks(&once), &share(replicas)).unwrap();
+        prop_assert_eq!(
+            serde_json::to_vec(&once.manifest).unwrap(), serde_json::to_vec(&again.manifest).unwrap()
+        );
+        prop_assert_eq!(&once, &render(&template, &share(replicas)).unwrap());
+    }
+
+    #[test]
+    fn the_hash_changes_exactly_with_the_manifest_without_marks(
+        a in template(), b in template(),
+        (x, y) in (0_i64..3, 0_i64..3),
+        (claim, preserve) in ("[a-z]{1,3}", any::<bool>()),
+    ) {
+        let first = render(&a, &share(x)).unwrap();
+        for (template, replicas) in [(&a, y), (&b, x), (&b, y)] {
+            let other = Share { claim: claim.clone(), preserve, ..share(replicas) };
+            let second = render(template, &other).unwrap();
+            prop_assert_eq!(
+                first.hash == second.hash, without_marks(&first) == without_marks(&second)
+            );
+        }
+    }
+
+    #[test]
+    fn the_completions_of_a_divided_job_add_up(
+        shares in prop::collection::vec(0_i64..7, 1..6),
+        completions in 0_i64..50,
+    ) {
+        let parallelism: i64 = shares.iter().sum();
+        prop_assume!(parallelism > 0);
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "d"},
+            "spec": {"parallelism": parallelism, "completions": completions}});
+        let (mut before, mut sum) = (0, 0);
+        for replicas in shares {
+            let part = render(&job, &Share { before, ..share(replicas) }).unwrap().manifest;
+            prop_assert_eq!(&part["spec"]["parallelism"], &json!(replicas));
+            sum += part["spec"]["completions"].as_i64().unwrap();
+            before += replicas;
+        }
+        prop_assert_eq!(sum, completions);
+        // Duplicated: every cluster gets the whole Job.
+        let whole = render(&job, &share(parallelism)).unwrap();
+        prop_assert_eq!(without_marks(&whole), job);
+    }
+}
