@@ -1,2 +1,44 @@
-//! The `atoll` binary.
-fn main() {}
+//! The `atoll` binary: reads arguments, wires the crates, prints. One module per verb; what a verb does lives in the
+//! crates below.
+
+mod args;
+mod hub;
+mod logging;
+mod print;
+mod read;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use print::Printer;
+
+/// Exit code of a verb that could not do its work. Wrong arguments end with 2, as clap has it.
+const FAILED: u8 = 1;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads us has read enough: `atoll history x | head -1`.
+        Err(error) if print::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            print::error(&error);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    logging::start(cli.command.default_log())?;
+    // Everything that speaks TLS in this process takes the same provider; a second installation is no error.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let out = Printer::stdout();
+    runtime.block_on(async {
+        match cli.command {
+            Command::Get(args) => read::get::run(&cli.hub, args, &out).await,
+        }
+    })
+}

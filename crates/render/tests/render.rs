@@ -44,7 +44,7 @@ fn share(replicas: impl Into<Option<i64>>) -> Share {
 /// The manifest as a user could have written it.
 fn without_marks(rendered: &Rendered) -> Value {
     let mut manifest = rendered.manifest.clone();
-    let metadata = manifest["metadata"].as_object_mut().unwrap();
+    let metadata = manifest["metadata"].as_object_mut().expect("rendered");
     for field in ["labels", "annotations"] {
         if let Some(entries) = metadata.get_mut(field).and_then(Value::as_object_mut) {
             entries.retain(|key, _| !key.starts_with("atoll.dev/"));
@@ -118,12 +118,13 @@ fn what_the_hub_allocated_does_not_reach_members_but_headless_does() {
 
 #[test]
 fn bad_templates_are_refused_by_field() {
-    let refused = |edit: fn(&mut Value)| {
+    type Edit = fn(&mut Value);
+    let refused = |edit: Edit| {
         let mut template = nginx();
         edit(&mut template);
         render(&template, &share(1)).unwrap_err().to_string()
     };
-    let cases: [(fn(&mut Value), &str); 8] = [
+    let cases: [(Edit, &str); 8] = [
         (|t| t["metadata"]["name"] = json!(""), "metadata.name"),
         (|t| t["metadata"]["namespace"] = json!(7), "metadata.namespace"),
         (|t| t["apiVersion"] = Value::Null, "apiVersion"),

@@ -1,0 +1,77 @@
+//! The command line: the verbs, and the flags that verbs have in common.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::read;
+
+/// A federation control plane for Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "atoll", version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) hub: HubFlags,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which API server to talk to, as kubectl has it.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct HubFlags {
+    /// Kubeconfig file [default: the files in $KUBECONFIG, then ./.atoll/kubeconfig, then ~/.kube/config]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current one]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Namespace [default: the context's]
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what the federation consists of
+    Get(read::get::GetArgs),
+}
+
+impl Command {
+    /// What goes to stderr where RUST_LOG says nothing: verbs that print an answer log warnings, servers their work.
+    pub(crate) fn default_log(&self) -> &'static str {
+        match self {
+            Self::Get(_) => "warn",
+        }
+    }
+}
+
+/// How an answer is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people, at most 100 columns wide
+    #[default]
+    Table,
+    /// The objects, as JSON
+    Json,
+    /// The objects, as YAML
+    Yaml,
+}
+
+/// The flag `-o`.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct OutputFlag {
+    /// How to print the answer
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: Format,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,143 @@
+//! Finding the hub: kubeconfig, context, namespace, and a client that does not hang.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use kube::Client;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+
+use crate::args::HubFlags;
+
+/// Longest wait for a connection. A hub on the other side of the world takes well below a second.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Longest wait for one answer.
+const CALL: Duration = Duration::from_secs(30);
+/// Where `atoll up` leaves its kubeconfig by default.
+const UP: &str = ".atoll/kubeconfig";
+
+/// An API server to talk to.
+pub(crate) struct Hub {
+    pub(crate) client: Client,
+    /// The namespace asked for, else the context's, else `default`.
+    pub(crate) namespace: String,
+    /// Where it was found, for errors.
+    pub(crate) found: String,
+}
+
+impl Hub {
+    /// The hub that the flags name.
+    ///
+    /// # Errors
+    /// When there is no kubeconfig, or it has no such context.
+    pub(crate) async fn find(flags: &HubFlags) -> anyhow::Result<Self> {
+        let (kubeconfig, source) = kubeconfig(flags)?;
+        let context = flags.context.clone().or_else(|| kubeconfig.current_context.clone());
+        let Some(context) = context else {
+            bail!("{source} has no current context: choose one with --context");
+        };
+        if !kubeconfig.contexts.iter().any(|known| known.name == context) {
+            let known: Vec<_> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
+            bail!("--context {context:?} is not in {source}, which has {}", known.join(", "));
+        }
+        let found = format!("context {context:?} of {source}");
+        let options = KubeConfigOptions { context: Some(context), ..KubeConfigOptions::default() };
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .with_context(|| format!("use {found}"))?;
+        config.connect_timeout = Some(CONNECT);
+        // A person waits: one clear error now is worth more than an answer in minutes.
+        config.default_retry = false;
+        let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).with_context(|| format!("use {found}"))?;
+        Ok(Self { client, namespace, found })
+    }
+
+    /// The answer of one call, which says what was being done when it fails.
+    ///
+    /// # Errors
+    /// The call's own, or that no answer came in time.
+    pub(crate) async fn call<T>(
+        &self,
+        doing: &str,
+        call: impl Future<Output = kube::Result<T>>,
+    ) -> anyhow::Result<T> {
+        match tokio::time::timeout(CALL, call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => {
+                Err(kube::Error::Api(status)).with_context(|| format!("{doing} ({})", self.found))
+            }
+            Ok(Err(error)) => Err(error).with_context(|| {
+                format!("{doing}: {} does not answer, is it running?", self.found)
+            }),
+            Err(_) => bail!("{doing}: no answer from {} in {} s", self.found, CALL.as_secs()),
+        }
+    }
+}
+
+/// Whether the API server says that there is no such thing, rather than a proxy in between.
+pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| match cause.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => status.is_not_found(),
+        _ => false,
+    })
+}
+
+fn kubeconfig(flags: &HubFlags) -> anyhow::Result<(Kubeconfig, String)> {
+    if let Some(file) = &flags.kubeconfig {
+        let read = Kubeconfig::read_from(file)
+            .with_context(|| format!("read --kubeconfig {}", file.display()))?;
+        return Ok((read, file.display().to_string()));
+    }
+    if let Some(read) = Kubeconfig::from_env().context("read the files in $KUBECONFIG")? {
+        return Ok((read, "$KUBECONFIG".to_owned()));
+    }
+    let home = std::env::home_dir().map(|home| home.join(".kube/config"));
+    let Some(file) = default_file(Path::new("."), home) else {
+        bail!(
+            "no kubeconfig: name one with --kubeconfig or $KUBECONFIG, or start `atoll up` in this folder"
+        );
+    };
+    let read = Kubeconfig::read_from(&file).with_context(|| format!("read {}", file.display()))?;
+    Ok((read, file.display().to_string()))
+}
+
+/// The first of the places where a kubeconfig may be that has one.
+fn default_file(working: &Path, home: Option<PathBuf>) -> Option<PathBuf> {
+    [Some(working.join(UP)), home].into_iter().flatten().find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_up_comes_before_the_home_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (up, home) = (folder.path().join(UP), folder.path().join("config"));
+        assert_eq!(default_file(folder.path(), Some(home.clone())), None);
+        std::fs::write(&home, "").unwrap();
+        assert_eq!(default_file(folder.path(), Some(home.clone())), Some(home.clone()));
+        std::fs::create_dir_all(up.parent().unwrap()).unwrap();
+        std::fs::write(&up, "").unwrap();
+        assert_eq!(default_file(folder.path(), Some(home)), Some(up));
+    }
+
+    #[tokio::test]
+    async fn wrong_flags_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        let absent = HubFlags { kubeconfig: Some(file.clone()), ..HubFlags::default() };
+        let error = format!("{:#}", Hub::find(&absent).await.err().unwrap());
+        assert!(error.contains("--kubeconfig"), "{error}");
+        std::fs::write(
+            &file,
+            "{apiVersion: v1, kind: Config, current-context: hub, contexts: [{name: hub, context: {cluster: c, user: u}}],
+              clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: u}]}",
+        )
+        .unwrap();
+        let wrong = HubFlags { context: Some("moon".to_owned()), ..absent };
+        let error = format!("{:#}", Hub::find(&wrong).await.err().unwrap());
+        assert!(error.contains("--context \"moon\"") && error.contains("hub"), "{error}");
+    }
+}

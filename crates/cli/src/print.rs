@@ -1,0 +1,152 @@
+//! What people and scripts get to see: tables, JSON, YAML, errors.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::Context;
+use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::args::Format;
+
+/// Widest line of a table or text, in columns: fits a terminal beside an editor, and a mail.
+pub(crate) const WIDTH: u16 = 100;
+
+/// Writes answers to stdout.
+#[derive(Debug)]
+pub(crate) struct Printer {
+    colours: bool,
+}
+
+/// How a cell is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    Good,
+    Warn,
+    Bad,
+}
+
+/// Text of a cell and how it is meant.
+#[derive(Debug, Clone)]
+pub(crate) struct Text(String, Tone);
+
+impl Text {
+    pub(crate) fn toned(text: impl ToString, tone: Tone) -> Self {
+        Self(text.to_string(), tone)
+    }
+}
+
+impl<T: ToString> From<T> for Text {
+    fn from(text: T) -> Self {
+        Self::toned(text, Tone::Plain)
+    }
+}
+
+impl Printer {
+    /// To stdout; in colours when that is a terminal and NO_COLOR is not set.
+    pub(crate) fn stdout() -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self { colours: wanted && io::stdout().is_terminal() }
+    }
+
+    /// A line, or several.
+    ///
+    /// # Errors
+    /// When stdout is closed.
+    pub(crate) fn line(&self, text: impl AsRef<str>) -> anyhow::Result<()> {
+        writeln!(io::stdout().lock(), "{}", text.as_ref()).context("write to stdout")
+    }
+
+    /// A table of [`WIDTH`] columns at most; longer cells go on in the next line.
+    ///
+    /// # Errors
+    /// When stdout is closed.
+    pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> anyhow::Result<()> {
+        self.line(self.layout(header, rows))
+    }
+
+    fn layout(&self, header: &[&str], rows: Vec<Vec<Text>>) -> String {
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(WIDTH)
+            .set_header(header);
+        for row in rows {
+            table.add_row(row.into_iter().map(|Text(text, tone)| match self.colour(tone) {
+                Some(colour) => Cell::new(text).fg(colour),
+                None => Cell::new(text),
+            }));
+        }
+        if self.colours {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        // Names start in the first column, as kubectl prints them.
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        table.trim_fmt()
+    }
+
+    fn colour(&self, tone: Tone) -> Option<Color> {
+        match tone {
+            _ if !self.colours => None,
+            Tone::Plain => None,
+            Tone::Good => Some(Color::Green),
+            Tone::Warn => Some(Color::Yellow),
+            Tone::Bad => Some(Color::Red),
+        }
+    }
+
+    /// An object as JSON or YAML.
+    ///
+    /// # Errors
+    /// When stdout is closed.
+    pub(crate) fn object(&self, format: Format, object: &impl Serialize) -> anyhow::Result<()> {
+        match format {
+            Format::Yaml => {
+                let text = serde_saphyr::to_string(object).context("write the answer as YAML")?;
+                self.line(text.trim_end())
+            }
+            Format::Json | Format::Table => {
+                self.line(serde_json::to_string_pretty(object).context("write the answer as JSON")?)
+            }
+        }
+    }
+}
+
+/// Something that is not the answer, for example where it came from.
+pub(crate) fn note(text: impl AsRef<str>) {
+    // A closed stderr leaves nobody to tell.
+    let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
+}
+
+/// An error and its causes, in one line.
+pub(crate) fn error(error: &anyhow::Error) {
+    note(format!("error: {error:#}"));
+}
+
+/// Whether an error says that nobody reads stdout any more.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_fit_and_are_plain_where_nobody_looks() {
+        let long = "member1 has 3 of 4 nodes full and ".repeat(6);
+        let rows = vec![vec![Text::toned("Placed", Tone::Good), Text::from(long)]];
+        let plain = Printer { colours: false }.layout(&["OUTCOME", "REASON"], rows.clone());
+        assert!(plain.lines().count() > 2, "{plain}");
+        assert!(plain.lines().all(|line| line.chars().count() <= usize::from(WIDTH)), "{plain}");
+        assert!(plain.starts_with("OUTCOME  REASON") && !plain.contains('\u{1b}'), "{plain}");
+        assert!(Printer { colours: true }.layout(&["OUTCOME", "REASON"], rows).contains('\u{1b}'));
+    }
+}
