@@ -1,0 +1,291 @@
+//! TLS 1.3 on both ends, with `ring`, by the caller's clock.
+//!
+//! Nobody is known by a DNS name or an address: the controller is whoever has a certificate of the authority for
+//! `spiffe://<trust domain>/controller`, so an agent reaches it through any proxy, port or tunnel.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use atoll_api::Clock;
+use jiff::Timestamp;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, ServerConnection,
+    SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+use crate::ca::{CertificateFacts, PublicKeyHash};
+use crate::identity::{SpiffeId, TrustDomain};
+use crate::member::{MemberError, MemberIdentity};
+
+/// HTTP/2 only: gRPC speaks nothing else.
+const ALPN: &[u8] = b"h2";
+
+/// Why a TLS configuration could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// rustls refused a key, a certificate or a version.
+    #[error("set up TLS")]
+    Setup(#[source] rustls::Error),
+    /// The verifier of client certificates could not be made.
+    #[error("set up the verification of client certificates")]
+    Verifier(#[source] rustls::server::VerifierBuilderError),
+    /// The member's identity cannot be used.
+    #[error("use the member's identity")]
+    Identity(#[from] MemberError),
+}
+
+/// Wall time for rustls from a [`Clock`], never before `floor`: an agent whose clock is behind the issue of its own
+/// certificate knows that it is.
+#[derive(Debug)]
+struct ClockTime {
+    clock: Clock,
+    floor: Option<Timestamp>,
+}
+
+impl TimeProvider for ClockTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = self.clock.now();
+        unix_time(self.floor.map_or(now, |floor| now.max(floor)))
+    }
+}
+
+fn unix_time(time: Timestamp) -> Option<UnixTime> {
+    let seconds = u64::try_from(time.as_second()).ok()?;
+    Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn roots(authority: &CertificateDer<'_>) -> Result<RootCertStore, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.clone().into_owned())?;
+    Ok(roots)
+}
+
+/// The controller's certificate, which can be replaced while connections are up.
+#[derive(Debug)]
+pub struct ServerCertificate(RwLock<Arc<CertifiedKey>>);
+
+impl ServerCertificate {
+    /// Starts with this one: leaf first, then the authority (agents that enrol take it from here).
+    ///
+    /// # Errors
+    /// When key and certificate do not belong together.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Arc<Self>, TlsError> {
+        Ok(Arc::new(Self(RwLock::new(certified(chain, key)?))))
+    }
+
+    /// New handshakes get this one.
+    ///
+    /// # Errors
+    /// When key and certificate do not belong together; the old one stays then.
+    pub fn replace(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), TlsError> {
+        let fresh = certified(chain, key)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+}
+
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<CertifiedKey>, TlsError> {
+    let key = CertifiedKey::from_der(chain, key, &provider()).map_err(TlsError::Setup)?;
+    key.keys_match().map_err(TlsError::Setup)?;
+    Ok(Arc::new(key))
+}
+
+impl ResolvesServerCert for ServerCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+/// The controller's end: TLS 1.3, client certificates of this authority where there are any (enrolment has none), no
+/// resumption, so that every connection shows its certificate.
+///
+/// # Errors
+/// When the authority's certificate cannot be used.
+pub fn server_config(
+    authority: &CertificateDer<'_>,
+    certificate: Arc<ServerCertificate>,
+    clock: Clock,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let roots = Arc::new(roots(authority).map_err(TlsError::Setup)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(TlsError::Verifier)?;
+    let time = Arc::new(ClockTime { clock, floor: None });
+    let mut config = ServerConfig::builder_with_details(provider(), time)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(TlsError::Setup)?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(certificate);
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// An agent's end before it has a certificate: the authority must have this public key, and the other side must be its
+/// controller. The handshake ends before a secret can be sent to anybody else.
+///
+/// # Errors
+/// When rustls refuses the settings.
+pub fn enrolment_config(
+    authority: PublicKeyHash,
+    clock: Clock,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let config = client_builder(ControllerVerifier { authority, trust_domain: None }, clock, None)?
+        .with_no_client_auth();
+    Ok(finished(config))
+}
+
+/// An agent's end afterwards: shows its certificate, and wants the controller of the same authority.
+///
+/// # Errors
+/// When the identity's key or chain cannot be used.
+pub fn member_config(
+    identity: &MemberIdentity,
+    clock: Clock,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let verifier = ControllerVerifier {
+        authority: identity.authority_hash()?,
+        trust_domain: Some(identity.trust_domain().clone()),
+    };
+    // The authority's certificate stays behind: the controller has it.
+    let leaf = identity.chain().iter().take(1).cloned().collect();
+    let config = client_builder(verifier, clock, Some(identity.facts().not_before))?
+        .with_client_auth_cert(leaf, identity.key()?)
+        .map_err(TlsError::Setup)?;
+    Ok(finished(config))
+}
+
+fn client_builder(
+    verifier: ControllerVerifier,
+    clock: Clock,
+    floor: Option<Timestamp>,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, TlsError> {
+    let time = Arc::new(ClockTime { clock, floor });
+    Ok(ClientConfig::builder_with_details(provider(), time)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(TlsError::Setup)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier)))
+}
+
+fn finished(mut config: ClientConfig) -> Arc<ClientConfig> {
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = rustls::client::Resumption::disabled();
+    Arc::new(config)
+}
+
+/// Takes whoever proves to be the controller of the authority with this public key.
+#[derive(Debug)]
+struct ControllerVerifier {
+    authority: PublicKeyHash,
+    /// `None` before enrolment: the trust domain is not known yet.
+    trust_domain: Option<TrustDomain>,
+}
+
+impl ServerCertVerifier for ControllerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let refused = |why: &'static str| rustls::Error::General(why.to_owned());
+        let authority = intermediates
+            .iter()
+            .find(|der| {
+                CertificateFacts::read(der).is_ok_and(|facts| facts.public_key == self.authority)
+            })
+            .ok_or_else(|| refused("the server's authority is not the expected one (--ca-hash)"))?;
+        rustls::client::verify_server_cert_signed_by_trust_anchor(
+            &ParsedCertificate::try_from(end_entity)?,
+            &roots(authority)?,
+            &[],
+            now,
+            algorithms().all,
+        )?;
+        let id = CertificateFacts::read(end_entity)
+            .map_err(|_| refused("the server's certificate has no identity of Atoll's"))?
+            .id;
+        match (&id, &self.trust_domain) {
+            (SpiffeId::Controller(_), None) => Ok(ServerCertVerified::assertion()),
+            (SpiffeId::Controller(domain), Some(expected)) if domain == expected => {
+                Ok(ServerCertVerified::assertion())
+            }
+            (SpiffeId::Controller(_), _) => Err(refused("the server is of another trust domain")),
+            _ => Err(refused("the server is not the controller")),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.2 is not spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &algorithms())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        algorithms().supported_schemes()
+    }
+}
+
+fn algorithms() -> WebPkiSupportedAlgorithms {
+    provider().signature_verification_algorithms
+}
+
+/// Whether `authority` signed `leaf` for a client's use.
+pub(crate) fn check_client_chain(
+    leaf: &CertificateDer<'_>,
+    authority: &CertificateDer<'_>,
+    at: Timestamp,
+) -> Result<(), TlsError> {
+    let roots = Arc::new(roots(authority).map_err(TlsError::Setup)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .build()
+        .map_err(TlsError::Verifier)?;
+    let at = unix_time(at).ok_or(TlsError::Setup(rustls::Error::FailedToGetCurrentTime))?;
+    verifier.verify_client_cert(leaf, &[], at).map_err(TlsError::Setup)?;
+    Ok(())
+}
+
+/// Who is on the other end of a finished handshake; `None` without a certificate.
+///
+/// # Errors
+/// When the certificate, although signed by the authority, has no identity of ours.
+pub fn peer(connection: &ServerConnection) -> Result<Option<CertificateFacts>, crate::ca::CaError> {
+    connection.peer_certificates().and_then(<[_]>::first).map(CertificateFacts::read).transpose()
+}

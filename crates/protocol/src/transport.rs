@@ -1,0 +1,111 @@
+//! Settings of HTTP/2 on both ends, and a gRPC channel over any stream of bytes.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint, Server};
+
+use crate::v1::agent_service_client::AgentServiceClient;
+
+/// A PING goes out after so long without a frame ...
+pub const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// ... and the connection is given up when it is not answered within this.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Flow control window of a stream: what one direction of a session may have under way.
+pub const STREAM_WINDOW: u32 = 1 << 20;
+/// Flow control window of a connection.
+pub const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Largest message. A manifest is at most 1.5 MiB (etcd's limit); an inventory page of 5,000 keys about 2 MiB.
+pub const MAX_MESSAGE: usize = 16 << 20;
+/// Most keys in one page of an inventory.
+pub const INVENTORY_PAGE: usize = 5_000;
+/// Largest header list taken; ours has a few hundred bytes.
+const MAX_HEADERS: u32 = 16 << 10;
+/// Streams at once on one connection: a session and a renewal, with room.
+const MAX_STREAMS: u32 = 16;
+/// Limit of a TCP connect and of a handshake together.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Name in SNI. The certificate is not checked against it (see [`crate::tls`]); a proxy may route by it.
+const SERVER_NAME: &str = "controller.atoll.dev";
+
+/// Why no channel could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The handshake failed: the other side is not the controller, or does not take our certificate.
+    #[error("TLS handshake with the controller")]
+    Handshake(#[source] io::Error),
+    /// It took longer than [`CONNECT_TIMEOUT`].
+    #[error("TLS handshake with the controller took longer than {} s", CONNECT_TIMEOUT.as_secs())]
+    Timeout,
+    /// HTTP/2 did not start.
+    #[error("start HTTP/2 with the controller")]
+    Http2(#[source] tonic::transport::Error),
+}
+
+/// A tonic server with the settings of this module.
+#[must_use]
+pub fn server() -> Server {
+    Server::builder()
+        .http2_keepalive_interval(Some(PING_INTERVAL))
+        .http2_keepalive_timeout(Some(PING_TIMEOUT))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_max_header_list_size(MAX_HEADERS)
+}
+
+/// A channel over this stream: TLS, then HTTP/2. It lives as long as the stream and never reconnects, so its owner sees
+/// every loss.
+///
+/// # Errors
+/// When the handshake fails or takes too long. A certificate that the *controller* refuses shows at the first call
+/// only: in TLS 1.3 a client is done before the server has looked.
+pub async fn channel<IO>(io: IO, tls: Arc<ClientConfig>) -> Result<Channel, ChannelError>
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let name = ServerName::try_from(SERVER_NAME).expect("a constant DNS name is valid");
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(tls).connect(name, io))
+        .await
+        .map_err(|_| ChannelError::Timeout)?
+        .map_err(ChannelError::Handshake)?;
+    plain_channel(stream).await
+}
+
+/// A channel without TLS over a stream that is private already (both ends in one process).
+///
+/// # Errors
+/// When HTTP/2 does not start.
+pub async fn plain_channel<IO>(io: IO) -> Result<Channel, ChannelError>
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut once = Some(io);
+    let connector = tower::service_fn(move |_| {
+        let io = once.take().map(TokioIo::new);
+        async move { io.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+    });
+    Endpoint::from_static("http://controller.atoll.dev")
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .connect_with_connector(connector)
+        .await
+        .map_err(ChannelError::Http2)
+}
+
+/// A client on the channel that takes messages up to [`MAX_MESSAGE`].
+#[must_use]
+pub fn client(channel: Channel) -> AgentServiceClient<Channel> {
+    AgentServiceClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
+}

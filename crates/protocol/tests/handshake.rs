@@ -1,0 +1,142 @@
+//! Who gets through the handshake, over in-memory streams and a clock of the test's own.
+
+use std::sync::Arc;
+
+use atoll_api::Clock;
+use atoll_protocol::ca::{CertificateAuthority, CertificateFacts, MEMBER_LIFE, PublicKeyHash};
+use atoll_protocol::identity::{ClusterUid, SpiffeId, TrustDomain};
+use atoll_protocol::member::{KeyRequest, MemberIdentity};
+use atoll_protocol::tls::{self, ServerCertificate};
+use atoll_protocol::v1::CertificateResponse;
+use jiff::{SignedDuration, Timestamp};
+use rustls::{ClientConfig, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_700_000_000).unwrap()
+}
+
+fn clock(after: SignedDuration) -> Clock {
+    Clock::from_fn(move || now().checked_add(after).unwrap())
+}
+
+fn authority(domain: &str) -> CertificateAuthority {
+    CertificateAuthority::create(&TrustDomain::new(domain).unwrap(), now()).unwrap()
+}
+
+fn member(ca: &CertificateAuthority, uid: &str) -> MemberIdentity {
+    let request = KeyRequest::generate().unwrap();
+    let uid = ClusterUid::new(uid).unwrap();
+    let issued = ca.sign_member(request.csr_der(), &uid, now()).unwrap();
+    let response = CertificateResponse {
+        chain_der: issued.chain.iter().map(|der| der.to_vec()).collect(),
+        cluster_uid: uid.to_string(),
+        cluster_name: String::new(),
+        trust_domain: ca.trust_domain().to_string(),
+    };
+    MemberIdentity::from_response(&request, &response, &ca.hash()).unwrap()
+}
+
+fn server(ca: &CertificateAuthority, after: SignedDuration) -> Arc<ServerConfig> {
+    let (issued, key) = ca.issue_controller(now()).unwrap();
+    let certificate = ServerCertificate::new(issued.chain, key).unwrap();
+    tls::server_config(ca.certificate(), certificate, clock(after)).unwrap()
+}
+
+/// What the server knows of the client after both have said something; the error of whoever refused first.
+async fn meet(
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+) -> Result<Option<CertificateFacts>, String> {
+    let (near, far) = tokio::io::duplex(16 * 1024);
+    let serve = async move {
+        let mut stream = TlsAcceptor::from(server).accept(far).await.map_err(|e| e.to_string())?;
+        let peer = tls::peer(stream.get_ref().1).map_err(|e| e.to_string())?;
+        stream.write_all(b"!").await.map_err(|e| e.to_string())?;
+        Ok::<_, String>(peer)
+    };
+    let call = async move {
+        let name = "proxy.example".try_into().unwrap();
+        let connector = TlsConnector::from(client);
+        let mut stream = connector.connect(name, near).await.map_err(|e| e.to_string())?;
+        stream.read_u8().await.map_err(|e| e.to_string())
+    };
+    let (served, called) = tokio::join!(serve, call);
+    match (served, called) {
+        (Ok(peer), Ok(_)) => Ok(peer),
+        (_, Err(client)) if client.contains("the server") => Err(client),
+        (Err(server), _) => Err(server),
+        (_, Err(client)) => Err(client),
+    }
+}
+
+#[tokio::test]
+async fn the_handshake_lets_exactly_the_right_ones_through() {
+    let (ca, foreign) = (authority("atoll.local"), authority("atoll.local"));
+    let zero = SignedDuration::ZERO;
+    let enrol = |hash: PublicKeyHash| tls::enrolment_config(hash, clock(zero)).unwrap();
+    let session =
+        |identity: &MemberIdentity, after| tls::member_config(identity, clock(after)).unwrap();
+    let one = member(&ca, "u-1");
+
+    // Enrolment: no certificate, and the authority's key must be the one that was told.
+    assert_eq!(meet(server(&ca, zero), enrol(ca.hash())).await, Ok(None));
+    let refused = meet(server(&foreign, zero), enrol(ca.hash())).await.unwrap_err();
+    assert!(refused.contains("ca-hash"), "{refused}");
+
+    // Afterwards.
+    let peer = meet(server(&ca, zero), session(&one, zero)).await.unwrap().unwrap();
+    let uid = ClusterUid::new("u-1").unwrap();
+    assert_eq!(peer.id, SpiffeId::Cluster(ca.trust_domain().clone(), uid));
+    assert_eq!(&peer, one.facts());
+
+    // A certificate of another authority, with the same names, on either end.
+    assert!(meet(server(&foreign, zero), session(&one, zero)).await.is_err());
+    let impostor = member(&foreign, "u-1");
+    let pinned = MemberIdentity::from_pem(&impostor.chain_pem(), impostor.key_pem()).unwrap();
+    assert!(meet(server(&ca, zero), session(&pinned, zero)).await.is_err());
+
+    // An expired one, by the server's clock; a client's clock that is behind is not in the way.
+    assert!(
+        meet(server(&ca, MEMBER_LIFE + SignedDuration::from_mins(1)), session(&one, zero))
+            .await
+            .is_err()
+    );
+    let behind = session(&one, SignedDuration::from_hours(-24 * 365));
+    assert!(meet(server(&ca, zero), behind).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_member_cannot_pose_as_the_controller() {
+    let ca = authority("atoll.local");
+    let (one, two) = (member(&ca, "u-1"), member(&ca, "u-2"));
+    // A listener with a member's certificate, which is signed by the right authority.
+    let certificate = ServerCertificate::new(one.chain().to_vec(), one.key().unwrap()).unwrap();
+    let posing =
+        tls::server_config(ca.certificate(), certificate, clock(SignedDuration::ZERO)).unwrap();
+    for client in [
+        tls::enrolment_config(ca.hash(), clock(SignedDuration::ZERO)).unwrap(),
+        tls::member_config(&two, clock(SignedDuration::ZERO)).unwrap(),
+    ] {
+        assert!(meet(posing.clone(), client).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_replaced_certificate_is_used_by_the_next_handshake() {
+    let ca = authority("atoll.local");
+    let (first, key) = ca.issue_controller(now()).unwrap();
+    let certificate = ServerCertificate::new(first.chain, key).unwrap();
+    // 100 days on, the first certificate has ended.
+    let later = SignedDuration::from_hours(100 * 24);
+    let at = clock(later).now();
+    let config = tls::server_config(ca.certificate(), certificate.clone(), clock(later)).unwrap();
+    let client = tls::enrolment_config(ca.hash(), clock(later)).unwrap();
+    assert!(meet(config.clone(), client.clone()).await.is_err());
+    let (second, key) = ca.issue_controller(at).unwrap();
+    let (_, other_key) = ca.issue_controller(at).unwrap();
+    assert!(certificate.replace(second.chain.clone(), other_key).is_err(), "keys must match");
+    certificate.replace(second.chain, key).unwrap();
+    assert_eq!(meet(config, client).await, Ok(None));
+}
