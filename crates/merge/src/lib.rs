@@ -5,6 +5,7 @@
 //! Left to others: HTTP, storage, admission, evaluation of CEL rules (only their collection is here),
 //! and every rule about metadata that needs a clock or an identity (uid, generation, resourceVersion).
 
+pub mod managed;
 pub mod patch;
 pub mod schema;
 pub mod strategic;

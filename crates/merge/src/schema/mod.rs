@@ -113,6 +113,8 @@ pub(crate) struct Node {
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a> {
     pub(crate) schema: &'a Schema,
+    /// Declared by name, as opposed to a key of a map.
+    pub(crate) named: bool,
 }
 
 static UNTYPED: LazyLock<Schema> =
@@ -202,12 +204,12 @@ impl Schema {
 
     pub(crate) fn field(&self, name: &str) -> Option<Field<'_>> {
         if let Some(schema) = self.0.properties.get(name) {
-            return Some(Field { schema });
+            return Some(Field { schema, named: true });
         }
         match &self.0.unknown {
             Unknown::Refused => None,
-            Unknown::Kept => Some(Field { schema: Self::untyped() }),
-            Unknown::Values(schema) => Some(Field { schema }),
+            Unknown::Kept => Some(Field { schema: Self::untyped(), named: false }),
+            Unknown::Values(schema) => Some(Field { schema, named: false }),
         }
     }
 

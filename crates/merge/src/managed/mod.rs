@@ -1,0 +1,399 @@
+//! Server-side apply: who owns which field, and what an applied configuration changes.
+//!
+//! The behaviour is that of structured-merge-diff under the API server's field manager. One thing it
+//! does is left out: entries of another version are not converted, their fields are taken to have the
+//! same names in all versions of a kind.
+
+mod entries;
+mod fieldset;
+mod merge;
+mod path;
+#[cfg(test)]
+mod tests;
+mod typed;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+pub use self::{
+    entries::{EntryError, EntryProblem, Operation, Owner},
+    fieldset::{FieldSet, FieldSetError, display_path},
+    path::{Atom, PathElement},
+};
+use self::{
+    entries::{Owned, Owners},
+    typed::Comparison,
+};
+use crate::{schema::Schema, value::same};
+
+/// Who writes, through what, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Writer<'a> {
+    /// The `fieldManager` of the request.
+    pub manager: &'a str,
+    /// The version in which the object is written, such as `apps/v1`.
+    pub api_version: &'a str,
+    /// The subresource, such as `status`; none for the object itself.
+    pub subresource: Option<&'a str>,
+    /// Time of the write, RFC 3339 with seconds.
+    pub now: &'a str,
+}
+
+impl Writer<'_> {
+    fn owner(&self, operation: Operation) -> Owner {
+        entries::owner(
+            self.manager,
+            operation,
+            self.api_version,
+            self.subresource.unwrap_or_default(),
+        )
+    }
+}
+
+/// The part of an object that a request may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endpoint {
+    /// The object itself; its status too, unless the kind has a status subresource.
+    Object {
+        /// Whether the kind has the `status` subresource.
+        status_subresource: bool,
+    },
+    /// The `status` subresource.
+    Status,
+}
+
+impl Endpoint {
+    /// Takes out of an applied configuration what may not be written here, so that [`apply`] neither
+    /// changes nor owns it.
+    pub fn restrict(self, config: &mut Value) {
+        let Some(fields) = config.as_object_mut() else { return };
+        match self {
+            Self::Object { status_subresource: false } => {}
+            Self::Object { status_subresource: true } => {
+                fields.remove("status");
+            }
+            Self::Status => {
+                fields.retain(|name, _| {
+                    matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status")
+                });
+                if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+                    // Identity and preconditions only.
+                    metadata.retain(|name, _| {
+                        matches!(name.as_str(), "name" | "namespace" | "uid" | "resourceVersion")
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A field that another manager owns and to which the applied configuration gives another value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// The other manager.
+    pub owner: Owner,
+    /// When it last wrote, if known.
+    pub time: Option<String>,
+    /// The field, such as `.spec.containers[name="a"].image`.
+    pub field: String,
+}
+
+impl Conflict {
+    /// The message of a cause in the details of a `Status`: `conflict with "kubectl" using apps/v1`.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        format!("conflict with {}", self.who())
+    }
+
+    fn who(&self) -> String {
+        let Owner { manager, operation, api_version, subresource } = &self.owner;
+        let mut who = format!("{manager:?}");
+        if !subresource.is_empty() {
+            who += &format!(" with subresource {subresource:?}");
+        }
+        if *operation == Operation::Update {
+            who += &format!(" using {api_version}");
+            if let Some(time) = &self.time {
+                who += &format!(" at {time}");
+            }
+        }
+        who
+    }
+}
+
+/// Every conflict of an apply; displays as the API server words it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflicts(pub Vec<Conflict>);
+
+impl fmt::Display for Conflicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [conflict] = &self.0[..] {
+            return write!(
+                f,
+                "Apply failed with 1 conflict: {}: {}",
+                conflict.cause(),
+                conflict.field
+            );
+        }
+        write!(f, "Apply failed with {} conflicts: ", self.0.len())?;
+        let mut last = None;
+        for (i, conflict) in self.0.iter().enumerate() {
+            let newline = if i == 0 { "" } else { "\n" };
+            if last != Some(&conflict.owner) {
+                write!(f, "{newline}conflicts with {}:", conflict.who())?;
+            }
+            last = Some(&conflict.owner);
+            write!(f, "\n- {}", conflict.field)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why an apply was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// Others own fields that would change: a 409. `force` takes them over.
+    #[error("{0}")]
+    Conflicts(Conflicts),
+    /// The configuration does not fit the kind: a 400.
+    #[error("failed to create typed patch object: {}", .0.join(", "))]
+    Misfit(Vec<String>),
+    /// The configuration brings its own `managedFields`: a 400.
+    #[error("metadata.managedFields must be nil")]
+    ManagedFieldsGiven,
+    /// The live object's `managedFields` cannot be read.
+    #[error("the live object has unreadable managed fields")]
+    Entry(#[from] EntryError),
+}
+
+/// Fields that nobody owns: what identifies the object and what the server itself keeps.
+const UNOWNED_METADATA: [&str; 11] = [
+    "name",
+    "namespace",
+    "creationTimestamp",
+    "selfLink",
+    "uid",
+    "clusterName",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
+
+/// Metadata in which the live object always wins over a configuration; clients send it as a
+/// precondition, which is the caller's to check, or as an empty leftover of their encoder.
+const SERVER_METADATA: [&str; 7] = [
+    "creationTimestamp",
+    "selfLink",
+    "uid",
+    "generation",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
+
+/// Owner of everything that an object without managed fields had before its first apply.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Applies a configuration and gives the new object, with its `metadata.managedFields`.
+///
+/// What the manager applied before and no longer applies is removed, unless someone else owns it.
+/// Without `force`, a change to a field that another manager owns is refused. Applying what is already
+/// so changes nothing, not even the time of the manager's entry. `live` is `None` to create.
+///
+/// # Errors
+/// [`ApplyError`]; nothing is changed then.
+pub fn apply(
+    live: Option<&Value>,
+    applied: &Value,
+    writer: &Writer<'_>,
+    force: bool,
+    schema: &Schema,
+) -> Result<Value, ApplyError> {
+    let config = configuration(live, applied, schema)?;
+    let nothing = Value::Object(Map::new());
+    let before = live.map(without_managed_fields).unwrap_or_else(|| nothing.clone());
+    let mut owners = match live.and_then(entries::raw) {
+        Some(entries) => fitted(entries::decode(entries)?, schema),
+        None => Owners::new(),
+    };
+    if owners.is_empty() && live.is_some() {
+        let first = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
+        let comparison = typed::compare(&nothing, &before, schema);
+        capture(&mut owners, &comparison, &first);
+    }
+
+    let me = writer.owner(Operation::Apply);
+    let previous = owners.remove(&me);
+    let fields = typed::field_set(&config, schema);
+    let merged = merge::merge(&before, &config, schema);
+    let mut after = match &previous {
+        Some(previous) if !previous.fields.is_empty() => {
+            let others = owners.values().fold(fields.clone(), |all, o| all.union(&o.fields));
+            prune(&merged, &previous.fields, &others, schema)
+        }
+        _ => merged,
+    };
+
+    let comparison = typed::compare(&before, &after, schema);
+    let conflicts = conflicts(&owners, &comparison);
+    if !force && !conflicts.is_empty() {
+        return Err(ApplyError::Conflicts(Conflicts(conflicts)));
+    }
+    yield_changed(&mut owners, &comparison);
+
+    let fields = fields.difference(&unowned());
+    if !fields.is_empty() {
+        let untouched = live.is_some() && same(&before, &after);
+        let time = match previous {
+            Some(previous) if untouched && previous.fields == fields => previous.time,
+            _ => Some(writer.now.to_owned()),
+        };
+        owners.insert(me, Owned { api_version: writer.api_version.to_owned(), time, fields });
+    }
+    entries::write(&mut after, &owners);
+    Ok(after)
+}
+
+/// Gives `new` with its `metadata.managedFields`, for every write that is not an apply: the writer
+/// becomes the owner of what it added or changed, and removed fields lose their owners.
+///
+/// The caller has already put back what the endpoint may not write. `managedFields` that the writer
+/// sends count, as on the API server: `[]` or `[{}]` resets them; through a subresource they are
+/// ignored. An object that has none stays without until its first apply. `live` is `None` to create.
+#[must_use]
+pub fn update(live: Option<&Value>, new: &Value, writer: &Writer<'_>, schema: &Schema) -> Value {
+    let mut after = without_managed_fields(new);
+    let sent = entries::raw(new).filter(|_| writer.subresource.is_none());
+    let kept = || live.and_then(entries::raw).and_then(|raw| entries::decode(raw).ok());
+    let owners = match sent {
+        Some(sent) if is_reset(sent) => Owners::new(),
+        Some(sent) => match entries::decode(sent) {
+            Ok(owners) => owners,
+            // Clients that do not understand the field must not destroy it.
+            Err(_) => kept().unwrap_or_default(),
+        },
+        None => kept().unwrap_or_default(),
+    };
+    if live.is_some() && owners.is_empty() {
+        return after;
+    }
+    let mut owners = fitted(owners, schema);
+    let before = live.map(without_managed_fields).unwrap_or_else(|| Value::Object(Map::new()));
+    let comparison = typed::compare(&before, &after, schema);
+    capture(&mut owners, &comparison, writer);
+    entries::cap(&mut owners);
+    entries::write(&mut after, &owners);
+    after
+}
+
+fn is_reset(entries: &[Value]) -> bool {
+    match entries {
+        [] => true,
+        [only] => only.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    }
+}
+
+/// The configuration without what it has no say in.
+fn configuration(
+    live: Option<&Value>,
+    applied: &Value,
+    schema: &Schema,
+) -> Result<Value, ApplyError> {
+    let mut config = applied.clone();
+    if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
+        if metadata.remove("managedFields").is_some_and(|given| !given.is_null()) {
+            return Err(ApplyError::ManagedFieldsGiven);
+        }
+        if live.is_some() {
+            metadata.retain(|name, _| !SERVER_METADATA.contains(&name.as_str()));
+        }
+    }
+    let misfits = typed::misfits(&config, schema);
+    if misfits.is_empty() { Ok(config) } else { Err(ApplyError::Misfit(misfits)) }
+}
+
+/// Removes what was applied before (`last`) and is owned by nobody now (`owned` is what all own,
+/// including what is applied now).
+fn prune(merged: &Value, last: &FieldSet, owned: &FieldSet, schema: &Schema) -> Value {
+    let named = |set: &FieldSet| set.with_named_parents(schema);
+    let all = named(&typed::field_set(merged, schema));
+    let last = named(last);
+
+    let without_last = typed::without(merged, &last, schema);
+    let kept = named(&typed::field_set(&without_last, schema)).union(&named(owned));
+    let without_unowned = typed::without(merged, &all.difference(&kept), schema);
+    // What hung below a removed field without having been applied through it comes back.
+    let removed = all.difference(&named(&typed::field_set(&without_unowned, schema)));
+    typed::without(merged, &removed.intersection(&last), schema)
+}
+
+fn conflicts(others: &Owners, comparison: &Comparison) -> Vec<Conflict> {
+    let changed = comparison.added.union(&comparison.modified);
+    let per_owner = others.iter().flat_map(|(owner, owned)| {
+        let paths = owned.fields.intersection(&changed).paths();
+        paths.into_iter().map(|path| Conflict {
+            owner: owner.clone(),
+            time: owned.time.clone(),
+            field: display_path(&path),
+        })
+    });
+    per_owner.collect()
+}
+
+/// Takes from every owner what has changed or gone.
+fn yield_changed(owners: &mut Owners, comparison: &Comparison) {
+    let lost = comparison.added.union(&comparison.modified).union(&comparison.removed);
+    owners.retain(|_, owned| {
+        owned.fields = owned.fields.difference(&lost);
+        !owned.fields.is_empty()
+    });
+}
+
+/// Makes the writer the owner of what it added and changed.
+fn capture(owners: &mut Owners, comparison: &Comparison, writer: &Writer<'_>) {
+    let me = writer.owner(Operation::Update);
+    let before = owners.get(&me).cloned();
+    yield_changed(owners, comparison);
+    let taken = comparison.added.union(&comparison.modified).difference(&unowned());
+    if taken.is_empty() {
+        return;
+    }
+    let kept = before.map(|o| o.fields.difference(&comparison.removed)).unwrap_or_default();
+    let owned = Owned {
+        api_version: writer.api_version.to_owned(),
+        time: Some(writer.now.to_owned()),
+        fields: kept.union(&taken).difference(&unowned()),
+    };
+    owners.insert(me, owned);
+}
+
+fn fitted(mut owners: Owners, schema: &Schema) -> Owners {
+    for owned in owners.values_mut() {
+        owned.fields = owned.fields.fitted_to(schema);
+    }
+    owners
+}
+
+fn without_managed_fields(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    object
+}
+
+fn unowned() -> FieldSet {
+    let field = |name: &str| PathElement::Field(name.to_owned());
+    let mut set = FieldSet::default();
+    for name in ["apiVersion", "kind", "metadata"] {
+        set.insert(&[field(name)]);
+    }
+    for name in UNOWNED_METADATA {
+        set.insert(&[field("metadata"), field(name)]);
+    }
+    set
+}
