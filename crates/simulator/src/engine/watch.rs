@@ -1,0 +1,55 @@
+//! The watch streams of all kinds as one.
+
+use std::time::Duration;
+
+use futures::stream::{BoxStream, SelectAll, StreamExt, select_all};
+use kube::Api;
+use kube::core::DynamicObject;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, Event};
+
+use crate::index::kind::Kind;
+
+/// First wait after a watch broke; doubled each time it breaks again without an event in between.
+const BACKOFF_FIRST: Duration = Duration::from_millis(200);
+/// Longest wait between two tries: a member that was cut off is back within seconds.
+const BACKOFF_LAST: Duration = Duration::from_secs(10);
+
+/// An event of a kind's stream.
+pub(super) type Watched = (Kind, watcher::Result<Event<DynamicObject>>);
+/// All streams.
+pub(super) type Streams = SelectAll<BoxStream<'static, Watched>>;
+
+/// Opens a stream for every kind. Nothing is sent before the first poll.
+pub(super) fn all(client: &kube::Client) -> Streams {
+    select_all(Kind::ALL.map(|kind| {
+        let api = Api::<DynamicObject>::all_with(client.clone(), &kind.api_resource());
+        kube::runtime::watcher(api, watcher::Config::default())
+            .backoff(Doubling::default())
+            .map(move |event| (kind, event))
+            .boxed()
+    }))
+}
+
+/// Doubling waits without jitter: kube's own draws random numbers, and two runs of one seed would differ.
+#[derive(Debug, Default)]
+struct Doubling {
+    last: Option<Duration>,
+}
+
+impl Iterator for Doubling {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let next = self.last.map_or(BACKOFF_FIRST, |last| (last * 2).min(BACKOFF_LAST));
+        self.last = Some(next);
+        Some(next)
+    }
+}
+
+impl Backoff for Doubling {
+    fn reset(&mut self) {
+        self.last = None;
+    }
+}

@@ -1,0 +1,108 @@
+//! Conditions of built-in kinds. Their fields differ a little from kind to kind, so they are handled as JSON.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::index::fields::{list, stamp, text, time};
+use crate::index::object::Object;
+
+/// Which of the two customs of setting a condition a kind follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Custom {
+    /// Workload controllers: same status and reason is no change, whatever the message; `lastUpdateTime` only where
+    /// the kind (Deployment) has it.
+    Workload { has_update_time: bool },
+    /// Pods and Nodes: a changed message is a change.
+    Exact,
+}
+
+/// A condition to be set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Condition<'a> {
+    pub(crate) type_: &'a str,
+    pub(crate) status: &'a str,
+    pub(crate) reason: &'a str,
+    pub(crate) message: &'a str,
+}
+
+/// The conditions of an object, to be changed and written back.
+#[derive(Debug, Clone)]
+pub(crate) struct Conditions {
+    all: Vec<Value>,
+    custom: Custom,
+    now: Timestamp,
+}
+
+impl Conditions {
+    pub(crate) fn of(object: &Object, custom: Custom, now: Timestamp) -> Self {
+        Self { all: list(&object.data, "/status/conditions").to_vec(), custom, now }
+    }
+
+    pub(crate) fn get(&self, type_: &str) -> Option<&Value> {
+        self.all.iter().find(|condition| text(condition, "/type") == Some(type_))
+    }
+
+    /// The reason of a condition, if it is there.
+    pub(crate) fn reason(&self, type_: &str) -> Option<&str> {
+        text(self.get(type_)?, "/reason")
+    }
+
+    pub(crate) fn is(&self, type_: &str, status: &str) -> bool {
+        self.get(type_).is_some_and(|condition| text(condition, "/status") == Some(status))
+    }
+
+    /// When the condition was last set, for kinds that say so.
+    pub(crate) fn updated(&self, type_: &str) -> Option<Timestamp> {
+        time(self.get(type_)?, "/lastUpdateTime")
+    }
+
+    pub(crate) fn remove(&mut self, type_: &str) {
+        self.all.retain(|condition| text(condition, "/type") != Some(type_));
+    }
+
+    /// Sets a condition by the custom of the kind. `lastTransitionTime` moves with the status only.
+    pub(crate) fn set(&mut self, condition: Condition<'_>) {
+        let Condition { type_, status, reason, message } = condition;
+        let old = self.get(type_);
+        let same = |field: &str, value: &str| {
+            old.is_some_and(|old| text(old, field).unwrap_or_default() == value)
+        };
+        let unchanged = same("/status", status)
+            && same("/reason", reason)
+            && (self.custom != Custom::Exact || same("/message", message));
+        if unchanged {
+            return;
+        }
+        self.put(condition);
+    }
+
+    /// Sets a condition even where nothing but its time changes, as a Deployment does with each step of progress.
+    pub(crate) fn put(&mut self, condition: Condition<'_>) {
+        let Condition { type_, status, reason, message } = condition;
+        let position = self.all.iter().position(|old| text(old, "/type") == Some(type_));
+        let since = position
+            .map(|at| &self.all[at])
+            .filter(|old| text(old, "/status") == Some(status))
+            .and_then(|old| old.get("lastTransitionTime").cloned())
+            .unwrap_or_else(|| stamp(self.now));
+        let mut fresh = json!({"type": type_, "status": status, "lastTransitionTime": since});
+        if !reason.is_empty() {
+            fresh["reason"] = json!(reason);
+        }
+        if !message.is_empty() {
+            fresh["message"] = json!(message);
+        }
+        if self.custom == (Custom::Workload { has_update_time: true }) {
+            fresh["lastUpdateTime"] = stamp(self.now);
+        }
+        match position {
+            Some(at) => self.all[at] = fresh,
+            None => self.all.push(fresh),
+        }
+    }
+
+    /// The list to be written.
+    pub(crate) fn into_value(self) -> Value {
+        Value::Array(self.all)
+    }
+}
