@@ -1,1 +1,25 @@
-//! placeholder
+//! Decision records: what was decided when, why, and what came of it, in SQL.
+//!
+//! The binding is the outbox: `spec.decision` and `spec.unrecorded` hold what the database may lack, so this crate keeps
+//! no state of its own between a commit and its row, and a database that is away delays rows, never scheduling.
+//! [`outbox`] turns bindings into records, [`Recorder`] takes them to a [`Store`], [`api`] shows them as Kubernetes
+//! objects. Serving those objects and deciding are other crates' work.
+
+mod detail;
+mod filter;
+mod memory;
+pub mod outbox;
+mod record;
+mod recorder;
+mod sqlite;
+mod store;
+
+pub use detail::{Detail, DetailError};
+pub use filter::{Filter, FilterError, Scope};
+pub use memory::MemoryStore;
+pub use record::{BindingRef, Entry, Gap, Move, Record, Withdrawal, moves};
+pub use recorder::{
+    Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,
+};
+pub use sqlite::SqliteStore;
+pub use store::{BoxFuture, Page, Position, Store, StoreError};

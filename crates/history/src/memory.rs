@@ -1,0 +1,163 @@
+//! A store without a database: for simulated worlds, whose time a real one would not keep.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::{BoxFuture, Entry, Filter, Page, Position, Record, Store, StoreError};
+
+/// Holds records as long as it lives. Without bound: it is for runs that end.
+#[derive(Debug)]
+pub struct MemoryStore {
+    rows: Mutex<Rows>,
+    written: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    /// In the order of writing; row n has number n + 1.
+    records: Vec<Record>,
+    by_id: BTreeMap<String, usize>,
+    unconfirmed: BTreeSet<(String, String)>,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self { rows: Mutex::default(), written: watch::Sender::new(0) }
+    }
+}
+
+impl MemoryStore {
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        // Nothing panics while it holds the lock half-way: an insert of a record is complete or has not begun.
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rows {
+    fn insert(&mut self, record: &Record) {
+        if self.by_id.contains_key(&record.record.id) {
+            return;
+        }
+        let mut record = record.clone();
+        record.record.at = record.decided_at().into();
+        if record.before.is_none() {
+            let parent = record.record.parent.as_ref().and_then(|id| self.by_id.get(id));
+            record.before = parent.map(|row| self.records[*row].after.clone());
+        }
+        for cluster in record.withdrawal.iter().flat_map(|withdrawal| &withdrawal.unconfirmed) {
+            self.unconfirmed.insert((cluster.clone(), record.binding.uid.clone()));
+        }
+        self.by_id.insert(record.record.id.clone(), self.records.len());
+        self.records.push(record);
+    }
+
+    fn position(&self, row: usize) -> Position {
+        let decided_at = self.records[row].decided_at().as_microsecond();
+        Position { decided_at, seq: seq(row) }
+    }
+}
+
+fn seq(row: usize) -> i64 {
+    i64::try_from(row + 1).unwrap_or(i64::MAX)
+}
+
+fn matches(filter: &Filter, record: &Record) -> bool {
+    let (namespace, only_namespaced) = filter.scope.columns();
+    let own = record.binding.namespace.as_deref().unwrap_or("");
+    let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|w| w == value);
+    let at = record.decided_at();
+    namespace.is_none_or(|wanted| wanted == own)
+        && !(only_namespaced && own.is_empty())
+        && is(&filter.binding_uid, &record.binding.uid)
+        && is(&filter.workload_group, record.workload.group())
+        && is(&filter.workload_kind, &record.workload.kind)
+        && is(&filter.workload_name, &record.workload.name)
+        && filter.trigger.is_none_or(|trigger| trigger == record.record.trigger)
+        && filter.outcome.is_none_or(|outcome| outcome == record.record.outcome)
+        && filter.since.is_none_or(|since| at >= since)
+        && filter.until.is_none_or(|until| at < until)
+        && filter.cluster.as_ref().is_none_or(|c| record.changes().contains_key(c.as_str()))
+}
+
+fn bare(record: &Record) -> Entry {
+    Entry::Record(Box::new(Record { detail: None, ..record.clone() }))
+}
+
+impl Store for MemoryStore {
+    fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut rows = self.rows();
+            records.iter().for_each(|record| rows.insert(record));
+            drop(rows);
+            self.written.send_modify(|writes| *writes += 1);
+            Ok(())
+        })
+    }
+
+    fn page<'a>(
+        &'a self,
+        filter: &'a Filter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(async move {
+            let rows = self.rows();
+            let key = |position: Position| (position.decided_at, position.seq);
+            let mut found: Vec<_> = (0..rows.records.len())
+                .filter(|row| matches(filter, &rows.records[*row]))
+                .map(|row| (key(rows.position(row)), row))
+                .filter(|(place, _)| after.is_none_or(|after| *place < key(after)))
+                .collect();
+            found.sort_unstable_by(|a, b| b.cmp(a));
+            let more = found.len() > limit;
+            found.truncate(limit);
+            let next = found.last().filter(|_| more).map(|(_, row)| rows.position(*row));
+            let entries = found.iter().map(|(_, row)| bare(&rows.records[*row])).collect();
+            Ok(Page { entries, next })
+        })
+    }
+
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+        Box::pin(async move {
+            let rows = self.rows();
+            let record = rows.by_id.get(id).map(|row| rows.records[*row].clone());
+            Ok(record.map(|record| Entry::Record(Box::new(record))))
+        })
+    }
+
+    fn tail<'a>(
+        &'a self,
+        filter: &'a Filter,
+        after: i64,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(i64, Entry)>, StoreError>> {
+        Box::pin(async move {
+            let rows = self.rows();
+            let skipped = usize::try_from(after).unwrap_or(0);
+            let newer = rows.records.iter().enumerate().skip(skipped);
+            let found = newer.filter(|(_, record)| matches(filter, record)).take(limit);
+            Ok(found.map(|(row, record)| (seq(row), bare(record))).collect())
+        })
+    }
+
+    fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>> {
+        Box::pin(async move { Ok(i64::try_from(self.rows().records.len()).unwrap_or(i64::MAX)) })
+    }
+
+    fn written(&self) -> watch::Receiver<u64> {
+        self.written.subscribe()
+    }
+
+    fn unconfirmed<'a>(
+        &'a self,
+        cluster: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
+        Box::pin(async move {
+            let rows = self.rows();
+            let of = rows.unconfirmed.iter().filter(|(member, _)| member == cluster);
+            Ok(of.map(|(_, uid)| uid.clone()).collect())
+        })
+    }
+}

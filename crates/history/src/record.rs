@@ -1,0 +1,284 @@
+//! One row of history, as a value.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::Detail;
+
+/// A committed decision and what it was about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// The decision in short, as the binding holds it.
+    pub record: DecisionRecord,
+    /// The binding.
+    pub binding: BindingRef,
+    /// The template.
+    pub workload: ObjectReference,
+    /// Shares before it. `None`: not known; a store then takes what its parent's row has as `after`.
+    pub before: Option<Vec<TargetCluster>>,
+    /// Shares that it set.
+    pub after: Vec<TargetCluster>,
+    /// Why, in one line for people, where the whole Decision was at hand.
+    pub reason: Option<String>,
+    /// The row stands for several decisions that a long outage of the database left no room for.
+    pub gap: Option<Gap>,
+    /// Of trigger `Withdrawn`: who had the binding's objects.
+    pub withdrawal: Option<Withdrawal>,
+    /// The whole Decision. `None` when it was lost with the controller that made it.
+    pub detail: Option<Detail>,
+}
+
+/// A binding, by which history is told apart when a name is used again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BindingRef {
+    /// `ResourceBinding` or `ClusterResourceBinding`.
+    pub kind: String,
+    /// `None` for the latter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// uid.
+    pub uid: String,
+}
+
+/// Decisions of which only the last one's shares are known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gap {
+    /// id of the first.
+    pub from: String,
+    /// How many, first and last included.
+    pub count: i64,
+}
+
+/// How far the members had confirmed the end of a binding when its row was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Withdrawal {
+    /// Every member that had, or may have had, its objects.
+    pub clusters: Vec<String>,
+    /// Those that have not confirmed the removal; they get it when they next connect.
+    #[serde(default)]
+    pub unconfirmed: Vec<String>,
+}
+
+/// Replicas that a decision moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// From this cluster; absent when they are new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// To this one; absent when they are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// How many.
+    pub count: i64,
+}
+
+/// What a store has under an id: a record, or a row that this version cannot read. Such a row is shown, not skipped.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry {
+    /// A record.
+    Record(Box<Record>),
+    /// A row that cannot be read.
+    Unreadable {
+        /// id of the decision.
+        id: String,
+        /// Namespace of the binding, `None` for a cluster-scoped one.
+        namespace: Option<String>,
+        /// When it was made.
+        at: Timestamp,
+        /// Which column, and why.
+        error: String,
+    },
+}
+
+impl Entry {
+    /// id of the decision.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Record(record) => &record.record.id,
+            Self::Unreadable { id, .. } => id,
+        }
+    }
+
+    /// The record, where the row can be read.
+    #[must_use]
+    pub fn record(&self) -> Option<&Record> {
+        match self {
+            Self::Record(record) => Some(record),
+            Self::Unreadable { .. } => None,
+        }
+    }
+}
+
+impl Record {
+    /// The end of a binding. Its id follows from the binding and its last decision, and `at` is the binding's
+    /// deletionTimestamp: a controller that dies after this row was written makes the same one again.
+    #[must_use]
+    pub fn withdrawn(
+        binding: BindingRef,
+        workload: ObjectReference,
+        last: Option<&DecisionRecord>,
+        before: Vec<TargetCluster>,
+        withdrawal: Withdrawal,
+        at: Timestamp,
+        term: i64,
+    ) -> Self {
+        let parent = last.map(|decision| decision.id.clone());
+        let content = format!("withdrawn\n{}\n{}", binding.uid, parent.as_deref().unwrap_or(""));
+        let digest = Sha256::digest(content.as_bytes());
+        let id = digest[..16].iter().fold(String::with_capacity(32), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
+        Self {
+            record: DecisionRecord {
+                id,
+                parent,
+                trigger: Trigger::Withdrawn,
+                mode: Mode::Steady,
+                outcome: Outcome::Placed,
+                desired: 0,
+                pending: Vec::new(),
+                affinity_name: None,
+                at: at.into(),
+                term,
+            },
+            binding,
+            workload,
+            before: Some(before),
+            after: Vec::new(),
+            reason: None,
+            gap: None,
+            withdrawal: Some(withdrawal),
+            detail: None,
+        }
+    }
+
+    /// When it was decided, in whole seconds: as the binding holds it, so that the same id always has the same time.
+    #[must_use]
+    pub fn decided_at(&self) -> Timestamp {
+        let at = self.record.at.0;
+        Timestamp::from_second(at.as_second()).unwrap_or(at)
+    }
+
+    /// The clusters whose share changed, with the share before and after. `None` = no target.
+    pub(crate) fn changes(&self) -> BTreeMap<&str, (Option<i64>, Option<i64>)> {
+        changes(self.before.as_deref().unwrap_or_default(), &self.after)
+    }
+}
+
+fn changes<'a>(
+    before: &'a [TargetCluster],
+    after: &'a [TargetCluster],
+) -> BTreeMap<&'a str, (Option<i64>, Option<i64>)> {
+    let mut shares: BTreeMap<&str, (Option<i64>, Option<i64>)> = BTreeMap::new();
+    for target in before {
+        shares.entry(&target.name).or_default().0 = Some(target.replicas);
+    }
+    for target in after {
+        shares.entry(&target.name).or_default().1 = Some(target.replicas);
+    }
+    shares.retain(|_, (before, after)| before != after);
+    shares
+}
+
+/// The moves between two results: losses and gains are paired in the order of the clusters' names; what is left of
+/// one side is new or gone.
+#[must_use]
+pub fn moves(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Move> {
+    let (mut losses, mut gains) = (Vec::new(), Vec::new());
+    for (cluster, (before, after)) in changes(before, after) {
+        let difference = after.unwrap_or(0) - before.unwrap_or(0);
+        match difference {
+            ..0 => losses.push((cluster, -difference)),
+            1.. => gains.push((cluster, difference)),
+            0 => {}
+        }
+    }
+    let (mut losses, mut gains) = (losses.into_iter(), gains.into_iter());
+    let (mut loss, mut gain) = (losses.next(), gains.next());
+    let mut moves = Vec::new();
+    loop {
+        let count = match (loss, gain) {
+            (Some((_, lost)), Some((_, gained))) => lost.min(gained),
+            (Some((_, left)), None) | (None, Some((_, left))) => left,
+            (None, None) => return moves,
+        };
+        moves.push(Move {
+            from: loss.map(|(cluster, _)| cluster.to_owned()),
+            to: gain.map(|(cluster, _)| cluster.to_owned()),
+            count,
+        });
+        let rest = |(cluster, left): (_, i64)| (left > count).then(|| (cluster, left - count));
+        loss = loss.and_then(rest).or_else(|| losses.next());
+        gain = gain.and_then(rest).or_else(|| gains.next());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(shares: &[(&str, i64)]) -> Vec<TargetCluster> {
+        let share = |(name, replicas): &(&str, i64)| TargetCluster {
+            name: (*name).to_owned(),
+            replicas: *replicas,
+        };
+        shares.iter().map(share).collect()
+    }
+
+    #[test]
+    fn moves_pair_losses_with_gains() {
+        let text = |before: &[(&str, i64)], after: &[(&str, i64)]| {
+            let moves = moves(&shares(before), &shares(after));
+            let side = |cluster: &Option<String>| cluster.clone().unwrap_or_default();
+            let each =
+                moves.iter().map(|m| format!("{}>{} {}", side(&m.from), side(&m.to), m.count));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(text(&[("a", 6), ("b", 3)], &[("a", 5), ("b", 2), ("c", 2)]), "a>c 1, b>c 1");
+        assert_eq!(text(&[("a", 5)], &[("b", 2), ("c", 3), ("d", 1)]), "a>b 2, a>c 3, >d 1");
+        assert_eq!(text(&[], &[("a", 1)]), ">a 1");
+        assert_eq!(text(&[("a", 2), ("b", 1)], &[("b", 1)]), "a> 2");
+        assert_eq!(text(&[("a", 2)], &[("a", 2)]), "");
+    }
+
+    #[test]
+    fn a_withdrawal_has_one_id_however_often_it_is_made() {
+        let binding = |uid: &str| BindingRef {
+            kind: "ResourceBinding".to_owned(),
+            namespace: Some("d".to_owned()),
+            name: "b".to_owned(),
+            uid: uid.to_owned(),
+        };
+        let make = |uid: &str, unconfirmed: &[&str]| {
+            let withdrawal = Withdrawal {
+                clusters: vec!["a".to_owned()],
+                unconfirmed: unconfirmed.iter().map(|c| (*c).to_owned()).collect(),
+            };
+            let workload = ObjectReference::default();
+            Record::withdrawn(
+                binding(uid),
+                workload,
+                None,
+                vec![],
+                withdrawal,
+                Timestamp::UNIX_EPOCH,
+                1,
+            )
+        };
+        assert_eq!(make("u", &["a"]).record.id, make("u", &[]).record.id);
+        assert_ne!(make("u", &[]).record.id, make("v", &[]).record.id);
+        assert_eq!(make("u", &[]).record.id.len(), 32);
+    }
+}

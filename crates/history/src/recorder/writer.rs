@@ -1,0 +1,246 @@
+//! The task that writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Details, Job, Progress, RecorderOptions, State};
+use crate::{Record, Store, StoreError};
+
+/// Writes what the recorder's handles queue. Owned by whoever runs it.
+pub struct Writer {
+    store: Arc<dyn Store>,
+    options: RecorderOptions,
+    jobs: mpsc::Receiver<Job>,
+    details: Arc<Details>,
+    progress: watch::Sender<Progress>,
+}
+
+/// What was left when the writer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Records that are not in the database. Their bindings hold them.
+    pub left: usize,
+}
+
+/// A batch as the store takes it, and who waits for its records.
+#[derive(Default)]
+struct Batch {
+    records: Vec<Record>,
+    waiting: Vec<(watch::Sender<State>, Instant)>,
+}
+
+/// What became of an insert.
+enum Attempt {
+    Written,
+    /// The database will never take it.
+    Refused(String),
+    /// It is time to stop.
+    Stopped,
+}
+
+impl Batch {
+    fn push(&mut self, job: Job) {
+        self.records.push(job.record);
+        self.waiting.push((job.receipt, job.since));
+    }
+
+    fn append(&mut self, other: Self) {
+        self.records.extend(other.records);
+        self.waiting.extend(other.waiting);
+    }
+
+    fn split_off(&mut self, at: usize) -> Self {
+        Self { records: self.records.split_off(at), waiting: self.waiting.split_off(at) }
+    }
+
+    fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    fn detail_bytes(&self) -> usize {
+        self.records.iter().filter_map(|r| r.detail.as_ref()).map(|d| d.as_bytes().len()).sum()
+    }
+}
+
+impl Writer {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        options: RecorderOptions,
+        jobs: mpsc::Receiver<Job>,
+        details: Arc<Details>,
+        progress: watch::Sender<Progress>,
+    ) -> Self {
+        Self { store, options, jobs, details, progress }
+    }
+
+    /// Writes until the token is cancelled, then what is left as far as the time for it allows.
+    pub async fn run(mut self, token: CancellationToken) -> Drained {
+        let mut batch = Batch::default();
+        while self.fill(&mut batch, &token).await {
+            let full = std::mem::take(&mut batch);
+            if let Err(unwritten) = self.write(full, &token).await {
+                batch = unwritten;
+            }
+        }
+        self.drain(batch).await
+    }
+
+    /// Waits for the first record and gives others `linger` to join it. False: time to stop.
+    async fn fill(&mut self, batch: &mut Batch, token: &CancellationToken) -> bool {
+        if token.is_cancelled() {
+            return false;
+        }
+        if batch.len() == 0 {
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return false,
+                job = self.jobs.recv() => match job {
+                    Some(job) => batch.push(job),
+                    // Every handle is gone: nothing will ever come.
+                    None => return false,
+                },
+            }
+        }
+        let linger = tokio::time::sleep(self.options.linger);
+        tokio::pin!(linger);
+        while batch.len() < self.options.batch {
+            tokio::select! {
+                biased;
+                job = self.jobs.recv() => match job {
+                    Some(job) => batch.push(job),
+                    None => break,
+                },
+                () = &mut linger => break,
+            }
+        }
+        true
+    }
+
+    /// Writes a batch, however often it takes. What the database refuses is cut in halves until the record is found,
+    /// so that it holds up no other. Gives back what is left when it is time to stop.
+    async fn write(&self, batch: Batch, token: &CancellationToken) -> Result<(), Batch> {
+        let mut parts = vec![batch];
+        while let Some(mut part) = parts.pop() {
+            match self.insert(&part.records, token).await {
+                Attempt::Written => self.settle(part, &State::Recorded),
+                Attempt::Refused(reason) if part.len() == 1 => {
+                    let id = &part.records[0].record.id;
+                    tracing::error!(%id, reason, "history refuses a decision: its binding keeps it");
+                    self.settle(part, &State::Refused(reason));
+                }
+                Attempt::Refused(_) => {
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([second, part]);
+                }
+                Attempt::Stopped => {
+                    while let Some(next) = parts.pop() {
+                        part.append(next);
+                    }
+                    return Err(part);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Inserts until the database says yes or no.
+    async fn insert(&self, records: &[Record], token: &CancellationToken) -> Attempt {
+        let mut pause = self.options.retry_min;
+        loop {
+            // Cut off at a stop, it may have been done: the drain then does it again, which changes nothing.
+            let inserted = tokio::select! {
+                biased;
+                () = token.cancelled() => return Attempt::Stopped,
+                inserted = self.store.insert(records) => inserted,
+            };
+            match inserted {
+                Ok(()) => return Attempt::Written,
+                Err(error) if error.is_transient() => self.failed(&error, pause),
+                Err(error) => return Attempt::Refused(chain(&error)),
+            }
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return Attempt::Stopped,
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(self.options.retry_max);
+        }
+    }
+
+    /// Writes what is queued, within the time for it. No second try: the bindings hold what is left.
+    async fn drain(mut self, mut batch: Batch) -> Drained {
+        let deadline = Instant::now() + self.options.drain;
+        self.jobs.close();
+        while let Ok(job) = self.jobs.try_recv() {
+            batch.push(job);
+        }
+        while batch.len() > 0 {
+            let rest = batch.split_off(self.options.batch.min(batch.len()));
+            let insert = self.store.insert(&batch.records);
+            let reason = match tokio::time::timeout_at(deadline, insert).await {
+                Ok(Ok(())) => {
+                    self.settle(batch, &State::Recorded);
+                    batch = rest;
+                    continue;
+                }
+                Ok(Err(error)) => chain(&error),
+                Err(_) => format!("no answer in {:?}", self.options.drain),
+            };
+            let left = batch.len() + rest.len();
+            tracing::warn!(left, reason, "history stops: the bindings keep what is left");
+            return Drained { left };
+        }
+        Drained { left: 0 }
+    }
+
+    /// Tells who waits, and counts.
+    fn settle(&self, batch: Batch, state: &State) {
+        self.details.give_back(batch.detail_bytes());
+        let count = batch.len();
+        let newest = batch.waiting.last().map(|(_, since)| *since);
+        for (receipt, _) in batch.waiting {
+            receipt.send_replace(state.clone());
+        }
+        self.progress.send_modify(|progress| {
+            progress.queued -= count;
+            match state {
+                State::Refused(_) => progress.refused += count as u64,
+                State::Recorded | State::Queued => progress.recorded += count as u64,
+            }
+            progress.failing = None;
+            // What waits now came after the newest of these.
+            progress.oldest = newest.filter(|_| progress.queued > 0);
+        });
+    }
+
+    fn failed(&self, error: &StoreError, pause: Duration) {
+        let reason = chain(error);
+        let first = self.progress.send_if_modified(|progress| {
+            let first = progress.failing.is_none();
+            progress.failing = Some(reason.clone());
+            first
+        });
+        // Once at the start of an outage, not at every try: `progress` says how it goes on.
+        if first {
+            tracing::warn!(reason, ?pause, "history is away: decisions wait, scheduling goes on");
+        } else {
+            tracing::debug!(reason, ?pause, "history is still away");
+        }
+    }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

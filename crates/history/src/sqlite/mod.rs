@@ -1,0 +1,336 @@
+//! History in one file: the default of `atoll up` and of a single controller.
+//!
+//! Stored: decisions, the shares that each changed, unconfirmed withdrawals. Nothing is rebuilt from elsewhere. One
+//! connection writes, a few read beside it (write-ahead log). A write is on the disk before it is acknowledged, because
+//! bindings forget what is acknowledged.
+
+mod open;
+mod rows;
+mod sql;
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteArguments, SqlitePool, SqliteRow};
+use sqlx::{Row, Sqlite, Transaction};
+use tokio::sync::watch;
+
+use crate::{BoxFuture, Detail, Entry, Filter, Page, Position, Record, Store, StoreError};
+
+/// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
+const OPERATION: Duration = Duration::from_secs(10);
+/// SQLite's result codes for values that will never fit: too big, constraint, type mismatch.
+const NEVER: [i32; 3] = [18, 19, 20];
+
+/// A file with history.
+#[derive(Debug)]
+pub struct SqliteStore {
+    writer: SqlitePool,
+    readers: SqlitePool,
+    written: watch::Sender<u64>,
+}
+
+impl SqliteStore {
+    /// Opens the file, makes it where it is missing, and brings its schema to this version's.
+    ///
+    /// # Errors
+    /// When the file cannot be written or was written by a later version.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let (writer, readers) = open::open(path).await?;
+        Ok(Self { writer, readers, written: watch::Sender::new(0) })
+    }
+
+    /// Ends the connections after what they are doing, and folds the write-ahead log into the file.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+
+    async fn rows(
+        &self,
+        doing: &'static str,
+        statement: &'static str,
+        bind: impl FnOnce(Query) -> Query,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        bounded(doing, bind(sqlx::query(statement)).fetch_all(&self.readers)).await
+    }
+}
+
+type Query = sqlx::query::Query<'static, Sqlite, SqliteArguments>;
+
+/// The result of an operation within [`OPERATION`].
+async fn bounded<T>(
+    doing: &'static str,
+    operation: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(OPERATION, operation).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(classify(doing, error)),
+        Err(_) => Err(StoreError::TimedOut { doing, after: OPERATION }),
+    }
+}
+
+fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
+    let primary = match &error {
+        sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<i32>().ok()),
+        _ => None,
+    };
+    // The low byte is the primary code, the rest says more.
+    match primary.map(|code| code & 0xff) {
+        Some(code) if NEVER.contains(&code) => {
+            StoreError::Refused { doing, source: Box::new(error) }
+        }
+        _ => StoreError::Unavailable { doing, source: Box::new(error) },
+    }
+}
+
+/// Binds $1 to $11 of a filter.
+fn bind_filter(query: Query, filter: &Filter) -> Query {
+    let (namespace, only_namespaced) = filter.scope.columns();
+    query
+        .bind(namespace.map(str::to_owned))
+        .bind(only_namespaced)
+        .bind(filter.binding_uid.clone())
+        .bind(filter.workload_group.clone())
+        .bind(filter.workload_kind.clone())
+        .bind(filter.workload_name.clone())
+        .bind(filter.cluster.clone())
+        .bind(filter.trigger.map(|trigger| rows::name(&trigger)))
+        .bind(filter.outcome.map(|outcome| rows::name(&outcome)))
+        .bind(filter.since.map(|since| since.as_microsecond()))
+        .bind(filter.until.map(|until| until.as_microsecond()))
+}
+
+/// The statement whose index leaves the fewest rows to look at.
+fn page_statement(filter: &Filter) -> &'static str {
+    if filter.binding_uid.is_some() {
+        sql::PAGE_OF_BINDING
+    } else if filter.workload_name.is_some() {
+        sql::PAGE_OF_WORKLOAD
+    } else if filter.cluster.is_some() {
+        sql::PAGE_OF_CLUSTER
+    } else if filter.scope.columns().0.is_some() {
+        sql::PAGE_OF_NAMESPACE
+    } else {
+        sql::PAGE
+    }
+}
+
+async fn insert(
+    transaction: &mut Transaction<'static, Sqlite>,
+    record: &Record,
+) -> Result<(), sqlx::Error> {
+    let mut before = record.before.clone();
+    if let (None, Some(parent)) = (&before, &record.record.parent) {
+        let after: Option<String> = sqlx::query_scalar(sql::AFTER_OF)
+            .bind(parent)
+            .fetch_optional(&mut **transaction)
+            .await?;
+        // A parent's row that cannot be read leaves this one's `before` unknown, which is the truth.
+        before = after.and_then(|json| serde_json::from_str(&json).ok());
+    }
+    let decision = &record.record;
+    let inserted = sqlx::query(sql::INSERT)
+        .bind(&decision.id)
+        .bind(&decision.parent)
+        .bind(record.decided_at().as_microsecond())
+        .bind(rows::name(&decision.trigger))
+        .bind(rows::name(&decision.mode))
+        .bind(rows::name(&decision.outcome))
+        .bind(decision.desired)
+        .bind(rows::json(&decision.pending))
+        .bind(&decision.affinity_name)
+        .bind(decision.term)
+        .bind(&record.binding.kind)
+        .bind(record.binding.namespace.as_deref().unwrap_or(""))
+        .bind(&record.binding.name)
+        .bind(&record.binding.uid)
+        .bind(record.workload.group())
+        .bind(record.workload.version())
+        .bind(&record.workload.kind)
+        .bind(&record.workload.name)
+        .bind(&record.workload.uid)
+        .bind(before.as_ref().map(rows::json))
+        .bind(rows::json(&record.after))
+        .bind(&record.reason)
+        .bind(record.gap.as_ref().map(rows::json))
+        .bind(record.withdrawal.as_ref().map(rows::json))
+        .bind(record.detail.as_ref().map(Detail::as_bytes))
+        .execute(&mut **transaction)
+        .await?;
+    if inserted.rows_affected() == 0 {
+        return Ok(());
+    }
+    let known = Record { before, detail: None, ..record.clone() };
+    for (cluster, (before, after)) in known.changes() {
+        sqlx::query(sql::INSERT_CHANGE)
+            .bind(&decision.id)
+            .bind(cluster)
+            .bind(before)
+            .bind(after)
+            .execute(&mut **transaction)
+            .await?;
+    }
+    for cluster in record.withdrawal.iter().flat_map(|withdrawal| &withdrawal.unconfirmed) {
+        sqlx::query(sql::INSERT_UNCONFIRMED)
+            .bind(cluster)
+            .bind(&record.binding.uid)
+            .execute(&mut **transaction)
+            .await?;
+    }
+    Ok(())
+}
+
+impl Store for SqliteStore {
+    fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            bounded("write", async {
+                // The write lock from the start: a transaction that read first could not get it any more.
+                let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+                for record in records {
+                    insert(&mut transaction, record).await?;
+                }
+                transaction.commit().await
+            })
+            .await?;
+            self.written.send_modify(|writes| *writes += 1);
+            Ok(())
+        })
+    }
+
+    fn page<'a>(
+        &'a self,
+        filter: &'a Filter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(async move {
+            let after = after.unwrap_or(Position { decided_at: i64::MAX, seq: i64::MAX });
+            // One more than asked for says whether there is a next page.
+            let wanted = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+            let rows = self
+                .rows("list", page_statement(filter), |query| {
+                    bind_filter(query, filter).bind(after.decided_at).bind(after.seq).bind(wanted)
+                })
+                .await?;
+            let more = rows.len() > limit;
+            let mut next = None;
+            let mut entries = Vec::with_capacity(rows.len().min(limit));
+            for row in rows.iter().take(limit) {
+                let (seq, entry) = rows::entry(row, None).map_err(|e| classify("list", e))?;
+                let decided_at =
+                    row.try_get("decided_at").map_err(|error| classify("list", error))?;
+                next = Some(Position { decided_at, seq });
+                entries.push(entry);
+            }
+            Ok(Page { entries, next: next.filter(|_| more) })
+        })
+    }
+
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+        Box::pin(async move {
+            let id = id.to_owned();
+            let rows = self.rows("read", sql::GET, |query| query.bind(id)).await?;
+            let Some(row) = rows.first() else { return Ok(None) };
+            let detail: Option<Vec<u8>> =
+                row.try_get("detail").map_err(|error| classify("read", error))?;
+            let (_, entry) = rows::entry(row, detail.map(Detail::from_bytes))
+                .map_err(|error| classify("read", error))?;
+            Ok(Some(entry))
+        })
+    }
+
+    fn tail<'a>(
+        &'a self,
+        filter: &'a Filter,
+        seq: i64,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(i64, Entry)>, StoreError>> {
+        Box::pin(async move {
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = self
+                .rows("follow", sql::TAIL, |query| bind_filter(query, filter).bind(seq).bind(limit))
+                .await?;
+            rows.iter()
+                .map(|row| rows::entry(row, None).map_err(|error| classify("follow", error)))
+                .collect()
+        })
+    }
+
+    fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>> {
+        Box::pin(async move {
+            let row = sqlx::query_scalar(sql::LAST).fetch_one(&self.readers);
+            bounded("read", row).await
+        })
+    }
+
+    fn written(&self) -> watch::Receiver<u64> {
+        self.written.subscribe()
+    }
+
+    fn unconfirmed<'a>(
+        &'a self,
+        cluster: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
+        Box::pin(async move {
+            let uids = sqlx::query_scalar(sql::UNCONFIRMED).bind(cluster).fetch_all(&self.readers);
+            bounded("read", uids).await
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Executor, SqlSafeStr};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_statement_is_accepted_by_the_database() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
+        for statement in sql::ALL {
+            store
+                .writer
+                .prepare(statement.into_sql_str())
+                .await
+                .unwrap_or_else(|error| panic!("{statement}: {error}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn lists_are_read_in_the_order_of_an_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
+        for statement in [
+            sql::PAGE,
+            sql::PAGE_OF_NAMESPACE,
+            sql::PAGE_OF_BINDING,
+            sql::PAGE_OF_WORKLOAD,
+            sql::PAGE_OF_CLUSTER,
+        ] {
+            let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+            let plan = sqlx::query(explain).fetch_all(&store.writer).await.unwrap();
+            let plan: Vec<String> = plan.iter().map(|row| row.get("detail")).collect();
+            assert!(plan.iter().all(|step| !step.contains("TEMP B-TREE")), "{statement}\n{plan:?}");
+            assert!(plan.iter().all(|step| !step.starts_with("SCAN")), "{statement}\n{plan:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_row_that_cannot_be_read_is_shown_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
+        let row = "INSERT INTO decisions (id, decided_at, trigger_name, mode, outcome, desired, pending, term, \
+            binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
+            workload_name, after_clusters) VALUES ('x', 0, 'Teleport', 'Steady', 'Placed', 1, '[]', 1, \
+            'ResourceBinding', 'shop', 'b', 'u', 'apps', 'v1', 'Deployment', 'web', '[]')";
+        sqlx::query(row).execute(&store.writer).await.unwrap();
+        let page = store.page(&Filter::default(), 10, None).await.unwrap();
+        let [Entry::Unreadable { id, namespace, error, .. }] = page.entries.as_slice() else {
+            panic!("{page:?}");
+        };
+        assert_eq!((id.as_str(), namespace.as_deref()), ("x", Some("shop")));
+        assert!(error.contains("trigger_name") && error.contains("Teleport"), "{error}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Every statement, as static text. Plain enough for PostgreSQL: numbered parameters, row values, ON CONFLICT.
+
+/// What a record is made of, in the order in which `rows` reads it. `detail` is apart: lists leave it out.
+macro_rules! columns {
+    () => {
+        "d.seq, d.id, d.parent, d.decided_at, d.trigger_name, d.mode, d.outcome, d.desired, d.pending, \
+         d.affinity_name, d.term, d.binding_kind, d.namespace, d.binding_name, d.binding_uid, d.workload_group, \
+         d.workload_version, d.workload_kind, d.workload_name, d.workload_uid, d.before_clusters, d.after_clusters, \
+         d.reason, d.gap, d.withdrawal"
+    };
+}
+
+/// The conditions of a filter. $1 namespace, $2 leave out the empty one, $3 binding, $4 to $6 group, kind and name of
+/// the workload, $7 cluster, $8 trigger, $9 outcome, $10 since, $11 until.
+macro_rules! filter {
+    () => {
+        " AND ($1 IS NULL OR d.namespace = $1) AND (NOT $2 OR d.namespace <> '') \
+         AND ($3 IS NULL OR d.binding_uid = $3) AND ($4 IS NULL OR d.workload_group = $4) \
+         AND ($5 IS NULL OR d.workload_kind = $5) AND ($6 IS NULL OR d.workload_name = $6) \
+         AND ($7 IS NULL OR EXISTS (SELECT 1 FROM changes x WHERE x.cluster = $7 \
+         AND x.decided_at = d.decided_at AND x.seq = d.seq)) \
+         AND ($8 IS NULL OR d.trigger_name = $8) AND ($9 IS NULL OR d.outcome = $9) \
+         AND ($10 IS NULL OR d.decided_at >= $10) AND ($11 IS NULL OR d.decided_at < $11)"
+    };
+}
+
+/// A page, newest first. $12 and $13 are the position after which it starts, $14 is its length. `$driver` names the
+/// column whose index brings the rows in order; a planner cannot pick one out of "no value or this value".
+macro_rules! page {
+    ($from:literal, $order:literal, $driver:literal) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM ",
+            $from,
+            " WHERE ",
+            $driver,
+            "(",
+            $order,
+            ".decided_at, ",
+            $order,
+            ".seq) < ($12, $13)",
+            filter!(),
+            " ORDER BY ",
+            $order,
+            ".decided_at DESC, ",
+            $order,
+            ".seq DESC LIMIT $14"
+        )
+    };
+}
+
+pub(super) const PAGE: &str = page!("decisions d", "d", "");
+pub(super) const PAGE_OF_NAMESPACE: &str = page!("decisions d", "d", "d.namespace = $1 AND ");
+pub(super) const PAGE_OF_BINDING: &str = page!("decisions d", "d", "d.binding_uid = $3 AND ");
+pub(super) const PAGE_OF_WORKLOAD: &str = page!("decisions d", "d", "d.workload_name = $6 AND ");
+pub(super) const PAGE_OF_CLUSTER: &str =
+    page!("changes c JOIN decisions d ON d.seq = c.seq", "c", "c.cluster = $7 AND ");
+
+/// Rows after number $12 in the order of writing, at most $13.
+pub(super) const TAIL: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM decisions d WHERE d.seq > $12",
+    filter!(),
+    " ORDER BY d.seq LIMIT $13"
+);
+
+pub(super) const GET: &str =
+    concat!("SELECT ", columns!(), ", d.detail FROM decisions d WHERE d.id = $1");
+
+pub(super) const LAST: &str = "SELECT COALESCE(MAX(seq), 0) FROM decisions";
+
+pub(super) const AFTER_OF: &str = "SELECT after_clusters FROM decisions WHERE id = $1";
+
+pub(super) const INSERT: &str = "INSERT INTO decisions (id, parent, decided_at, trigger_name, mode, outcome, desired, \
+     pending, affinity_name, term, binding_kind, namespace, binding_name, binding_uid, workload_group, \
+     workload_version, workload_kind, workload_name, workload_uid, before_clusters, after_clusters, reason, gap, \
+     withdrawal, detail) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, \
+     $24, $25) \
+     ON CONFLICT DO NOTHING";
+
+pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at, seq, replicas_before, replicas_after) \
+     SELECT $2, decided_at, seq, $3, $4 FROM decisions WHERE id = $1";
+
+pub(super) const INSERT_UNCONFIRMED: &str =
+    "INSERT INTO unconfirmed (cluster, binding_uid) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+
+pub(super) const UNCONFIRMED: &str =
+    "SELECT binding_uid FROM unconfirmed WHERE cluster = $1 ORDER BY binding_uid";
+
+/// All of them, for the test that prepares each.
+#[cfg(test)]
+pub(super) const ALL: [&str; 13] = [
+    PAGE,
+    PAGE_OF_NAMESPACE,
+    PAGE_OF_BINDING,
+    PAGE_OF_WORKLOAD,
+    PAGE_OF_CLUSTER,
+    TAIL,
+    GET,
+    LAST,
+    AFTER_OF,
+    INSERT,
+    INSERT_CHANGE,
+    INSERT_UNCONFIRMED,
+    UNCONFIRMED,
+];

@@ -1,0 +1,169 @@
+//! What every database does for history.
+
+use std::fmt;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::{Entry, Filter, FilterError, Record};
+
+/// A future in a box: the trait is used as `dyn Store`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A database of records. Rows are written once and never changed.
+pub trait Store: Send + Sync + 'static {
+    /// Writes records in this order, all or none; those whose id is there already are left as they are. A record that
+    /// does not know its `before` gets its parent's `after`.
+    fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Records that match, newest first, without details; at most `limit`, from after the given position on.
+    fn page<'a>(
+        &'a self,
+        filter: &'a Filter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<Page, StoreError>>;
+
+    /// One record with its detail.
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Entry>, StoreError>>;
+
+    /// Records that match in the order in which they were written, without details: at most `limit` of those after
+    /// row `seq`, each with its row.
+    fn tail<'a>(
+        &'a self,
+        filter: &'a Filter,
+        seq: i64,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(i64, Entry)>, StoreError>>;
+
+    /// The number of the last row, 0 without rows.
+    fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>>;
+
+    /// Changes whenever this process has written rows.
+    fn written(&self) -> watch::Receiver<u64>;
+
+    /// uids of the withdrawn bindings whose removal this member had not confirmed when they were recorded: the proof
+    /// by which objects of a binding that is no more are removed from a member that was away.
+    fn unconfirmed<'a>(
+        &'a self,
+        cluster: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<String>, StoreError>>;
+}
+
+/// Part of a list.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Page {
+    /// The records.
+    pub entries: Vec<Entry>,
+    /// Where the next page starts, when there is more.
+    pub next: Option<Position>,
+}
+
+/// A place in the order of a list: newest first, rows of the same second by their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Microseconds since 1970.
+    pub(crate) decided_at: i64,
+    pub(crate) seq: i64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}.{:x}", self.decided_at, self.seq)
+    }
+}
+
+impl FromStr for Position {
+    type Err = FilterError;
+
+    fn from_str(token: &str) -> Result<Self, FilterError> {
+        let parse = || {
+            let (decided_at, seq) = token.split_once('.')?;
+            let number = |hex| i64::from_str_radix(hex, 16).ok().filter(|number| *number >= 0);
+            Some(Self { decided_at: number(decided_at)?, seq: number(seq)? })
+        };
+        parse().ok_or_else(|| {
+            FilterError::new(
+                "continue",
+                token,
+                "is no token of an earlier page: list from the start",
+            )
+        })
+    }
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database cannot be opened.
+    #[error("open the history database {path}")]
+    Open {
+        /// Where it is.
+        path: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The schema cannot be brought to this version's.
+    #[error("migrate the history database {path}")]
+    Migrate {
+        /// Where it is.
+        path: String,
+        /// Why; a later version's database says so.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It does not work now and may later: away, locked, read-only, full.
+    #[error("{doing} history")]
+    Unavailable {
+        /// The operation.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No answer in time. It may have been done all the same.
+    #[error("{doing} history: no answer in {} s", after.as_secs())]
+    TimedOut {
+        /// The operation.
+        doing: &'static str,
+        /// The limit.
+        after: Duration,
+    },
+    /// It will never work with these values.
+    #[error("{doing} history: refused by the database")]
+    Refused {
+        /// The operation.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl StoreError {
+    /// Whether the same may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::TimedOut { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back_and_foreign_ones_are_refused() {
+        let position = Position { decided_at: 1_790_000_000_000_000, seq: 42 };
+        assert_eq!(position.to_string().parse(), Ok(position));
+        for bad in
+            ["", ".", "1", "-1.1", "1.-1", "x.y", "1.1.1", "1 OR 1=1", "ffffffffffffffffff.1"]
+        {
+            let error = bad.parse::<Position>().unwrap_err().to_string();
+            assert!(error.starts_with("continue"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What every store must do, run on each of them.
+
+use std::sync::Arc;
+
+use crate::support::{ids, record, shares};
+use atoll_api::binding::{Outcome, PendingReplicas, Trigger};
+use atoll_history::{
+    Detail, Entry, Filter, Gap, MemoryStore, Position, Record, Scope, SqliteStore, Store,
+    Withdrawal,
+};
+use serde_json::json;
+
+async fn written(store: &dyn Store, records: &[Record]) {
+    store.insert(records).await.unwrap();
+}
+
+async fn listed(store: &dyn Store, filter: Filter) -> Vec<String> {
+    ids(&store.page(&filter, 100, None).await.unwrap().entries)
+}
+
+fn full(entry: Option<Entry>) -> Record {
+    match entry {
+        Some(Entry::Record(record)) => *record,
+        other => panic!("no record: {other:?}"),
+    }
+}
+
+async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
+    let mut first = record("one", 1, "web", 10);
+    first.record.parent = Some("zero".to_owned());
+    first.record.affinity_name = Some("primary".to_owned());
+    first.record.pending =
+        vec![PendingReplicas { replicas: 2, reason: "no \"room\" é".to_owned() }];
+    first.before = Some(shares(&[("a", 1)]));
+    first.after = shares(&[("a", 2), ("b", 0)]);
+    first.reason = Some("scaled".to_owned());
+    first.gap = Some(Gap { from: "zero-and-a-half".to_owned(), count: 3 });
+    first.detail = Some(Detail::encode(&json!({"rejections": ["taint"]})));
+    written(store, std::slice::from_ref(&first)).await;
+    assert_eq!(full(store.get("one").await.unwrap()), first);
+
+    // Again, and with other content under the same id: the row stays as it is.
+    let mut other = first.clone();
+    other.record.desired = 99;
+    written(store, &[other, first.clone()]).await;
+    assert_eq!(full(store.get("one").await.unwrap()), first);
+    let page = store.page(&Filter::default(), 10, None).await.unwrap();
+    assert_eq!(page.entries, [Entry::Record(Box::new(Record { detail: None, ..first }))]);
+    assert_eq!(store.get("absent").await.unwrap(), None);
+    assert_eq!(store.get("' OR 1=1 --").await.unwrap(), None);
+}
+
+async fn before_is_taken_from_the_parents_row(store: &dyn Store) {
+    let mut first = record("p1", 1, "web", 10);
+    first.after = shares(&[("a", 3)]);
+    let child = |id: &str, parent: &str| {
+        let mut child = record(id, 1, "web", 11);
+        child.record.parent = Some(parent.to_owned());
+        child.before = None;
+        child.after = shares(&[("a", 3), ("b", 1)]);
+        child
+    };
+    written(store, &[first, child("p2", "p1"), child("p3", "nowhere")]).await;
+    assert_eq!(full(store.get("p2").await.unwrap()).before, Some(shares(&[("a", 3)])));
+    assert_eq!(full(store.get("p3").await.unwrap()).before, None);
+    let on = |cluster: &str| Filter { cluster: Some(cluster.to_owned()), ..Filter::default() };
+    // p2 left a's share as it was; of p3 nobody knows.
+    assert_eq!(listed(store, on("a")).await, ["p3", "p1"]);
+    assert_eq!(listed(store, on("b")).await, ["p3", "p2"]);
+}
+
+async fn pages_are_newest_first_and_complete(store: &dyn Store) {
+    // Two a second, so that the order within a second counts.
+    let records: Vec<_> =
+        (0..25).map(|n| record(&format!("{n:02}"), 1, "web", 100 + i64::from(n / 2))).collect();
+    written(store, &records).await;
+    let all: Vec<String> = (0..25).rev().map(|n| format!("{n:02}")).collect();
+    for limit in [1, 4, 5, 24, 25, 26] {
+        let (mut found, mut after, mut pages) = (Vec::new(), None::<Position>, 0);
+        loop {
+            let page = store.page(&Filter::default(), limit, after).await.unwrap();
+            assert!(page.entries.len() <= limit);
+            found.extend(ids(&page.entries));
+            pages += 1;
+            match page.next {
+                // As a client carries it.
+                Some(next) => after = Some(next.to_string().parse().unwrap()),
+                None => break,
+            }
+        }
+        assert_eq!(found, all, "limit {limit}");
+        assert_eq!(pages, 25_usize.div_ceil(limit), "limit {limit}");
+    }
+    // What is written while a reader pages comes before its place: nothing is seen twice, nothing missed.
+    let page = store.page(&Filter::default(), 10, None).await.unwrap();
+    written(store, &[record("new", 1, "web", 200)]).await;
+    let rest = store.page(&Filter::default(), 100, page.next).await.unwrap();
+    assert_eq!([ids(&page.entries), ids(&rest.entries)].concat(), all);
+}
+
+async fn filters_select(store: &dyn Store) {
+    let mut one = record("1", 1, "web", 100);
+    one.record.trigger = Trigger::First;
+    one.before = Some(vec![]);
+    one.after = shares(&[("a", 2), ("b", 1)]);
+    let mut two = record("2", 1, "web", 200);
+    two.before = Some(shares(&[("a", 2), ("b", 1)]));
+    two.after = shares(&[("a", 4), ("b", 1)]);
+    let mut three = record("3", 2, "web", 300);
+    three.binding.namespace = Some("bank".to_owned());
+    three.workload.namespace = Some("bank".to_owned());
+    three.record.outcome = Outcome::Partial;
+    let mut four = record("4", 3, "config", 400);
+    four.workload.api_version = "v1".to_owned();
+    four.workload.kind = "ConfigMap".to_owned();
+    let mut five = record("5", 4, "admin", 500);
+    five.binding.kind = "ClusterResourceBinding".to_owned();
+    (five.binding.namespace, five.workload.namespace) = (None, None);
+    five.workload.api_version = "rbac.authorization.k8s.io/v1".to_owned();
+    five.workload.kind = "ClusterRole".to_owned();
+    written(store, &[one, two, three, four, five.clone()]).await;
+    assert_eq!(full(store.get("5").await.unwrap()), five);
+
+    let scope = |scope| Filter { scope, ..Filter::default() };
+    assert_eq!(listed(store, scope(Scope::Any)).await, ["5", "4", "3", "2", "1"]);
+    assert_eq!(listed(store, scope(Scope::Namespaced)).await, ["4", "3", "2", "1"]);
+    assert_eq!(listed(store, scope(Scope::Namespace("bank".to_owned()))).await, ["3"]);
+    assert_eq!(listed(store, scope(Scope::Cluster)).await, ["5"]);
+    for (fields, expected) in [
+        (&[("spec.workload.name", "web")][..], &["3", "2", "1"][..]),
+        (&[("spec.workload.group", "")], &["4"]),
+        (
+            &[("spec.workload.group", "apps"), ("spec.workload.kind", "Deployment")],
+            &["3", "2", "1"],
+        ),
+        (&[("spec.workload.kind", "ClusterRole")], &["5"]),
+        (&[("spec.binding.uid", "binding-1")], &["2", "1"]),
+        (&[("spec.trigger", "First")], &["1"]),
+        (&[("spec.outcome", "Partial")], &["3"]),
+        (&[("spec.cluster", "a")], &["2", "1"]),
+        (&[("spec.cluster", "b")], &["1"]),
+        (
+            &[("spec.cluster", "a"), ("spec.binding.uid", "binding-1"), ("spec.trigger", "Scale")],
+            &["2"],
+        ),
+        (&[("since", "1970-01-01T00:03:20Z"), ("until", "1970-01-01T00:06:40Z")], &["3", "2"]),
+        (&[("spec.workload.name", "web"), ("since", "1970-01-01T00:03:21Z")], &["3"]),
+        (&[("spec.workload.name", "' OR '1'='1")], &[]),
+        (&[("spec.workload.name", "%")], &[]),
+    ] {
+        let mut filter = Filter::default();
+        fields.iter().for_each(|(field, value)| filter.set(field, value).unwrap());
+        assert_eq!(listed(store, filter.clone()).await, expected, "{fields:?}");
+        let tail = store.tail(&filter, 0, 100).await.unwrap();
+        let mut tail: Vec<_> = tail.iter().map(|(_, entry)| entry.id().to_owned()).collect();
+        tail.reverse();
+        assert_eq!(tail, expected, "tail {fields:?}");
+    }
+}
+
+async fn followers_see_every_row_once_in_order(store: &dyn Store) {
+    let mut news = store.written();
+    assert_eq!(store.last().await.unwrap(), 0);
+    // An older decision that is recorded late comes last here, and first nowhere.
+    let records: Vec<_> =
+        [30, 10, 20].iter().map(|at| record(&at.to_string(), 1, "web", *at)).collect();
+    written(store, &records).await;
+    assert!(news.has_changed().unwrap());
+    news.mark_unchanged();
+    let (mut after, mut seen) = (0, Vec::new());
+    loop {
+        let next = store.tail(&Filter::default(), after, 2).await.unwrap();
+        let Some((last, _)) = next.last() else { break };
+        after = *last;
+        seen.extend(next.iter().map(|(_, entry)| entry.id().to_owned()));
+    }
+    assert_eq!(seen, ["30", "10", "20"]);
+    assert_eq!(store.last().await.unwrap(), after);
+    assert!(!news.has_changed().unwrap());
+}
+
+async fn withdrawals_name_who_has_not_confirmed(store: &dyn Store) {
+    let withdrawn = |uid: u32, unconfirmed: &[&str]| {
+        let of = record("x", uid, "web", 1);
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let withdrawal =
+            Withdrawal { clusters: names(&["a", "b"]), unconfirmed: names(unconfirmed) };
+        let before = shares(&[("a", 1), ("b", 1)]);
+        Record::withdrawn(of.binding, of.workload, None, before, withdrawal, of.record.at.0, 1)
+    };
+    let first = withdrawn(1, &["a"]);
+    written(store, &[first.clone(), withdrawn(2, &["a", "b"]), withdrawn(3, &[])]).await;
+    // Made again by a controller that had died, when fewer are missing: the first row stands.
+    written(store, &[withdrawn(1, &[])]).await;
+    assert_eq!(full(store.get(&first.record.id).await.unwrap()), first);
+    assert_eq!(store.unconfirmed("a").await.unwrap(), ["binding-1", "binding-2"]);
+    assert_eq!(store.unconfirmed("b").await.unwrap(), ["binding-2"]);
+    assert_eq!(store.unconfirmed("c").await.unwrap(), Vec::<String>::new());
+}
+
+/// One test for each store and rule.
+macro_rules! contract {
+    ($($rule:ident),* $(,)?) => {
+        mod memory {
+            use super::*;
+            $(#[tokio::test] async fn $rule() { super::$rule(&MemoryStore::default()).await; })*
+        }
+        mod sqlite {
+            use super::*;
+            $(#[tokio::test] async fn $rule() {
+                let folder = tempfile::tempdir().unwrap();
+                let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
+                super::$rule(&store).await;
+            })*
+        }
+    };
+}
+
+contract!(
+    a_record_comes_back_whole_and_is_written_once,
+    before_is_taken_from_the_parents_row,
+    pages_are_newest_first_and_complete,
+    filters_select,
+    followers_see_every_row_once_in_order,
+    withdrawals_name_who_has_not_confirmed,
+);
+
+#[tokio::test]
+async fn a_file_keeps_what_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    written(&store, &[record("one", 1, "web", 10)]).await;
+    // Not closed, as after a kill: a second process opens the same file.
+    let again: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).await.unwrap());
+    assert_eq!(listed(&*again, Filter::default()).await, ["one"]);
+    written(&*again, &[record("two", 1, "web", 11)]).await;
+    store.close().await;
+    assert_eq!(listed(&*again, Filter::default()).await, ["two", "one"]);
+}

@@ -1,0 +1,7 @@
+//! History over its stores.
+
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
+
+mod contract;
+mod recorder;
+mod support;
