@@ -1,1 +1,3 @@
-//! placeholder
+//! The control plane.
+
+pub mod members;

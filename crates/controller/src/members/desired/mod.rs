@@ -1,0 +1,595 @@
+//! What one member should hold, what it does hold, and the differences to send. Synchronous, no I/O; time comes in.
+//!
+//! A key's *claims* are the bindings that want it. It is sent when its hash, claims or `preserve` differ from what the
+//! member has, and leaves only by [`DesiredSet::withdraw`] of its last claim, or by a verdict on what an inventory
+//! shows: never because it is absent from something. What is to be said is a set of keys, not a queue of messages: a
+//! member that does not read costs one entry per key, and gets the newest.
+
+mod budget;
+mod object;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use atoll_api::policy::ConflictResolution;
+use atoll_protocol::digest::Digest;
+use atoll_render::{Key, Rendered};
+use tokio::time::Instant;
+
+use self::budget::Budget;
+use self::object::{Kept, Leaving, Need, Object, Said, Want};
+use super::types::{ApplyResult, HeldObject, Proof, Verdict, Withdrawal};
+
+pub(super) use self::object::{Held, Mark};
+
+/// Where a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Phase {
+    /// No session, or one that has not agreed on an inventory yet: nothing is said.
+    #[default]
+    Apart,
+    /// Agreed; the first wave is going out and ends with `Synced`.
+    Wave,
+    /// Differences go out as they come.
+    Live,
+}
+
+/// What to say next.
+#[derive(Debug, Clone)]
+pub(super) enum Next {
+    /// Make it where it is missing.
+    Ensure(Arc<Rendered>),
+    /// Apply it.
+    Upsert(Arc<Rendered>, ConflictResolution),
+    /// Delete the object with this uid (empty: the one that was applied).
+    Remove(Key, String),
+    /// Take the marks off the object with this uid.
+    Release(Key, String),
+    /// The wave is out.
+    Synced(Digest),
+}
+
+/// A namespace that others need.
+#[derive(Debug)]
+struct Prerequisite {
+    rendered: Arc<Rendered>,
+    users: BTreeSet<String>,
+    /// There, or said in this session.
+    done: bool,
+}
+
+/// Position in the order of sending: what is applied first, in rank order; then removals in reverse.
+type Position = (u8, Key);
+
+#[derive(Debug, Default)]
+pub(super) struct DesiredSet {
+    objects: BTreeMap<Key, Object>,
+    prerequisites: BTreeMap<Key, Prerequisite>,
+    /// Of them, those to be said.
+    due: BTreeSet<Key>,
+    /// Keys by claim, wanted or held. May name keys that no longer have the claim.
+    by_claim: BTreeMap<String, BTreeSet<Key>>,
+    /// Claims withdrawn and not confirmed.
+    withdrawn: BTreeMap<String, (Withdrawal, Proof)>,
+    confirmed: Vec<String>,
+    dirty: BTreeSet<Position>,
+    held_back: BTreeSet<Key>,
+    budget: Budget,
+    phase: Phase,
+}
+
+impl DesiredSet {
+    /// Replaces what `claim` wants here. An object that it wanted before and does not now is kept: there is no proof
+    /// that it should go.
+    pub(super) fn set(
+        &mut self,
+        claim: &str,
+        objects: Vec<Arc<Rendered>>,
+        conflict: ConflictResolution,
+    ) {
+        self.withdrawn.remove(claim);
+        let before: Vec<_> = self.by_claim.get(claim).into_iter().flatten().cloned().collect();
+        for key in before {
+            if objects.iter().any(|rendered| rendered.key == key) {
+                continue;
+            }
+            let Some(object) = self.objects.get_mut(&key) else { continue };
+            if object.wants.remove(claim).is_some() && object.wants.is_empty() {
+                object.kept = Some(Kept::Orphan);
+            }
+            self.refresh(&key);
+        }
+        for needed in self.prerequisites.values_mut() {
+            needed.users.remove(claim);
+        }
+        for rendered in objects {
+            let key = rendered.key.clone();
+            if !object::is_claimed(&rendered.manifest) {
+                let needed = self.prerequisites.entry(key.clone()).or_insert_with(|| {
+                    Prerequisite { rendered: rendered.clone(), users: BTreeSet::new(), done: false }
+                });
+                needed.rendered = rendered;
+                needed.users.insert(claim.to_owned());
+                if !needed.done && self.phase != Phase::Apart {
+                    self.due.insert(key);
+                }
+                continue;
+            }
+            self.by_claim.entry(claim.to_owned()).or_default().insert(key.clone());
+            let object = self.objects.entry(key.clone()).or_default();
+            object.wants.insert(claim.to_owned(), Want { rendered, conflict });
+            object.gone.remove(claim);
+            object.kept = None;
+            let waiting = object.leaving.take().map(|leaving| leaving.claims);
+            self.held_back.remove(&key);
+            self.refresh(&key);
+            self.confirm(waiting.into_iter().flatten());
+        }
+        self.prerequisites.retain(|_, needed| !needed.users.is_empty());
+    }
+
+    /// `claim` wants nothing here any more. What no other claim wants goes.
+    pub(super) fn withdraw(&mut self, claim: &str, how: Withdrawal, proof: Proof) {
+        self.withdrawn.insert(claim.to_owned(), (how, proof));
+        let keys: Vec<_> = self.by_claim.get(claim).into_iter().flatten().cloned().collect();
+        for key in keys {
+            self.withdraw_from(&key, claim, how, proof);
+        }
+        for needed in self.prerequisites.values_mut() {
+            needed.users.remove(claim);
+        }
+        self.prerequisites.retain(|_, needed| !needed.users.is_empty());
+        self.confirm([claim.to_owned()]);
+    }
+
+    fn withdraw_from(&mut self, key: &Key, claim: &str, how: Withdrawal, proof: Proof) {
+        let withdrawn = &self.withdrawn;
+        let Some(object) = self.objects.get_mut(key) else { return };
+        let wanted = object.wants.remove(claim).is_some();
+        object.gone.insert(claim.to_owned());
+        let held =
+            object.held.as_ref().is_some_and(|held| held.mark.claims.iter().any(|c| c == claim));
+        if object.wants.is_empty() && object.may_be_held() && (wanted || held) {
+            let others = object.held.iter().flat_map(|held| &held.mark.claims);
+            let gone = &object.gone;
+            if others
+                .into_iter()
+                .any(|other| !gone.contains(other) && !withdrawn.contains_key(other))
+            {
+                // Another claim, of which nothing is known yet, keeps it.
+                object.kept.get_or_insert(Kept::Awaited);
+            } else {
+                object.kept = None;
+                let (how, proof) = (effective(key, object, how, proof), proof);
+                let leaving = object.leaving.get_or_insert_with(|| Leaving {
+                    how,
+                    proof,
+                    claims: BTreeSet::new(),
+                    held_back: false,
+                });
+                // Of several withdrawals the one that deletes less counts.
+                leaving.how = leaving.how.max(how);
+                leaving.proof = leaving.proof.min(proof);
+                leaving.claims.insert(claim.to_owned());
+            }
+        }
+        self.refresh(key);
+    }
+
+    /// A session starts: nothing was said in it, and what the member holds is to be agreed on.
+    pub(super) fn begin(&mut self) {
+        self.apart();
+        for object in self.objects.values_mut() {
+            object.said = None;
+        }
+        for needed in self.prerequisites.values_mut() {
+            needed.done = false;
+        }
+    }
+
+    /// The session is over.
+    pub(super) fn apart(&mut self) {
+        self.phase = Phase::Apart;
+        self.dirty.clear();
+        self.due.clear();
+    }
+
+    /// The digest of what the member should hold once everything is carried out.
+    pub(super) fn intended(&self) -> Digest {
+        let marks: Vec<_> = self
+            .objects
+            .iter()
+            .filter_map(|(key, object)| Some((key, object.intended()?)))
+            .collect();
+        Digest::of(marks.iter().map(|(key, mark)| mark.entry(key)))
+    }
+
+    /// The member's digest is [`DesiredSet::intended`]: it holds exactly that.
+    pub(super) fn agree(&mut self) {
+        for object in self.objects.values_mut() {
+            let mark = object.intended();
+            let uid = object.held.take().map(|held| held.uid).unwrap_or_default();
+            object.held = mark.map(|mark| Held { mark, uid });
+        }
+        for needed in self.prerequisites.values_mut() {
+            needed.done = true;
+        }
+        self.start_wave();
+    }
+
+    /// (claim, key) pairs of an inventory on which a verdict is needed.
+    pub(super) fn undecided(&self, entries: &[(Key, Held)]) -> Vec<(String, Key)> {
+        entries
+            .iter()
+            .filter(|(key, _)| self.objects.get(key).is_none_or(|object| object.wants.is_empty()))
+            .flat_map(|(key, held)| held.mark.claims.iter().map(move |claim| (claim, key)))
+            .filter(|(claim, _)| !self.withdrawn.contains_key(*claim))
+            .map(|(claim, key)| (claim.clone(), key.clone()))
+            .collect()
+    }
+
+    /// The member holds exactly these. Claims that nobody set here are judged by `verdicts`; one without a verdict
+    /// counts as unknown.
+    pub(super) fn inventory(
+        &mut self,
+        entries: Vec<(Key, Held)>,
+        verdicts: &BTreeMap<(String, Key), Verdict>,
+    ) {
+        for object in self.objects.values_mut() {
+            object.held = None;
+            object.said = None;
+            object.kept = None;
+            object.gone.clear();
+        }
+        let namespaces: BTreeSet<_> =
+            entries.iter().filter_map(|(key, _)| key.namespace.clone()).collect();
+        for needed in self.prerequisites.values_mut() {
+            needed.done = namespaces.contains(&needed.rendered.key.name);
+        }
+        for (key, held) in entries {
+            for claim in &held.mark.claims {
+                self.by_claim.entry(claim.clone()).or_default().insert(key.clone());
+            }
+            let judged: Vec<_> = held
+                .mark
+                .claims
+                .iter()
+                .map(|claim| (claim.clone(), self.judge(claim, &key, verdicts)))
+                .collect();
+            let object = self.objects.entry(key.clone()).or_default();
+            object.gone = held
+                .mark
+                .claims
+                .iter()
+                .filter(|claim| self.withdrawn.contains_key(*claim))
+                .cloned()
+                .collect();
+            object.held = Some(held);
+            if object.wants.is_empty() {
+                self.classify(&key, judged);
+            }
+        }
+        self.start_wave();
+    }
+
+    fn judge(
+        &self,
+        claim: &str,
+        key: &Key,
+        verdicts: &BTreeMap<(String, Key), Verdict>,
+    ) -> Verdict {
+        match self.withdrawn.get(claim) {
+            Some((Withdrawal::Remove, proof)) => Verdict::Remove(*proof),
+            Some((Withdrawal::Release, proof)) => Verdict::Release(*proof),
+            None => {
+                verdicts.get(&(claim.to_owned(), key.clone())).copied().unwrap_or(Verdict::Unknown)
+            }
+        }
+    }
+
+    /// Decides on an object that the member holds and nobody wants.
+    fn classify(&mut self, key: &Key, judged: Vec<(String, Verdict)>) {
+        let Some(object) = self.objects.get_mut(key) else { return };
+        let any = |wanted: Verdict| judged.iter().any(|(_, verdict)| *verdict == wanted);
+        object.kept = if any(Verdict::Wanted) {
+            Some(Kept::Awaited)
+        } else if any(Verdict::Frozen) {
+            Some(Kept::Frozen)
+        } else if any(Verdict::Unknown) || judged.is_empty() {
+            Some(Kept::Orphan)
+        } else {
+            None
+        };
+        if object.kept.is_some() {
+            object.leaving = None;
+            self.held_back.remove(key);
+            return;
+        }
+        let mut leaving: Option<Leaving> = None;
+        for (claim, verdict) in judged {
+            let (how, proof) = match verdict {
+                Verdict::Remove(proof) => (Withdrawal::Remove, proof),
+                Verdict::Release(proof) => (Withdrawal::Release, proof),
+                Verdict::Wanted | Verdict::Unknown | Verdict::Frozen => continue,
+            };
+            self.withdrawn.entry(claim.clone()).or_insert((how, proof));
+            let how = effective(key, object, how, proof);
+            let held_back = object.leaving.as_ref().is_some_and(|leaving| leaving.held_back);
+            let leaving = leaving.get_or_insert_with(|| Leaving {
+                how,
+                proof,
+                claims: BTreeSet::new(),
+                held_back,
+            });
+            leaving.how = leaving.how.max(how);
+            leaving.proof = leaving.proof.min(proof);
+            leaving.claims.insert(claim);
+        }
+        object.leaving = leaving;
+    }
+
+    fn start_wave(&mut self) {
+        self.phase = Phase::Wave;
+        self.dirty.clear();
+        self.due = self
+            .prerequisites
+            .iter()
+            .filter(|(_, needed)| !needed.done)
+            .map(|(key, _)| key.clone())
+            .collect();
+        let keys: Vec<_> = self.objects.keys().cloned().collect();
+        for key in &keys {
+            if let Some(object) = self.objects.get_mut(key)
+                && object.held.is_none()
+                && object.wants.is_empty()
+            {
+                object.leaving = None;
+                self.held_back.remove(key);
+            }
+            self.refresh(key);
+        }
+        let open: Vec<_> = self.withdrawn.keys().cloned().collect();
+        self.confirm(open);
+    }
+
+    /// What to say next; `None` when everything is said. Asked only when there is room to send.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Next> {
+        if self.phase == Phase::Apart {
+            return None;
+        }
+        while let Some(key) = self.due.pop_first() {
+            if let Some(needed) = self.prerequisites.get_mut(&key) {
+                needed.done = true;
+                return Some(Next::Ensure(needed.rendered.clone()));
+            }
+        }
+        if self.budget.reopens().is_some_and(|at| now >= at) {
+            self.let_held_back_go();
+        }
+        while let Some((_, key)) = self.dirty.pop_first() {
+            if let Some(next) = self.say(&key, now) {
+                return Some(next);
+            }
+        }
+        if self.phase == Phase::Wave {
+            self.phase = Phase::Live;
+            return Some(Next::Synced(self.intended()));
+        }
+        None
+    }
+
+    fn say(&mut self, key: &Key, now: Instant) -> Option<Next> {
+        let held = || self.objects.values().filter(|object| object.held.is_some()).count();
+        let object = self.objects.get(key)?;
+        let need = object.need();
+        let limited = matches!(
+            &object.leaving,
+            Some(Leaving { how: Withdrawal::Remove, proof: Proof::NotTargeted, .. })
+        );
+        let hold_back = need == Need::Leave && limited && !self.budget.take(now, held);
+        let object = self.objects.get_mut(key)?;
+        match need {
+            Need::Nothing => None,
+            Need::Upsert => {
+                let mark = object.mark()?;
+                let (rendered, conflict) = object.manifest(&mark)?;
+                object.said = Some(Said::Upsert(mark));
+                Some(Next::Upsert(rendered, conflict))
+            }
+            Need::Leave => {
+                let uid = object.held.as_ref().map(|held| held.uid.clone()).unwrap_or_default();
+                let leaving = object.leaving.as_mut()?;
+                leaving.held_back = hold_back;
+                if hold_back {
+                    self.held_back.insert(key.clone());
+                    return None;
+                }
+                object.said = Some(Said::Gone);
+                Some(match leaving.how {
+                    Withdrawal::Remove => Next::Remove(key.clone(), uid),
+                    Withdrawal::Release => Next::Release(key.clone(), uid),
+                })
+            }
+        }
+    }
+
+    /// The member's answer on a key.
+    pub(super) fn applied(&mut self, key: &Key, hash: &str, result: ApplyResult, uid: &str) {
+        let Some(object) = self.objects.get_mut(key) else { return };
+        match result {
+            ApplyResult::Applied => {
+                let mark = match &object.said {
+                    Some(Said::Upsert(mark)) if mark.hash == hash => mark.clone(),
+                    // An answer to something older: what exactly it holds shows with the next answer.
+                    _ => return,
+                };
+                for claim in &mark.claims {
+                    self.by_claim.entry(claim.clone()).or_default().insert(key.clone());
+                }
+                let gone = std::mem::take(&mut object.gone);
+                object.held = Some(Held { mark, uid: uid.to_owned() });
+                self.confirm(gone);
+            }
+            ApplyResult::Removed | ApplyResult::Released | ApplyResult::NotOurs => {
+                object.held = None;
+                if object.said != Some(Said::Gone) {
+                    return;
+                }
+                let mut waiting = std::mem::take(&mut object.gone);
+                waiting
+                    .extend(object.leaving.take().into_iter().flat_map(|leaving| leaving.claims));
+                if object.wants.is_empty() {
+                    object.said = None;
+                }
+                self.refresh(key);
+                self.confirm(waiting);
+            }
+            ApplyResult::Conflict => object.held = None,
+            ApplyResult::Failed | ApplyResult::Waiting => (),
+        }
+    }
+
+    /// Claims of which nothing is left, since the last call.
+    pub(super) fn take_confirmed(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.confirmed)
+    }
+
+    /// The bindings that a key concerns: those that want it, or else those that wait for its end.
+    pub(super) fn claims(&self, key: &Key) -> Vec<String> {
+        if let Some(needed) = self.prerequisites.get(key) {
+            return needed.users.iter().cloned().collect();
+        }
+        let Some(object) = self.objects.get(key) else { return Vec::new() };
+        if !object.wants.is_empty() {
+            return object.wants.keys().cloned().collect();
+        }
+        match (&object.leaving, &object.held) {
+            (Some(leaving), _) => leaving.claims.iter().cloned().collect(),
+            (None, Some(held)) => held.mark.claims.clone(),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// Whether `key` is a namespace that others need and nothing more.
+    pub(super) fn is_prerequisite(&self, key: &Key) -> bool {
+        self.prerequisites.contains_key(key) && !self.objects.contains_key(key)
+    }
+
+    /// Whether the key is wanted with this hash.
+    pub(super) fn is_current(&self, key: &Key, hash: &str) -> bool {
+        self.objects
+            .get(key)
+            .and_then(|object| object.wants.first_key_value())
+            .is_some_and(|(_, want)| want.rendered.hash == hash)
+    }
+
+    /// What the member holds, as far as is known.
+    pub(super) fn held(&self) -> Vec<HeldObject> {
+        self.objects
+            .iter()
+            .filter_map(|(key, object)| {
+                let mark = &object.held.as_ref()?.mark;
+                Some(HeldObject {
+                    key: key.clone(),
+                    hash: mark.hash.clone(),
+                    current: self.is_current(key, &mark.hash),
+                    claims: mark.claims.clone(),
+                })
+            })
+            .collect()
+    }
+
+    /// Objects with marks that no binding accounts for.
+    pub(super) fn orphans(&self) -> Vec<&Key> {
+        self.objects
+            .iter()
+            .filter(|(_, object)| object.kept == Some(Kept::Orphan) && object.held.is_some())
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    /// Removals over the limit of their window.
+    pub(super) fn held_back(&self) -> usize {
+        self.held_back.len()
+    }
+
+    /// When removals that are held back may go on.
+    pub(super) fn reopens(&self) -> Option<Instant> {
+        if self.held_back.is_empty() { None } else { self.budget.reopens() }
+    }
+
+    /// Somebody looked and says that what is held back may go.
+    pub(super) fn confirm_prune(&mut self) {
+        for key in std::mem::take(&mut self.held_back) {
+            if let Some(leaving) =
+                self.objects.get_mut(&key).and_then(|object| object.leaving.as_mut())
+            {
+                leaving.held_back = false;
+                // Confirmed by a person: no longer counted against the window.
+                leaving.proof = leaving.proof.max(Proof::BindingDeleted);
+            }
+            self.refresh(&key);
+        }
+    }
+
+    fn let_held_back_go(&mut self) {
+        for key in std::mem::take(&mut self.held_back) {
+            if let Some(leaving) =
+                self.objects.get_mut(&key).and_then(|object| object.leaving.as_mut())
+            {
+                leaving.held_back = false;
+            }
+            self.refresh(&key);
+        }
+    }
+
+    /// Puts a key in the order of sending where it belongs, and forgets it when there is nothing left to know.
+    fn refresh(&mut self, key: &Key) {
+        let rank = object::rank(key);
+        let (apply, leave) = ((rank, key.clone()), (u8::MAX - rank, key.clone()));
+        self.dirty.remove(&apply);
+        self.dirty.remove(&leave);
+        let Some(object) = self.objects.get(key) else { return };
+        if object.is_done() {
+            self.objects.remove(key);
+            return;
+        }
+        if self.phase != Phase::Apart {
+            match object.need() {
+                Need::Nothing => (),
+                Need::Upsert => drop(self.dirty.insert(apply)),
+                Need::Leave => drop(self.dirty.insert(leave)),
+            }
+        }
+    }
+
+    /// Tells of those of these withdrawn claims for which no object is waited for. Only what was agreed on with the
+    /// member counts: before, it may hold something.
+    fn confirm(&mut self, claims: impl IntoIterator<Item = String>) {
+        if self.phase == Phase::Apart {
+            return;
+        }
+        for claim in claims {
+            let keys = self.by_claim.get(&claim).into_iter().flatten();
+            let open =
+                keys.filter_map(|key| self.objects.get(key)).any(|object| object.waits(&claim));
+            if !open && self.withdrawn.remove(&claim).is_some() {
+                self.by_claim.remove(&claim);
+                self.confirmed.push(claim);
+            }
+        }
+    }
+}
+
+/// What a withdrawal comes to for this object: kinds that are never removed are released, and so is what was marked to
+/// stay, except when a decision moves it elsewhere.
+fn effective(key: &Key, object: &Object, how: Withdrawal, proof: Proof) -> Withdrawal {
+    let preserved = object.held.as_ref().is_some_and(|held| held.mark.preserve);
+    if object::is_never_removed(key) || (preserved && proof != Proof::NotTargeted) {
+        Withdrawal::Release
+    } else {
+        how
+    }
+}

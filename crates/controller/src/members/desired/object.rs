@@ -1,0 +1,219 @@
+//! One object in a member's desired set: who wants it, what the member holds, what was said about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use atoll_api::marks;
+use atoll_api::policy::ConflictResolution;
+use atoll_protocol::digest;
+use atoll_render::{Key, Rendered};
+use serde_json::{Value, json};
+
+use crate::members::types::{Proof, Withdrawal};
+
+/// What of an object both ends must agree on; what the digest covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Of the rendered manifest.
+    pub(crate) hash: String,
+    /// Ascending.
+    pub(crate) claims: Vec<String>,
+    /// Whether it stays when its binding goes.
+    pub(crate) preserve: bool,
+}
+
+/// An object as the member holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) mark: Mark,
+    /// Empty = not known.
+    pub(crate) uid: String,
+}
+
+/// What one claim wants.
+#[derive(Debug, Clone)]
+pub(super) struct Want {
+    pub(super) rendered: Arc<Rendered>,
+    pub(super) conflict: ConflictResolution,
+}
+
+/// The last thing said about an object in this session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    Upsert(Mark),
+    Gone,
+}
+
+/// An object that nothing wants any more, with proof.
+#[derive(Debug, Clone)]
+pub(super) struct Leaving {
+    pub(super) how: Withdrawal,
+    pub(super) proof: Proof,
+    /// Claims whose withdrawal waits for it.
+    pub(super) claims: BTreeSet<String>,
+    /// Over the limit of its window.
+    pub(super) held_back: bool,
+}
+
+/// Why an object that nobody wants stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// No binding accounts for it.
+    Orphan,
+    /// Its binding cannot be rendered now.
+    Frozen,
+    /// Its binding will set it.
+    Awaited,
+}
+
+/// What is to be said about an object now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    Nothing,
+    Upsert,
+    Leave,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Object {
+    /// By claim.
+    pub(super) wants: BTreeMap<String, Want>,
+    /// `None` = nothing, or not known (before the first agreement).
+    pub(super) held: Option<Held>,
+    pub(super) said: Option<Said>,
+    pub(super) leaving: Option<Leaving>,
+    pub(super) kept: Option<Kept>,
+    /// Claims that were withdrawn from it, while what it holds may still list them.
+    pub(super) gone: BTreeSet<String>,
+}
+
+impl Object {
+    /// What the member should hold because of claims; `None` when nothing wants it.
+    pub(super) fn mark(&self) -> Option<Mark> {
+        let (_, first) = self.wants.first_key_value()?;
+        Some(Mark {
+            hash: first.rendered.hash.clone(),
+            claims: self.wants.keys().cloned().collect(),
+            preserve: self.wants.values().any(|want| preserved(&want.rendered.manifest)),
+        })
+    }
+
+    /// What the member should hold once everything said and to be said is carried out.
+    pub(super) fn intended(&self) -> Option<Mark> {
+        if let Some(mark) = self.mark() {
+            return Some(mark);
+        }
+        match &self.leaving {
+            Some(leaving) if !leaving.held_back => None,
+            _ => self.held.as_ref().map(|held| held.mark.clone()),
+        }
+    }
+
+    pub(super) fn need(&self) -> Need {
+        if let Some(mark) = self.mark() {
+            let there = match &self.said {
+                Some(Said::Upsert(mark)) => Some(mark),
+                Some(Said::Gone) => None,
+                None => self.held.as_ref().map(|held| &held.mark),
+            };
+            return if there == Some(&mark) { Need::Nothing } else { Need::Upsert };
+        }
+        match &self.leaving {
+            Some(leaving) if !leaving.held_back && self.said != Some(Said::Gone) => Need::Leave,
+            _ => Need::Nothing,
+        }
+    }
+
+    /// Whether the member may hold it.
+    pub(super) fn may_be_held(&self) -> bool {
+        self.held.is_some() || matches!(self.said, Some(Said::Upsert(_)))
+    }
+
+    /// Whether the withdrawal of `claim` waits for this object: it is to leave, or the member may still list the claim.
+    /// One that others keep is not waited for.
+    pub(super) fn waits(&self, claim: &str) -> bool {
+        let listed =
+            || self.held.as_ref().is_some_and(|held| held.mark.claims.iter().any(|c| c == claim));
+        self.leaving.as_ref().is_some_and(|leaving| leaving.claims.contains(claim))
+            || (self.kept.is_none() && self.gone.contains(claim) && listed())
+    }
+
+    /// Whether there is nothing left to know about it.
+    pub(super) fn is_done(&self) -> bool {
+        self.wants.is_empty() && self.leaving.is_none() && !self.may_be_held()
+    }
+
+    /// The manifest to send. Several claims want the same object of the same template, so the first one's rendering
+    /// stands for all; only the marks are put together.
+    pub(super) fn manifest(&self, mark: &Mark) -> Option<(Arc<Rendered>, ConflictResolution)> {
+        let (_, first) = self.wants.first_key_value()?;
+        if self.wants.len() == 1 {
+            return Some((first.rendered.clone(), first.conflict));
+        }
+        let mut rendered = Rendered::clone(&first.rendered);
+        if let Some(annotations) =
+            rendered.manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+        {
+            annotations.insert(marks::CLAIMS.to_owned(), json!(mark.claims.join(",")));
+            if mark.preserve {
+                annotations.insert(marks::PRESERVE.to_owned(), json!("true"));
+            }
+        }
+        Some((Arc::new(rendered), first.conflict))
+    }
+}
+
+impl Mark {
+    /// As the digest takes it.
+    pub(super) fn entry<'a>(&'a self, key: &'a Key) -> digest::Entry<'a> {
+        digest::Entry {
+            group: &key.group,
+            kind: &key.kind,
+            namespace: key.namespace.as_deref().unwrap_or_default(),
+            name: &key.name,
+            hash: &self.hash,
+            claims: self.claims.iter().map(String::as_str).collect(),
+            preserve: self.preserve,
+        }
+    }
+}
+
+/// Whether a manifest carries a claim; one without is only a condition for others (a namespace).
+pub(super) fn is_claimed(manifest: &Value) -> bool {
+    annotation(manifest, marks::CLAIMS).is_some_and(|claims| !claims.is_empty())
+}
+
+fn preserved(manifest: &Value) -> bool {
+    annotation(manifest, marks::PRESERVE) == Some("true")
+}
+
+fn annotation<'a>(manifest: &'a Value, name: &str) -> Option<&'a str> {
+    manifest.get("metadata")?.get("annotations")?.get(name)?.as_str()
+}
+
+/// Kinds that are never deleted as a side effect: what lives in them goes with them.
+pub(super) fn is_never_removed(key: &Key) -> bool {
+    matches!(
+        (key.group.as_str(), key.kind.as_str()),
+        ("", "Namespace") | ("apiextensions.k8s.io", "CustomResourceDefinition")
+    )
+}
+
+/// Order in which objects are made: what others need comes first. Removal goes the other way.
+pub(super) fn rank(key: &Key) -> u8 {
+    match (key.group.as_str(), key.kind.as_str()) {
+        ("", "Namespace") => 0,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => 1,
+        ("rbac.authorization.k8s.io" | "storage.k8s.io" | "scheduling.k8s.io", _)
+        | (
+            "",
+            "ConfigMap"
+            | "Secret"
+            | "ServiceAccount"
+            | "PersistentVolumeClaim"
+            | "LimitRange"
+            | "ResourceQuota",
+        ) => 2,
+        _ => 3,
+    }
+}

@@ -1,0 +1,51 @@
+//! What the members part counts.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Label of [`Metrics::refused`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Refused {
+    pub(super) reason: &'static str,
+}
+
+/// Label of [`Metrics::sent`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Sent {
+    pub(super) kind: &'static str,
+}
+
+/// Counters and gauges. Cloning shares them.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    pub(super) sessions: Gauge,
+    pub(super) lost: Gauge,
+    pub(super) suspicion: Gauge,
+    pub(super) refused: Family<Refused, Counter>,
+    pub(super) sent: Family<Sent, Counter>,
+    pub(super) hub_writes: Counter,
+}
+
+impl Metrics {
+    /// Makes them visible.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("atoll_members");
+        registry.register("sessions", "Agents with a session", self.sessions.clone());
+        registry.register("lost", "Members that are lost", self.lost.clone());
+        registry.register(
+            "suspicion",
+            "1 while the controller suspects itself and writes no taint",
+            self.suspicion.clone(),
+        );
+        registry.register("refused", "Calls refused, by reason", self.refused.clone());
+        registry.register("sent", "Messages sent to agents, by kind", self.sent.clone());
+        registry.register(
+            "hub_writes",
+            "Writes of Cluster status and taints",
+            self.hub_writes.clone(),
+        );
+    }
+}
