@@ -1,0 +1,58 @@
+//! Which kind an object is, as far as its meaning is known.
+
+use serde_json::Value;
+
+use crate::read::text;
+
+/// The kinds whose meaning is known, whatever their version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    ReplicationController,
+    Job,
+    CronJob,
+    Pod,
+    Service,
+    Ingress,
+    PersistentVolumeClaim,
+    PersistentVolume,
+    HorizontalPodAutoscaler,
+    PodDisruptionBudget,
+    ServiceAccount,
+    Secret,
+    Namespace,
+    Other,
+}
+
+impl Kind {
+    pub(crate) fn of(obj: &Value) -> Self {
+        let group = text(obj, &["apiVersion"]).rsplit_once('/').map_or("", |(group, _)| group);
+        Self::named(group, text(obj, &["kind"]))
+    }
+
+    pub(crate) fn named(group: &str, kind: &str) -> Self {
+        match (group, kind) {
+            ("apps", "Deployment") => Self::Deployment,
+            ("apps", "ReplicaSet") => Self::ReplicaSet,
+            ("apps", "StatefulSet") => Self::StatefulSet,
+            ("apps", "DaemonSet") => Self::DaemonSet,
+            ("", "ReplicationController") => Self::ReplicationController,
+            ("batch", "Job") => Self::Job,
+            ("batch", "CronJob") => Self::CronJob,
+            ("", "Pod") => Self::Pod,
+            ("", "Service") => Self::Service,
+            ("networking.k8s.io", "Ingress") => Self::Ingress,
+            ("", "PersistentVolumeClaim") => Self::PersistentVolumeClaim,
+            ("", "PersistentVolume") => Self::PersistentVolume,
+            ("autoscaling", "HorizontalPodAutoscaler") => Self::HorizontalPodAutoscaler,
+            ("policy", "PodDisruptionBudget") => Self::PodDisruptionBudget,
+            ("", "ServiceAccount") => Self::ServiceAccount,
+            ("", "Secret") => Self::Secret,
+            ("", "Namespace") => Self::Namespace,
+            _ => Self::Other,
+        }
+    }
+}

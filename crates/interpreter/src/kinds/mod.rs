@@ -1,0 +1,175 @@
+//! Health and status, one module per family of kinds.
+//!
+//! Each family answers three questions: how an object is (`health`), which part of its status is worth sending
+//! (`reflect`), and what the status of the template is, given those parts from its members (`aggregate`).
+
+mod batch;
+mod network;
+mod other;
+mod pods;
+mod policy;
+mod storage;
+mod workloads;
+
+use serde_json::{Map, Value, json};
+
+pub(crate) use self::pods::is_ready as pod_is_ready;
+use crate::{
+    Health,
+    kind::Kind,
+    read::{at, int, text},
+};
+
+/// How an object is, by its own status.
+///
+/// Workloads are healthy when their controller has seen the last generation, every replica is of it, and all are
+/// available. A kind that is not known is judged by `observedGeneration` and the standard conditions; without any of
+/// these it is healthy by being there.
+#[must_use]
+pub fn health(obj: &Value) -> Health {
+    let kind = Kind::of(obj);
+    match kind {
+        Kind::Deployment
+        | Kind::ReplicaSet
+        | Kind::StatefulSet
+        | Kind::DaemonSet
+        | Kind::ReplicationController => workloads::health(kind, obj),
+        Kind::Job => batch::job_health(obj),
+        Kind::CronJob => batch::cron_job_health(obj),
+        Kind::Pod => pods::health(obj),
+        Kind::Service => network::service_health(obj),
+        Kind::Ingress => network::ingress_health(obj),
+        Kind::PersistentVolumeClaim => storage::claim_health(obj),
+        Kind::PersistentVolume => storage::volume_health(obj),
+        Kind::HorizontalPodAutoscaler => policy::autoscaler_health(obj),
+        Kind::PodDisruptionBudget => policy::budget_health(obj),
+        Kind::ServiceAccount | Kind::Secret => Health::healthy("Exists"),
+        Kind::Namespace => other::namespace_health(obj),
+        Kind::Other => other::health(obj),
+    }
+}
+
+/// The part of the status that [`aggregate`] needs; `None` where there is no status.
+pub(crate) fn reflect(obj: &Value) -> Option<Value> {
+    let status = at(obj, &["status"]).filter(|s| s.as_object().is_some_and(|s| !s.is_empty()))?;
+    let kind = Kind::of(obj);
+    Some(match kind {
+        Kind::Deployment
+        | Kind::ReplicaSet
+        | Kind::StatefulSet
+        | Kind::DaemonSet
+        | Kind::ReplicationController => workloads::reflect(kind, status),
+        Kind::Job => batch::reflect_job(status),
+        Kind::CronJob => batch::reflect_cron_job(status),
+        Kind::Pod => pods::reflect(status),
+        Kind::HorizontalPodAutoscaler => policy::reflect_autoscaler(status),
+        Kind::PodDisruptionBudget => policy::reflect_budget(status),
+        _ => status.clone(),
+    })
+}
+
+/// The template's `.status`, from the parts of their status that its members report ([`crate::Observed::status`]).
+///
+/// `members` are (name of the cluster, status), in order of name; a member that has not reported yet is there with
+/// `null`, since "all are complete" must not be said without it. Sums where the kind counts, merged conditions, the
+/// addresses of all. Fields of the present status that nobody reports stay out of the result; the times in it come
+/// from the members or from the present status, never from a clock.
+///
+/// `observedGeneration` is not in the result: which generation of the *template* the members run is known to the
+/// caller alone, by the hash that they report.
+#[must_use]
+pub fn aggregate(template: &Value, members: &[(String, &Value)]) -> Value {
+    let members: Vec<Member<'_>> = members
+        .iter()
+        .map(|(name, status)| Member { name, status: Some(*status).filter(|s| s.is_object()) })
+        .collect();
+    let old = &template["status"];
+    let kind = Kind::of(template);
+    let status = match kind {
+        Kind::Deployment
+        | Kind::ReplicaSet
+        | Kind::StatefulSet
+        | Kind::DaemonSet
+        | Kind::ReplicationController => workloads::aggregate(kind, &members, old),
+        Kind::Job => batch::aggregate_job(&members, old),
+        Kind::CronJob => batch::aggregate_cron_job(&members),
+        Kind::Pod => pods::aggregate(&members),
+        Kind::Service => network::aggregate_service(&members, old),
+        Kind::Ingress => network::aggregate_ingress(&members),
+        Kind::PersistentVolumeClaim => storage::aggregate_claim(&members),
+        Kind::PersistentVolume => storage::aggregate_volume(&members),
+        Kind::HorizontalPodAutoscaler => policy::aggregate_autoscaler(&members),
+        Kind::PodDisruptionBudget => policy::aggregate_budget(&members),
+        Kind::ServiceAccount | Kind::Secret | Kind::Namespace | Kind::Other => {
+            other::aggregate(&members, old)
+        }
+    };
+    Value::Object(status)
+}
+
+/// What one member reports; no status = nothing yet.
+pub(crate) struct Member<'a> {
+    name: &'a str,
+    status: Option<&'a Value>,
+}
+
+/// The members that have reported, as (name, status).
+fn reported<'a>(members: &[Member<'a>]) -> Vec<(&'a str, &'a Value)> {
+    members.iter().filter_map(|m| Some((m.name, m.status?))).collect()
+}
+
+/// The sums of these fields over all members, 0 where nobody has one.
+fn sums(members: &[Member<'_>], fields: &[&str]) -> Map<String, Value> {
+    let sum = |field: &str| -> i64 {
+        let values = reported(members).into_iter().filter_map(|(_, s)| int(s, &[field]));
+        values.fold(0, i64::saturating_add)
+    };
+    fields.iter().map(|field| ((*field).to_owned(), json!(sum(field)))).collect()
+}
+
+/// Judges an object whose controller counts generations: `Some` while it has not seen the last one.
+fn not_observed(obj: &Value) -> Option<Health> {
+    let generation = int(obj, &["metadata", "generation"])?;
+    let observed = int(obj, &["status", "observedGeneration"]).unwrap_or(0);
+    (observed < generation).then(|| {
+        let message = format!("generation {generation} is not observed yet, {observed} is");
+        Health::progressing("NotObserved", message)
+    })
+}
+
+/// The first phase of `order` that any member is in; `waiting` is that of members that have not reported.
+fn worst_phase(members: &[Member<'_>], order: &[&str], waiting: &str) -> Option<String> {
+    let phases: Vec<&str> =
+        members.iter().map(|m| m.status.map_or(waiting, |s| text(s, &["phase"]))).collect();
+    order.iter().find(|phase| phases.contains(*phase)).map(|phase| (*phase).to_owned())
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Short forms for the tests of the families.
+
+    use serde_json::{Value, json};
+
+    use crate::{HealthState, aggregate, health};
+
+    /// The template's status from these members.
+    pub(crate) fn aggregated(template: &Value, members: &[(&str, Value)]) -> Value {
+        let members: Vec<(String, &Value)> =
+            members.iter().map(|(name, status)| ((*name).to_owned(), status)).collect();
+        aggregate(template, &members)
+    }
+
+    /// An object of a kind in generation 2 with this spec and status.
+    pub(crate) fn object(api_version: &str, kind: &str, spec: Value, status: Value) -> Value {
+        json!({
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "generation": 2},
+            "spec": spec, "status": status,
+        })
+    }
+
+    /// State and reason of an object's health.
+    pub(crate) fn judged(object: &Value) -> (HealthState, String) {
+        let health = health(object);
+        (health.state, health.reason)
+    }
+}

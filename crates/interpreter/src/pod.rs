@@ -1,0 +1,36 @@
+//! The pod that an object runs.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{
+    kind::Kind,
+    read::{at, list, map},
+};
+
+/// The pod template of an object, a Pod being its own. For a kind that is not known: `spec.template`, if that has
+/// containers.
+pub(crate) fn template(obj: &Value) -> Option<&Value> {
+    match Kind::of(obj) {
+        Kind::Pod => Some(obj),
+        Kind::CronJob => at(obj, &["spec", "jobTemplate", "spec", "template"]),
+        Kind::Other => {
+            at(obj, &["spec", "template"]).filter(|t| !list(t, &["spec", "containers"]).is_empty())
+        }
+        _ => at(obj, &["spec", "template"]),
+    }
+}
+
+/// The labels of the pods that an object runs; none for an object that runs no pods.
+#[must_use]
+pub fn pod_labels(obj: &Value) -> BTreeMap<String, String> {
+    template(obj).map(labels).unwrap_or_default()
+}
+
+/// The labels of a pod or template.
+pub(crate) fn labels(pod: &Value) -> BTreeMap<String, String> {
+    map(pod, &["metadata", "labels"])
+        .filter_map(|(name, v)| Some((name.to_owned(), v.as_str()?.to_owned())))
+        .collect()
+}
