@@ -1,2 +1,67 @@
-//! Developer commands.
-fn main() {}
+//! Developer commands, one place for all: `cargo xtask --help`.
+
+mod crates;
+mod crds;
+mod lint;
+mod run;
+mod test;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Developer commands", max_term_width = 100)]
+struct Xtask {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write crds/*.yaml from the types
+    Crds {
+        /// Write nothing, fail when a file is not what it would be
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run all tests, or those that the arguments name
+    Test(test::TestArgs),
+    /// Format, clippy, generated files, rules between crates
+    Lint,
+    /// All that CI runs: tests, then lint
+    Ci,
+}
+
+fn main() -> ExitCode {
+    match command() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            run::say(format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command() -> anyhow::Result<()> {
+    let root = root()?;
+    match Xtask::parse().command {
+        Command::Crds { check: false } => crds::write(&root),
+        Command::Crds { check: true } => crds::check(&root),
+        Command::Test(args) => test::run(&root, &args),
+        Command::Lint => lint::run(&root),
+        Command::Ci => {
+            test::run(&root, &test::TestArgs::default())?;
+            lint::run(&root)
+        }
+    }
+}
+
+/// The workspace's folder.
+fn root() -> anyhow::Result<PathBuf> {
+    let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = own.ancestors().nth(2).context("find the workspace above crates/xtask")?;
+    Ok(root.to_owned())
+}

@@ -1,0 +1,170 @@
+//! The rules between crates, held against what cargo says of them. See "Crates" in ARCHITECTURE.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::run::{program, say};
+
+/// Which of our crates each of them may use. Development dependencies are free: tests may wire anything.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("api", &[]),
+    ("merge", &[]),
+    ("interpreter", &["api"]),
+    ("scheduler", &["api", "interpreter"]),
+    ("render", &["api", "interpreter"]),
+    ("history", &["api", "scheduler"]),
+    ("protocol", &["api"]),
+    ("controller", &["api", "interpreter", "scheduler", "render", "history", "protocol"]),
+    ("agent", &["api", "interpreter", "merge", "protocol"]),
+    ("apiserver", &["api", "merge"]),
+    (
+        "simulator",
+        &["api", "apiserver", "interpreter", "merge", "protocol", "agent", "controller", "history"],
+    ),
+    (
+        "cli",
+        &[
+            "api",
+            "interpreter",
+            "scheduler",
+            "render",
+            "history",
+            "protocol",
+            "controller",
+            "agent",
+            "apiserver",
+            "simulator",
+        ],
+    ),
+    ("xtask", &["api"]),
+];
+
+/// Crates without async runtime, clock, network, database and randomness.
+const PURE: [&str; 4] = ["interpreter", "merge", "render", "scheduler"];
+/// All that pure crates use from outside: data structures, formats, hashes, error types.
+const PURE_MAY_USE: [&str; 9] = [
+    "jiff",
+    "json-patch",
+    "regex",
+    "rustc-hash",
+    "serde",
+    "serde-saphyr",
+    "serde_json",
+    "sha2",
+    "thiserror",
+];
+
+/// Crates from outside that few of ours may use.
+const RESERVED: &[(&str, &[&str], &str)] = &[
+    ("sqlx", &["history"], "SQL is spoken by history only"),
+    ("tonic", &["protocol", "controller", "agent"], "gRPC stays at the edges"),
+    ("prost", &["protocol"], "generated types stay in protocol"),
+    ("redb", &["apiserver"], "only the embedded API server has a file of objects"),
+    ("clap", &["cli", "xtask"], "arguments are read by programs"),
+    ("anyhow", &["cli", "xtask"], "libraries have an error type for each failed step"),
+];
+
+/// Dependencies of each of our crates, without development ones.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// Fails when a crate uses what it must not.
+pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
+    let broken = broken(&graph(root)?);
+    if !broken.is_empty() {
+        bail!("{}", broken.join("; "));
+    }
+    say("rules between crates hold");
+    Ok(())
+}
+
+fn broken(graph: &Graph) -> Vec<String> {
+    let ours = |name: &str| name.strip_prefix("atoll-").unwrap_or(name).to_owned();
+    let mut broken = Vec::new();
+    for (package, uses) in graph {
+        let name = ours(package);
+        let Some((_, may_use)) = MAY_USE.iter().find(|(known, _)| *known == name) else {
+            broken.push(format!("crate {name} is new: say in xtask's crates.rs what it may use"));
+            continue;
+        };
+        for used in uses {
+            if graph.contains_key(used) && !may_use.contains(&ours(used).as_str()) {
+                broken.push(format!("{name} uses {}", ours(used)));
+            }
+            let outside = !graph.contains_key(used);
+            if outside && PURE.contains(&name.as_str()) && !PURE_MAY_USE.contains(&used.as_str()) {
+                broken.push(format!("{name} is pure and uses {used}"));
+            }
+            let reserved = RESERVED.iter().find(|(reserved, ..)| reserved == used);
+            if let Some((_, allowed, why)) = reserved
+                && !allowed.contains(&name.as_str())
+            {
+                broken.push(format!("{name} uses {used}: {why}"));
+            }
+        }
+    }
+    broken
+}
+
+fn graph(root: &Path) -> anyhow::Result<Graph> {
+    let output = Command::new(program())
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("start cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed ({})", output.status);
+    }
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).context("read the answer of cargo metadata")?;
+    let packages = metadata["packages"].as_array().context("cargo metadata lists packages")?;
+    let mut graph = Graph::new();
+    for package in packages {
+        let name = package["name"].as_str().context("a package has a name")?;
+        let uses = package["dependencies"].as_array().into_iter().flatten();
+        // `kind` is null for the ordinary ones.
+        let uses = uses.filter(|dependency| dependency["kind"].is_null());
+        let names = uses.filter_map(|dependency| dependency["name"].as_str());
+        graph.insert(name.to_owned(), names.map(str::to_owned).collect());
+    }
+    Ok(graph)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workspace_keeps_the_rules() {
+        let graph = graph(&crate::root().unwrap()).unwrap();
+        assert_eq!(graph.len(), MAY_USE.len());
+        assert_eq!(broken(&graph), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_rule_is_held() {
+        let graph = |edges: &[(&str, &[&str])]| -> Graph {
+            let edge = |(name, uses): &(&str, &[&str])| {
+                ((*name).to_owned(), uses.iter().map(|used| (*used).to_owned()).collect())
+            };
+            edges.iter().map(edge).collect()
+        };
+        for (edges, part) in [
+            (
+                &[("atoll-agent", &["atoll-controller"][..]), ("atoll-controller", &[])][..],
+                "agent uses controller",
+            ),
+            (&[("atoll-scheduler", &["tokio"])], "scheduler is pure and uses tokio"),
+            (&[("atoll-controller", &["sqlx"])], "SQL is spoken by history only"),
+            (&[("atoll-shiny", &[])], "crate shiny is new"),
+        ] {
+            let found = broken(&graph(edges));
+            assert!(found.len() == 1 && found[0].contains(part), "{part}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `cargo xtask lint`: what is checked besides tests.
+
+use std::path::Path;
+
+use anyhow::bail;
+
+use crate::run::{cargo, cargo_has, say};
+use crate::{crates, crds};
+
+/// Runs every check, also after one has failed: a person wants the whole list.
+pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
+    let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let mut checks: Vec<(&str, anyhow::Result<()>)> = vec![
+        ("format", cargo(root, &["fmt", "--all", "--check"])),
+        ("clippy", cargo(root, &clippy)),
+        ("generated files", crds::check(root)),
+        ("rules between crates", crates::check(root)),
+    ];
+    if cargo_has("deny") {
+        // Advisories change without us: they are no reason for a red build of an old commit.
+        checks.push(("deny", cargo(root, &["deny", "check", "bans", "licenses", "sources"])));
+    } else {
+        say("cargo-deny is not installed: licences and duplicate crates are not checked");
+    }
+    let mut failed = Vec::new();
+    for (name, result) in checks {
+        if let Err(error) = result {
+            say(format!("{name}: {error:#}"));
+            failed.push(name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}

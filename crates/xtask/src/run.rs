@@ -1,0 +1,56 @@
+//! Running other programs, visibly.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+/// The cargo that runs us: it knows which toolchain was asked for.
+pub(crate) fn program() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+/// Says what is being done.
+#[allow(clippy::print_stderr, reason = "progress of a developer command")]
+pub(crate) fn say(text: impl AsRef<str>) {
+    eprintln!("==> {}", text.as_ref());
+}
+
+/// Runs cargo in the workspace's folder; without input, so that nothing can wait for an answer.
+///
+/// # Errors
+/// When it cannot be started or fails.
+pub(crate) fn cargo(root: &Path, args: &[&str]) -> anyhow::Result<()> {
+    let mut args = args.to_vec();
+    // In CI the lock file is part of what is tested.
+    if std::env::var_os("CI").is_some() && args[0] != "fmt" && args[0] != "deny" {
+        args.insert(if args[0] == "nextest" { 2 } else { 1 }, "--locked");
+    }
+    let shown = format!("cargo {}", args.join(" "));
+    say(&shown);
+    let started = Instant::now();
+    let status = Command::new(program())
+        .args(&args)
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("start {shown}"))?;
+    if !status.success() {
+        bail!("{shown} failed ({status})");
+    }
+    say(format!("done in {} s", started.elapsed().as_secs()));
+    Ok(())
+}
+
+/// Whether cargo has this subcommand.
+pub(crate) fn cargo_has(subcommand: &str) -> bool {
+    answers(&program(), &[subcommand, "--version"])
+}
+
+/// Whether a program is there and answers.
+pub(crate) fn answers(program: &str, args: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

@@ -1,0 +1,50 @@
+//! `cargo xtask test`: every test of the workspace, with what is on the machine.
+
+use std::path::Path;
+
+use clap::Args;
+
+use crate::run::{answers, cargo, cargo_has, say};
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct TestArgs {
+    /// Passed to cargo, for example `-p atoll-render` or the name of a test; without it the whole workspace is tested
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    args: Vec<String>,
+}
+
+/// Runs unit, integration and documentation tests.
+///
+/// # Errors
+/// When a test fails.
+pub(crate) fn run(root: &Path, args: &TestArgs) -> anyhow::Result<()> {
+    // Nothing else is needed: rustc and a C compiler built this program. These two make more of it.
+    let nextest = cargo_has("nextest");
+    if !nextest {
+        say("cargo-nextest is not installed: cargo test runs the tests, one crate after the other");
+    }
+    if !answers("kubectl", &["version", "--client"]) {
+        say("kubectl is not installed: scenarios run with a Kubernetes client alone");
+    }
+    let extra: Vec<&str> = args.args.iter().map(String::as_str).collect();
+    let scoped = extra.iter().any(|arg| is_scope(arg));
+    let scope = if scoped { &[][..] } else { &["--workspace"] };
+    if nextest {
+        cargo(root, &[&["nextest", "run"], scope, &extra].concat())?;
+    } else {
+        // Documentation tests have their own run below.
+        cargo(root, &[&["test", "--all-targets"], scope, &extra].concat())?;
+    }
+    // Arguments name tests or crates; documentation tests have other names, and a crate without a library has none.
+    if extra.is_empty() {
+        cargo(root, &["test", "--workspace", "--doc"])?;
+    }
+    Ok(())
+}
+
+/// Whether an argument chooses packages.
+fn is_scope(arg: &str) -> bool {
+    let flag = arg.split_once('=').map_or(arg, |(flag, _)| flag);
+    matches!(flag, "-p" | "--package" | "--workspace" | "--all" | "--manifest-path")
+        || (arg.starts_with("-p") && !arg.starts_with("--"))
+}
