@@ -77,11 +77,17 @@ pub(crate) fn reflect(obj: &Value) -> Option<Value> {
 ///
 /// `observedGeneration` is not in the result: which generation of the *template* the members run is known to the
 /// caller alone, by the hash that they report.
+///
+/// `None` for a kind whose status is nobody's sum (a Secret, a Namespace), and for a kind that is not known while no
+/// member reports a status: it may have none.
 #[must_use]
-pub fn aggregate(template: &Value, members: &[(String, &Value)]) -> Value {
+pub fn aggregate<N: AsRef<str>>(template: &Value, members: &[(N, &Value)]) -> Option<Value> {
     let members: Vec<Member<'_>> = members
         .iter()
-        .map(|(name, status)| Member { name, status: Some(*status).filter(|s| s.is_object()) })
+        .map(|(name, status)| Member {
+            name: name.as_ref(),
+            status: Some(*status).filter(|s| s.is_object()),
+        })
         .collect();
     let old = &template["status"];
     let kind = Kind::of(template);
@@ -100,11 +106,11 @@ pub fn aggregate(template: &Value, members: &[(String, &Value)]) -> Value {
         Kind::PersistentVolume => storage::aggregate_volume(&members),
         Kind::HorizontalPodAutoscaler => policy::aggregate_autoscaler(&members),
         Kind::PodDisruptionBudget => policy::aggregate_budget(&members),
-        Kind::ServiceAccount | Kind::Secret | Kind::Namespace | Kind::Other => {
-            other::aggregate(&members, old)
-        }
+        Kind::ServiceAccount | Kind::Secret | Kind::Namespace => return None,
+        Kind::Other if reported(&members).is_empty() => return None,
+        Kind::Other => other::aggregate(&members, old),
     };
-    Value::Object(status)
+    Some(Value::Object(status))
 }
 
 /// What one member reports; no status = nothing yet.
@@ -154,9 +160,9 @@ pub(crate) mod testing {
 
     /// The template's status from these members.
     pub(crate) fn aggregated(template: &Value, members: &[(&str, Value)]) -> Value {
-        let members: Vec<(String, &Value)> =
-            members.iter().map(|(name, status)| ((*name).to_owned(), status)).collect();
-        aggregate(template, &members)
+        let members: Vec<(&str, &Value)> =
+            members.iter().map(|(name, status)| (*name, status)).collect();
+        aggregate(template, &members).expect("the kind has a status that adds up")
     }
 
     /// An object of a kind in generation 2 with this spec and status.

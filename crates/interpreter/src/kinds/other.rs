@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use crate::{
         HealthState::{Healthy, Progressing, Unhealthy, Unknown},
+        aggregate,
         kinds::testing::{aggregated, judged, object},
     };
 
@@ -135,7 +136,17 @@ mod tests {
         let status = json!({"observedGeneration": 9, "phase": "Up", "endpoint": "e"});
         let expected = json!({"phase": "Up", "endpoint": "e"});
         assert_eq!(aggregated(&custom(json!({})), &[("a", status)]), expected);
-        assert_eq!(aggregated(&custom(json!({})), &[("a", Value::Null)]), json!({}));
+    }
+
+    #[test]
+    fn what_may_have_no_status_gets_none() {
+        let nothing: [(&str, &Value); 1] = [("a", &Value::Null)];
+        assert_eq!(aggregate(&custom(Value::Null), &nothing), None);
+        let secret = json!({"apiVersion": "v1", "kind": "Secret"});
+        assert_eq!(aggregate(&secret, &[("a", &json!({"x": 1}))]), None);
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+        let none: [(&str, &Value); 0] = [];
+        assert_eq!(aggregate(&deployment, &none).unwrap()["readyReplicas"], 0);
     }
 
     #[test]
