@@ -50,14 +50,16 @@ const TOKEN_VOLUME: &str = "kube-api-access-";
 /// Removes [`retained_fields`] from an object. What looks like such a field but is the user's word stays: a headless
 /// Service's `clusterIP: None`, a Job's selector with `manualSelector`, the data of every Secret but a service account
 /// token. From Pods the token volume goes as well.
-pub fn strip_retained(obj: &mut Value) {
-    let kind = Kind::of(obj);
-    let group = text(obj, &["apiVersion"]).rsplit_once('/').map_or("", |(group, _)| group);
-    let fields = retained_fields(group, text(obj, &["kind"]));
+pub fn strip_retained(obj: &mut Map<String, Value>) {
+    let word = |name: &str| obj.get(name).and_then(Value::as_str).unwrap_or_default();
+    let group = word("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+    let kind = Kind::named(group, word("kind"));
+    let fields = retained_fields(group, word("kind"));
+    let spec = obj.get("spec").unwrap_or(&Value::Null);
     let users_word = match kind {
-        Kind::Service => text(obj, &["spec", "clusterIP"]) == "None",
-        Kind::Job => flag(obj, &["spec", "manualSelector"]),
-        Kind::Secret => text(obj, &["type"]) != "kubernetes.io/service-account-token",
+        Kind::Service => text(spec, &["clusterIP"]) == "None",
+        Kind::Job => flag(spec, &["manualSelector"]),
+        Kind::Secret => word("type") != "kubernetes.io/service-account-token",
         _ => false,
     };
     for pointer in fields {
@@ -69,7 +71,7 @@ pub fn strip_retained(obj: &mut Value) {
         if !kept {
             let steps: Vec<String> =
                 pointer[1..].split('/').map(|s| s.replace("~1", "/").replace("~0", "~")).collect();
-            remove(obj, &steps);
+            remove_field(obj, &steps);
         }
     }
     if kind == Kind::Pod
@@ -79,18 +81,21 @@ pub fn strip_retained(obj: &mut Value) {
     }
 }
 
-fn remove(value: &mut Value, steps: &[String]) {
+fn remove_field(fields: &mut Map<String, Value>, steps: &[String]) {
     let [first, rest @ ..] = steps else { return };
-    match value {
-        Value::Object(fields) if rest.is_empty() => {
-            fields.remove(first);
+    if rest.is_empty() {
+        fields.remove(first);
+    } else if let Some(inner) = fields.get_mut(first) {
+        remove(inner, rest);
+    }
+}
+
+fn remove(value: &mut Value, steps: &[String]) {
+    match (value, steps) {
+        (Value::Object(fields), steps) => remove_field(fields, steps),
+        (Value::Array(items), [first, rest @ ..]) if first == "*" => {
+            items.iter_mut().for_each(|item| remove(item, rest));
         }
-        Value::Object(fields) => {
-            if let Some(inner) = fields.get_mut(first) {
-                remove(inner, rest);
-            }
-        }
-        Value::Array(items) if first == "*" => items.iter_mut().for_each(|i| remove(i, rest)),
         _ => {}
     }
 }
@@ -121,7 +126,7 @@ mod tests {
     use super::*;
 
     fn stripped(mut object: Value) -> Value {
-        strip_retained(&mut object);
+        strip_retained(object.as_object_mut().unwrap());
         object
     }
 

@@ -7,7 +7,6 @@
 mod hash;
 mod identity;
 mod replicas;
-mod retained;
 mod strip;
 
 use atoll_api::marks;
@@ -89,7 +88,7 @@ pub enum RenderError {
 pub fn render(template: &Value, share: &Share) -> Result<Rendered, RenderError> {
     let (key, api_version) = identity::of(template)?;
     let mut manifest = strip::server_side(template)?;
-    retained::remove(&mut manifest, &key);
+    atoll_interpreter::strip_retained(&mut manifest);
     replicas::set(&mut manifest, &key, share)?;
     Ok(marked(key, api_version, manifest, Some(share)))
 }
