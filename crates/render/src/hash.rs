@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 use crate::RENDER_VERSION;
 
 /// SHA-256 in hex over [`RENDER_VERSION`] and the canonical JSON of the manifest.
-pub(crate) fn of(manifest: &Map<String, Value>) -> String {
+pub(crate) fn of(manifest: &Value) -> String {
     let mut canonical = format!("{RENDER_VERSION}\n");
-    write_map(manifest, &mut canonical);
+    write_value(manifest, &mut canonical);
     let digest = Sha256::digest(canonical.as_bytes());
     digest.iter().fold(String::with_capacity(64), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");

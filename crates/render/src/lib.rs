@@ -68,6 +68,17 @@ pub enum RenderError {
         /// Path of the field.
         field: String,
     },
+    /// A share of replicas for a kind that has none.
+    #[error(
+        "share of cluster {cluster:?} has replicas, but {key} has none: a custom kind needs an integer \
+         spec.replicas and a pod template"
+    )]
+    NoReplicas {
+        /// The cluster.
+        cluster: String,
+        /// The template.
+        key: Key,
+    },
     /// A share that no object can have.
     #[error("share of cluster {cluster:?}: {field} is {value}, it must be 0 or more")]
     NegativeShare {
@@ -87,8 +98,11 @@ pub enum RenderError {
 /// A template without identity, with ill-typed metadata or with marks; a negative share.
 pub fn render(template: &Value, share: &Share) -> Result<Rendered, RenderError> {
     let (key, api_version) = identity::of(template)?;
-    let mut manifest = strip::server_side(template)?;
-    atoll_interpreter::strip_retained(&mut manifest);
+    let mut fields = strip::server_side(template)?;
+    atoll_interpreter::strip_retained(&mut fields);
+    let mut manifest = Value::Object(fields);
+    // What was taken away may leave an empty map behind.
+    strip::empty_metadata(&mut manifest);
     replicas::set(&mut manifest, &key, share)?;
     Ok(marked(key, api_version, manifest, Some(share)))
 }
@@ -116,42 +130,33 @@ pub fn namespace(name: &str, hub: Option<&Value>) -> Rendered {
         namespace: None,
         name: name.to_owned(),
     };
-    let manifest = Map::from_iter([
-        ("apiVersion".to_owned(), json!("v1")),
-        ("kind".to_owned(), json!("Namespace")),
-        ("metadata".to_owned(), Value::Object(metadata)),
-    ]);
+    let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
     marked(key, "v1".to_owned(), manifest, None)
 }
 
 /// Hashes the bare manifest and puts the marks on it. Without a share: no claim, always preserved.
-fn marked(
-    key: Key,
-    api_version: String,
-    mut manifest: Map<String, Value>,
-    share: Option<&Share>,
-) -> Rendered {
+fn marked(key: Key, api_version: String, mut manifest: Value, share: Option<&Share>) -> Rendered {
     let hash = hash::of(&manifest);
     let metadata = child(&mut manifest, "metadata");
-    child(metadata, "labels").insert(marks::MANAGED_BY.to_owned(), json!(marks::MANAGED_BY_VALUE));
+    child(metadata, "labels")[marks::MANAGED_BY] = json!(marks::MANAGED_BY_VALUE);
     let annotations = child(metadata, "annotations");
-    annotations.insert(marks::HASH.to_owned(), json!(hash));
+    annotations[marks::HASH] = json!(hash);
     if let Some(share) = share {
-        annotations.insert(marks::CLAIMS.to_owned(), json!(share.claim));
+        annotations[marks::CLAIMS] = json!(share.claim);
     }
     if share.is_none_or(|share| share.preserve) {
-        annotations.insert(marks::PRESERVE.to_owned(), json!("true"));
+        annotations[marks::PRESERVE] = json!("true");
     }
-    Rendered { key, api_version, manifest: Value::Object(manifest), hash }
+    Rendered { key, api_version, manifest, hash }
 }
 
-/// The map under `field`, made when absent. What is there was checked to be a map.
-fn child<'a>(parent: &'a mut Map<String, Value>, field: &str) -> &'a mut Map<String, Value> {
-    let value = parent.entry(field).or_insert_with(|| Value::Object(Map::new()));
+/// The map under `field`, made when absent.
+fn child<'a>(parent: &'a mut Value, field: &str) -> &'a mut Value {
+    let value = &mut parent[field];
     if !value.is_object() {
-        *value = Value::Object(Map::new());
+        *value = json!({});
     }
-    value.as_object_mut().expect("made a map above")
+    value
 }
 
 /// The type of a value, for errors.

@@ -49,20 +49,12 @@ pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, Render
         metadata.remove(field);
     }
     for field in ["labels", "annotations"] {
-        let emptied = match metadata.get_mut(field) {
-            None => false,
-            Some(Value::Null) => true,
-            Some(Value::Object(entries)) => {
-                keep_users(entries, field)?;
-                entries.is_empty()
-            }
+        match metadata.get_mut(field) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(entries)) => keep_users(entries, field)?,
             Some(other) => {
                 return Err(malformed(&format!("metadata.{field}"), "a map", Some(other)));
             }
-        };
-        // An empty map would claim the whole field in a server-side apply.
-        if emptied {
-            metadata.remove(field);
         }
     }
     // Clients that build typed objects write this null into pod templates; applied, it would be a field of ours.
@@ -72,6 +64,21 @@ pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, Render
         pod.remove("creationTimestamp");
     }
     Ok(manifest)
+}
+
+/// Takes away labels and annotations without entries: applied, they would be fields of ours.
+pub(crate) fn empty_metadata(manifest: &mut Value) {
+    let Some(metadata) = manifest["metadata"].as_object_mut() else { return };
+    for field in ["labels", "annotations"] {
+        let empty = match metadata.get(field) {
+            Some(Value::Object(entries)) => entries.is_empty(),
+            Some(Value::Null) => true,
+            _ => false,
+        };
+        if empty {
+            metadata.remove(field);
+        }
+    }
 }
 
 fn keep_users(entries: &mut Map<String, Value>, field: &str) -> Result<(), RenderError> {

@@ -138,6 +138,10 @@ fn bad_templates_are_refused_by_field() {
         let error = refused(edit);
         assert!(error.contains(field), "{field}: {error}");
     }
+    let config =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "spec": {}});
+    let error = render(&config, &share(1)).unwrap_err().to_string();
+    assert!(error.contains("ConfigMap c") && error.contains("spec.replicas"), "{error}");
     assert_eq!(
         render(&nginx(), &share(-1)),
         Err(RenderError::NegativeShare {
@@ -202,6 +206,8 @@ fn template() -> impl Strategy<Value = Value> {
                     "generation": generation, "uid": format!("u-{generation}")},
                 "spec": Map::from_iter(spec)
             });
+            template["spec"]["replicas"] = json!(generation);
+            template["spec"]["template"] = json!({"spec": {"containers": [{"name": "c"}]}});
             if status {
                 template["status"] = json!({"replicas": 1});
             }
