@@ -14,6 +14,8 @@ mod kubelet;
 mod member;
 mod network;
 mod scheduler;
+#[cfg(test)]
+mod tests;
 mod volumes;
 mod workloads;
 mod writes;

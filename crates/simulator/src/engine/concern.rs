@@ -8,7 +8,8 @@ use crate::index::object::{Key, Object};
 use crate::index::{Change, Index};
 use crate::writes::Writer;
 
-/// One behaviour. The order is the order of work: decisions from the top down, so that one pass goes as far as it can.
+/// One behaviour. The order is the order of work: what has been decided is carried out before the next decision, so that
+/// for example the Pods of a shrunken ReplicaSet go before their Deployment lets another set grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Concern {
     /// A namespace's default ServiceAccount.
@@ -17,11 +18,11 @@ pub(crate) enum Concern {
     Node,
     /// A PersistentVolumeClaim and its volume.
     Volume,
+    ReplicaSet,
     Deployment,
     StatefulSet,
     DaemonSet,
     Job,
-    ReplicaSet,
     /// All Pods without a node at once; its key is empty.
     Scheduler,
     /// A Pod on its node.

@@ -12,12 +12,12 @@ const SUFFIX: usize = 5;
 const MAX_PREFIX: usize = 63 - SUFFIX;
 
 /// Hash of a pod template as it stands in names and in `pod-template-hash`. `collisions` is the workload's
-/// `status.collisionCount`, which makes another hash after a clash of names.
+/// `status.collisionCount`, which makes another hash after a clash of names; none and zero are the same.
 pub(crate) fn template_hash(template: &Value, collisions: Option<i64>) -> String {
     let mut digest = Sha256::new();
     // serde_json keeps maps sorted, so equal templates have equal text.
     digest.update(template.to_string());
-    if let Some(collisions) = collisions {
+    if let Some(collisions) = collisions.filter(|collisions| *collisions != 0) {
         digest.update(collisions.to_be_bytes());
     }
     let hash = digest.finalize();
@@ -68,6 +68,7 @@ mod tests {
     fn hashes_follow_content_and_collisions() {
         let (a, b) = (json!({"x": 1, "y": 2}), json!({"y": 2, "x": 1}));
         assert_eq!(template_hash(&a, None), template_hash(&b, None));
+        assert_eq!(template_hash(&a, None), template_hash(&a, Some(0)));
         assert_ne!(template_hash(&a, None), template_hash(&a, Some(1)));
         assert_ne!(template_hash(&a, None), template_hash(&json!({"x": 2}), None));
     }

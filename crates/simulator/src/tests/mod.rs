@@ -1,0 +1,12 @@
+//! Scenarios over the synchronous heart: a made-up server, made-up time, watch events that may lag.
+
+mod daemon_sets;
+mod deployments;
+mod jobs;
+mod network;
+mod nodes;
+mod pods;
+mod replica_sets;
+mod sandbox;
+mod scheduling;
+mod stateful_sets;
