@@ -8,6 +8,7 @@
 //! Storage, admission, garbage collection and namespaces are the API server's matter (`atoll-apiserver`). What users
 //! and tests can steer is listed in [`annotations`].
 
+mod clock;
 mod engine;
 mod index;
 mod kubelet;
@@ -20,6 +21,7 @@ mod volumes;
 mod workloads;
 mod writes;
 
+pub use clock::simulated_clock;
 pub use engine::SyncError;
 pub use kubelet::annotations;
 pub use member::{

@@ -56,12 +56,16 @@ pub(crate) fn stamp(at: Timestamp) -> Value {
     Value::String(Timestamp::from_second(at.as_second()).unwrap_or(at).to_string())
 }
 
-/// The label selector at a JSON pointer. `None` when it is absent, malformed or selects everything: a workload
-/// controller must never act on any of these (the API server refuses them).
-pub(crate) fn selector(value: &Value, pointer: &str) -> Option<Selector> {
+/// The label selector at a JSON pointer; `None` when it is absent or malformed.
+pub(crate) fn any_selector(value: &Value, pointer: &str) -> Option<Selector> {
     let selector: LabelSelector = serde_json::from_value(value.pointer(pointer)?.clone()).ok()?;
-    let selector = Selector::parse(&selector).ok()?;
-    (!selector.requirements().is_empty()).then_some(selector)
+    Selector::parse(&selector).ok()
+}
+
+/// The label selector of a workload. `None` also when it selects everything: a workload controller must never act on
+/// that (the API server refuses it).
+pub(crate) fn selector(value: &Value, pointer: &str) -> Option<Selector> {
+    any_selector(value, pointer).filter(|selector| !selector.requirements().is_empty())
 }
 
 /// An `IntOrString` as a number of `total`: a percentage is rounded up or down, anything unreadable is `None`.

@@ -5,6 +5,7 @@
 
 pub(crate) mod affinity;
 mod neighbours;
+mod spread;
 pub(crate) mod taints;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::index::pod::{Amounts, add, amounts};
 use crate::writes::conditions::{Condition, Conditions, Custom};
 use crate::writes::{Plan, Write};
 use neighbours::Neighbourhood;
+use spread::Spread;
 
 /// Scheduler that this one stands for; Pods of another are left to it.
 const NAME: &str = "default-scheduler";
@@ -158,11 +160,13 @@ fn place(view: &View<'_>, pod: &Arc<Object>, rooms: &mut [Room<'_>]) -> Result<S
         return Err(unschedulable("no nodes available to schedule pods".to_owned()));
     }
     let placed = rooms.iter().flat_map(|room| room.pods.iter().map(|pod| (&**pod, room.node)));
-    let neighbourhood = Neighbourhood::of(pod, placed);
+    let neighbourhood = Neighbourhood::of(pod, placed.clone());
+    let nodes = rooms.iter().map(|room| room.node);
+    let spread = Spread::of(pod, nodes, placed);
     let mut best: Option<(i128, usize)> = None;
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for (position, room) in rooms.iter().enumerate() {
-        let refusals = filter(pod, room, &neighbourhood);
+        let refusals = filter(pod, room, &spread, &neighbourhood);
         if refusals.is_empty() {
             let score = room.score(pod);
             // Nodes come by name: of equal ones the first stays.
@@ -190,7 +194,12 @@ fn place(view: &View<'_>, pod: &Arc<Object>, rooms: &mut [Room<'_>]) -> Result<S
 }
 
 /// The words of the first filter that refuses a node; none when all let it pass.
-fn filter(pod: &Object, room: &Room<'_>, neighbourhood: &Neighbourhood) -> Vec<String> {
+fn filter(
+    pod: &Object,
+    room: &Room<'_>,
+    spread: &Spread,
+    neighbourhood: &Neighbourhood,
+) -> Vec<String> {
     let spec = &pod.data["spec"];
     if taints::is_cordoned(spec, room.node) {
         return vec!["node(s) were unschedulable".to_owned()];
@@ -205,8 +214,11 @@ fn filter(pod: &Object, room: &Room<'_>, neighbourhood: &Neighbourhood) -> Vec<S
     if !lacks.is_empty() {
         return lacks;
     }
-    let clash = neighbourhood.clash(room.node.labels());
-    clash.map(|clash| clash.message().to_owned()).into_iter().collect()
+    let labels = room.node.labels();
+    let refusal = spread
+        .refusal(labels)
+        .or_else(|| neighbourhood.clash(labels).map(neighbours::Clash::message));
+    refusal.map(str::to_owned).into_iter().collect()
 }
 
 /// A volume claim that is not there, or not bound yet.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use atoll_api::selector::Selector;
 use serde_json::Value;
 
-use crate::index::fields::{list, selector, text};
+use crate::index::fields::{any_selector, list, text};
 use crate::index::object::Object;
 
 const AFFINITY: &str = "/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution";
@@ -35,7 +35,7 @@ impl Term {
         }
         let all = term.get("namespaceSelector").and_then(Value::as_object);
         Self {
-            selector: selector(term, "/labelSelector"),
+            selector: any_selector(term, "/labelSelector"),
             namespaces,
             all_namespaces: all.is_some_and(serde_json::Map::is_empty),
             topology: text(term, "/topologyKey").unwrap_or_default().to_owned(),

@@ -38,7 +38,7 @@ impl Dice {
 }
 
 enum Event {
-    Is(Object),
+    Is(Box<Object>),
     Gone(Kind, Key, String),
 }
 
@@ -166,7 +166,7 @@ impl Sandbox {
         object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
         self.objects.insert((kind, key), object.clone());
         let object = as_object(kind, object);
-        self.events.push_back(Event::Is(object.clone()));
+        self.events.push_back(Event::Is(Box::new(object.clone())));
         object
     }
 
@@ -287,7 +287,7 @@ impl Sandbox {
 
     fn deliver_one(&mut self) {
         let change = match self.events.pop_front() {
-            Some(Event::Is(object)) => self.brain.index.observed(object),
+            Some(Event::Is(object)) => self.brain.index.observed(*object),
             Some(Event::Gone(kind, key, uid)) => self.brain.index.vanished(kind, &key, &uid),
             None => None,
         };
