@@ -179,3 +179,88 @@ pub(crate) mod testing {
         (health.state, health.reason)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{aggregated, object};
+    use super::*;
+
+    /// A status with everything in it that any kind has.
+    fn full() -> Value {
+        let mut status = json!({
+            "observedGeneration": 2, "collisionCount": 1, "phase": "Bound",
+            "startTime": "2024-01-01T00:00:00Z", "completionTime": "2024-01-02T00:00:00Z",
+            "lastScheduleTime": "2024-01-03T00:00:00Z", "active": 3, "hostIP": "10.0.0.1",
+            "loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}, "capacity": {"storage": "1Gi"},
+            "disruptedPods": {"p": "2024-01-01T00:00:00Z"},
+            "containerStatuses": [{"name": "c", "ready": true, "state": {}, "imageID": "i"}],
+            "conditions": [],
+        });
+        let counts = [
+            "replicas",
+            "readyReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+            "currentReplicas",
+            "unavailableReplicas",
+            "fullyLabeledReplicas",
+            "desiredReplicas",
+            "numberReady",
+            "currentNumberScheduled",
+            "desiredNumberScheduled",
+            "numberAvailable",
+            "expectedPods",
+            "numberMisscheduled",
+            "numberUnavailable",
+            "updatedNumberScheduled",
+            "currentHealthy",
+            "desiredHealthy",
+            "disruptionsAllowed",
+            "succeeded",
+            "failed",
+            "ready",
+        ];
+        for (i, name) in counts.iter().enumerate() {
+            status[name] = json!(i + 1);
+        }
+        let conditions =
+            ["Available", "Progressing", "ReplicaFailure", "Complete", "Ready", "Failed"];
+        for kind in conditions {
+            let condition = json!({
+                "type": kind, "status": "True", "reason": "R", "message": "m",
+                "lastTransitionTime": "2024-01-01T00:00:00Z", "lastProbeTime": "x",
+            });
+            status["conditions"].as_array_mut().unwrap().push(condition);
+        }
+        status
+    }
+
+    #[test]
+    fn what_is_reflected_is_all_that_is_aggregated() {
+        for (api_version, kind) in [
+            ("apps/v1", "Deployment"),
+            ("apps/v1", "ReplicaSet"),
+            ("apps/v1", "StatefulSet"),
+            ("apps/v1", "DaemonSet"),
+            ("v1", "ReplicationController"),
+            ("batch/v1", "Job"),
+            ("batch/v1", "CronJob"),
+            ("v1", "Pod"),
+            ("v1", "Service"),
+            ("networking.k8s.io/v1", "Ingress"),
+            ("v1", "PersistentVolumeClaim"),
+            ("v1", "PersistentVolume"),
+            ("autoscaling/v2", "HorizontalPodAutoscaler"),
+            ("policy/v1", "PodDisruptionBudget"),
+            ("x.io/v1", "Thing"),
+        ] {
+            let on_member = object(api_version, kind, json!({}), full());
+            let reflected = reflect(&on_member).unwrap();
+            let template = object(api_version, kind, json!({}), json!({}));
+            let from_part = aggregated(&template, &[("a", reflected.clone()), ("b", reflected)]);
+            let from_whole = aggregated(&template, &[("a", full()), ("b", full())]);
+            assert_eq!(from_part, from_whole, "{kind}");
+            assert_ne!(from_part, json!({}), "{kind}");
+        }
+    }
+}
