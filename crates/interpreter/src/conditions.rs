@@ -143,11 +143,14 @@ mod tests {
 
     #[test]
     fn one_failure_is_enough_and_the_transition_stays_while_the_status_does() {
-        let bad = status("ReplicaFailure", "True", "Quota", "2024-01-03T00:00:00Z");
-        let old = status("ReplicaFailure", "True", "Quota", "2024-01-01T00:00:00Z");
+        let mut bad = status("ReplicaFailure", "True", "Quota", "2024-01-03T00:00:00Z");
+        let mut old = status("ReplicaFailure", "True", "Quota", "2024-01-01T00:00:00Z");
+        bad["conditions"][0]["lastUpdateTime"] = json!("2024-01-04T00:00:00Z");
+        old["conditions"][0]["lastUpdateTime"] = json!("2024-01-02T00:00:00Z");
         let members = [("a", &json!({})), ("b", &bad)];
         let merged = merge("ReplicaFailure", Merge::Any, &members, &old).unwrap();
         assert_eq!(text(&merged, &["status"]), "True");
         assert_eq!(text(&merged, &["lastTransitionTime"]), "2024-01-01T00:00:00Z");
+        assert_eq!(text(&merged, &["lastUpdateTime"]), "2024-01-04T00:00:00Z");
     }
 }

@@ -127,7 +127,6 @@ fn requests(spec: &Value) -> ResourceList {
         if text(container, &["restartPolicy"]) == "Always" {
             add(&mut running, &request);
             add(&mut sidecars, &request);
-            raise(&mut starting, &sidecars);
         } else {
             let mut with_sidecars = request;
             add(&mut with_sidecars, &sidecars);

@@ -278,7 +278,7 @@ fn matches(a: &Value, b: &Value, key: Option<&str>) -> bool {
     }
 }
 
-/// Items that the patch names come in the patch's order, those that only the server has keep theirs;
+/// Items that the patch names come in the patch's order, those that only the server has as they are;
 /// the two are zipped so that a server item stays before a patch item that it preceded on the server.
 fn in_order(
     items: Vec<Value>,
@@ -287,10 +287,9 @@ fn in_order(
     key: Option<&str>,
 ) -> Vec<Value> {
     let place = |order: &[Value], item: &Value| order.iter().position(|o| matches(o, item, key));
-    let (mut patched, mut server): (Vec<Value>, Vec<Value>) =
+    let (mut patched, server): (Vec<Value>, Vec<Value>) =
         items.into_iter().partition(|item| place(patch_order, item).is_some());
     patched.sort_by_key(|item| place(patch_order, item));
-    server.sort_by_key(|item| place(server_order, item).unwrap_or(usize::MAX));
 
     let mut out = Vec::with_capacity(patched.len() + server.len());
     let (mut patched, mut server) = (patched.into_iter().peekable(), server.into_iter().peekable());
@@ -356,6 +355,14 @@ mod tests {
             {"name": "server"}, {"name": "b"}, {"name": "c", "image": "c"}, {"name": "a"},
         ]});
         assert_eq!(merged(doc.clone(), patch), expected);
+        let other_way = json!({
+            "$setElementOrder/containers": [{"name": "d"}, {"name": "c"}],
+            "containers": [{"name": "c"}, {"name": "d"}],
+        });
+        assert_eq!(
+            merged(json!({}), other_way),
+            json!({"containers": [{"name": "d"}, {"name": "c"}]})
+        );
         let only_order = json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]});
         let expected = json!({"containers": [{"name": "server"}, {"name": "b"}, {"name": "a"}]});
         assert_eq!(merged(doc.clone(), only_order), expected);

@@ -313,3 +313,23 @@ fn find_misfits(value: &Value, schema: &Schema, path: &str, out: &mut Vec<String
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn items_that_cannot_be_told_apart_are_owned_without_their_content() {
+        let schema = Schema::builtin("", "v1", "Pod").unwrap();
+        let pod = json!({"spec": {"containers": [
+            {"name": "a", "image": "1"}, {"name": "b", "image": "2"}, {"name": "a", "image": "3"},
+        ]}});
+        let expected = json!({"f:spec": {"f:containers": {
+            "k:{\"name\":\"a\"}": {},
+            "k:{\"name\":\"b\"}": {".": {}, "f:name": {}, "f:image": {}},
+        }}});
+        assert_eq!(field_set(&pod, &schema).to_json(), expected);
+    }
+}

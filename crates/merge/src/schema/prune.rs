@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Schema, Unknown};
+use super::Schema;
 use crate::value::{child, element};
 
 /// Drops the fields of an object that its schema does not have, and gives their paths
@@ -17,7 +17,6 @@ pub fn prune(value: &mut Value, schema: &Schema) -> Vec<String> {
 }
 
 fn walk(value: &mut Value, schema: &Schema, path: &str, dropped: &mut Vec<String>) {
-    let node = schema.node();
     match value {
         Value::Object(fields) => {
             fields.retain(|name, v| {
@@ -36,13 +35,9 @@ fn walk(value: &mut Value, schema: &Schema, path: &str, dropped: &mut Vec<String
         }
         Value::Array(items) => {
             // Items of what is not declared a list have no declared fields either.
-            let items_schema = match (&node.items, &node.unknown) {
-                (Some(schema), _) => schema,
-                (None, Unknown::Kept) => return,
-                (None, _) => schema,
-            };
+            let inner = schema.items().unwrap_or(schema);
             for (i, item) in items.iter_mut().enumerate() {
-                walk(item, items_schema, &element(path, i), dropped);
+                walk(item, inner, &element(path, i), dropped);
             }
         }
         _ => {}

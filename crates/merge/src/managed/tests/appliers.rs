@@ -146,6 +146,23 @@ fn remove_one_with_managed_subitem_keep_one() {
     );
 }
 
+/// What nobody owns below an item goes only with the item.
+#[test]
+fn unowned_fields_of_an_item_that_someone_else_applies_stay() {
+    let mut server = Server::new(associative_list());
+    server.step(Apply("one", names("ab")));
+    server.step(Apply("two", names("b")));
+    let mut live = server.live.clone().unwrap();
+    live["list"][1]["value"] = json!(7);
+    server.live = Some(live);
+    server.step(Apply("one", names("a")));
+    let (object, owned) = server.state();
+    assert_eq!(object, json!({"list": [{"name": "a"}, {"name": "b", "value": 7}]}));
+    assert_eq!(owned["two"], [".list[name=\"b\"]", ".list[name=\"b\"].name"]);
+    server.step(Apply("two", json!({})));
+    assert_eq!(server.state().0, names("a"));
+}
+
 /// The steps of both recursive cases, below `root`.
 fn recursive(root: fn(Value) -> Value, last: Value) -> Vec<Step> {
     vec![
