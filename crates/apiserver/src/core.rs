@@ -1,0 +1,139 @@
+//! What all parts of one server share.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    crd,
+    discovery::Documents,
+    error::ApiError,
+    http::auth::Tokens,
+    ids::Ids,
+    kinds::{Catalog, Kind, catalog::Snapshot},
+    meta,
+    options::{Clock, OpenError, Options, Version},
+    store::{ObjectKey, Record, Store, TableId},
+};
+
+/// Namespaces that exist from the start, as kube-apiserver's system namespace controller makes them.
+pub(crate) const SYSTEM_NAMESPACES: [&str; 4] =
+    ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// Store, catalogue, clock and ids of one server.
+pub(crate) struct Core {
+    pub(crate) store: Store,
+    pub(crate) catalog: Catalog,
+    pub(crate) clock: Clock,
+    pub(crate) ids: Ids,
+    pub(crate) garbage_collection: bool,
+    pub(crate) version: Version,
+    pub(crate) documents: Documents,
+    pub(crate) tokens: Tokens,
+    /// Cancelled when the server stops: watches end.
+    pub(crate) closing: CancellationToken,
+}
+
+impl Core {
+    pub(crate) fn open(options: Options) -> Result<Arc<Core>, OpenError> {
+        let store = match &options.data {
+            None => Store::memory(),
+            Some(path) => Store::open(path)?,
+        };
+        let ids = Ids::new(options.seed, store.opening());
+        let core = Core {
+            tokens: Tokens::default(),
+            ids,
+            store,
+            catalog: Catalog::new(),
+            clock: options.clock,
+            garbage_collection: options.garbage_collection,
+            version: options.version,
+            documents: Documents::default(),
+            closing: CancellationToken::new(),
+        };
+        core.sync_catalog();
+        for name in SYSTEM_NAMESPACES {
+            core.ensure_namespace(name, &options.data)?;
+        }
+        Ok(Arc::new(core))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    pub(crate) fn kinds(&self) -> Arc<Snapshot> {
+        self.catalog.snapshot()
+    }
+
+    /// Serves what the stored CRDs say now.
+    pub(crate) fn sync_catalog(&self) {
+        self.catalog.sync(|| self.store.list(&crd::table(), None).1);
+    }
+
+    /// The namespaces' table.
+    pub(crate) fn namespaces() -> TableId {
+        TableId::new("", "namespaces")
+    }
+
+    /// A stored object, once it is durable.
+    pub(crate) async fn read(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<Record>>, ApiError> {
+        match self.store.get(&kind.table, key) {
+            None => Ok(None),
+            Some(record) => {
+                self.store.durable(record.revision).await?;
+                Ok(Some(record))
+            }
+        }
+    }
+
+    /// The metadata that a new object gets whatever its kind.
+    pub(crate) fn stamp(&self, object: &mut Value) {
+        let (uid, now) = (self.ids.uid(), meta::seconds(self.now()));
+        let fields = meta::of(object);
+        for gone in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "resourceVersion",
+            "selfLink",
+            "generation",
+        ] {
+            fields.remove(gone);
+        }
+        fields.insert("uid".to_owned(), uid.into());
+        fields.insert("creationTimestamp".to_owned(), now.into());
+    }
+
+    fn ensure_namespace(
+        &self,
+        name: &str,
+        data: &Option<std::path::PathBuf>,
+    ) -> Result<(), OpenError> {
+        let (table, key) = (Self::namespaces(), ObjectKey::new("", name));
+        if self.store.get(&table, &key).is_some() {
+            return Ok(());
+        }
+        let mut namespace = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        });
+        self.stamp(&mut namespace);
+        self.store
+            .step(|step| Ok::<_, ApiError>(step.put(&table, &key, namespace)))
+            .map(drop)
+            .map_err(|e| OpenError::Format {
+                path: data.clone().unwrap_or_default(),
+                reason: format!("namespace {name} cannot be created: {e}"),
+            })
+    }
+}

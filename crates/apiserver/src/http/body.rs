@@ -1,0 +1,59 @@
+//! Request bodies.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::Value;
+
+use crate::error::ApiError;
+
+/// Largest body that is read, in bytes: kube-apiserver's own limit for writes.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// Reads a whole body.
+pub(super) async fn collect<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<tower::BoxError>,
+{
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(e) if e.is::<LengthLimitError>() => Err(ApiError::too_large(MAX_BODY)),
+        Err(e) => Err(ApiError::bad_request(format!("read the request's body: {e}"))),
+    }
+}
+
+/// The content type without parameters, empty when there is none.
+pub(crate) fn content_type(headers: &HeaderMap) -> &str {
+    headers
+        .get(http::header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.split(';').next())
+        .map_or("", str::trim)
+}
+
+/// Decodes an object by its content type.
+pub(crate) fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Value, ApiError> {
+    match content_type(headers) {
+        "" | "application/json" => json(body),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(body),
+        _ => Err(ApiError::unsupported_media_type("application/json, application/yaml")),
+    }
+}
+
+pub(crate) fn json(body: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(body)
+        .map_err(|e| ApiError::bad_request(format!("the request's body is not valid JSON: {e}")))
+}
+
+/// YAML, of which JSON is a part; most clients send JSON under the YAML type, so that is tried first.
+pub(crate) fn yaml(body: &[u8]) -> Result<Value, ApiError> {
+    if let Ok(value) = serde_json::from_slice(body) {
+        return Ok(value);
+    }
+    let text = std::str::from_utf8(body)
+        .map_err(|e| ApiError::bad_request(format!("the request's body is not UTF-8: {e}")))?;
+    serde_saphyr::from_str(text)
+        .map_err(|e| ApiError::bad_request(format!("the request's body is not valid YAML: {e}")))
+}

@@ -1,0 +1,209 @@
+//! Query parameters, typed once for all verbs.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    error::{ApiError, FieldError},
+    selector::Selectors,
+};
+
+/// How a server treats unknown and duplicate fields of a body (`fieldValidation`). Upstream's default is `Warn`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// `resourceVersionMatch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VersionMatch {
+    Exact,
+    NotOlderThan,
+}
+
+/// Everything that this server reads from a query.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query {
+    pub(crate) selectors: Selectors,
+    pub(crate) watch: bool,
+    /// `None` when absent or empty.
+    pub(crate) resource_version: Option<u64>,
+    pub(crate) version_match: Option<VersionMatch>,
+    /// 0 when absent: everything.
+    pub(crate) limit: usize,
+    pub(crate) continue_token: Option<String>,
+    pub(crate) timeout_seconds: Option<u64>,
+    pub(crate) bookmarks: bool,
+    pub(crate) send_initial_events: Option<bool>,
+    pub(crate) dry_run: bool,
+    pub(crate) field_manager: Option<String>,
+    pub(crate) field_validation: FieldValidation,
+    pub(crate) force: bool,
+    /// Delete options may come in the query.
+    pub(crate) propagation_policy: Option<String>,
+    pub(crate) grace_period_seconds: Option<i64>,
+    pub(crate) orphan_dependents: Option<bool>,
+    /// Of tables: `None`, `Metadata` or `Object`.
+    pub(crate) include_object: Option<String>,
+}
+
+/// Percent decoding; what is no valid escape stays as it is.
+fn decode(text: &str, plus_is_space: bool) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = |i: usize| bytes.get(i).and_then(|b| (*b as char).to_digit(16));
+        match (bytes[at], hex(at + 1), hex(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 3;
+                continue;
+            }
+            (b'+', ..) if plus_is_space => out.push(b' '),
+            (other, ..) => out.push(other),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+pub(super) fn decode_path(part: &str) -> String {
+    decode(part, false)
+}
+
+/// Splits a query into its parameters; the first of a name counts.
+pub(crate) fn parameters(query: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for pair in query.split('&').filter(|p| !p.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        found.entry(decode(name, true)).or_insert_with(|| decode(value, true));
+    }
+    found
+}
+
+fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, ApiError> {
+    text.parse().map_err(|_| {
+        ApiError::bad_request(format!("invalid value {text:?} for query parameter {name}: a number is needed"))
+    })
+}
+
+/// Upstream reads an absent value, `1`, `true` and friends as true.
+fn boolean(name: &str, text: &str) -> Result<bool, ApiError> {
+    match text {
+        "" | "1" | "true" | "True" | "TRUE" | "t" | "T" => Ok(true),
+        "0" | "false" | "False" | "FALSE" | "f" | "F" => Ok(false),
+        _ => Err(ApiError::bad_request(format!(
+            "invalid value {text:?} for query parameter {name}: true or false is needed"
+        ))),
+    }
+}
+
+/// Reads a resourceVersion, which is a number here and opaque to clients.
+pub(crate) fn resource_version(text: &str) -> Result<Option<u64>, ApiError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        ApiError::bad_request(format!("invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+    })
+}
+
+impl Query {
+    pub(crate) fn parse(query: &str) -> Result<Self, ApiError> {
+        let p = parameters(query);
+        let get = |name: &str| p.get(name).map(String::as_str);
+        let flag = |name: &str| get(name).map(|v| boolean(name, v)).transpose();
+        let text = |name: &str| get(name).filter(|v| !v.is_empty()).map(str::to_owned);
+        let selectors =
+            Selectors::parse(get("labelSelector").unwrap_or(""), get("fieldSelector").unwrap_or(""))
+                .map_err(ApiError::bad_request)?;
+        let version_match = match get("resourceVersionMatch") {
+            None | Some("") => None,
+            Some("Exact") => Some(VersionMatch::Exact),
+            Some("NotOlderThan") => Some(VersionMatch::NotOlderThan),
+            Some(other) => {
+                return Err(invalid_options(FieldError::unsupported(
+                    "resourceVersionMatch",
+                    &other.into(),
+                    &["", "Exact", "NotOlderThan"],
+                )));
+            }
+        };
+        let dry_run = match get("dryRun") {
+            None | Some("") => false,
+            Some("All") => true,
+            Some(other) => {
+                return Err(invalid_options(FieldError::unsupported("dryRun", &other.into(), &["All"])));
+            }
+        };
+        let field_validation = match get("fieldValidation") {
+            None | Some("") | Some("Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                return Err(invalid_options(FieldError::unsupported(
+                    "fieldValidation",
+                    &other.into(),
+                    &["", "Ignore", "Strict", "Warn"],
+                )));
+            }
+        };
+        let field_manager = text("fieldManager");
+        if let Some(manager) = &field_manager
+            && (manager.len() > 128 || manager.chars().any(char::is_control))
+        {
+            return Err(invalid_options(FieldError::invalid(
+                "fieldManager",
+                &manager.as_str().into(),
+                "must be at most 128 printable characters",
+            )));
+        }
+        let limit: i64 = get("limit").filter(|v| !v.is_empty()).map_or(Ok(0), |v| number("limit", v))?;
+        Ok(Query {
+            selectors,
+            watch: flag("watch")?.unwrap_or(false),
+            resource_version: resource_version(get("resourceVersion").unwrap_or(""))?,
+            version_match,
+            limit: usize::try_from(limit).unwrap_or(0),
+            continue_token: text("continue"),
+            timeout_seconds: text("timeoutSeconds")
+                .map(|v| number("timeoutSeconds", &v))
+                .transpose()?,
+            bookmarks: flag("allowWatchBookmarks")?.unwrap_or(false),
+            send_initial_events: flag("sendInitialEvents")?,
+            dry_run,
+            field_manager,
+            field_validation,
+            force: flag("force")?.unwrap_or(false),
+            propagation_policy: text("propagationPolicy"),
+            grace_period_seconds: text("gracePeriodSeconds")
+                .map(|v| number("gracePeriodSeconds", &v))
+                .transpose()?,
+            orphan_dependents: flag("orphanDependents")?,
+            include_object: text("includeObject"),
+        })
+    }
+}
+
+fn invalid_options(error: FieldError) -> ApiError {
+    ApiError::invalid("meta.k8s.io", "Options", "", &[error])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded_and_typed() {
+        let q = Query::parse("watch=1&labelSelector=a%3Db%2Cc+in+%28d%29&limit=5&dryRun=All&resourceVersion=").unwrap();
+        assert!(q.watch && q.dry_run);
+        assert_eq!(q.selectors.labels.len(), 2);
+        assert_eq!((q.limit, q.resource_version), (5, None));
+        for bad in ["limit=x", "watch=maybe", "dryRun=Some", "resourceVersion=a", "fieldValidation=No"] {
+            assert!(Query::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

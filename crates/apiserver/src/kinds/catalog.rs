@@ -1,0 +1,267 @@
+//! The kinds that are served now. Requests take a snapshot; installing a CRD or mounting a kind swaps it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use serde_json::Value;
+
+use super::{Conversion, Kind, Origin, Scale, api_version, builtin};
+use crate::{
+    crd,
+    selector::SelectableField,
+    store::TableId,
+    virtual_resource::{VirtualKind, VirtualResource},
+};
+
+type KindKey = (String, String, String);
+
+/// One look at the kinds.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    /// By group, version, plural.
+    kinds: BTreeMap<KindKey, Arc<Kind>>,
+    /// Grows with every change; discovery documents are cached under it.
+    pub(crate) generation: u64,
+}
+
+impl Snapshot {
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
+        // Three short strings; a lookup structure that borrows would be more code than it saves.
+        self.kinds.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.kinds.values()
+    }
+
+    pub(crate) fn of_version<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Kind>> {
+        self.all().filter(move |k| k.group == group && k.version == version)
+    }
+
+    /// One kind for each table, the one that shows the stored form where there is one.
+    pub(crate) fn tables(&self) -> BTreeMap<TableId, Arc<Kind>> {
+        let mut tables: BTreeMap<TableId, Arc<Kind>> = BTreeMap::new();
+        for kind in self.all().filter(|k| k.is_stored()) {
+            if kind.shows_stored_form() {
+                tables.insert(kind.table.clone(), kind.clone());
+            } else {
+                tables.entry(kind.table.clone()).or_insert_with(|| kind.clone());
+            }
+        }
+        tables
+    }
+
+    /// Finds the kind that an ownerReference or a scale target names.
+    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Kind>> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.of_version(group, version).find(|k| k.kind == kind)
+    }
+
+    /// The versions of each group, the preferred one first.
+    pub(crate) fn groups(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for kind in self.all() {
+            groups.entry(&kind.group).or_default().insert(&kind.version);
+        }
+        let order = |versions: BTreeSet<&'_ str>| versions.into_iter().collect::<Vec<_>>();
+        groups
+            .into_iter()
+            .map(|(group, versions)| {
+                let mut versions = order(versions);
+                versions.sort_by_key(|v| version_rank(v));
+                (group, versions)
+            })
+            .collect()
+    }
+}
+
+/// Kubernetes' order of versions: GA before beta before alpha, larger numbers first, anything else last.
+fn version_rank(version: &str) -> (u8, std::cmp::Reverse<(u64, u64)>, String) {
+    let parse = || -> Option<(u8, u64, u64)> {
+        let rest = version.strip_prefix('v')?;
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let major = rest[..end].parse().ok()?;
+        let (stability, minor) = match &rest[end..] {
+            "" => (0, "0"),
+            tail => match (tail.strip_prefix("beta"), tail.strip_prefix("alpha")) {
+                (Some(minor), _) => (1, minor),
+                (_, Some(minor)) => (2, minor),
+                _ => return None,
+            },
+        };
+        Some((stability, major, minor.parse().ok()?))
+    };
+    match parse() {
+        Some((stability, major, minor)) => {
+            (stability, std::cmp::Reverse((major, minor)), String::new())
+        }
+        None => (3, std::cmp::Reverse((0, 0)), version.to_owned()),
+    }
+}
+
+/// See the module.
+pub(crate) struct Catalog {
+    current: RwLock<State>,
+}
+
+struct State {
+    snapshot: Arc<Snapshot>,
+    mounted: Vec<Arc<Kind>>,
+}
+
+impl Catalog {
+    pub(crate) fn new() -> Self {
+        let kinds = builtin::ALL.iter().map(|b| Arc::new(from_builtin(b)));
+        let snapshot = Snapshot { kinds: keyed(kinds), generation: 1 };
+        Catalog { current: RwLock::new(State { snapshot: Arc::new(snapshot), mounted: Vec::new() }) }
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).snapshot.clone()
+    }
+
+    fn change(&self, work: impl FnOnce(&mut State)) {
+        let mut state = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        work(&mut state);
+    }
+
+    /// Serves a kind that is not stored. Mounting a kind again replaces it.
+    pub(crate) fn mount(&self, resource: Arc<dyn VirtualResource>) {
+        let kind = Arc::new(from_virtual(resource));
+        self.change(|state| {
+            state.mounted.retain(|k| k.table != kind.table);
+            state.mounted.push(kind.clone());
+            let mut kinds = state.snapshot.kinds.clone();
+            kinds.extend(keyed([kind].into_iter()));
+            let generation = state.snapshot.generation + 1;
+            state.snapshot = Arc::new(Snapshot { kinds, generation });
+        });
+    }
+
+    /// Makes the custom kinds those of the CRDs that `read` gives. Read under the catalogue's lock, so that of
+    /// two concurrent syncs the later one has seen the newer CRDs.
+    pub(crate) fn sync<'a>(&self, read: impl FnOnce() -> Vec<Arc<crate::store::Record>> + 'a) {
+        self.change(|state| {
+            let definitions = read();
+            let previous = &state.snapshot;
+            let builtin = previous.kinds.values().filter(|k| k.builtin().is_some()).cloned();
+            let mut kinds = keyed(builtin.chain(state.mounted.iter().cloned()));
+            for record in &definitions {
+                for kind in crd::served(&record.value, record.revision, previous) {
+                    kinds.insert(key(&kind), kind);
+                }
+            }
+            let generation = previous.generation + 1;
+            state.snapshot = Arc::new(Snapshot { kinds, generation });
+        });
+    }
+}
+
+fn key(kind: &Kind) -> KindKey {
+    (kind.group.clone(), kind.version.clone(), kind.plural.clone())
+}
+
+fn keyed(kinds: impl Iterator<Item = Arc<Kind>>) -> BTreeMap<KindKey, Arc<Kind>> {
+    kinds.map(|kind| (key(&kind), kind)).collect()
+}
+
+fn owned(list: &[&str]) -> Vec<String> {
+    list.iter().map(|s| (*s).to_owned()).collect()
+}
+
+fn from_builtin(b: &'static builtin::Builtin) -> Kind {
+    let (storage_group, conversion) = match (b.group, b.kind) {
+        ("events.k8s.io", "Event") => ("", Conversion::Event),
+        _ => (b.group, Conversion::ApiVersion),
+    };
+    let stored_version = if conversion == Conversion::Event { "v1" } else { b.version };
+    let scale = b.scale.then(|| Scale {
+        spec_replicas: "spec.replicas".to_owned(),
+        status_replicas: "status.replicas".to_owned(),
+        selector: None,
+    });
+    Kind {
+        group: b.group.to_owned(),
+        version: b.version.to_owned(),
+        kind: b.kind.to_owned(),
+        list_kind: format!("{}List", b.kind),
+        plural: b.plural.to_owned(),
+        singular: b.kind.to_lowercase(),
+        short_names: owned(b.short),
+        categories: owned(b.categories),
+        namespaced: b.namespaced,
+        table: TableId::new(storage_group, b.plural),
+        stored_api_version: api_version(storage_group, stored_version),
+        conversion,
+        status: b.status,
+        scale,
+        selectable: b
+            .selectable
+            .iter()
+            .map(|(label, path, missing)| SelectableField {
+                label: (*label).to_owned(),
+                path: (*path).to_owned(),
+                missing: (*missing).to_owned(),
+            })
+            .collect(),
+        origin: Origin::Builtin(b),
+        schema: std::sync::OnceLock::new(),
+    }
+}
+
+fn from_virtual(resource: Arc<dyn VirtualResource>) -> Kind {
+    let v: VirtualKind = resource.kind();
+    Kind {
+        group: v.group.clone(),
+        version: v.version.clone(),
+        kind: v.kind.clone(),
+        list_kind: format!("{}List", v.kind),
+        plural: v.plural.clone(),
+        singular: v.singular.clone(),
+        short_names: v.short_names.clone(),
+        categories: v.categories.clone(),
+        namespaced: v.namespaced,
+        table: TableId::new(&v.group, &v.plural),
+        stored_api_version: api_version(&v.group, &v.version),
+        conversion: Conversion::ApiVersion,
+        status: false,
+        scale: None,
+        selectable: v.selectable.clone(),
+        origin: Origin::Virtual(resource, v),
+        schema: std::sync::OnceLock::new(),
+    }
+}
+
+impl Kind {
+    /// Whether objects of this kind are in the store.
+    pub(crate) fn is_stored(&self) -> bool {
+        match &self.origin {
+            Origin::Builtin(b) => !b.review,
+            Origin::Custom(_) => true,
+            Origin::Virtual(..) => false,
+        }
+    }
+}
+
+/// The `spec.versions` entries of a CRD value, for those who only look.
+pub(crate) fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
+    definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_as_kube_aware_version_strings() {
+        let mut versions = vec!["foo1", "v1alpha2", "v2beta1", "v10", "v1", "v2", "v1beta1", "v1alpha1"];
+        versions.sort_by_key(|v| version_rank(v));
+        assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha2", "v1alpha1", "foo1"]);
+    }
+}

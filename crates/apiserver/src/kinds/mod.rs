@@ -1,0 +1,182 @@
+//! What the server knows of each kind: names, scope, subresources, schema, rules. A [`Kind`] is one served
+//! version of a kind, whether built in, defined by a CRD or mounted.
+
+pub(crate) mod builtin;
+pub(crate) mod catalog;
+pub(crate) mod event;
+pub(crate) mod names;
+pub(crate) mod rules;
+
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use atoll_merge::schema::Schema;
+use serde_json::Value;
+
+pub(crate) use self::{builtin::Builtin, catalog::Catalog};
+use crate::{
+    crd::Custom,
+    error::ApiError,
+    selector::SelectableField,
+    store::TableId,
+    virtual_resource::{VirtualKind, VirtualResource},
+};
+
+/// Where a kind comes from.
+pub(crate) enum Origin {
+    Builtin(&'static Builtin),
+    Custom(Custom),
+    Virtual(Arc<dyn VirtualResource>, VirtualKind),
+}
+
+/// How objects of this version differ from the stored ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conversion {
+    /// Only `apiVersion`, if at all (CRD conversion strategy `None`).
+    ApiVersion,
+    /// `events.k8s.io` Events, stored as core Events.
+    Event,
+}
+
+/// Where `/scale` finds its numbers: dotted paths without a leading dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scale {
+    pub(crate) spec_replicas: String,
+    pub(crate) status_replicas: String,
+    /// Path of the selector in its string form; `None` when there is none.
+    pub(crate) selector: Option<String>,
+}
+
+/// One served version of a kind.
+pub(crate) struct Kind {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    pub(crate) table: TableId,
+    /// `apiVersion` and kind of stored objects.
+    pub(crate) stored_api_version: String,
+    pub(crate) conversion: Conversion,
+    /// Whether `/status` exists.
+    pub(crate) status: bool,
+    pub(crate) scale: Option<Scale>,
+    /// Field selectors besides name and namespace.
+    pub(crate) selectable: Vec<SelectableField>,
+    pub(crate) origin: Origin,
+    pub(crate) schema: OnceLock<Schema>,
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, Kind={}", self.api_version(), self.kind)
+    }
+}
+
+/// `v1` or `apps/v1`.
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// Verbs of stored kinds, in discovery's order.
+const STORED_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const VIRTUAL_VERBS: &[&str] = &["get", "list", "watch"];
+const REVIEW_VERBS: &[&str] = &["create"];
+
+impl Kind {
+    pub(crate) fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    pub(crate) fn verbs(&self) -> &'static [&'static str] {
+        match &self.origin {
+            Origin::Builtin(b) if b.review => REVIEW_VERBS,
+            Origin::Virtual(..) => VIRTUAL_VERBS,
+            Origin::Builtin(_) | Origin::Custom(_) => STORED_VERBS,
+        }
+    }
+
+    pub(crate) fn builtin(&self) -> Option<&'static Builtin> {
+        match &self.origin {
+            Origin::Builtin(b) => Some(b),
+            Origin::Custom(_) | Origin::Virtual(..) => None,
+        }
+    }
+
+    pub(crate) fn custom(&self) -> Option<&Custom> {
+        match &self.origin {
+            Origin::Custom(c) => Some(c),
+            Origin::Builtin(_) | Origin::Virtual(..) => None,
+        }
+    }
+
+    /// Whether this is the built-in kind `kind` of `group`.
+    pub(crate) fn is(&self, group: &str, kind: &str) -> bool {
+        self.builtin().is_some() && self.group == group && self.kind == kind
+    }
+
+    /// Whether changes of anything but metadata and status count in `metadata.generation`.
+    pub(crate) fn has_generation(&self) -> bool {
+        match &self.origin {
+            Origin::Builtin(b) => b.generation,
+            Origin::Custom(_) => true,
+            Origin::Virtual(..) => false,
+        }
+    }
+
+    /// The schema for merging, pruning and type checks.
+    pub(crate) fn schema(&self) -> &Schema {
+        self.schema.get_or_init(|| match &self.origin {
+            Origin::Builtin(_) => {
+                Schema::builtin(&self.group, &self.version, &self.kind).unwrap_or_else(Schema::deduced)
+            }
+            Origin::Custom(_) | Origin::Virtual(..) => Schema::deduced(),
+        })
+    }
+
+    pub(crate) fn not_found(&self, name: &str) -> ApiError {
+        ApiError::not_found(&self.group, &self.plural, name)
+    }
+
+    /// A stored object as this version shows it.
+    pub(crate) fn outgoing<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
+        match self.conversion {
+            Conversion::ApiVersion => {
+                if self.shows_stored_form() {
+                    return Cow::Borrowed(stored);
+                }
+                let mut value = stored.clone();
+                value["apiVersion"] = self.api_version().into();
+                Cow::Owned(value)
+            }
+            Conversion::Event => Cow::Owned(event::to_events_group(stored)),
+        }
+    }
+
+    /// Whether stored objects are shown byte for byte.
+    pub(crate) fn shows_stored_form(&self) -> bool {
+        self.conversion == Conversion::ApiVersion
+            && self.stored_api_version.strip_suffix(&self.version).is_some_and(|prefix| {
+                prefix.strip_suffix('/').unwrap_or(prefix) == self.group
+            })
+    }
+
+    /// An object of this version in its stored form.
+    pub(crate) fn incoming(&self, mut value: Value) -> Value {
+        match self.conversion {
+            Conversion::ApiVersion => {
+                value["apiVersion"] = self.stored_api_version.as_str().into();
+                value
+            }
+            Conversion::Event => event::to_core(&value),
+        }
+    }
+}

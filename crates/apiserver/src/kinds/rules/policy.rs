@@ -1,0 +1,118 @@
+//! Autoscaling, disruption budgets, network policies, RBAC, leases, storage and priority classes.
+
+use serde_json::{Value, json};
+
+use super::{Check, made, requirements, set_default, set_default_text};
+use crate::{error::FieldError, meta};
+
+pub(crate) fn horizontal_pod_autoscaler(value: &mut Value) {
+    let spec = meta::child(value, "spec");
+    set_default(spec, "minReplicas", 1);
+    let none = spec.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    if none {
+        let target = json!({"type": "Utilization", "averageUtilization": 80});
+        let metric = json!({"type": "Resource", "resource": {"name": "cpu", "target": target}});
+        spec.insert("metrics".to_owned(), json!([metric]));
+    }
+}
+
+pub(crate) fn network_policy(value: &mut Value) {
+    let spec = meta::child(value, "spec");
+    made(spec, "podSelector");
+    if spec.get("policyTypes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        let egress = spec.get("egress").is_some_and(|e| !e.is_null());
+        let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        spec.insert("policyTypes".to_owned(), types);
+    }
+}
+
+pub(crate) fn role_binding(value: &mut Value) {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    set_default_text(meta::child(value, "roleRef"), "apiGroup", GROUP);
+    let Some(subjects) = value.get_mut("subjects").and_then(Value::as_array_mut) else { return };
+    for subject in subjects.iter_mut().filter_map(Value::as_object_mut) {
+        if subject.get("kind").is_some_and(|k| k == "User" || k == "Group") {
+            set_default_text(subject, "apiGroup", GROUP);
+        }
+    }
+}
+
+pub(crate) fn storage_class(value: &mut Value) {
+    let Some(fields) = value.as_object_mut() else { return };
+    set_default(fields, "reclaimPolicy", "Delete");
+    set_default(fields, "volumeBindingMode", "Immediate");
+}
+
+pub(crate) fn priority_class(value: &mut Value) {
+    let Some(fields) = value.as_object_mut() else { return };
+    set_default(fields, "preemptionPolicy", "PreemptLowerPriority");
+}
+
+pub(crate) fn check_horizontal_pod_autoscaler(check: &mut Check<'_>) {
+    check.required("spec.scaleTargetRef.kind");
+    check.required("spec.scaleTargetRef.name");
+    let number = |path: &str| check.at(path).and_then(Value::as_i64);
+    let (min, max) = (number("spec.minReplicas").unwrap_or(1), number("spec.maxReplicas").unwrap_or(0));
+    if min < 1 {
+        check.add(FieldError::invalid("spec.minReplicas", &min.into(), "must be greater than or equal to 1"));
+    }
+    if max < 1 {
+        check.add(FieldError::invalid("spec.maxReplicas", &max.into(), "must be greater than 0"));
+    } else if max < min {
+        check.add(FieldError::invalid(
+            "spec.maxReplicas",
+            &max.into(),
+            "must be greater than or equal to `minReplicas`",
+        ));
+    }
+}
+
+pub(crate) fn check_pod_disruption_budget(check: &mut Check<'_>) {
+    if check.at("spec.minAvailable").is_some() && check.at("spec.maxUnavailable").is_some() {
+        let value = check.at("spec").cloned().unwrap_or_default();
+        check.add(FieldError::invalid(
+            "spec",
+            &value,
+            "minAvailable and maxUnavailable cannot be both set",
+        ));
+    }
+    check.not_negative("spec.minAvailable");
+    check.not_negative("spec.maxUnavailable");
+    if let Some(Err(mut error)) = check.at("spec.selector").map(requirements) {
+        error.path = format!("spec.selector.{}", error.path);
+        check.add(error);
+    }
+}
+
+pub(crate) fn check_role_binding(check: &mut Check<'_>) {
+    check.required("roleRef.kind");
+    check.required("roleRef.name");
+    if let Some(old) = check.old
+        && old.get("roleRef") != check.new.get("roleRef")
+    {
+        let value = check.new.get("roleRef").cloned().unwrap_or_default();
+        check.add(FieldError::invalid("roleRef", &value, "cannot change roleRef"));
+    }
+    for (at, subject) in check.items("subjects") {
+        if subject.get("name").and_then(Value::as_str).unwrap_or("").is_empty() {
+            check.add(FieldError::required(format!("{at}.name"), ""));
+        }
+        let kind = subject.get("kind").cloned().unwrap_or_default();
+        if !matches!(kind.as_str(), Some("ServiceAccount" | "User" | "Group")) {
+            check.add(FieldError::unsupported(
+                format!("{at}.kind"),
+                &kind,
+                &["ServiceAccount", "User", "Group"],
+            ));
+        }
+    }
+}
+
+pub(crate) fn check_lease(check: &mut Check<'_>) {
+    check.not_negative("spec.leaseTransitions");
+    if let Some(seconds) = check.at("spec.leaseDurationSeconds")
+        && seconds.as_i64().is_some_and(|s| s <= 0)
+    {
+        check.add(FieldError::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
+    }
+}

@@ -1,0 +1,335 @@
+//! The redb file behind a store. One thread owns it: it takes everything that is waiting and commits it as one
+//! transaction, so that many writers share one fsync, then tells them and the watches.
+//!
+//! A failed commit (disk full) is tried again every [`RETRY`] with the same writes; meanwhile writers are told
+//! what the disk said, because their write may still become durable and must not be taken for refused.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::{ObjectKey, Record, TableId};
+use crate::{error::ApiError, options::OpenError};
+
+const OBJECTS: TableDefinition<'_, (&str, &str, &str), (u64, &[u8])> = TableDefinition::new("objects");
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// Raised when the layout changes in a way that an older binary must not touch.
+const FORMAT: u64 = 1;
+
+/// Writes that may wait for the disk. Beyond it writers get 429: 16384 objects of some KiB are tens of MiB,
+/// and a disk that far behind is not going to catch up by queueing more.
+const MAX_WAITING: usize = 16_384;
+/// Pause before a failed commit is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// One write on its way to the disk; no record means removal.
+pub(super) struct DiskOp {
+    pub(super) table: TableId,
+    pub(super) key: ObjectKey,
+    pub(super) revision: u64,
+    pub(super) record: Option<Arc<Record>>,
+    pub(super) signal: watch::Sender<u64>,
+}
+
+/// What the file held.
+pub(super) struct Loaded {
+    pub(super) revision: u64,
+    pub(super) opening: u64,
+    pub(super) objects: Vec<(TableId, ObjectKey, u64, Value)>,
+}
+
+#[derive(Clone, Default)]
+struct Progress {
+    durable: u64,
+    /// Set while commits fail.
+    failure: Option<Arc<str>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<DiskOp>,
+    closed: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    progress: watch::Sender<Progress>,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) struct Disk {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Disk {
+    pub(super) fn open(path: &Path) -> Result<(Disk, Loaded), OpenError> {
+        let fail = |source: redb::Error| OpenError::Open {
+            path: path.to_owned(),
+            source: Box::new(source),
+        };
+        let database = match Database::create(path) {
+            Ok(database) => database,
+            Err(DatabaseError::DatabaseAlreadyOpen) => {
+                return Err(OpenError::InUse { path: path.to_owned() });
+            }
+            Err(other) => return Err(fail(other.into())),
+        };
+        mark_opened(&database, path)?;
+        let loaded = load(&database, path)?;
+        let progress = Progress { durable: loaded.revision, failure: None };
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            progress: watch::Sender::new(progress),
+        });
+        let thread = std::thread::Builder::new()
+            .name("atoll-store".to_owned())
+            .spawn({
+                let (shared, path) = (shared.clone(), path.to_owned());
+                move || write_loop(&database, &shared, &path)
+            })
+            .map_err(|e| fail(redb::Error::Io(e)))?;
+        Ok((Disk { shared, thread: Some(thread) }, loaded))
+    }
+
+    pub(super) fn durable(&self) -> u64 {
+        self.shared.progress.borrow().durable
+    }
+
+    /// Refuses a write while the queue is full or the disk fails.
+    pub(super) fn admit(&self) -> Result<(), ApiError> {
+        if let Some(why) = &self.shared.progress.borrow().failure {
+            return Err(ApiError::internal(format_args!("the object store cannot be written: {why}")));
+        }
+        if self.shared.queue().waiting.len() >= MAX_WAITING {
+            return Err(ApiError::too_many_requests("the object store is behind on writes", 1));
+        }
+        Ok(())
+    }
+
+    pub(super) fn push(&self, ops: Vec<DiskOp>) {
+        self.shared.queue().waiting.extend(ops);
+        self.shared.wake.notify_one();
+    }
+
+    pub(super) async fn wait(&self, revision: u64) -> Result<(), ApiError> {
+        let mut progress = self.shared.progress.subscribe();
+        let state = progress
+            .wait_for(|p| p.durable >= revision || p.failure.is_some())
+            .await
+            .map_err(|_| ApiError::internal("the object store was closed"))?;
+        match &state.failure {
+            Some(why) if state.durable < revision => Err(ApiError::internal(format_args!(
+                "the object store cannot be written, it is not known whether this was kept: {why}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Disk {
+    /// Writes what is waiting and gives the file free.
+    fn drop(&mut self) {
+        self.shared.queue().closed = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the object store's writer ended by a panic");
+        }
+    }
+}
+
+fn mark_opened(database: &Database, path: &Path) -> Result<(), OpenError> {
+    let fail = |source: redb::Error| OpenError::Open {
+        path: path.to_owned(),
+        source: Box::new(source),
+    };
+    let write = || -> Result<Option<u64>, redb::Error> {
+        let txn = database.begin_write()?;
+        let found = {
+            let mut meta = txn.open_table(META)?;
+            let found = meta.get("format")?.map(|v| v.value());
+            if found.is_none_or(|f| f == FORMAT) {
+                meta.insert("format", FORMAT)?;
+                let opening = meta.get("opening")?.map_or(0, |v| v.value());
+                meta.insert("opening", opening + 1)?;
+                if meta.get("revision")?.is_none() {
+                    meta.insert("revision", 1)?;
+                }
+                txn.open_table(OBJECTS)?;
+            }
+            found
+        };
+        txn.commit()?;
+        Ok(found)
+    };
+    match write().map_err(fail)? {
+        Some(found) if found != FORMAT => Err(OpenError::Format {
+            path: path.to_owned(),
+            reason: format!("its layout is number {found}, this program reads {FORMAT}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
+    let fail = |source: redb::Error| OpenError::Open {
+        path: path.to_owned(),
+        source: Box::new(source),
+    };
+    type Rows = (Loaded, Option<String>);
+    let read = || -> Result<Rows, redb::Error> {
+        let txn = database.begin_read()?;
+        let meta = txn.open_table(META)?;
+        let number = |key: &str| -> Result<u64, redb::Error> {
+            Ok(meta.get(key)?.map_or(0, |v| v.value()))
+        };
+        let mut loaded = Loaded {
+            revision: number("revision")?,
+            opening: number("opening")?,
+            objects: Vec::new(),
+        };
+        for row in txn.open_table(OBJECTS)?.iter()? {
+            let (key, value) = row?;
+            let ((table, namespace, name), (revision, json)) = (key.value(), value.value());
+            match serde_json::from_slice(json) {
+                Ok(value) => loaded.objects.push((
+                    TableId(table.into()),
+                    ObjectKey::new(namespace, name),
+                    revision,
+                    value,
+                )),
+                Err(e) => {
+                    return Ok((loaded, Some(format!("{table} {namespace}/{name} is no JSON: {e}"))));
+                }
+            }
+        }
+        Ok((loaded, None))
+    };
+    match read().map_err(fail)? {
+        (_, Some(reason)) => Err(OpenError::Format { path: path.to_owned(), reason }),
+        (loaded, None) => Ok(loaded),
+    }
+}
+
+fn write_loop(database: &Database, shared: &Shared, path: &PathBuf) {
+    let mut batch = Vec::new();
+    loop {
+        let closed = {
+            let mut queue = shared.queue();
+            while batch.is_empty() && queue.waiting.is_empty() && !queue.closed {
+                queue = shared.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            batch.append(&mut queue.waiting);
+            queue.closed
+        };
+        let Some(last) = batch.last().map(|op| op.revision) else { return };
+        match commit(database, &batch, last) {
+            Ok(()) => {
+                shared.progress.send_replace(Progress { durable: last, failure: None });
+                for op in batch.drain(..) {
+                    op.signal.send_replace(op.revision);
+                }
+            }
+            Err(error) => {
+                let why = error.to_string();
+                tracing::error!(path = %path.display(), error = %why, "object store: commit failed");
+                if closed {
+                    return;
+                }
+                shared.progress.send_modify(|p| p.failure = Some(why.as_str().into()));
+                let queue = shared.queue();
+                // Woken early only by the store being closed or by writes admitted before the failure.
+                drop(shared.wake.wait_timeout(queue, RETRY).unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+    }
+}
+
+fn commit(database: &Database, batch: &[DiskOp], revision: u64) -> Result<(), redb::Error> {
+    let txn = database.begin_write()?;
+    {
+        let mut objects = txn.open_table(OBJECTS)?;
+        for op in batch {
+            let key = (op.table.as_str(), op.key.namespace.as_str(), op.key.name.as_str());
+            match &op.record {
+                Some(record) => objects.insert(key, (op.revision, record.json().as_ref()))?,
+                None => objects.remove(key)?,
+            };
+        }
+        txn.open_table(META)?.insert("revision", revision)?;
+    }
+    txn.commit()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Changes, Store};
+    use super::*;
+
+    fn object(name: &str, data: u64) -> Value {
+        json!({"metadata": {"name": name}, "data": data})
+    }
+
+    async fn put(store: &Store, table: &TableId, name: &str, data: u64) -> u64 {
+        let record = store
+            .step(|s| Ok::<_, ApiError>(s.put(table, &ObjectKey::new("", name), object(name, data))))
+            .unwrap();
+        store.durable(record.revision).await.unwrap();
+        record.revision
+    }
+
+    #[tokio::test]
+    async fn a_reopened_store_continues_revisions_and_expires_old_watches() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("objects.redb");
+        let table = TableId::new("", "things");
+        let store = Store::open(&path).unwrap();
+        let first = put(&store, &table, "a", 1).await;
+        let last = put(&store, &table, "b", 2).await;
+        assert!(matches!(Store::open(&path), Err(OpenError::InUse { .. })));
+        drop(store);
+
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.revision(), last);
+        assert_eq!(store.opening(), 2);
+        let (_, records) = store.list(&table, None);
+        assert_eq!(records.len(), 2);
+        assert_eq!(records[0].revision, first);
+        assert!(matches!(store.changes(&table, first, 10), Changes::Expired(floor) if floor == last));
+        assert!(matches!(store.changes(&table, last, 10), Changes::Batch(b, _) if b.is_empty()));
+        assert_eq!(put(&store, &table, "a", 3).await, last + 1);
+    }
+
+    #[tokio::test]
+    async fn concurrent_writers_share_commits_and_all_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("objects.redb");
+        let table = TableId::new("", "things");
+        let store = Store::open(&path).unwrap();
+        let names: Vec<String> = (0..200).map(|n| format!("o{n}")).collect();
+        let writes = names.iter().map(|name| put(&store, &table, name, 1));
+        futures::future::join_all(writes).await;
+        drop(store);
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.list(&table, None).1.len(), names.len());
+    }
+}

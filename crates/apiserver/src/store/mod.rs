@@ -1,0 +1,416 @@
+//! The objects: one lock around ordered tables, one growing revision for all of them, a bounded log of changes
+//! for each table that watches read, and (when given a file) a thread that makes writes durable.
+//!
+//! Kept in memory: every object as a JSON value, its serialised form once somebody asked for it, the last
+//! [`LOG_CHANGES`] changes of each table. Kept on disk: every object and the revision; logs are not, so a watch
+//! from before a restart is told that it expired. Nothing is shown to a reader before it is durable.
+//!
+//! The store knows no kinds: it is told which table and which key.
+
+mod disk;
+mod page;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    ops::Bound,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
+};
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::watch;
+
+pub(crate) use self::page::{Continue, Page};
+use self::disk::{Disk, DiskOp};
+use crate::{error::ApiError, meta, options::OpenError};
+
+/// Changes kept per table. A watch that lags further behind, or starts further back, gets 410 and lists again;
+/// 8192 covers a burst of some thousand writes while one slow reader catches up, and holds two versions of
+/// each of those objects in memory at worst.
+const LOG_CHANGES: usize = 8192;
+
+/// Names a table: `<group>/<plural>`, with an empty group for core.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TableId(Arc<str>);
+
+impl TableId {
+    pub(crate) fn new(group: &str, plural: &str) -> Self {
+        TableId(format!("{group}/{plural}").into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Names an object within its table. Cluster-scoped objects have an empty namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ObjectKey {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl ObjectKey {
+    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        ObjectKey { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub(crate) fn of(object: &Value) -> Self {
+        Self::new(meta::namespace(object), meta::name(object))
+    }
+}
+
+/// One version of one object. `metadata.resourceVersion` in the value is `revision`.
+pub(crate) struct Record {
+    pub(crate) value: Value,
+    pub(crate) revision: u64,
+    json: OnceLock<Bytes>,
+}
+
+impl Record {
+    fn new(mut value: Value, revision: u64) -> Arc<Self> {
+        meta::set(&mut value, "resourceVersion", Some(revision.to_string().into()));
+        Arc::new(Record { value, revision, json: OnceLock::new() })
+    }
+
+    /// The object as JSON, serialised once for all readers.
+    pub(crate) fn json(&self) -> &Bytes {
+        self.json.get_or_init(|| encode(&self.value))
+    }
+}
+
+/// JSON text of a value.
+pub(crate) fn encode(value: &Value) -> Bytes {
+    serde_json::to_vec(value).expect("a JSON value has string keys and finite numbers").into()
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChangeType {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One entry of a table's log.
+pub(crate) struct Change {
+    pub(crate) revision: u64,
+    pub(crate) kind: ChangeType,
+    /// The object after the change; of a deletion the last state under the deletion's own revision.
+    pub(crate) object: Arc<Record>,
+    /// The object before the change.
+    pub(crate) previous: Option<Arc<Record>>,
+    /// The watch frame of this change in the stored version, made once and shared by all watches.
+    pub(crate) frame: OnceLock<Bytes>,
+}
+
+struct Table {
+    objects: BTreeMap<ObjectKey, Arc<Record>>,
+    log: VecDeque<Arc<Change>>,
+    /// The log is complete after this revision.
+    floor: u64,
+    /// Latest revision of this table that readers may see. Dropped with the table, which ends its watches.
+    signal: watch::Sender<u64>,
+}
+
+impl Table {
+    fn new(floor: u64) -> Self {
+        let signal = watch::Sender::new(floor);
+        Table { objects: BTreeMap::new(), log: VecDeque::new(), floor, signal }
+    }
+
+    /// Objects after `start` (exclusive) in one namespace or in all.
+    fn range(
+        &self,
+        namespace: Option<&str>,
+        start: Option<&ObjectKey>,
+    ) -> impl Iterator<Item = (&ObjectKey, &Arc<Record>)> {
+        let first = ObjectKey::new(namespace.unwrap_or(""), "");
+        let lower = match start {
+            Some(start) if *start >= first => Bound::Excluded(start.clone()),
+            _ => Bound::Included(first),
+        };
+        self.objects
+            .range((lower, Bound::Unbounded))
+            .take_while(move |(key, _)| namespace.is_none_or(|ns| key.namespace == ns))
+    }
+
+    fn record(&mut self, change: Change) {
+        if self.log.len() == LOG_CHANGES
+            && let Some(old) = self.log.pop_front()
+        {
+            self.floor = old.revision;
+        }
+        self.log.push_back(Arc::new(change));
+    }
+}
+
+struct Inner {
+    revision: u64,
+    tables: BTreeMap<TableId, Table>,
+    /// Where the logs of tables that were not dropped begin: the revision at which the store was opened.
+    floor: u64,
+    /// Tables that were dropped, and when: their earlier changes are forgotten.
+    dropped: BTreeMap<TableId, u64>,
+}
+
+impl Inner {
+    fn new(revision: u64, floor: u64, tables: BTreeMap<TableId, Table>) -> Self {
+        Inner { revision, tables, floor, dropped: BTreeMap::new() }
+    }
+
+    fn table(&mut self, id: &TableId) -> &mut Table {
+        let floor = self.dropped.get(id).copied().unwrap_or(self.floor);
+        self.tables.entry(id.clone()).or_insert_with(|| Table::new(floor))
+    }
+}
+
+/// What a watch gets when it asks for changes after its cursor.
+pub(crate) enum Changes {
+    /// The changes, and the revision up to which they are complete.
+    Batch(Vec<Arc<Change>>, u64),
+    /// The log no longer reaches back to the cursor; it starts after the revision given.
+    Expired(u64),
+    /// The table was dropped.
+    Gone,
+}
+
+/// See the module.
+pub(crate) struct Store {
+    inner: Mutex<Inner>,
+    disk: Option<Disk>,
+    /// How often the file was opened, 0 in memory.
+    opening: u64,
+}
+
+/// Reads and staged writes of one atomic step. Writes take effect together when the step's closure returns `Ok`,
+/// and are not visible to the step's own reads.
+pub(crate) struct Step<'a> {
+    inner: &'a Inner,
+    staged: Vec<Staged>,
+}
+
+struct Staged {
+    table: TableId,
+    key: ObjectKey,
+    record: Arc<Record>,
+    removed: bool,
+}
+
+impl Step<'_> {
+    pub(crate) fn get(&self, table: &TableId, key: &ObjectKey) -> Option<&Arc<Record>> {
+        self.inner.tables.get(table)?.objects.get(key)
+    }
+
+    /// Objects of a table, of one namespace or all.
+    pub(crate) fn list(
+        &self,
+        table: &TableId,
+        namespace: Option<&str>,
+    ) -> impl Iterator<Item = &Arc<Record>> {
+        self.inner
+            .tables
+            .get(table)
+            .into_iter()
+            .flat_map(move |t| t.range(namespace, None).map(|(_, record)| record))
+    }
+
+    /// The tables that have an object in `namespace`.
+    pub(crate) fn tables_with(&self, namespace: &str) -> Vec<TableId> {
+        let used = |t: &Table| t.range(Some(namespace), None).next().is_some();
+        self.inner.tables.iter().filter(|(_, t)| used(t)).map(|(id, _)| id.clone()).collect()
+    }
+
+    fn stage(&mut self, table: &TableId, key: &ObjectKey, value: Value, removed: bool) -> Arc<Record> {
+        let revision = self.inner.revision + 1 + self.staged.len() as u64;
+        let record = Record::new(value, revision);
+        self.staged.push(Staged {
+            table: table.clone(),
+            key: key.clone(),
+            record: record.clone(),
+            removed,
+        });
+        record
+    }
+
+    /// Creates or replaces an object.
+    pub(crate) fn put(&mut self, table: &TableId, key: &ObjectKey, value: Value) -> Arc<Record> {
+        self.stage(table, key, value, false)
+    }
+
+    /// Removes an object; `last` is the state that watches see in the DELETED event.
+    pub(crate) fn remove(&mut self, table: &TableId, key: &ObjectKey, last: Value) -> Arc<Record> {
+        self.stage(table, key, last, true)
+    }
+}
+
+impl Store {
+    /// A store in memory.
+    pub(crate) fn memory() -> Self {
+        Store {
+            inner: Mutex::new(Inner::new(1, 0, BTreeMap::new())),
+            disk: None,
+            opening: 0,
+        }
+    }
+
+    /// A store that lives in the redb file at `path`, with everything read into memory.
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+        let (disk, loaded) = Disk::open(path)?;
+        let mut tables: BTreeMap<TableId, Table> = BTreeMap::new();
+        for (table, key, revision, value) in loaded.objects {
+            let table = tables.entry(table).or_insert_with(|| Table::new(loaded.revision));
+            table.objects.insert(key, Record::new(value, revision));
+        }
+        Ok(Store {
+            inner: Mutex::new(Inner::new(loaded.revision, loaded.revision, tables)),
+            disk: Some(disk),
+            opening: loaded.opening,
+        })
+    }
+
+    pub(crate) fn opening(&self) -> u64 {
+        self.opening
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic under the lock would be a bug in this module; the tables are changed last, so what is
+        // there is whole and going on is better than failing every request.
+        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The revision up to which everything is durable, given the latest one.
+    fn visible(&self, revision: u64) -> u64 {
+        self.disk.as_ref().map_or(revision, |disk| disk.durable().min(revision))
+    }
+
+    /// The newest revision that readers may see.
+    pub(crate) fn revision(&self) -> u64 {
+        let revision = self.lock().revision;
+        self.visible(revision)
+    }
+
+    /// Waits until `revision` is durable. In memory that is at once.
+    pub(crate) async fn durable(&self, revision: u64) -> Result<(), ApiError> {
+        match &self.disk {
+            None => Ok(()),
+            Some(disk) => disk.wait(revision).await,
+        }
+    }
+
+    /// Runs one atomic step. What it staged is visible to later steps at once and to readers when it is durable,
+    /// which the caller awaits with [`Store::durable`].
+    pub(crate) fn step<T, E: From<ApiError>>(
+        &self,
+        work: impl FnOnce(&mut Step<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut inner = self.lock();
+        if let Some(disk) = &self.disk {
+            disk.admit()?;
+        }
+        let mut step = Step { inner: &inner, staged: Vec::new() };
+        let result = work(&mut step)?;
+        let staged = step.staged;
+        if staged.is_empty() {
+            return Ok(result);
+        }
+        let mut ops = Vec::with_capacity(staged.len());
+        for Staged { table: id, key, record, removed } in staged {
+            let revision = record.revision;
+            let table = inner.table(&id);
+            let previous = if removed {
+                table.objects.remove(&key)
+            } else {
+                table.objects.insert(key.clone(), record.clone())
+            };
+            let kind = match (removed, &previous) {
+                (true, _) => ChangeType::Deleted,
+                (false, None) => ChangeType::Added,
+                (false, Some(_)) => ChangeType::Modified,
+            };
+            let signal = table.signal.clone();
+            table.record(Change {
+                revision,
+                kind,
+                object: record.clone(),
+                previous,
+                frame: OnceLock::new(),
+            });
+            inner.revision = revision;
+            ops.push(DiskOp { table: id, key, revision, record: (!removed).then_some(record), signal });
+        }
+        match &self.disk {
+            None => {
+                for op in ops {
+                    op.signal.send_replace(op.revision);
+                }
+            }
+            // Under the lock, so that the order of the queue is the order of revisions.
+            Some(disk) => disk.push(ops),
+        }
+        Ok(result)
+    }
+
+    /// One object, as of the latest write; the caller awaits that it is durable.
+    pub(crate) fn get(&self, table: &TableId, key: &ObjectKey) -> Option<Arc<Record>> {
+        self.lock().tables.get(table)?.objects.get(key).cloned()
+    }
+
+    /// All objects of a table and the revision of that look.
+    pub(crate) fn list(&self, table: &TableId, namespace: Option<&str>) -> (u64, Vec<Arc<Record>>) {
+        let inner = self.lock();
+        let records = inner
+            .tables
+            .get(table)
+            .map(|t| t.range(namespace, None).map(|(_, r)| r.clone()).collect())
+            .unwrap_or_default();
+        (inner.revision, records)
+    }
+
+    /// How many objects each table holds.
+    pub(crate) fn sizes(&self) -> Vec<(TableId, usize)> {
+        self.lock().tables.iter().map(|(id, t)| (id.clone(), t.objects.len())).collect()
+    }
+
+    /// A receiver that changes when the table has something new to see, and closes when the table is dropped.
+    /// The table is made when missing, so that a watch can wait for its first object.
+    pub(crate) fn subscribe(&self, table: &TableId) -> watch::Receiver<u64> {
+        self.lock().table(table).signal.subscribe()
+    }
+
+    /// At most `limit` durable changes after `cursor`.
+    pub(crate) fn changes(&self, table: &TableId, cursor: u64, limit: usize) -> Changes {
+        let inner = self.lock();
+        let Some(t) = inner.tables.get(table) else { return Changes::Gone };
+        if cursor < t.floor {
+            return Changes::Expired(t.floor);
+        }
+        let visible = self.visible(inner.revision);
+        let from = t.log.partition_point(|c| c.revision <= cursor);
+        let batch: Vec<_> =
+            t.log.range(from..).take_while(|c| c.revision <= visible).take(limit).cloned().collect();
+        let upto = match batch.last() {
+            Some(last) if batch.len() == limit => last.revision,
+            _ => visible.max(cursor),
+        };
+        Changes::Batch(batch, upto)
+    }
+
+    /// Forgets an empty table: its watches end. Tables with objects stay.
+    pub(crate) fn drop_table(&self, table: &TableId) {
+        let mut inner = self.lock();
+        if inner.tables.get(table).is_some_and(|t| t.objects.is_empty()) {
+            inner.tables.remove(table);
+            let revision = inner.revision;
+            inner.dropped.insert(table.clone(), revision);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Reviews: who am I, may I. Everybody who is authenticated may do everything here, and the answers say so.
+
+use http::Response;
+use serde_json::{Value, json};
+
+use super::{Call, prepare};
+use crate::{
+    error::ApiError,
+    http::{self as web, Body},
+};
+
+/// Why access is allowed, in reviews.
+const REASON: &str = "every authenticated user may do everything on this server";
+
+pub(crate) fn review(call: &Call, mut body: Value) -> Result<Response<Body>, ApiError> {
+    prepare::type_meta(&call.kind, &mut body)?;
+    let status = match call.kind.kind.as_str() {
+        "SelfSubjectAccessReview" => access(&body, "spec.resourceAttributes or spec.nonResourceAttributes")?,
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => subject_access(&body)?,
+        "SelfSubjectRulesReview" => json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": false,
+        }),
+        "SelfSubjectReview" => json!({"userInfo": call.identity.user_info()}),
+        "TokenReview" => token(call, &body)?,
+        other => return Err(ApiError::internal(format_args!("{other} is no review"))),
+    };
+    body["status"] = status;
+    Ok(web::respond_json(201, &body))
+}
+
+fn access(body: &Value, field: &str) -> Result<Value, ApiError> {
+    let given = |path: &str| body.pointer(path).is_some_and(Value::is_object);
+    if given("/spec/resourceAttributes") == given("/spec/nonResourceAttributes") {
+        return Err(ApiError::bad_request(format!("exactly one of {field} must be given")));
+    }
+    Ok(json!({"allowed": true, "reason": REASON}))
+}
+
+fn subject_access(body: &Value) -> Result<Value, ApiError> {
+    let mut status = access(body, "spec.resourceAttributes or spec.nonResourceAttributes")?;
+    let user = body.pointer("/spec/user").and_then(Value::as_str).unwrap_or("");
+    let groups = body.pointer("/spec/groups").and_then(Value::as_array);
+    if user.is_empty() && groups.is_none_or(Vec::is_empty) {
+        return Err(ApiError::bad_request("at least one of spec.user and spec.groups must be given"));
+    }
+    if user == "system:anonymous" {
+        status = json!({"allowed": false, "reason": "anonymous users may read /version and health paths only"});
+    }
+    Ok(status)
+}
+
+fn token(call: &Call, body: &Value) -> Result<Value, ApiError> {
+    let token = body.pointer("/spec/token").and_then(Value::as_str).unwrap_or("");
+    if token.is_empty() {
+        return Err(ApiError::bad_request("spec.token must be given"));
+    }
+    Ok(match call.core.tokens.check(&call.core, token)? {
+        Some(identity) => json!({"authenticated": true, "user": identity.user_info()}),
+        None => json!({"authenticated": false, "error": "the token is not valid on this server"}),
+    })
+}

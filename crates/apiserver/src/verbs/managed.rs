@@ -1,0 +1,89 @@
+//! Managed fields of writes: who owns what, through atoll-merge.
+
+use atoll_merge::managed::{self, ApplyError, Endpoint, Writer};
+use serde_json::Value;
+
+use super::Call;
+use crate::{error::ApiError, meta};
+
+/// Longest manager name that is taken from a user agent (upstream cuts there too).
+const MANAGER_MAX: usize = 128;
+
+/// Who writes: the `fieldManager` parameter or the first part of the user agent.
+fn manager(call: &Call) -> &str {
+    if let Some(given) = &call.query.field_manager {
+        return given;
+    }
+    let agent = call
+        .headers
+        .get(http::header::USER_AGENT)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.split('/').next())
+        .filter(|v| !v.is_empty())
+        .unwrap_or("unknown");
+    // Header text is ASCII, so any place is a character boundary.
+    agent.get(..MANAGER_MAX).unwrap_or(agent)
+}
+
+fn with_writer<T>(call: &Call, work: impl FnOnce(&Writer<'_>) -> T) -> T {
+    let now = meta::seconds(call.core.now());
+    let api_version = call.kind.api_version();
+    work(&Writer {
+        manager: manager(call),
+        api_version: &api_version,
+        subresource: call.subresource.as_deref(),
+        now: &now,
+    })
+}
+
+/// The object with `metadata.managedFields` as they are after this writer's plain write.
+pub(super) fn update(call: &Call, live: Option<&Value>, new: Value) -> Value {
+    with_writer(call, |writer| managed::update(live, &new, writer, call.kind.schema()))
+}
+
+/// The object after a server-side apply.
+pub(super) fn apply(call: &Call, live: Option<&Value>, applied: &Value) -> Result<Value, ApiError> {
+    let mut config = applied.clone();
+    let endpoint = match call.subresource.as_deref() {
+        Some("status") => Endpoint::Status,
+        _ => Endpoint::Object { status_subresource: call.kind.status },
+    };
+    endpoint.restrict(&mut config);
+    let result = with_writer(call, |writer| {
+        managed::apply(live, &config, writer, call.query.force, call.kind.schema())
+    });
+    result.map_err(|error| match &error {
+        ApplyError::Conflicts(conflicts) => ApiError::apply_conflict(
+            error.to_string(),
+            conflicts.0.iter().map(|c| (c.field.clone(), c.cause())).collect(),
+        ),
+        ApplyError::Misfit(_) | ApplyError::ManagedFieldsGiven => {
+            ApiError::bad_request(error.to_string())
+        }
+        ApplyError::Entry(source) => ApiError::internal(format_args!("{error}: {source}")),
+    })
+}
+
+/// Where only the times of managed fields differ, the old times stay: such a write changes nothing.
+pub(super) fn keep_times(live: &Value, new: &mut Value) {
+    let untimed = |object: &Value| -> Option<Vec<Value>> {
+        let entries = meta::get(object, "managedFields")?.as_array()?;
+        Some(
+            entries
+                .iter()
+                .map(|entry| {
+                    let mut entry = entry.clone();
+                    if let Some(fields) = entry.as_object_mut() {
+                        fields.remove("time");
+                    }
+                    entry
+                })
+                .collect(),
+        )
+    };
+    let mut rest = new.clone();
+    meta::set(&mut rest, "managedFields", meta::get(live, "managedFields").cloned());
+    if rest == *live && untimed(live) == untimed(new) {
+        *new = rest;
+    }
+}

@@ -1,0 +1,95 @@
+//! patch: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+use atoll_merge::{patch as patches, strategic};
+use http::Response;
+use serde_json::Value;
+
+use super::{
+    Call,
+    prepare::{Draft, Part},
+    write,
+};
+use crate::{
+    error::ApiError,
+    http::{Body, body},
+};
+
+/// A decoded patch.
+pub(super) enum Patch {
+    Json(Value),
+    Merge(Value),
+    Strategic(Value),
+    Apply(Value),
+}
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
+pub(super) fn decode(call: &Call, bytes: &[u8]) -> Result<Patch, ApiError> {
+    match body::content_type(&call.headers) {
+        JSON_PATCH => Ok(Patch::Json(body::json(bytes)?)),
+        MERGE_PATCH => Ok(Patch::Merge(body::json(bytes)?)),
+        STRATEGIC_PATCH if call.kind.builtin().is_some() => {
+            Ok(Patch::Strategic(body::json(bytes)?))
+        }
+        APPLY_PATCH => Ok(Patch::Apply(body::yaml(bytes)?)),
+        _ => {
+            let mut supported = vec![JSON_PATCH, MERGE_PATCH];
+            if call.kind.builtin().is_some() {
+                supported.push(STRATEGIC_PATCH);
+            }
+            supported.push(APPLY_PATCH);
+            Err(ApiError::unsupported_media_type(&supported.join(", ")))
+        }
+    }
+}
+
+fn refused(error: &patches::PatchError) -> ApiError {
+    match error {
+        patches::PatchError::Malformed(_) => ApiError::bad_request(error.to_string()),
+        _ => ApiError::unprocessable(error.to_string()),
+    }
+}
+
+impl Patch {
+    /// The object after a patch other than apply.
+    pub(super) fn onto(&self, call: &Call, live: &Value) -> Result<Value, ApiError> {
+        match self {
+            Patch::Json(ops) => patches::json_patch(live, ops).map_err(|e| refused(&e)),
+            Patch::Merge(patch) => {
+                if !patch.is_object() {
+                    return Err(ApiError::bad_request("a merge patch must be a JSON object"));
+                }
+                let mut new = live.clone();
+                patches::json_merge(&mut new, patch);
+                Ok(new)
+            }
+            Patch::Strategic(patch) => {
+                strategic::merge(live, patch, call.kind.schema()).map_err(|e| refused(&e))
+            }
+            Patch::Apply(_) => Err(ApiError::internal("apply is no plain patch")),
+        }
+    }
+}
+
+pub(crate) async fn patch(call: &Call, bytes: &[u8], part: Part) -> Result<Response<Body>, ApiError> {
+    let patch = decode(call, bytes)?;
+    if let Patch::Apply(applied) = patch {
+        return super::apply::apply(call, applied, part).await;
+    }
+    if call.query.force {
+        return Err(ApiError::invalid(
+            "meta.k8s.io",
+            "PatchOptions",
+            "",
+            &[crate::error::FieldError::forbidden("force", "may not be specified for non-apply patch")],
+        ));
+    }
+    let written = write::modify(call, part, |live| {
+        Ok(Draft { object: patch.onto(call, live)?, managed: false })
+    })
+    .await?;
+    call.respond_written(&written)
+}

@@ -1,0 +1,154 @@
+//! get and list.
+
+use http::Response;
+
+use super::Call;
+use crate::{
+    error::{ApiError, FieldError},
+    http::{Body, query::VersionMatch},
+    kinds::Origin,
+    meta,
+    store::{Continue, ObjectKey},
+    view::{Item, ListMeta},
+    virtual_resource::VirtualQuery,
+};
+
+pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
+    let item = find(call).await?.ok_or_else(|| call.kind.not_found(&call.name))?;
+    Ok(call.respond(200, call.view()?.object(&item, call.core.now())))
+}
+
+async fn find(call: &Call) -> Result<Option<Item>, ApiError> {
+    if let Origin::Virtual(resource, _) = &call.kind.origin {
+        let found = resource.get(call.namespace.as_deref(), &call.name).await?;
+        return Ok(found.map(Item::plain));
+    }
+    if let Some(asked) = call.query.resource_version.filter(|v| *v > 0) {
+        fresh(call, asked)?;
+    }
+    Ok(call.core.read(&call.kind, &call.key()).await?.map(Item::Stored))
+}
+
+/// Refuses a version that has not happened: upstream waits a little, then says the same.
+fn fresh(call: &Call, asked: u64) -> Result<(), ApiError> {
+    let current = call.core.store.revision();
+    if asked > current {
+        return Err(ApiError::resource_version_too_large(asked, current));
+    }
+    Ok(())
+}
+
+pub(super) fn selectable(call: &Call) -> Result<(), ApiError> {
+    call.query.selectors.check(&call.kind.selectable).map_err(ApiError::bad_request)
+}
+
+pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
+    selectable(call)?;
+    let (items, meta) = match &call.kind.origin {
+        Origin::Virtual(resource, _) => {
+            let page = resource.list(virtual_query(call)).await?;
+            let meta = ListMeta {
+                resource_version: page.resource_version,
+                continue_token: page.continue_token,
+                remaining: page.remaining,
+            };
+            (page.items.into_iter().map(Item::plain).collect(), meta)
+        }
+        Origin::Builtin(_) | Origin::Custom(_) => stored(call).await?,
+    };
+    Ok(call.respond(200, call.view()?.list(&items, &meta, call.core.now())))
+}
+
+pub(super) fn virtual_query(call: &Call) -> VirtualQuery {
+    let mut selectors = call.query.selectors.clone();
+    if !call.name.is_empty() {
+        selectors.fields.push(crate::selector::FieldRequirement {
+            field: "metadata.name".to_owned(),
+            value: call.name.clone(),
+            equal: true,
+        });
+    }
+    VirtualQuery {
+        namespace: call.namespace.clone(),
+        selectors,
+        limit: call.query.limit,
+        continue_token: call.query.continue_token.clone(),
+        resource_version: call.query.resource_version.map(|v| v.to_string()),
+    }
+}
+
+/// The revision that a list is read at; `None` is now. The rules are those of apimachinery's list options.
+fn revision(call: &Call) -> Result<Option<u64>, ApiError> {
+    let query = &call.query;
+    let refuse = |error| Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error]));
+    if query.send_initial_events.is_some() {
+        return refuse(FieldError::forbidden(
+            "sendInitialEvents",
+            "sendInitialEvents is forbidden for list",
+        ));
+    }
+    match (query.version_match, query.resource_version) {
+        (Some(_), _) if query.continue_token.is_some() => refuse(FieldError::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden when continue is provided",
+        )),
+        (Some(_), None) => refuse(FieldError::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        )),
+        (Some(VersionMatch::Exact), Some(0)) => refuse(FieldError::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        )),
+        (Some(VersionMatch::Exact), Some(exact)) => Ok(Some(exact)),
+        (_, Some(asked)) if query.continue_token.is_none() => {
+            fresh(call, asked)?;
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
+async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
+    let (query, kind) = (&call.query, &call.kind);
+    let at = revision(call)?;
+    let token = query.continue_token.as_deref().map(Continue::decode).transpose()?;
+    let (start, at) = match &token {
+        Some(token) => (Some(token.key()), Some(token.revision)),
+        None => (None, at),
+    };
+    // One name in one namespace (or of a cluster-scoped kind) needs no walk.
+    let name = query.selectors.only_name().filter(|_| at.is_none());
+    let page = match (name, &call.namespace) {
+        (Some(name), namespace) if namespace.is_some() || !kind.namespaced => {
+            let key = ObjectKey::new(namespace.clone().unwrap_or_default(), name);
+            call.core.store.point(&kind.table, &key)
+        }
+        _ => call.core.store.page(&kind.table, call.namespace.as_deref(), start.as_ref(), at)?,
+    };
+    call.core.store.durable(page.revision).await?;
+
+    let mut records = page
+        .records
+        .into_iter()
+        .filter(|r| query.selectors.matches(&r.value, &kind.selectable));
+    let mut items = Vec::new();
+    let mut meta =
+        ListMeta { resource_version: page.revision.to_string(), ..ListMeta::default() };
+    if query.limit == 0 {
+        items.extend(records.map(Item::Stored));
+        return Ok((items, meta));
+    }
+    let mut last = ObjectKey::default();
+    for record in records.by_ref().take(query.limit) {
+        last = ObjectKey::new(meta::namespace(&record.value), meta::name(&record.value));
+        items.push(Item::Stored(record));
+    }
+    let remaining = records.count() as u64;
+    if remaining > 0 {
+        meta.continue_token = Some(Continue::after(page.revision, &last).encode());
+        // Upstream does not count behind a selector.
+        meta.remaining = query.selectors.is_empty().then_some(remaining);
+    }
+    Ok((items, meta))
+}

@@ -1,0 +1,170 @@
+//! The last steps of writes: one atomic step on the store, then the wait until it is durable.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    Call, Written,
+    prepare::{self, Draft, Outcome, Part},
+    services,
+};
+use crate::{
+    core::Core,
+    crd,
+    error::ApiError,
+    kinds::Kind,
+    meta,
+    store::{ObjectKey, Record, Step},
+    view::Item,
+};
+
+/// How often a write without a resourceVersion is computed again because somebody else was faster. Upstream
+/// gives up after five; here a try costs microseconds.
+const TRIES: usize = 64;
+/// How many generated names are tried before a create gives up (upstream: 8).
+const NAME_TRIES: usize = 8;
+
+/// What a step came to.
+enum Act {
+    Done(Arc<Record>),
+    DryRun(Value),
+    Retry,
+}
+
+/// Refuses objects in namespaces that are missing or going away.
+pub(super) fn namespace_accepts(
+    step: &Step<'_>,
+    kind: &Kind,
+    namespace: &str,
+    name: &str,
+) -> Result<(), ApiError> {
+    if !kind.namespaced {
+        return Ok(());
+    }
+    let Some(found) = step.get(&Core::namespaces(), &ObjectKey::new("", namespace)) else {
+        return Err(ApiError::not_found("", "namespaces", namespace));
+    };
+    if !meta::is_deleting(&found.value) {
+        return Ok(());
+    }
+    let mut error = ApiError::forbidden(
+        &kind.group,
+        &kind.plural,
+        name,
+        format_args!("unable to create new content in namespace {namespace} because it is being terminated"),
+    );
+    if let Some(details) = &mut error.details {
+        details["causes"] = serde_json::json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        }]);
+    }
+    Err(error)
+}
+
+/// Creates the drafted object.
+pub(super) async fn create(call: &Call, draft: Draft) -> Result<Written, ApiError> {
+    let mut warnings = Vec::new();
+    let (core, kind) = (&call.core, &call.kind);
+    let generated = meta::name(&draft.object).is_empty();
+    let object = prepare::create(call, draft, &mut warnings)?;
+    let mut stored = kind.incoming(object);
+    for attempt in 1..=NAME_TRIES {
+        let key = ObjectKey::of(&stored);
+        let result = core.store.step(|step| {
+            namespace_accepts(step, kind, &key.namespace, &key.name)?;
+            if step.get(&kind.table, &key).is_some() {
+                if generated && attempt < NAME_TRIES {
+                    return Ok(Act::Retry);
+                }
+                return Err(ApiError::already_exists(&kind.group, &kind.plural, &key.name));
+            }
+            let mut value = stored.clone();
+            services::allocate(step, kind, &mut value, None, &core.ids)?;
+            if call.query.dry_run {
+                return Ok(Act::DryRun(value));
+            }
+            Ok(Act::Done(step.put(&kind.table, &key, value)))
+        })?;
+        match result {
+            Act::Retry => {
+                let name = core.ids.name(meta::text(&stored, "generateName"));
+                meta::set(&mut stored, "name", Some(name.into()));
+            }
+            done => return finish(call, done, 201, warnings).await,
+        }
+    }
+    Err(ApiError::internal("no free name was found"))
+}
+
+/// Changes an existing object: `work` gets it in the request's version and says what it should become. Runs
+/// again when somebody else wrote in between.
+pub(super) async fn modify(
+    call: &Call,
+    part: Part,
+    work: impl Fn(&Value) -> Result<Draft, ApiError>,
+) -> Result<Written, ApiError> {
+    let (core, kind, key) = (&call.core, &call.kind, call.key());
+    for _ in 0..TRIES {
+        let live =
+            core.store.get(&kind.table, &key).ok_or_else(|| kind.not_found(&call.name))?;
+        let mut warnings = Vec::new();
+        let shown = kind.outgoing(&live.value);
+        let outcome = prepare::update(call, &shown, work(&shown)?, part, &mut warnings)?;
+        let result = core.store.step(|step| {
+            let current = step.get(&kind.table, &key).map(|r| r.revision);
+            if current != Some(live.revision) {
+                return Ok(Act::Retry);
+            }
+            match outcome {
+                Outcome::Unchanged => Ok(Act::Done(live.clone())),
+                Outcome::Remove(last) | Outcome::Put(last) if call.query.dry_run => {
+                    Ok(Act::DryRun(last))
+                }
+                Outcome::Remove(last) => Ok(Act::Done(step.remove(&kind.table, &key, last))),
+                Outcome::Put(mut value) => {
+                    services::allocate(step, kind, &mut value, Some(&live.value), &core.ids)?;
+                    Ok(Act::Done(step.put(&kind.table, &key, value)))
+                }
+            }
+        })?;
+        match result {
+            Act::Retry => {}
+            done => return finish(call, done, 200, warnings).await,
+        }
+    }
+    Err(ApiError::modified(&kind.group, &kind.plural, &call.name))
+}
+
+async fn finish(
+    call: &Call,
+    act: Act,
+    code: u16,
+    warnings: Vec<String>,
+) -> Result<Written, ApiError> {
+    let item = match act {
+        Act::Done(record) => {
+            call.core.store.durable(record.revision).await?;
+            settled(&call.core, &call.kind);
+            Item::Stored(record)
+        }
+        Act::DryRun(mut value) => {
+            // Nothing was written, so there is no version of this.
+            if code == 201 {
+                meta::set(&mut value, "resourceVersion", None);
+            }
+            Item::plain(call.kind.outgoing(&value).into_owned())
+        }
+        Act::Retry => return Err(ApiError::internal("a write ended half way")),
+    };
+    Ok(Written { item, code, warnings })
+}
+
+/// What follows a durable write: a changed CRD changes what is served.
+pub(super) fn settled(core: &Core, kind: &Kind) {
+    if kind.table == crd::table() {
+        core.sync_catalog();
+    }
+}

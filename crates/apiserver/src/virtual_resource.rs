@@ -1,0 +1,139 @@
+//! Kinds whose objects live somewhere else and are only read here: the server does paths, discovery, selectors'
+//! syntax, tables and watch frames; the implementation answers queries.
+
+use futures::{future::BoxFuture, stream::BoxStream};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    error::ApiError,
+    selector::{SelectableField, Selectors},
+};
+
+/// A column of the tables that `kubectl get` prints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Heading; kubectl prints it in capitals.
+    pub name: String,
+    /// OpenAPI type of the cells: `string`, `integer`, `number`, `boolean`, `date`.
+    pub kind: String,
+    /// OpenAPI format; `name` marks the column that holds the object's name.
+    pub format: String,
+    /// For people.
+    pub description: String,
+    /// 0 is always shown, larger ones only with `-o wide`.
+    pub priority: i64,
+}
+
+impl Column {
+    /// A column of text that is always shown.
+    pub fn text(name: &str) -> Self {
+        Column {
+            name: name.to_owned(),
+            kind: "string".to_owned(),
+            format: String::new(),
+            description: String::new(),
+            priority: 0,
+        }
+    }
+
+    /// The same column, shown with `-o wide` only.
+    pub fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+}
+
+/// How a virtual kind appears in discovery, tables and selectors.
+#[derive(Clone, Debug)]
+pub struct VirtualKind {
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind, for example `Decision`.
+    pub kind: String,
+    /// Plural, the name in paths.
+    pub plural: String,
+    /// Singular.
+    pub singular: String,
+    /// Short names for kubectl.
+    pub short_names: Vec<String>,
+    /// Categories for kubectl.
+    pub categories: Vec<String>,
+    /// Whether objects have a namespace.
+    pub namespaced: bool,
+    /// Field selectors besides `metadata.name` and `metadata.namespace`. Others are refused before the
+    /// implementation sees them.
+    pub selectable: Vec<SelectableField>,
+    /// Columns, of which the first holds the name.
+    pub columns: Vec<Column>,
+    /// OpenAPI v3 schema for `kubectl explain`.
+    pub schema: Option<Value>,
+}
+
+/// What a list or watch asks for.
+#[derive(Clone, Debug, Default)]
+pub struct VirtualQuery {
+    /// `None` for all namespaces.
+    pub namespace: Option<String>,
+    /// Label and field requirements. The server checks their syntax, the implementation applies them.
+    pub selectors: Selectors,
+    /// Most items wanted; 0 for no limit.
+    pub limit: usize,
+    /// The token of the page before.
+    pub continue_token: Option<String>,
+    /// Where a watch starts: after this version. `None` (or `0`) means from now, after all current objects.
+    pub resource_version: Option<String>,
+}
+
+/// A page of objects.
+#[derive(Clone, Debug, Default)]
+pub struct VirtualList {
+    /// Whole objects with apiVersion, kind and metadata.
+    pub items: Vec<Value>,
+    /// From where a watch can go on; opaque.
+    pub resource_version: String,
+    /// Set when there is more.
+    pub continue_token: Option<String>,
+    /// How many more, if known.
+    pub remaining: Option<u64>,
+}
+
+/// One event of a watch.
+#[derive(Clone, Debug)]
+pub enum VirtualEvent {
+    /// A new object.
+    Added(Value),
+    /// A changed object.
+    Modified(Value),
+    /// An object that is gone, in its last state.
+    Deleted(Value),
+    /// Nothing happened up to this version.
+    Bookmark(String),
+}
+
+/// The events of a watch; it ends when the stream ends.
+pub type VirtualStream = BoxStream<'static, Result<VirtualEvent, ApiError>>;
+
+/// A read-only kind that is not stored in the server. See [`crate::Server::mount`].
+pub trait VirtualResource: Send + Sync + 'static {
+    /// How the kind appears. Asked at mounting only.
+    fn kind(&self) -> VirtualKind;
+
+    /// The cells of an object's table row, one for each column of [`VirtualKind::columns`].
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value>;
+
+    /// One object, `None` when there is none of that name.
+    fn get<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Value>, ApiError>>;
+
+    /// A page of objects.
+    fn list(&self, query: VirtualQuery) -> BoxFuture<'_, Result<VirtualList, ApiError>>;
+
+    /// Changes from now on or from a version. An unusable version is [`ApiError::expired`].
+    fn watch(&self, query: VirtualQuery) -> BoxFuture<'_, Result<VirtualStream, ApiError>>;
+}
