@@ -178,6 +178,16 @@ impl Schema {
         self.0.items.as_ref()
     }
 
+    /// The schema of the values of a map with free keys (`additionalProperties`); `None` where keys
+    /// are declared or nothing is known.
+    #[must_use]
+    pub fn additional(&self) -> Option<&Self> {
+        match &self.0.unknown {
+            Unknown::Values(schema) => Some(schema),
+            Unknown::Refused | Unknown::Kept => None,
+        }
+    }
+
     /// How the items of a list here are told apart.
     #[must_use]
     pub fn list_type(&self) -> &ListType {
