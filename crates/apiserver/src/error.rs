@@ -100,7 +100,11 @@ impl FieldError {
     /// `Unsupported value: <value>: supported values: "a", "b"`.
     pub fn unsupported(path: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list = supported.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>().join(", ");
-        Self::new(path, FieldReason::NotSupported, format_args!("{value}: supported values: {list}"))
+        Self::new(
+            path,
+            FieldReason::NotSupported,
+            format_args!("{value}: supported values: {list}"),
+        )
     }
 
     /// `Duplicate value: <value>`.

@@ -69,7 +69,6 @@ impl Ids {
         let suffix = b[..SUFFIX].iter().map(|b| ALPHABET[usize::from(*b) % ALPHABET.len()] as char);
         prefix[..end].chars().chain(suffix).collect()
     }
-
 }
 
 #[cfg(test)]

@@ -93,8 +93,3 @@ pub(crate) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
 pub(crate) fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
-
-/// RFC 3339 with six digits, as `metav1.MicroTime` is written.
-pub(crate) fn micros(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
-}

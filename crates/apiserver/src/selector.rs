@@ -134,8 +134,7 @@ impl Selectors {
 }
 
 fn parse_labels(text: &str) -> Result<Vec<LabelRequirement>, String> {
-    let fail =
-        |why: &str| format!("unable to parse requirement: {why} in label selector {text:?}");
+    let fail = |why: &str| format!("unable to parse requirement: {why} in label selector {text:?}");
     let mut requirements = Vec::new();
     for part in split_outside_parentheses(text) {
         let part = part.trim();
@@ -174,7 +173,9 @@ fn parse_labels(text: &str) -> Result<Vec<LabelRequirement>, String> {
                 return Err(fail("a bad value"));
             }
             let number = || {
-                value.parse::<i64>().map_err(|_| fail("for 'Gt', 'Lt' the value must be an integer"))
+                value
+                    .parse::<i64>()
+                    .map_err(|_| fail("for 'Gt', 'Lt' the value must be an integer"))
             };
             match operator {
                 "!=" => LabelRequirement::NotIn(key, vec![value.to_owned()]),
@@ -290,13 +291,28 @@ mod tests {
     fn label_operators_match_as_apimachinery_does() {
         let pod = json!({"metadata": {"labels": {"app": "web", "tier": "2", "a.io/x": ""}}});
         for yes in [
-            "", "app=web", "app==web", "app!=db", "app in (db, web)", "app notin (db)", "app",
-            "!gone", "gone!=x", "gone notin (x)", "tier>1", "tier<3", "app=web,tier=2", "a.io/x=",
-            "app in (web),tier", " app = web ",
+            "",
+            "app=web",
+            "app==web",
+            "app!=db",
+            "app in (db, web)",
+            "app notin (db)",
+            "app",
+            "!gone",
+            "gone!=x",
+            "gone notin (x)",
+            "tier>1",
+            "tier<3",
+            "app=web,tier=2",
+            "a.io/x=",
+            "app in (web),tier",
+            " app = web ",
         ] {
             assert!(selects(yes, &pod), "{yes}");
         }
-        for no in ["app=db", "app!=web", "app notin (web)", "!app", "gone", "tier>2", "app=web,gone"] {
+        for no in
+            ["app=db", "app!=web", "app notin (web)", "!app", "gone", "tier>2", "app=web,gone"]
+        {
             assert!(!selects(no, &pod), "{no}");
         }
         for bad in ["app in web", "app=web,,tier", "a b", "=x", "tier>x", "app in (a", "app=b@d"] {

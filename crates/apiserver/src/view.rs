@@ -119,7 +119,8 @@ impl View {
                 row
             })
             .collect();
-        let definitions = if columns { table::definitions(&self.kind) } else { Value::Array(vec![]) };
+        let definitions =
+            if columns { table::definitions(&self.kind) } else { Value::Array(vec![]) };
         json!({
             "apiVersion": "meta.k8s.io/v1",
             "kind": "Table",
@@ -182,18 +183,10 @@ impl View {
     }
 
     /// One line of a watch. `first` asks for column definitions, which later frames leave out.
-    pub(crate) fn frame(
-        &self,
-        kind: FrameType,
-        item: &Item,
-        now: Timestamp,
-        first: bool,
-    ) -> Bytes {
+    pub(crate) fn frame(&self, kind: FrameType, item: &Item, now: Timestamp, first: bool) -> Bytes {
         match self.shape {
             Shape::Object => line(kind.text(), &self.json(item)),
-            Shape::Metadata => {
-                line(kind.text(), &encode(&Self::metadata_only(&self.value(item))))
-            }
+            Shape::Metadata => line(kind.text(), &encode(&Self::metadata_only(&self.value(item)))),
             Shape::Table => {
                 let version = meta::text(&self.value(item), "resourceVersion").to_owned();
                 let meta = json!({"resourceVersion": version});

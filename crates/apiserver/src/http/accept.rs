@@ -109,8 +109,14 @@ mod tests {
         let of = |accept: &str| shape(&headers(accept)).ok();
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(of(table), Some(Shape::Table));
-        assert_eq!(of("application/vnd.kubernetes.protobuf, application/json"), Some(Shape::Object));
-        assert_eq!(of("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), Some(Shape::Metadata));
+        assert_eq!(
+            of("application/vnd.kubernetes.protobuf, application/json"),
+            Some(Shape::Object)
+        );
+        assert_eq!(
+            of("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
+            Some(Shape::Metadata)
+        );
         assert_eq!(of("application/vnd.kubernetes.protobuf"), None);
         assert_eq!(of("*/*"), Some(Shape::Object));
         assert_eq!(shape(&HeaderMap::new()).ok(), Some(Shape::Object));

@@ -113,9 +113,9 @@ impl Tokens {
             step.put(&table, &id, json!({"metadata": {"name": "tokens"}, "key": text}));
             Ok::<_, ApiError>(text)
         })?;
-        let bytes = URL_SAFE_NO_PAD
-            .decode(text)
-            .map_err(|e| ApiError::internal(format_args!("the stored token key is damaged: {e}")))?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| {
+            ApiError::internal(format_args!("the stored token key is damaged: {e}"))
+        })?;
         Ok(self.key.get_or_init(|| hmac::Key::new(hmac::HMAC_SHA256, &bytes)))
     }
 
@@ -131,7 +131,8 @@ impl Tokens {
         let now = core.now();
         let end = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
         let (namespace, name) = (meta::namespace(account), meta::name(account));
-        let audiences = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences.to_vec() };
+        let audiences =
+            if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences.to_vec() };
         let claims = json!({
             "iss": ISSUER,
             "aud": audiences,

@@ -126,8 +126,10 @@ mod tests {
             ("/api/v1/watch/namespaces/x/pods", "/v1 ns=x pods - - watch"),
             ("/apis/apps/v1/deployments", "apps/v1 ns=- deployments - -"),
             ("/apis/apps/v1/namespaces/x/deployments/d/scale", "apps/v1 ns=x deployments d scale"),
-            ("/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
-             "rbac.authorization.k8s.io/v1 ns=- clusterroles system:node -"),
+            (
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+                "rbac.authorization.k8s.io/v1 ns=- clusterroles system:node -",
+            ),
             ("/apis/apps", "Group(\"apps\")"),
             ("/readyz/etcd", "Health"),
             ("/openapi/v3/apis/apps/v1", "OpenApi(\"apis/apps/v1\")"),

@@ -86,7 +86,9 @@ pub(crate) fn parameters(query: &str) -> BTreeMap<String, String> {
 
 fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, ApiError> {
     text.parse().map_err(|_| {
-        ApiError::bad_request(format!("invalid value {text:?} for query parameter {name}: a number is needed"))
+        ApiError::bad_request(format!(
+            "invalid value {text:?} for query parameter {name}: a number is needed"
+        ))
     })
 }
 
@@ -107,7 +109,9 @@ pub(crate) fn resource_version(text: &str) -> Result<Option<u64>, ApiError> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
-        ApiError::bad_request(format!("invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+        ApiError::bad_request(format!(
+            "invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })
 }
 
@@ -117,9 +121,11 @@ impl Query {
         let get = |name: &str| p.get(name).map(String::as_str);
         let flag = |name: &str| get(name).map(|v| boolean(name, v)).transpose();
         let text = |name: &str| get(name).filter(|v| !v.is_empty()).map(str::to_owned);
-        let selectors =
-            Selectors::parse(get("labelSelector").unwrap_or(""), get("fieldSelector").unwrap_or(""))
-                .map_err(ApiError::bad_request)?;
+        let selectors = Selectors::parse(
+            get("labelSelector").unwrap_or(""),
+            get("fieldSelector").unwrap_or(""),
+        )
+        .map_err(ApiError::bad_request)?;
         let version_match = match get("resourceVersionMatch") {
             None | Some("") => None,
             Some("Exact") => Some(VersionMatch::Exact),
@@ -136,7 +142,11 @@ impl Query {
             None | Some("") => false,
             Some("All") => true,
             Some(other) => {
-                return Err(invalid_options(FieldError::unsupported("dryRun", &other.into(), &["All"])));
+                return Err(invalid_options(FieldError::unsupported(
+                    "dryRun",
+                    &other.into(),
+                    &["All"],
+                )));
             }
         };
         let field_validation = match get("fieldValidation") {
@@ -161,7 +171,8 @@ impl Query {
                 "must be at most 128 printable characters",
             )));
         }
-        let limit: i64 = get("limit").filter(|v| !v.is_empty()).map_or(Ok(0), |v| number("limit", v))?;
+        let limit: i64 =
+            get("limit").filter(|v| !v.is_empty()).map_or(Ok(0), |v| number("limit", v))?;
         Ok(Query {
             selectors,
             watch: flag("watch")?.unwrap_or(false),
@@ -198,11 +209,16 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded_and_typed() {
-        let q = Query::parse("watch=1&labelSelector=a%3Db%2Cc+in+%28d%29&limit=5&dryRun=All&resourceVersion=").unwrap();
+        let q = Query::parse(
+            "watch=1&labelSelector=a%3Db%2Cc+in+%28d%29&limit=5&dryRun=All&resourceVersion=",
+        )
+        .unwrap();
         assert!(q.watch && q.dry_run);
         assert_eq!(q.selectors.labels.len(), 2);
         assert_eq!((q.limit, q.resource_version), (5, None));
-        for bad in ["limit=x", "watch=maybe", "dryRun=Some", "resourceVersion=a", "fieldValidation=No"] {
+        for bad in
+            ["limit=x", "watch=maybe", "dryRun=Some", "resourceVersion=a", "fieldValidation=No"]
+        {
             assert!(Query::parse(bad).is_err(), "{bad}");
         }
     }

@@ -23,7 +23,11 @@ use crate::{
 };
 
 /// Answers one request.
-pub(super) async fn answer<B>(core: Arc<Core>, parts: Parts, body: B) -> Result<Response<Body>, ApiError>
+pub(super) async fn answer<B>(
+    core: Arc<Core>,
+    parts: Parts,
+    body: B,
+) -> Result<Response<Body>, ApiError>
 where
     B: http_body::Body + Send,
     B::Data: Send,
@@ -39,7 +43,11 @@ where
         Target::Object(path) => path,
         other if parts.method != Method::GET && parts.method != Method::HEAD => {
             let known = !matches!(other, Target::Unknown);
-            return Err(if known { ApiError::method_not_allowed() } else { ApiError::no_such_path() });
+            return Err(if known {
+                ApiError::method_not_allowed()
+            } else {
+                ApiError::no_such_path()
+            });
         }
         other => return document(&core, &other, &parts),
     };

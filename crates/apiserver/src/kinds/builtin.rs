@@ -3,9 +3,9 @@
 use k8s_openapi::api::{
     apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
     autoscaling::v2 as autoscaling, batch::v1 as batch, coordination::v1 as coordination,
-    core::v1 as core, discovery::v1 as discovery, events::v1 as events, networking::v1 as networking,
-    node::v1 as node, policy::v1 as policy, rbac::v1 as rbac, scheduling::v1 as scheduling,
-    storage::v1 as storage,
+    core::v1 as core, discovery::v1 as discovery, events::v1 as events,
+    networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+    scheduling::v1 as scheduling, storage::v1 as storage,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -496,13 +496,6 @@ pub(crate) static ALL: &[Builtin] = &[
         status: true,
         openapi: schema::<storage::VolumeAttachment>,
         ..CLUSTER
-    },
-    Builtin {
-        group: "storage.k8s.io",
-        kind: "CSIStorageCapacity",
-        plural: "csistoragecapacities",
-        openapi: schema::<storage::CSIStorageCapacity>,
-        ..NAMESPACED
     },
     Builtin {
         group: "apiextensions.k8s.io",

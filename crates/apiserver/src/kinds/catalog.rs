@@ -57,23 +57,16 @@ impl Snapshot {
         tables
     }
 
-    /// Finds the kind that an ownerReference or a scale target names.
-    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Kind>> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        self.of_version(group, version).find(|k| k.kind == kind)
-    }
-
     /// The versions of each group, the preferred one first.
     pub(crate) fn groups(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for kind in self.all() {
             groups.entry(&kind.group).or_default().insert(&kind.version);
         }
-        let order = |versions: BTreeSet<&'_ str>| versions.into_iter().collect::<Vec<_>>();
         groups
             .into_iter()
             .map(|(group, versions)| {
-                let mut versions = order(versions);
+                let mut versions: Vec<&str> = versions.into_iter().collect();
                 versions.sort_by_key(|v| version_rank(v));
                 (group, versions)
             })
@@ -119,7 +112,9 @@ impl Catalog {
     pub(crate) fn new() -> Self {
         let kinds = builtin::ALL.iter().map(|b| Arc::new(from_builtin(b)));
         let snapshot = Snapshot { kinds: keyed(kinds), generation: 1 };
-        Catalog { current: RwLock::new(State { snapshot: Arc::new(snapshot), mounted: Vec::new() }) }
+        Catalog {
+            current: RwLock::new(State { snapshot: Arc::new(snapshot), mounted: Vec::new() }),
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
@@ -260,8 +255,12 @@ mod tests {
 
     #[test]
     fn versions_are_ordered_as_kube_aware_version_strings() {
-        let mut versions = vec!["foo1", "v1alpha2", "v2beta1", "v10", "v1", "v2", "v1beta1", "v1alpha1"];
+        let mut versions =
+            vec!["foo1", "v1alpha2", "v2beta1", "v10", "v1", "v2", "v1beta1", "v1alpha1"];
         versions.sort_by_key(|v| version_rank(v));
-        assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha2", "v1alpha1", "foo1"]);
+        assert_eq!(
+            versions,
+            ["v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha2", "v1alpha1", "foo1"]
+        );
     }
 }

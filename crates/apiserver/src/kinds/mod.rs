@@ -135,9 +135,8 @@ impl Kind {
     /// The schema for merging, pruning and type checks.
     pub(crate) fn schema(&self) -> &Schema {
         self.schema.get_or_init(|| match &self.origin {
-            Origin::Builtin(_) => {
-                Schema::builtin(&self.group, &self.version, &self.kind).unwrap_or_else(Schema::deduced)
-            }
+            Origin::Builtin(_) => Schema::builtin(&self.group, &self.version, &self.kind)
+                .unwrap_or_else(Schema::deduced),
             Origin::Custom(_) | Origin::Virtual(..) => Schema::deduced(),
         })
     }
@@ -164,9 +163,10 @@ impl Kind {
     /// Whether stored objects are shown byte for byte.
     pub(crate) fn shows_stored_form(&self) -> bool {
         self.conversion == Conversion::ApiVersion
-            && self.stored_api_version.strip_suffix(&self.version).is_some_and(|prefix| {
-                prefix.strip_suffix('/').unwrap_or(prefix) == self.group
-            })
+            && self
+                .stored_api_version
+                .strip_suffix(&self.version)
+                .is_some_and(|prefix| prefix.strip_suffix('/').unwrap_or(prefix) == self.group)
     }
 
     /// An object of this version in its stored form.

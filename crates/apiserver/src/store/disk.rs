@@ -5,7 +5,7 @@
 //! what the disk said, because their write may still become durable and must not be taken for refused.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::Duration,
@@ -18,7 +18,8 @@ use tokio::sync::watch;
 use super::{ObjectKey, Record, TableId};
 use crate::{error::ApiError, options::OpenError};
 
-const OBJECTS: TableDefinition<'_, (&str, &str, &str), (u64, &[u8])> = TableDefinition::new("objects");
+const OBJECTS: TableDefinition<'_, (&str, &str, &str), (u64, &[u8])> =
+    TableDefinition::new("objects");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// Raised when the layout changes in a way that an older binary must not touch.
 const FORMAT: u64 = 1;
@@ -76,7 +77,10 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn open(path: &Path) -> Result<(Disk, Loaded), OpenError> {
+    pub(super) fn open(
+        path: &Path,
+        signal: watch::Sender<u64>,
+    ) -> Result<(Disk, Loaded), OpenError> {
         let fail = |source: redb::Error| OpenError::Open {
             path: path.to_owned(),
             source: Box::new(source),
@@ -100,7 +104,7 @@ impl Disk {
             .name("atoll-store".to_owned())
             .spawn({
                 let (shared, path) = (shared.clone(), path.to_owned());
-                move || write_loop(&database, &shared, &path)
+                move || write_loop(&database, &shared, &signal, &path)
             })
             .map_err(|e| fail(redb::Error::Io(e)))?;
         Ok((Disk { shared, thread: Some(thread) }, loaded))
@@ -113,7 +117,9 @@ impl Disk {
     /// Refuses a write while the queue is full or the disk fails.
     pub(super) fn admit(&self) -> Result<(), ApiError> {
         if let Some(why) = &self.shared.progress.borrow().failure {
-            return Err(ApiError::internal(format_args!("the object store cannot be written: {why}")));
+            return Err(ApiError::internal(format_args!(
+                "the object store cannot be written: {why}"
+            )));
         }
         if self.shared.queue().waiting.len() >= MAX_WAITING {
             return Err(ApiError::too_many_requests("the object store is behind on writes", 1));
@@ -155,10 +161,8 @@ impl Drop for Disk {
 }
 
 fn mark_opened(database: &Database, path: &Path) -> Result<(), OpenError> {
-    let fail = |source: redb::Error| OpenError::Open {
-        path: path.to_owned(),
-        source: Box::new(source),
-    };
+    let fail =
+        |source: redb::Error| OpenError::Open { path: path.to_owned(), source: Box::new(source) };
     let write = || -> Result<Option<u64>, redb::Error> {
         let txn = database.begin_write()?;
         let found = {
@@ -188,17 +192,14 @@ fn mark_opened(database: &Database, path: &Path) -> Result<(), OpenError> {
 }
 
 fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
-    let fail = |source: redb::Error| OpenError::Open {
-        path: path.to_owned(),
-        source: Box::new(source),
-    };
+    let fail =
+        |source: redb::Error| OpenError::Open { path: path.to_owned(), source: Box::new(source) };
     type Rows = (Loaded, Option<String>);
     let read = || -> Result<Rows, redb::Error> {
         let txn = database.begin_read()?;
         let meta = txn.open_table(META)?;
-        let number = |key: &str| -> Result<u64, redb::Error> {
-            Ok(meta.get(key)?.map_or(0, |v| v.value()))
-        };
+        let number =
+            |key: &str| -> Result<u64, redb::Error> { Ok(meta.get(key)?.map_or(0, |v| v.value())) };
         let mut loaded = Loaded {
             revision: number("revision")?,
             opening: number("opening")?,
@@ -215,7 +216,10 @@ fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
                     value,
                 )),
                 Err(e) => {
-                    return Ok((loaded, Some(format!("{table} {namespace}/{name} is no JSON: {e}"))));
+                    return Ok((
+                        loaded,
+                        Some(format!("{table} {namespace}/{name} is no JSON: {e}")),
+                    ));
                 }
             }
         }
@@ -227,7 +231,7 @@ fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
     }
 }
 
-fn write_loop(database: &Database, shared: &Shared, path: &PathBuf) {
+fn write_loop(database: &Database, shared: &Shared, signal: &watch::Sender<u64>, path: &Path) {
     let mut batch = Vec::new();
     loop {
         let closed = {
@@ -245,6 +249,7 @@ fn write_loop(database: &Database, shared: &Shared, path: &PathBuf) {
                 for op in batch.drain(..) {
                     op.signal.send_replace(op.revision);
                 }
+                signal.send_replace(last);
             }
             Err(error) => {
                 let why = error.to_string();
@@ -255,7 +260,9 @@ fn write_loop(database: &Database, shared: &Shared, path: &PathBuf) {
                 shared.progress.send_modify(|p| p.failure = Some(why.as_str().into()));
                 let queue = shared.queue();
                 // Woken early only by the store being closed or by writes admitted before the failure.
-                drop(shared.wake.wait_timeout(queue, RETRY).unwrap_or_else(PoisonError::into_inner));
+                drop(
+                    shared.wake.wait_timeout(queue, RETRY).unwrap_or_else(PoisonError::into_inner),
+                );
             }
         }
     }
@@ -291,7 +298,9 @@ mod tests {
 
     async fn put(store: &Store, table: &TableId, name: &str, data: u64) -> u64 {
         let record = store
-            .step(|s| Ok::<_, ApiError>(s.put(table, &ObjectKey::new("", name), object(name, data))))
+            .step(|s| {
+                Ok::<_, ApiError>(s.put(table, &ObjectKey::new("", name), object(name, data)))
+            })
             .unwrap();
         store.durable(record.revision).await.unwrap();
         record.revision
@@ -314,7 +323,9 @@ mod tests {
         let (_, records) = store.list(&table, None);
         assert_eq!(records.len(), 2);
         assert_eq!(records[0].revision, first);
-        assert!(matches!(store.changes(&table, first, 10), Changes::Expired(floor) if floor == last));
+        assert!(
+            matches!(store.changes(&table, first, 10), Changes::Expired(floor) if floor == last)
+        );
         assert!(matches!(store.changes(&table, last, 10), Changes::Batch(b, _) if b.is_empty()));
         assert_eq!(put(&store, &table, "a", 3).await, last + 1);
     }

@@ -22,8 +22,8 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
-pub(crate) use self::page::{Continue, Page};
 use self::disk::{Disk, DiskOp};
+pub(crate) use self::page::Continue;
 use crate::{error::ApiError, meta, options::OpenError};
 
 /// Changes kept per table. A watch that lags further behind, or starts further back, gets 410 and lists again;
@@ -189,6 +189,8 @@ pub(crate) struct Store {
     disk: Option<Disk>,
     /// How often the file was opened, 0 in memory.
     opening: u64,
+    /// The latest revision of any table that readers may see.
+    signal: watch::Sender<u64>,
 }
 
 /// Reads and staged writes of one atomic step. Writes take effect together when the step's closure returns `Ok`,
@@ -229,7 +231,13 @@ impl Step<'_> {
         self.inner.tables.iter().filter(|(_, t)| used(t)).map(|(id, _)| id.clone()).collect()
     }
 
-    fn stage(&mut self, table: &TableId, key: &ObjectKey, value: Value, removed: bool) -> Arc<Record> {
+    fn stage(
+        &mut self,
+        table: &TableId,
+        key: &ObjectKey,
+        value: Value,
+        removed: bool,
+    ) -> Arc<Record> {
         let revision = self.inner.revision + 1 + self.staged.len() as u64;
         let record = Record::new(value, revision);
         self.staged.push(Staged {
@@ -259,12 +267,14 @@ impl Store {
             inner: Mutex::new(Inner::new(1, 0, BTreeMap::new())),
             disk: None,
             opening: 0,
+            signal: watch::Sender::new(1),
         }
     }
 
     /// A store that lives in the redb file at `path`, with everything read into memory.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
-        let (disk, loaded) = Disk::open(path)?;
+        let signal = watch::Sender::new(0);
+        let (disk, loaded) = Disk::open(path, signal.clone())?;
         let mut tables: BTreeMap<TableId, Table> = BTreeMap::new();
         for (table, key, revision, value) in loaded.objects {
             let table = tables.entry(table).or_insert_with(|| Table::new(loaded.revision));
@@ -274,6 +284,7 @@ impl Store {
             inner: Mutex::new(Inner::new(loaded.revision, loaded.revision, tables)),
             disk: Some(disk),
             opening: loaded.opening,
+            signal,
         })
     }
 
@@ -345,13 +356,20 @@ impl Store {
                 frame: OnceLock::new(),
             });
             inner.revision = revision;
-            ops.push(DiskOp { table: id, key, revision, record: (!removed).then_some(record), signal });
+            ops.push(DiskOp {
+                table: id,
+                key,
+                revision,
+                record: (!removed).then_some(record),
+                signal,
+            });
         }
         match &self.disk {
             None => {
-                for op in ops {
+                for op in &ops {
                     op.signal.send_replace(op.revision);
                 }
+                self.signal.send_replace(inner.revision);
             }
             // Under the lock, so that the order of the queue is the order of revisions.
             Some(disk) => disk.push(ops),
@@ -375,9 +393,14 @@ impl Store {
         (inner.revision, records)
     }
 
-    /// How many objects each table holds.
-    pub(crate) fn sizes(&self) -> Vec<(TableId, usize)> {
-        self.lock().tables.iter().map(|(id, t)| (id.clone(), t.objects.len())).collect()
+    /// The tables there are.
+    pub(crate) fn tables(&self) -> Vec<TableId> {
+        self.lock().tables.keys().cloned().collect()
+    }
+
+    /// A receiver that changes when any table has something new to see.
+    pub(crate) fn subscribe_all(&self) -> watch::Receiver<u64> {
+        self.signal.subscribe()
     }
 
     /// A receiver that changes when the table has something new to see, and closes when the table is dropped.
@@ -395,8 +418,13 @@ impl Store {
         }
         let visible = self.visible(inner.revision);
         let from = t.log.partition_point(|c| c.revision <= cursor);
-        let batch: Vec<_> =
-            t.log.range(from..).take_while(|c| c.revision <= visible).take(limit).cloned().collect();
+        let batch: Vec<_> = t
+            .log
+            .range(from..)
+            .take_while(|c| c.revision <= visible)
+            .take(limit)
+            .cloned()
+            .collect();
         let upto = match batch.last() {
             Some(last) if batch.len() == limit => last.revision,
             _ => visible.max(cursor),

@@ -37,7 +37,9 @@ impl Continue {
 
     pub(crate) fn decode(token: &str) -> Result<Self, ApiError> {
         let parse = || serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token).ok()?).ok();
-        parse().ok_or_else(|| ApiError::bad_request("continue key is not valid: it is not a token of this server"))
+        parse().ok_or_else(|| {
+            ApiError::bad_request("continue key is not valid: it is not a token of this server")
+        })
     }
 }
 
@@ -123,9 +125,7 @@ mod tests {
 
     fn put(store: &Store, table: &TableId, name: &str, data: u32) {
         let value = json!({"metadata": {"name": name, "namespace": "n"}, "data": data});
-        store
-            .step(|s| Ok::<_, ApiError>(s.put(table, &ObjectKey::new("n", name), value)))
-            .unwrap();
+        store.step(|s| Ok::<_, ApiError>(s.put(table, &ObjectKey::new("n", name), value))).unwrap();
     }
 
     #[test]
@@ -146,8 +146,7 @@ mod tests {
             .unwrap();
         let token = Continue::after(first.revision, &ObjectKey::new("n", "a")).encode();
         let token = Continue::decode(&token).unwrap();
-        let rest =
-            store.page(&table, Some("n"), Some(&token.key()), Some(token.revision)).unwrap();
+        let rest = store.page(&table, Some("n"), Some(&token.key()), Some(token.revision)).unwrap();
         let seen: Vec<_> = rest
             .records
             .iter()

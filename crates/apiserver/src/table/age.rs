@@ -16,7 +16,7 @@ const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
 /// `5m`, `2d3h`, two units at most and fewer the longer it is.
-pub(crate) fn human(seconds: i64) -> String {
+pub fn human(seconds: i64) -> String {
     let pair = |big: i64, unit: &str, rest: i64, small: &str| {
         if rest == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{rest}{small}") }
     };
@@ -56,10 +56,24 @@ mod tests {
     #[test]
     fn durations_are_short_as_human_duration_writes_them() {
         for (seconds, text) in [
-            (-5, "<invalid>"), (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (599, "9m59s"),
-            (600, "10m"), (10_799, "179m"), (10_800, "3h"), (3 * HOUR + 60, "3h1m"), (8 * HOUR, "8h"),
-            (47 * HOUR, "47h"), (48 * HOUR, "2d"), (50 * HOUR, "2d2h"), (9 * DAY, "9d"), (3 * YEAR, "3y"),
-            (3 * YEAR + 5 * DAY, "3y5d"), (9 * YEAR, "9y"),
+            (-5, "<invalid>"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (599, "9m59s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (3 * HOUR + 60, "3h1m"),
+            (8 * HOUR, "8h"),
+            (47 * HOUR, "47h"),
+            (48 * HOUR, "2d"),
+            (50 * HOUR, "2d2h"),
+            (9 * DAY, "9d"),
+            (3 * YEAR, "3y"),
+            (3 * YEAR + 5 * DAY, "3y5d"),
+            (9 * YEAR, "9y"),
         ] {
             assert_eq!(human(seconds), text, "{seconds}");
         }

@@ -245,14 +245,7 @@ pub(crate) static INGRESS_CLASS: Printer = Printer {
 pub(crate) static NETWORK_POLICY: Printer =
     Printer { columns: &[NAME, text("Pod-Selector"), AGE], cells: core::network_policy };
 pub(crate) static ROLE_BINDING: Printer = Printer {
-    columns: &[
-        NAME,
-        text("Role"),
-        AGE,
-        wide("Users"),
-        wide("Groups"),
-        wide("ServiceAccounts"),
-    ],
+    columns: &[NAME, text("Role"), AGE, wide("Users"), wide("Groups"), wide("ServiceAccounts")],
     cells: core::role_binding,
 };
 pub(crate) static LEASE: Printer =

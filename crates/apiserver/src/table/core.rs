@@ -112,16 +112,20 @@ pub(super) fn config_map(object: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 pub(super) fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
-    vec![name(object), text(object, "type").into(), size(object, "data").into(), age::of(object, now)]
+    vec![
+        name(object),
+        text(object, "type").into(),
+        size(object, "data").into(),
+        age::of(object, now),
+    ]
 }
 
 pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
-    let time = |paths: &[&str]| {
-        paths.iter().find_map(|p| meta::at(object, p)).cloned()
-    };
+    let time = |paths: &[&str]| paths.iter().find_map(|p| meta::at(object, p)).cloned();
     let first = time(&["firstTimestamp", "eventTime", "metadata.creationTimestamp"]);
     let last = time(&["series.lastObservedTime", "lastTimestamp"]).or_else(|| first.clone());
-    let count = [number(object, "series.count"), number(object, "count")].into_iter().find(|n| *n > 0);
+    let count =
+        [number(object, "series.count"), number(object, "count")].into_iter().find(|n| *n > 0);
     let kind = text(object, "involvedObject.kind").to_lowercase();
     let subject = format!("{kind}/{}", text(object, "involvedObject.name"));
     let component = ["source.component", "reportingComponent"]
@@ -211,7 +215,11 @@ fn access_modes(modes: &[Value]) -> String {
 
 /// A deleted volume says so; otherwise its phase.
 fn phase(object: &Value) -> Value {
-    if meta::is_deleting(object) { "Terminating".into() } else { text(object, "status.phase").into() }
+    if meta::is_deleting(object) {
+        "Terminating".into()
+    } else {
+        text(object, "status.phase").into()
+    }
 }
 
 fn unset(text: &str) -> Value {

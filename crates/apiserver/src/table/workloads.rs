@@ -16,9 +16,8 @@ fn name(object: &Value) -> Value {
 /// Names and images of a template's containers.
 fn containers(object: &Value, spec: &str) -> [Value; 2] {
     let all = list(object, &format!("{spec}.containers"));
-    let column = |field: &str| {
-        Value::from(all.iter().map(|c| text(c, field)).collect::<Vec<_>>().join(","))
-    };
+    let column =
+        |field: &str| Value::from(all.iter().map(|c| text(c, field)).collect::<Vec<_>>().join(","));
     [column("name"), column("image")]
 }
 
@@ -321,7 +320,8 @@ pub(super) fn horizontal_pod_autoscaler(object: &Value, now: Timestamp) -> Vec<V
         text(object, "spec.scaleTargetRef.name")
     );
     let current = list(object, "status.currentMetrics");
-    let all: Vec<String> = list(object, "spec.metrics").iter().map(|m| metric(m, current)).collect();
+    let all: Vec<String> =
+        list(object, "spec.metrics").iter().map(|m| metric(m, current)).collect();
     let metrics = match all.len() {
         0 => NONE.to_owned(),
         n if n > SHOWN => format!("{} + {} more...", all[..SHOWN].join(", "), n - SHOWN),

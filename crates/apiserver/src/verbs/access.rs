@@ -15,7 +15,9 @@ const REASON: &str = "every authenticated user may do everything on this server"
 pub(crate) fn review(call: &Call, mut body: Value) -> Result<Response<Body>, ApiError> {
     prepare::type_meta(&call.kind, &mut body)?;
     let status = match call.kind.kind.as_str() {
-        "SelfSubjectAccessReview" => access(&body, "spec.resourceAttributes or spec.nonResourceAttributes")?,
+        "SelfSubjectAccessReview" => {
+            access(&body, "spec.resourceAttributes or spec.nonResourceAttributes")?
+        }
         "SubjectAccessReview" | "LocalSubjectAccessReview" => subject_access(&body)?,
         "SelfSubjectRulesReview" => json!({
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
@@ -43,7 +45,9 @@ fn subject_access(body: &Value) -> Result<Value, ApiError> {
     let user = body.pointer("/spec/user").and_then(Value::as_str).unwrap_or("");
     let groups = body.pointer("/spec/groups").and_then(Value::as_array);
     if user.is_empty() && groups.is_none_or(Vec::is_empty) {
-        return Err(ApiError::bad_request("at least one of spec.user and spec.groups must be given"));
+        return Err(ApiError::bad_request(
+            "at least one of spec.user and spec.groups must be given",
+        ));
     }
     if user == "system:anonymous" {
         status = json!({"allowed": false, "reason": "anonymous users may read /version and health paths only"});

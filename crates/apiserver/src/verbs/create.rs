@@ -3,7 +3,11 @@
 use http::Response;
 use serde_json::Value;
 
-use super::{Call, prepare::{self, Draft}, write};
+use super::{
+    Call,
+    prepare::{self, Draft},
+    write,
+};
 use crate::{error::ApiError, http::Body, meta};
 
 /// The namespace of a body must be that of the path; an absent one is filled in.
@@ -28,8 +32,16 @@ pub(crate) async fn create(call: &Call, mut object: Value) -> Result<Response<Bo
     if call.kind.namespaced && call.namespace.is_none() {
         return Err(ApiError::method_not_allowed());
     }
+    if call.kind.custom().is_some_and(|c| c.terminating) {
+        let mut error = ApiError::method_not_allowed();
+        error.message =
+            "create not allowed while custom resource definition is terminating".to_owned();
+        return Err(error);
+    }
     if meta::resource_version(&object).is_some() {
-        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        return Err(ApiError::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
     }
     place(call, &mut object)?;
     let written = write::create(call, Draft { object, managed: false }).await?;

@@ -81,11 +81,38 @@ impl Options {
         Ok(options)
     }
 
+    /// For controllers: this very object, in this way.
+    fn of(uid: &str, policy: &str) -> Self {
+        Options {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            propagation_policy: Some(policy.to_owned()),
+            ..Options::default()
+        }
+    }
+
+    /// Deletes the object with this uid, dependents later.
+    pub(crate) fn background(uid: &str) -> Self {
+        Self::of(uid, "Background")
+    }
+
+    /// Deletes the object with this uid, dependents first.
+    pub(crate) fn foreground(uid: &str) -> Self {
+        Self::of(uid, "Foreground")
+    }
+
     fn dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
 
-    fn propagation(&self, core: &Core, kind: &Kind, object: &Value) -> Result<Propagation, ApiError> {
+    fn propagation(
+        &self,
+        core: &Core,
+        kind: &Kind,
+        object: &Value,
+    ) -> Result<Propagation, ApiError> {
         if !core.garbage_collection {
             return Ok(Propagation::Background);
         }
@@ -122,7 +149,9 @@ fn preconditions(kind: &Kind, live: &Value, options: &Options) -> Result<(), Api
             &kind.group,
             &kind.plural,
             name,
-            format_args!("Precondition failed: {what} in precondition: {want}, {what} in {field}: {have}"),
+            format_args!(
+                "Precondition failed: {what} in precondition: {want}, {what} in {field}: {have}"
+            ),
         ))
     };
     if let Some(uid) = &wanted.uid
@@ -154,7 +183,8 @@ fn grace(kind: &Kind, live: &Value, options: &Options) -> i64 {
     if !kind.is("", "Pod") {
         return 0;
     }
-    let unscheduled = meta::at(live, "spec.nodeName").and_then(Value::as_str).unwrap_or("").is_empty();
+    let unscheduled =
+        meta::at(live, "spec.nodeName").and_then(Value::as_str).unwrap_or("").is_empty();
     let phase = meta::at(live, "status.phase").and_then(Value::as_str).unwrap_or("");
     if unscheduled || matches!(phase, "Succeeded" | "Failed") {
         return 0;
@@ -219,11 +249,15 @@ pub(crate) async fn one(
     options: &Options,
 ) -> Result<(Item, bool), ApiError> {
     if kind.is("", "Namespace") && SYSTEM_NAMESPACES.contains(&key.name.as_str()) {
-        return Err(ApiError::forbidden("", "namespaces", &key.name, "this namespace may not be deleted"));
+        return Err(ApiError::forbidden(
+            "",
+            "namespaces",
+            &key.name,
+            "this namespace may not be deleted",
+        ));
     }
     let record = core.store.step(|step| {
-        let live =
-            step.get(&kind.table, key).ok_or_else(|| kind.not_found(&key.name))?.clone();
+        let live = step.get(&kind.table, key).ok_or_else(|| kind.not_found(&key.name))?.clone();
         preconditions(kind, &live.value, options)?;
         let plan = plan(core, kind, &live.value, options)?;
         if options.dry_run() {
@@ -291,9 +325,7 @@ pub(crate) async fn collection(call: &Call, bytes: &[u8]) -> Result<Response<Bod
             Err(error) => return Err(error),
         }
     }
-    let meta = ListMeta {
-        resource_version: core.store.revision().to_string(),
-        ..ListMeta::default()
-    };
+    let meta =
+        ListMeta { resource_version: core.store.revision().to_string(), ..ListMeta::default() };
     Ok(call.respond(200, call.view()?.list(&items, &meta, core.now())))
 }

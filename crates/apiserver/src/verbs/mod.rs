@@ -26,12 +26,7 @@ use http::{HeaderMap, Response};
 use crate::{
     core::Core,
     error::ApiError,
-    http::{
-        self as web, Body,
-        accept::Shape,
-        auth::Identity,
-        query::Query,
-    },
+    http::{self as web, Body, accept::Shape, auth::Identity, query::Query},
     kinds::Kind,
     store::ObjectKey,
     table::Include,

@@ -74,7 +74,11 @@ impl Patch {
     }
 }
 
-pub(crate) async fn patch(call: &Call, bytes: &[u8], part: Part) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn patch(
+    call: &Call,
+    bytes: &[u8],
+    part: Part,
+) -> Result<Response<Body>, ApiError> {
     let patch = decode(call, bytes)?;
     if let Patch::Apply(applied) = patch {
         return super::apply::apply(call, applied, part).await;
@@ -84,7 +88,10 @@ pub(crate) async fn patch(call: &Call, bytes: &[u8], part: Part) -> Result<Respo
             "meta.k8s.io",
             "PatchOptions",
             "",
-            &[crate::error::FieldError::forbidden("force", "may not be specified for non-apply patch")],
+            &[crate::error::FieldError::forbidden(
+                "force",
+                "may not be specified for non-apply patch",
+            )],
         ));
     }
     let written = write::modify(call, part, |live| {

@@ -128,13 +128,10 @@ async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
     };
     call.core.store.durable(page.revision).await?;
 
-    let mut records = page
-        .records
-        .into_iter()
-        .filter(|r| query.selectors.matches(&r.value, &kind.selectable));
+    let mut records =
+        page.records.into_iter().filter(|r| query.selectors.matches(&r.value, &kind.selectable));
     let mut items = Vec::new();
-    let mut meta =
-        ListMeta { resource_version: page.revision.to_string(), ..ListMeta::default() };
+    let mut meta = ListMeta { resource_version: page.revision.to_string(), ..ListMeta::default() };
     if query.limit == 0 {
         items.extend(records.map(Item::Stored));
         return Ok((items, meta));

@@ -38,10 +38,10 @@ pub(crate) async fn answer(
         }
         Method::PATCH => match patch::decode(call, bytes)? {
             // Scale is a scalar window: applying it and merging it are the same, and the manager owns replicas.
-            Patch::Apply(applied) => write(call, scale, |current| {
-                Patch::Merge(applied.clone()).onto(call, current)
-            })
-            .await,
+            Patch::Apply(applied) => {
+                write(call, scale, |current| Patch::Merge(applied.clone()).onto(call, current))
+                    .await
+            }
             // Strategic merge of a Scale has no lists to treat specially.
             Patch::Strategic(patch) => {
                 write(call, scale, |current| Patch::Merge(patch.clone()).onto(call, current)).await
@@ -60,9 +60,9 @@ fn selector_text(kind: &Kind, scale: &Scale, object: &Value) -> Option<String> {
     kind.builtin()?;
     let selector = meta::at(object, "spec.selector")?;
     // ReplicationControllers have a plain map.
-    let labels = selector.get("matchLabels").or_else(|| {
-        selector.get("matchExpressions").is_none().then_some(selector)
-    });
+    let labels = selector
+        .get("matchLabels")
+        .or_else(|| selector.get("matchExpressions").is_none().then_some(selector));
     let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
     let mut parts: Vec<String> = labels
         .and_then(Value::as_object)

@@ -66,7 +66,9 @@ pub(super) fn allocate(
         let used: BTreeSet<&str> = others().map(|r| text(&r.value, "spec.clusterIP")).collect();
         match free_ip(&used, ids) {
             Some(ip) => ip,
-            None => return Err(ApiError::internal("failed to allocate a serviceIP: range is full")),
+            None => {
+                return Err(ApiError::internal("failed to allocate a serviceIP: range is full"));
+            }
         }
     } else {
         let changed = !old_ip.is_empty() && old_ip != ip;
@@ -77,9 +79,7 @@ pub(super) fn allocate(
                 service,
             );
         }
-        if ip != "None"
-            && old_ip != ip
-            && others().any(|r| text(&r.value, "spec.clusterIP") == ip)
+        if ip != "None" && old_ip != ip && others().any(|r| text(&r.value, "spec.clusterIP") == ip)
         {
             return refuse(
                 FieldError::invalid(
@@ -110,14 +110,21 @@ pub(super) fn allocate(
 }
 
 /// Gives each port a node port if the type wants them: the one of the same port before, or the lowest free one.
-fn assign_node_ports(service: &mut Value, old: Option<&Value>, wanted: bool, mut taken: BTreeSet<u64>) {
+fn assign_node_ports(
+    service: &mut Value,
+    old: Option<&Value>,
+    wanted: bool,
+    mut taken: BTreeSet<u64>,
+) {
     taken.extend(node_ports(service));
     let before: Vec<(Value, u64)> = old
         .into_iter()
         .flat_map(ports)
         .filter_map(|p| Some((p.get("port")?.clone(), p.get("nodePort")?.as_u64()?)))
         .collect();
-    let Some(list) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else { return };
+    let Some(list) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else {
+        return;
+    };
     for port in list {
         let Some(fields) = port.as_object_mut() else { continue };
         if !wanted {

@@ -17,7 +17,9 @@ use crate::{
 };
 
 /// The subresources that discovery lists for a kind besides `/status` and `/scale`: (name, group, version, kind).
-pub(crate) fn of(kind: &Kind) -> &'static [(&'static str, &'static str, &'static str, &'static str)] {
+pub(crate) fn of(
+    kind: &Kind,
+) -> &'static [(&'static str, &'static str, &'static str, &'static str)] {
     if kind.is("", "Pod") {
         &[("binding", "", "v1", "Binding"), ("eviction", "policy", "v1", "Eviction")]
     } else if kind.is("", "Namespace") {
@@ -66,7 +68,10 @@ async fn bind(call: &Call, binding: &Value) -> Result<Response<Body>, ApiError> 
     write::modify(call, Part::Internal, |live| {
         let refuse = |why: String| Err(ApiError::conflict("", "pods/binding", &call.name, why));
         if meta::is_deleting(live) {
-            return refuse(format!("pod {} is being deleted, cannot be assigned to a host", call.name));
+            return refuse(format!(
+                "pod {} is being deleted, cannot be assigned to a host",
+                call.name
+            ));
         }
         if let Some(other) = meta::at(live, "spec.nodeName").and_then(Value::as_str)
             && !other.is_empty()

@@ -179,7 +179,8 @@ impl State {
             if self.ended || !self.ready.is_empty() {
                 continue;
             }
-            let wake = if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
+            let wake =
+                if self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
             tokio::select! {
                 biased;
                 () = self.closing.cancelled() => self.ended = true,

@@ -52,7 +52,9 @@ pub(super) fn namespace_accepts(
         &kind.group,
         &kind.plural,
         name,
-        format_args!("unable to create new content in namespace {namespace} because it is being terminated"),
+        format_args!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        ),
     );
     if let Some(details) = &mut error.details {
         details["causes"] = serde_json::json!([{
@@ -62,6 +64,11 @@ pub(super) fn namespace_accepts(
         }]);
     }
     Err(error)
+}
+
+/// A draft whose managed fields are still to be computed.
+pub(crate) fn draft(object: Value) -> Draft {
+    Draft { object, managed: false }
 }
 
 /// Creates the drafted object.
@@ -101,15 +108,14 @@ pub(super) async fn create(call: &Call, draft: Draft) -> Result<Written, ApiErro
 
 /// Changes an existing object: `work` gets it in the request's version and says what it should become. Runs
 /// again when somebody else wrote in between.
-pub(super) async fn modify(
+pub(crate) async fn modify(
     call: &Call,
     part: Part,
     work: impl Fn(&Value) -> Result<Draft, ApiError>,
 ) -> Result<Written, ApiError> {
     let (core, kind, key) = (&call.core, &call.kind, call.key());
     for _ in 0..TRIES {
-        let live =
-            core.store.get(&kind.table, &key).ok_or_else(|| kind.not_found(&call.name))?;
+        let live = core.store.get(&kind.table, &key).ok_or_else(|| kind.not_found(&call.name))?;
         let mut warnings = Vec::new();
         let shown = kind.outgoing(&live.value);
         let outcome = prepare::update(call, &shown, work(&shown)?, part, &mut warnings)?;

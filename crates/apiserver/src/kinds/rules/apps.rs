@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Check, made, object, objects, pod, requirements, selects, set_default, set_default_text};
+use super::{
+    Check, made, object, objects, pod, requirements, selects, set_default, set_default_text,
+};
 use crate::{error::FieldError, meta, meta::Fields};
 
 fn spec(value: &mut Value) -> &mut Fields {

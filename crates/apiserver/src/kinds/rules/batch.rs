@@ -39,12 +39,9 @@ pub(crate) fn job(value: &mut Value) {
 pub(crate) fn generate_selector(spec: &mut Fields, uid: &str, name: &str) {
     let template = made(spec, "template");
     let labels = made(made(template, "metadata"), "labels");
-    for (key, value) in [
-        (CONTROLLER_UID, uid),
-        (JOB_NAME, name),
-        ("controller-uid", uid),
-        ("job-name", name),
-    ] {
+    for (key, value) in
+        [(CONTROLLER_UID, uid), (JOB_NAME, name), ("controller-uid", uid), ("job-name", name)]
+    {
         labels.insert(key.to_owned(), value.into());
     }
     spec.insert("selector".to_owned(), json!({"matchLabels": {CONTROLLER_UID: uid}}));
@@ -62,9 +59,13 @@ pub(crate) fn cron_job(value: &mut Value) {
 }
 
 pub(crate) fn check_job(check: &mut Check<'_>) {
-    for field in
-        ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"]
-    {
+    for field in [
+        "parallelism",
+        "completions",
+        "backoffLimit",
+        "activeDeadlineSeconds",
+        "ttlSecondsAfterFinished",
+    ] {
         check.not_negative(&format!("spec.{field}"));
     }
     check.one_of("spec.completionMode", &["NonIndexed", "Indexed"]);

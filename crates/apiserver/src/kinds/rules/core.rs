@@ -18,7 +18,8 @@ const DATA_MAX: usize = 1024 * 1024;
 pub(crate) fn namespace(value: &mut Value) {
     let name = meta::name(value).to_owned();
     if !name.is_empty() {
-        made(meta::of(value), "labels").insert("kubernetes.io/metadata.name".to_owned(), name.into());
+        made(meta::of(value), "labels")
+            .insert("kubernetes.io/metadata.name".to_owned(), name.into());
     }
     // A namespace that is on its way out must be able to lose its finalizer.
     if !meta::is_deleting(value) {
@@ -140,22 +141,36 @@ fn check_data(check: &mut Check<'_>, fields: &[&str]) {
                 check.add(FieldError::invalid(path.clone(), &key.as_str().into(), why));
             }
             if !seen.insert(key) {
-                check.add(FieldError::invalid(path, &key.as_str().into(), "duplicate of key present in data"));
+                check.add(FieldError::invalid(
+                    path,
+                    &key.as_str().into(),
+                    "duplicate of key present in data",
+                ));
             }
         }
     }
     if size > DATA_MAX {
-        check.add(FieldError::new("", FieldReason::TooLong, format_args!("may not be more than {DATA_MAX} bytes")));
+        check.add(FieldError::new(
+            "",
+            FieldReason::TooLong,
+            format_args!("may not be more than {DATA_MAX} bytes"),
+        ));
     }
     let frozen = check.old.is_some_and(|old| old.get("immutable") == Some(&Value::Bool(true)));
     if frozen {
         for field in fields {
             if check.old.and_then(|old| old.get(*field)) != check.new.get(*field) {
-                check.add(FieldError::forbidden(*field, "field is immutable when `immutable` is set"));
+                check.add(FieldError::forbidden(
+                    *field,
+                    "field is immutable when `immutable` is set",
+                ));
             }
         }
         if check.new.get("immutable") != Some(&Value::Bool(true)) {
-            check.add(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
+            check.add(FieldError::forbidden(
+                "immutable",
+                "field is immutable when `immutable` is set",
+            ));
         }
     }
 }
@@ -169,7 +184,11 @@ pub(crate) fn check_secret(check: &mut Check<'_>) {
     let data = check.new.get("data").and_then(Value::as_object);
     for (key, value) in data.into_iter().flatten() {
         if value.as_str().is_none_or(|text| STANDARD.decode(text).is_err()) {
-            check.add(FieldError::invalid(format!("data[{key}]"), &"<not shown>".into(), "must be base64"));
+            check.add(FieldError::invalid(
+                format!("data[{key}]"),
+                &"<not shown>".into(),
+                "must be base64",
+            ));
         }
     }
     if let Some(old) = check.old
@@ -196,7 +215,8 @@ pub(crate) fn check_event(check: &mut Check<'_>) {
     let subject = if events_group { "regarding" } else { "involvedObject" };
     let about = check.text(&format!("{subject}.namespace"));
     let own = meta::namespace(check.new);
-    let fits = if about.is_empty() { matches!(own, "default" | "kube-system" | "") } else { about == own };
+    let fits =
+        if about.is_empty() { matches!(own, "default" | "kube-system" | "") } else { about == own };
     if !fits {
         let value = about.into();
         check.add(FieldError::invalid(

@@ -260,7 +260,20 @@ pub(crate) fn quantity(value: &Value) -> Result<(), String> {
     });
     let known = matches!(
         suffix,
-        "" | "n" | "u" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi"
+        "" | "n"
+            | "u"
+            | "m"
+            | "k"
+            | "M"
+            | "G"
+            | "T"
+            | "P"
+            | "E"
+            | "Ki"
+            | "Mi"
+            | "Gi"
+            | "Ti"
+            | "Pi"
             | "Ei"
     );
     (known || exponent).then_some(()).ok_or_else(bad)

@@ -12,11 +12,11 @@ const CONTAINER_LISTS: [&str; 2] = ["initContainers", "containers"];
 
 pub(crate) fn pod(value: &mut Value) {
     let spec = meta::child(value, "spec");
+    set_default_text(spec, "serviceAccountName", "default");
     pod_spec(spec);
     set_default(spec, "enableServiceLinks", true);
     set_default(spec, "preemptionPolicy", "PreemptLowerPriority");
     set_default(spec, "priority", 0);
-    set_default_text(spec, "serviceAccountName", "default");
     // A pod whose containers have limits without requests asks for its limits.
     for list in CONTAINER_LISTS {
         for container in objects(spec, list) {
@@ -132,7 +132,9 @@ fn is_latest(image: &str) -> bool {
 }
 
 fn default_volume(volume: &mut Fields) {
-    for (source, mode) in [("secret", 0o644), ("configMap", 0o644), ("downwardAPI", 0o644), ("projected", 0o644)] {
+    for (source, mode) in
+        [("secret", 0o644), ("configMap", 0o644), ("downwardAPI", 0o644), ("projected", 0o644)]
+    {
         if let Some(source) = object(volume, source) {
             set_default(source, "defaultMode", mode);
         }
@@ -199,7 +201,12 @@ pub(crate) fn check_pod(check: &mut Check<'_>) {
             }
         }
         if let Some(fields) = spec.as_object_mut() {
-            for free in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"] {
+            for free in [
+                "activeDeadlineSeconds",
+                "tolerations",
+                "terminationGracePeriodSeconds",
+                "schedulingGates",
+            ] {
                 fields.remove(free);
             }
             // Set once by /binding.
@@ -275,7 +282,9 @@ fn check_container(check: &mut Check<'_>, at: &str, container: &Value) {
             &["Always", "IfNotPresent", "Never"],
         ));
     }
-    for (n, port) in container.get("ports").and_then(Value::as_array).into_iter().flatten().enumerate() {
+    for (n, port) in
+        container.get("ports").and_then(Value::as_array).into_iter().flatten().enumerate()
+    {
         let path = format!("{at}.ports[{n}].containerPort");
         match port.get("containerPort").and_then(Value::as_i64) {
             None | Some(0) => check.add(FieldError::required(path, "")),
@@ -298,7 +307,8 @@ fn check_container(check: &mut Check<'_>, at: &str, container: &Value) {
             }
         }
     }
-    for (n, env) in container.get("env").and_then(Value::as_array).into_iter().flatten().enumerate() {
+    for (n, env) in container.get("env").and_then(Value::as_array).into_iter().flatten().enumerate()
+    {
         if env.get("name").and_then(Value::as_str).unwrap_or("").is_empty() {
             check.add(FieldError::required(format!("{at}.env[{n}].name"), ""));
         }

@@ -52,9 +52,14 @@ pub(crate) fn check_horizontal_pod_autoscaler(check: &mut Check<'_>) {
     check.required("spec.scaleTargetRef.kind");
     check.required("spec.scaleTargetRef.name");
     let number = |path: &str| check.at(path).and_then(Value::as_i64);
-    let (min, max) = (number("spec.minReplicas").unwrap_or(1), number("spec.maxReplicas").unwrap_or(0));
+    let (min, max) =
+        (number("spec.minReplicas").unwrap_or(1), number("spec.maxReplicas").unwrap_or(0));
     if min < 1 {
-        check.add(FieldError::invalid("spec.minReplicas", &min.into(), "must be greater than or equal to 1"));
+        check.add(FieldError::invalid(
+            "spec.minReplicas",
+            &min.into(),
+            "must be greater than or equal to 1",
+        ));
     }
     if max < 1 {
         check.add(FieldError::invalid("spec.maxReplicas", &max.into(), "must be greater than 0"));
@@ -113,6 +118,10 @@ pub(crate) fn check_lease(check: &mut Check<'_>) {
     if let Some(seconds) = check.at("spec.leaseDurationSeconds")
         && seconds.as_i64().is_some_and(|s| s <= 0)
     {
-        check.add(FieldError::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
+        check.add(FieldError::invalid(
+            "spec.leaseDurationSeconds",
+            seconds,
+            "must be greater than 0",
+        ));
     }
 }

@@ -1,0 +1,259 @@
+//! `x-kubernetes-validations`: compiled when the CRD is served, evaluated on every write
+//! (apiextensions `apiserver/schema/cel`).
+//!
+//! A rule that cannot be evaluated refuses the object, as upstream. Cost limits are not computed: objects are at
+//! most 3 MiB and rules come from whoever may install CRDs.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use atoll_merge::schema::{self, Rule, RuleSite, Schema, Type};
+use cel::{
+    Context, Program,
+    objects::{Key, Map},
+};
+use serde_json::Value;
+
+use super::{Custom, functions};
+use crate::error::{FieldError, FieldReason};
+
+/// The compiled expressions of a schema, by their text.
+pub(crate) struct Programs(BTreeMap<String, Result<Compiled, String>>);
+
+struct Compiled {
+    program: Program,
+    /// `oldSelf` appears in it.
+    transition: bool,
+}
+
+impl Programs {
+    /// Compiles every rule of a schema.
+    pub(crate) fn of(schema: &Schema) -> Self {
+        let mut programs = Programs(BTreeMap::new());
+        programs.add(schema);
+        programs
+    }
+
+    fn add(&mut self, schema: &Schema) {
+        for rule in schema.own_rules() {
+            self.compile(&rule.rule);
+            if let Some(expression) = &rule.message_expression {
+                self.compile(expression);
+            }
+        }
+        for (_, property) in schema.properties() {
+            self.add(property);
+        }
+        if let Some(items) = schema.items() {
+            self.add(items);
+        }
+        if let Some(values) = schema.additional() {
+            self.add(values);
+        }
+    }
+
+    fn compile(&mut self, text: &str) {
+        if self.0.contains_key(text) {
+            return;
+        }
+        let compiled = Program::compile(text)
+            .map(|program| {
+                let transition = program.references().has_variable("oldSelf");
+                Compiled { program, transition }
+            })
+            .map_err(|e| e.to_string());
+        self.0.insert(text.to_owned(), compiled);
+    }
+
+    /// Rules that do not compile, and why.
+    pub(super) fn problems(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().filter_map(|(text, r)| Some((text.as_str(), r.as_ref().err()?.as_str())))
+    }
+}
+
+/// The violations of an object's rules. `old` is the object before an update.
+pub(crate) fn check(
+    custom: &Custom,
+    schema: &Schema,
+    new: &Value,
+    old: Option<&Value>,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut converted: Option<(*const Value, cel::Value)> = None;
+    for site in schema::rules(new, old, schema) {
+        let Some(compiled) = custom.programs.0.get(&site.rule.rule) else { continue };
+        let compiled = match compiled {
+            Ok(compiled) => compiled,
+            Err(why) => {
+                errors.push(refused(&site, format!("rule compile error: {why}")));
+                continue;
+            }
+        };
+        let optional = site.rule.optional_old_self == Some(true);
+        if compiled.transition && site.old.is_none() && !optional {
+            continue;
+        }
+        // Rules of one field come one after the other: its value is converted once.
+        let here: *const Value = site.value;
+        let this = match &converted {
+            Some((at, value)) if *at == here => value.clone(),
+            _ => {
+                let value = convert(site.value, site.schema);
+                converted = Some((here, value.clone()));
+                value
+            }
+        };
+        let mut context = functions::context();
+        context.add_variable_from_value("self", this);
+        if compiled.transition {
+            let before = site.old.map(|old| convert(old, site.schema));
+            let value = match (optional, before) {
+                (true, before) => functions::optional(before),
+                (false, before) => before.unwrap_or(cel::Value::Null),
+            };
+            context.add_variable_from_value("oldSelf", value);
+        }
+        match compiled.program.execute(&context) {
+            Ok(cel::Value::Bool(true)) => {}
+            Ok(cel::Value::Bool(false)) => errors.push(violation(custom, &site, &context)),
+            Ok(other) => errors.push(refused(
+                &site,
+                format!("rule must evaluate to a bool, not {}", other.type_of()),
+            )),
+            Err(why) => errors.push(refused(&site, format!("rule evaluation error: {why}"))),
+        }
+    }
+    errors
+}
+
+fn path(site: &RuleSite<'_>) -> String {
+    let below = site.rule.field_path.as_deref().unwrap_or("");
+    let path = format!("{}{below}", site.path);
+    let path = path.strip_prefix('.').unwrap_or(&path);
+    if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() }
+}
+
+/// The name of the schema's type, which upstream shows in place of the value.
+fn type_name(schema: &Schema) -> &'static str {
+    match schema.kind() {
+        Type::Object => "object",
+        Type::Array => "array",
+        Type::String | Type::Quantity => "string",
+        Type::Integer => "integer",
+        Type::Number => "number",
+        Type::Boolean => "boolean",
+        Type::Any | Type::IntOrString => "",
+    }
+}
+
+fn refused(site: &RuleSite<'_>, why: String) -> FieldError {
+    FieldError::invalid(path(site), &type_name(site.schema).into(), why)
+}
+
+fn violation(custom: &Custom, site: &RuleSite<'_>, context: &Context<'_>) -> FieldError {
+    let rule: &Rule = site.rule;
+    let computed = rule.message_expression.as_ref().and_then(|expression| {
+        let compiled = custom.programs.0.get(expression)?.as_ref().ok()?;
+        match compiled.program.execute(context) {
+            Ok(cel::Value::String(text)) if !text.trim().is_empty() => Some(text.trim().to_owned()),
+            _ => None,
+        }
+    });
+    let message = computed
+        .or_else(|| rule.message.clone())
+        .unwrap_or_else(|| format!("failed rule: {}", rule.rule.trim()));
+    let path = path(site);
+    let shown = Value::from(type_name(site.schema));
+    match rule.reason.as_deref() {
+        Some("FieldValueForbidden") => FieldError::forbidden(path, message),
+        Some("FieldValueRequired") => FieldError::required(path, message),
+        Some("FieldValueDuplicate") => FieldError::new(path, FieldReason::Duplicate, shown),
+        _ => FieldError::invalid(path, &shown, message),
+    }
+}
+
+/// Names that CEL reserves; a field of that name is reached as `__name__`.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// A declared field's name as expressions write it.
+fn escaped(name: &str) -> String {
+    if RESERVED.contains(&name) {
+        return format!("__{name}__");
+    }
+    if name.contains("__") || name.contains(['.', '-', '/']) {
+        return name
+            .replace("__", "__underscores__")
+            .replace('.', "__dot__")
+            .replace('-', "__dash__")
+            .replace('/', "__slash__");
+    }
+    name.to_owned()
+}
+
+/// A JSON value as CEL sees it under its schema: integers stay integers, `number` is a double even where it
+/// has no fraction, absent fields are absent.
+fn convert(value: &Value, schema: &Schema) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(b) => cel::Value::Bool(*b),
+        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
+        Value::Number(number) => match (schema.kind(), number.as_i64()) {
+            (Type::Number, _) | (_, None) => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+            (_, Some(whole)) => cel::Value::Int(whole),
+        },
+        Value::Array(items) => {
+            let deduced;
+            let schema = match schema.items() {
+                Some(schema) => schema,
+                None => {
+                    deduced = Schema::deduced();
+                    &deduced
+                }
+            };
+            let items = items.iter().map(|item| convert(item, schema)).collect();
+            cel::Value::List(Arc::new(items))
+        }
+        Value::Object(fields) => {
+            let deduced = Schema::deduced();
+            let declared: Vec<&str> = schema.properties().map(|(name, _)| name).collect();
+            let map: HashMap<Key, cel::Value> = fields
+                .iter()
+                .filter(|(_, v)| !v.is_null())
+                .map(|(name, v)| {
+                    let schema = schema.property(name).unwrap_or(&deduced);
+                    let key = if declared.contains(&name.as_str()) {
+                        escaped(name)
+                    } else {
+                        name.clone()
+                    };
+                    (Key::String(Arc::new(key)), convert(v, schema))
+                })
+                .collect();
+            cel::Value::Map(Map { map: Arc::new(map) })
+        }
+    }
+}

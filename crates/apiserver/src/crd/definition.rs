@@ -1,0 +1,289 @@
+//! A CRD as an object: its defaults, its validation, and the conditions that make it served
+//! (`apiextensions-apiserver/pkg/apis/apiextensions`).
+
+use std::collections::BTreeSet;
+
+use atoll_merge::schema::Schema;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{cel, columns, objects_table, text, texts};
+use crate::{
+    core::Core,
+    error::{FieldError, FieldReason},
+    kinds::{
+        catalog, names,
+        rules::{Check, set_condition},
+    },
+    meta,
+};
+
+/// Keeps a deleted CRD until its objects are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+pub(crate) fn default(value: &mut Value) {
+    let spec = meta::child(value, "spec");
+    let mut conversion = json!({"strategy": "None"});
+    if let Some(given) = spec.get("conversion").filter(|c| !c.is_null()) {
+        conversion = given.clone();
+    }
+    spec.insert("conversion".to_owned(), conversion);
+    let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) else { return };
+    let kind = names.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();
+    for (field, value) in [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))] {
+        if names.get(field).and_then(Value::as_str).unwrap_or("").is_empty() {
+            names.insert(field.to_owned(), value.into());
+        }
+    }
+}
+
+fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = meta::at(definition, "status.conditions")?.as_array()?;
+    conditions.iter().find(|c| c["type"] == kind)
+}
+
+pub(crate) fn is_established(definition: &Value) -> bool {
+    condition(definition, "Established").is_some_and(|c| c["status"] == "True")
+}
+
+fn put_condition(
+    definition: &mut Value,
+    kind: &str,
+    status: bool,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
+    let status = if status { "True" } else { "False" };
+    let same = condition(definition, kind)
+        .is_some_and(|c| c["status"] == status && c["reason"] == reason && c["message"] == message);
+    if same {
+        return;
+    }
+    let new = json!({
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": now,
+    });
+    set_condition(meta::child(definition, "status"), new);
+}
+
+/// Names that other CRDs of the group have taken: why these ones are not accepted.
+fn conflict(definition: &Value, core: &Core) -> Option<(&'static str, String)> {
+    let names = |d: &Value| -> BTreeSet<String> {
+        let mut all: BTreeSet<String> = texts(d, "spec.names.shortNames").into_iter().collect();
+        all.insert(text(d, "spec.names.plural").to_owned());
+        all.insert(text(d, "spec.names.singular").to_owned());
+        all
+    };
+    let kinds = |d: &Value| {
+        [text(d, "spec.names.kind").to_owned(), text(d, "spec.names.listKind").to_owned()]
+    };
+    let (own_names, own_kinds) = (names(definition), kinds(definition));
+    for other in core.store.list(&super::table(), None).1 {
+        let other = &other.value;
+        let same_group = text(other, "spec.group") == text(definition, "spec.group");
+        if !same_group || meta::name(other) == meta::name(definition) || !is_established(other) {
+            continue;
+        }
+        if let Some(name) = names(other).intersection(&own_names).next() {
+            return Some(("PluralConflict", format!("{name:?} is already in use")));
+        }
+        if let Some(kind) = kinds(other).iter().find(|k| own_kinds.contains(k)) {
+            return Some(("KindConflict", format!("{kind:?} is already in use")));
+        }
+    }
+    None
+}
+
+/// Does at once what upstream's controllers do after a write: accepts the names, marks the CRD established,
+/// remembers stored versions, and adds the finalizer. Its status is the server's, so this runs on every write
+/// of the main object.
+pub(crate) fn establish(definition: &mut Value, live: Option<&Value>, core: &Core) {
+    let now = meta::seconds(core.now());
+    let conflict = conflict(definition, core);
+    let was = live.is_some_and(is_established);
+    match &conflict {
+        Some((reason, message)) if !was => {
+            put_condition(definition, "NamesAccepted", false, reason, message, &now);
+            let why = "not all names are accepted";
+            put_condition(definition, "Established", false, "NotAccepted", why, &now);
+        }
+        _ => {
+            let no_conflicts = "no conflicts found";
+            put_condition(definition, "NamesAccepted", true, "NoConflicts", no_conflicts, &now);
+            let why = "the initial names have been accepted";
+            put_condition(definition, "Established", true, "InitialNamesAccepted", why, &now);
+        }
+    }
+    let names = meta::at(definition, "spec.names").cloned().unwrap_or_default();
+    let storage = catalog::versions(definition)
+        .find(|v| v.get("storage") == Some(&Value::Bool(true)))
+        .map(|v| text(v, "name").to_owned());
+    let mut stored = texts(definition, "status.storedVersions");
+    stored.extend(storage.filter(|s| !stored.contains(s)));
+    let status = meta::child(definition, "status");
+    status.insert("acceptedNames".to_owned(), names);
+    status.insert("storedVersions".to_owned(), stored.into());
+    let deleting = meta::is_deleting(definition);
+    let mut finalizers: Vec<String> =
+        meta::finalizers(definition).into_iter().map(str::to_owned).collect();
+    if !deleting && finalizers.iter().all(|f| f != CLEANUP) {
+        finalizers.push(CLEANUP.to_owned());
+        meta::set_finalizers(definition, finalizers);
+    }
+}
+
+/// Marks a CRD whose deletion has begun.
+pub(crate) fn terminate(definition: &mut Value, now: Timestamp) {
+    let why = "CustomResource deletion is in progress";
+    let now = meta::seconds(now);
+    put_condition(definition, "Terminating", true, "InstanceDeletionInProgress", why, &now);
+}
+
+pub(crate) fn check(check: &mut Check<'_>) {
+    let (group, plural) = (check.text("spec.group"), check.text("spec.names.plural"));
+    let expected = format!("{plural}.{group}");
+    if meta::name(check.new) != expected {
+        let value = meta::name(check.new).into();
+        check.add(FieldError::invalid(
+            "metadata.name",
+            &value,
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
+    }
+    check.required("spec.group");
+    if !group.contains('.') || names::dns_subdomain(group).is_err() {
+        check.add(FieldError::invalid(
+            "spec.group",
+            &group.into(),
+            "should be a domain with at least one dot",
+        ));
+    }
+    check.required("spec.scope");
+    check.one_of("spec.scope", &["Cluster", "Namespaced"]);
+    check.required("spec.names.kind");
+    for name in ["plural", "singular"] {
+        let path = format!("spec.names.{name}");
+        if let Err(why) = names::dns_1035_label(check.text(&path)) {
+            let value = check.text(&path).into();
+            check.add(FieldError::invalid(path, &value, why));
+        }
+    }
+    check_conversion(check);
+    check_versions(check);
+    if check.old.is_some_and(is_established) {
+        check.immutable("spec.group");
+        check.immutable("spec.scope");
+        check.immutable("spec.names.plural");
+        check.immutable("spec.names.kind");
+    }
+}
+
+fn check_conversion(check: &mut Check<'_>) {
+    check.one_of("spec.conversion.strategy", &["None", "Webhook"]);
+    let served = check
+        .items("spec.versions")
+        .filter(|(_, v)| v.get("served") == Some(&Value::Bool(true)))
+        .count();
+    // With one version there is nothing to convert.
+    if check.text("spec.conversion.strategy") == "Webhook" && served > 1 {
+        check.add(FieldError::forbidden(
+            "spec.conversion.strategy",
+            "this server has no conversion webhooks: use None, or serve one version",
+        ));
+    }
+}
+
+fn check_versions(check: &mut Check<'_>) {
+    check.required("spec.versions");
+    let versions: Vec<(String, &Value)> = check.items("spec.versions").collect();
+    let (mut seen, mut storage) = (BTreeSet::new(), 0);
+    for (at, version) in versions {
+        let name = text(version, "name");
+        if let Err(why) = names::dns_1035_label(name) {
+            check.add(FieldError::invalid(format!("{at}.name"), &name.into(), why));
+        } else if !seen.insert(name) {
+            check.add(FieldError::invalid(
+                format!("{at}.name"),
+                &name.into(),
+                "must contain unique version names",
+            ));
+        }
+        storage += usize::from(version.get("storage") == Some(&Value::Bool(true)));
+        check_schema(check, &at, version);
+        let list = version.get("additionalPrinterColumns").and_then(Value::as_array);
+        for (n, column) in list.into_iter().flatten().enumerate() {
+            if let Some((field, message)) = columns::problem(column) {
+                let path = format!("{at}.additionalPrinterColumns[{n}].{field}");
+                check.add(FieldError { path, reason: FieldReason::Invalid, message });
+            }
+        }
+        check_scale(check, &at, version);
+    }
+    if storage != 1 {
+        let value = check.at("spec.versions").cloned().unwrap_or_default();
+        let names: Value =
+            value.as_array().into_iter().flatten().map(|v| v["name"].clone()).collect();
+        check.add(FieldError::invalid(
+            "spec.versions",
+            &names,
+            "must have exactly one version marked as storage version",
+        ));
+    }
+}
+
+fn check_schema(check: &mut Check<'_>, at: &str, version: &Value) {
+    let at = format!("{at}.schema.openAPIV3Schema");
+    let Some(openapi) = version.pointer("/schema/openAPIV3Schema").filter(|s| s.is_object()) else {
+        check.add(FieldError::required(at, "schemas are required"));
+        return;
+    };
+    match Schema::from_openapi(openapi) {
+        Err(error) => {
+            for (path, message) in error.problems {
+                let path = if path.is_empty() { at.clone() } else { format!("{at}.{path}") };
+                check.add(FieldError::new(path, FieldReason::Invalid, message));
+            }
+        }
+        Ok(schema) => {
+            for (rule, why) in cel::Programs::of(&schema).problems() {
+                let value = rule.into();
+                check.add(FieldError::invalid(
+                    format!("{at}.x-kubernetes-validations"),
+                    &value,
+                    format_args!("compilation failed: {why}"),
+                ));
+            }
+        }
+    }
+}
+
+fn check_scale(check: &mut Check<'_>, at: &str, version: &Value) {
+    let Some(scale) = version.pointer("/subresources/scale") else { return };
+    for (field, prefix, required) in [
+        ("specReplicasPath", ".spec.", true),
+        ("statusReplicasPath", ".status.", true),
+        ("labelSelectorPath", "", false),
+    ] {
+        let path = format!("{at}.subresources.scale.{field}");
+        let value = text(scale, field);
+        if value.is_empty() && required {
+            check.add(FieldError::required(path, ""));
+        } else if !value.starts_with(prefix) || value.contains('[') {
+            let value = value.into();
+            check.add(FieldError::invalid(
+                path,
+                &value,
+                format_args!("should be a simple json path under {prefix}"),
+            ));
+        }
+    }
+}
+
+/// Whether anything of a CRD is left in the store.
+pub(crate) fn has_objects(definition: &Value, core: &Core) -> bool {
+    !core.store.list(&objects_table(definition), None).1.is_empty()
+}

@@ -1,0 +1,130 @@
+//! HTTPS: accepts connections, finds out who calls, hands requests to the service.
+
+use std::{io, sync::Arc, time::Duration};
+
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+    service::TowerToHyperService,
+};
+use rustls_pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt;
+
+use crate::{
+    core::Core,
+    http::{Service, auth::Identity},
+    pki,
+};
+
+/// A client that does not finish its TLS handshake in this time is dropped.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long open requests get to finish when the server stops. Watches end at once; anything else takes
+/// milliseconds, so what is left after this is a client that does not read.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after a failed accept (out of file descriptors), so that it does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Streams on one HTTP/2 connection: a kubectl or informer host opens one per watch.
+const MAX_STREAMS: u32 = 1000;
+
+pub(crate) async fn serve(
+    core: Arc<Core>,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    token: CancellationToken,
+) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    tracing::info!(%address, "API server listens");
+    let acceptor = TlsAcceptor::from(tls);
+    let service = Service::new(core.clone());
+    let graceful = GracefulShutdown::new();
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = token.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let connection = connect(stream, acceptor.clone(), service.clone(), graceful.watcher());
+        let token = token.clone();
+        connections.spawn(async move {
+            // A handshake in progress is not waited for at the end; requests are, by `graceful`.
+            if let Err(error) = connection(token).await {
+                tracing::debug!(%error, "connection ended");
+            }
+        });
+    }
+    drop(listener);
+    core.closing.cancel();
+    connections.close();
+    let end = tokio::time::timeout(STOP_TIMEOUT, graceful.shutdown()).await;
+    if end.is_err() {
+        tracing::warn!("stopped with requests still open");
+    }
+    Ok(())
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What one connection does, as a closure, so that the watcher of graceful shutdown is taken before the task
+/// starts.
+fn connect(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    service: Service,
+    watcher: hyper_util::server::graceful::Watcher,
+) -> impl FnOnce(CancellationToken) -> futures::future::BoxFuture<'static, Result<(), BoxError>> {
+    move |token| {
+        Box::pin(async move {
+            // Watch frames are small and must not wait for more.
+            stream.set_nodelay(true)?;
+            let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
+            let stream = tokio::select! {
+                biased;
+                () = token.cancelled() => return Ok(()),
+                done = handshake => done??,
+            };
+            let identity = identify(stream.get_ref().1.peer_certificates());
+            let service =
+                service.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+                    request.extensions_mut().insert(identity.clone());
+                    request
+                });
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            builder.http1().timer(TokioTimer::new());
+            builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
+            let connection = builder
+                .serve_connection_with_upgrades(
+                    TokioIo::new(stream),
+                    TowerToHyperService::new(service),
+                )
+                .into_owned();
+            watcher.watch(connection).await
+        })
+    }
+}
+
+/// The subject of the client's certificate, which the TLS layer has verified.
+fn identify(certificates: Option<&[CertificateDer<'static>]>) -> Identity {
+    let Some(certificate) = certificates.and_then(<[_]>::first) else {
+        return Identity::anonymous();
+    };
+    match pki::subject(certificate) {
+        Ok((user, groups)) if !user.is_empty() => Identity::user(user, groups),
+        Ok(_) => Identity::anonymous(),
+        Err(error) => {
+            tracing::warn!(%error, "client certificate cannot be read");
+            Identity::anonymous()
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The server that others hold.
+
+use std::{io, sync::Arc};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    controllers,
+    core::Core,
+    http::Service,
+    options::{OpenError, Options},
+    serve,
+    virtual_resource::VirtualResource,
+};
+
+/// A Kubernetes API server in this process. Clones share everything; the data file is released when the last
+/// clone, client and watch are gone.
+#[derive(Clone)]
+pub struct Server {
+    core: Arc<Core>,
+}
+
+impl Server {
+    /// Opens the store, makes the system namespaces, serves the stored CRDs.
+    ///
+    /// # Errors
+    /// The data file is in use, unreadable, or not one of ours.
+    pub fn open(options: Options) -> Result<Server, OpenError> {
+        Ok(Server { core: Core::open(options)? })
+    }
+
+    /// The server as a tower service. Requests without an [`crate::Identity`] in their extensions come from this
+    /// process and may do everything.
+    pub fn service(&self) -> Service {
+        Service::new(self.core.clone())
+    }
+
+    /// A client without sockets. Needs a tokio runtime to be entered, as every kube client does.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.service(), "default")
+    }
+
+    /// Serves a read-only kind whose objects are elsewhere. Mounting the kind again replaces it; built-in
+    /// kinds of the same name keep their place.
+    pub fn mount(&self, api: Arc<dyn VirtualResource>) {
+        self.core.catalog.mount(api);
+    }
+
+    /// Runs namespace deletion, garbage collection (unless it was switched off) and the cleanup behind deleted
+    /// CRDs until the token is cancelled.
+    pub async fn run_controllers(&self, token: CancellationToken) {
+        controllers::run(self.core.clone(), token).await;
+    }
+
+    /// Serves HTTPS (HTTP/1.1 and HTTP/2) on a listener until the token is cancelled, then ends watches and
+    /// waits a bounded time for the other requests.
+    ///
+    /// # Errors
+    /// The listener's address cannot be read; connections' errors are logged.
+    pub async fn serve(
+        self,
+        listener: tokio::net::TcpListener,
+        tls: Arc<rustls::ServerConfig>,
+        token: CancellationToken,
+    ) -> io::Result<()> {
+        serve::serve(self.core, listener, tls, token).await
+    }
+}
