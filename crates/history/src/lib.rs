@@ -5,6 +5,7 @@
 //! [`outbox`] turns bindings into records, [`Recorder`] takes them to a [`Store`], [`api`] shows them as Kubernetes
 //! objects. Serving those objects and deciding are other crates' work.
 
+pub mod api;
 mod detail;
 mod filter;
 mod memory;
@@ -17,7 +18,7 @@ mod store;
 pub use detail::{Detail, DetailError};
 pub use filter::{Filter, FilterError, Scope};
 pub use memory::MemoryStore;
-pub use record::{BindingRef, Entry, Gap, Move, Record, Withdrawal, moves};
+pub use record::{BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, moves};
 pub use recorder::{
     Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,
 };

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::{BoxFuture, Entry, Filter, Page, Position, Record, Store, StoreError};
+use crate::{BoxFuture, Entry, Filter, Page, Position, Record, Row, Store, StoreError};
 
 /// Holds records as long as it lives. Without bound: it is for runs that end.
 #[derive(Debug)]
@@ -81,8 +81,9 @@ fn matches(filter: &Filter, record: &Record) -> bool {
         && filter.cluster.as_ref().is_none_or(|c| record.changes().contains_key(c.as_str()))
 }
 
-fn bare(record: &Record) -> Entry {
-    Entry::Record(Box::new(Record { detail: None, ..record.clone() }))
+fn bare(row: usize, record: &Record) -> Row {
+    let record = Record { detail: None, ..record.clone() };
+    Row { seq: seq(row), entry: Entry::Record(Box::new(record)) }
 }
 
 impl Store for MemoryStore {
@@ -114,16 +115,19 @@ impl Store for MemoryStore {
             let more = found.len() > limit;
             found.truncate(limit);
             let next = found.last().filter(|_| more).map(|(_, row)| rows.position(*row));
-            let entries = found.iter().map(|(_, row)| bare(&rows.records[*row])).collect();
-            Ok(Page { entries, next })
+            let rows = found.iter().map(|(_, row)| bare(*row, &rows.records[*row])).collect();
+            Ok(Page { rows, next })
         })
     }
 
-    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
         Box::pin(async move {
             let rows = self.rows();
-            let record = rows.by_id.get(id).map(|row| rows.records[*row].clone());
-            Ok(record.map(|record| Entry::Record(Box::new(record))))
+            let row = rows.by_id.get(id).copied();
+            Ok(row.map(|row| {
+                let record = Box::new(rows.records[row].clone());
+                Row { seq: seq(row), entry: Entry::Record(record) }
+            }))
         })
     }
 
@@ -132,13 +136,13 @@ impl Store for MemoryStore {
         filter: &'a Filter,
         after: i64,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(i64, Entry)>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
             let rows = self.rows();
             let skipped = usize::try_from(after).unwrap_or(0);
             let newer = rows.records.iter().enumerate().skip(skipped);
             let found = newer.filter(|(_, record)| matches(filter, record)).take(limit);
-            Ok(found.map(|(row, record)| (seq(row), bare(record))).collect())
+            Ok(found.map(|(row, record)| bare(row, record)).collect())
         })
     }
 

@@ -82,6 +82,15 @@ pub struct Move {
     pub count: i64,
 }
 
+/// A row: what is in it, and its number. Numbers grow in the order of writing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The number.
+    pub seq: i64,
+    /// What is in it.
+    pub entry: Entry,
+}
+
 /// What a store has under an id: a record, or a row that this version cannot read. Such a row is shown, not skipped.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {

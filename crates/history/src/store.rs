@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::{Entry, Filter, FilterError, Record};
+use crate::{Filter, FilterError, Record, Row};
 
 /// A future in a box: the trait is used as `dyn Store`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -27,16 +27,16 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Page, StoreError>>;
 
     /// One record with its detail.
-    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Entry>, StoreError>>;
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>>;
 
     /// Records that match in the order in which they were written, without details: at most `limit` of those after
-    /// row `seq`, each with its row.
+    /// row `seq`.
     fn tail<'a>(
         &'a self,
         filter: &'a Filter,
         seq: i64,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(i64, Entry)>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>>;
 
     /// The number of the last row, 0 without rows.
     fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>>;
@@ -56,7 +56,7 @@ pub trait Store: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
     /// The records.
-    pub entries: Vec<Entry>,
+    pub rows: Vec<Row>,
     /// Where the next page starts, when there is more.
     pub next: Option<Position>,
 }

@@ -12,10 +12,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqliteRow};
-use sqlx::{Row, Sqlite, Transaction};
+use sqlx::{Row as _, Sqlite, Transaction};
 use tokio::sync::watch;
 
-use crate::{BoxFuture, Detail, Entry, Filter, Page, Position, Record, Store, StoreError};
+use crate::{BoxFuture, Detail, Filter, Page, Position, Record, Row, Store, StoreError};
 
 /// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
 const OPERATION: Duration = Duration::from_secs(10);
@@ -215,28 +215,28 @@ impl Store for SqliteStore {
                 .await?;
             let more = rows.len() > limit;
             let mut next = None;
-            let mut entries = Vec::with_capacity(rows.len().min(limit));
+            let mut found = Vec::with_capacity(rows.len().min(limit));
             for row in rows.iter().take(limit) {
-                let (seq, entry) = rows::entry(row, None).map_err(|e| classify("list", e))?;
+                let read = rows::read(row, None).map_err(|error| classify("list", error))?;
                 let decided_at =
                     row.try_get("decided_at").map_err(|error| classify("list", error))?;
-                next = Some(Position { decided_at, seq });
-                entries.push(entry);
+                next = Some(Position { decided_at, seq: read.seq });
+                found.push(read);
             }
-            Ok(Page { entries, next: next.filter(|_| more) })
+            Ok(Page { rows: found, next: next.filter(|_| more) })
         })
     }
 
-    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
         Box::pin(async move {
             let id = id.to_owned();
             let rows = self.rows("read", sql::GET, |query| query.bind(id)).await?;
             let Some(row) = rows.first() else { return Ok(None) };
             let detail: Option<Vec<u8>> =
                 row.try_get("detail").map_err(|error| classify("read", error))?;
-            let (_, entry) = rows::entry(row, detail.map(Detail::from_bytes))
-                .map_err(|error| classify("read", error))?;
-            Ok(Some(entry))
+            rows::read(row, detail.map(Detail::from_bytes))
+                .map(Some)
+                .map_err(|error| classify("read", error))
         })
     }
 
@@ -245,14 +245,14 @@ impl Store for SqliteStore {
         filter: &'a Filter,
         seq: i64,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(i64, Entry)>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let rows = self
                 .rows("follow", sql::TAIL, |query| bind_filter(query, filter).bind(seq).bind(limit))
                 .await?;
             rows.iter()
-                .map(|row| rows::entry(row, None).map_err(|error| classify("follow", error)))
+                .map(|row| rows::read(row, None).map_err(|error| classify("follow", error)))
                 .collect()
         })
     }
@@ -284,6 +284,7 @@ mod tests {
     use sqlx::{Executor, SqlSafeStr};
 
     use super::*;
+    use crate::Entry;
 
     #[tokio::test]
     async fn every_statement_is_accepted_by_the_database() {
@@ -327,7 +328,9 @@ mod tests {
             'ResourceBinding', 'shop', 'b', 'u', 'apps', 'v1', 'Deployment', 'web', '[]')";
         sqlx::query(row).execute(&store.writer).await.unwrap();
         let page = store.page(&Filter::default(), 10, None).await.unwrap();
-        let [Entry::Unreadable { id, namespace, error, .. }] = page.entries.as_slice() else {
+        let [Row { entry: Entry::Unreadable { id, namespace, error, .. }, .. }] =
+            page.rows.as_slice()
+        else {
             panic!("{page:?}");
         };
         assert_eq!((id.as_str(), namespace.as_deref()), ("x", Some("shop")));

@@ -4,10 +4,10 @@ use atoll_api::binding::{DecisionRecord, ObjectReference, TargetCluster};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::Row;
+use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
-use crate::{BindingRef, Detail, Entry, Record};
+use crate::{BindingRef, Detail, Entry, Record, Row};
 
 /// A value as JSON text. Our own types always have one.
 pub(super) fn json(value: &impl Serialize) -> String {
@@ -21,20 +21,18 @@ pub(super) fn name(value: &impl Serialize) -> String {
 
 /// What a row says. Only the columns by which it is found must be of their type; whatever else cannot be read makes it
 /// an [`Entry::Unreadable`].
-pub(super) fn entry(row: &SqliteRow, detail: Option<Detail>) -> Result<(i64, Entry), sqlx::Error> {
+pub(super) fn read(row: &SqliteRow, detail: Option<Detail>) -> Result<Row, sqlx::Error> {
     let seq = row.try_get("seq")?;
     let id: String = row.try_get("id")?;
     let decided_at: i64 = row.try_get("decided_at")?;
     let namespace: String = row.try_get("namespace")?;
     let at = Timestamp::from_microsecond(decided_at).unwrap_or_default();
     let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
-    Ok((
-        seq,
-        match record(row, &id, at, namespace.clone(), detail) {
-            Ok(record) => Entry::Record(Box::new(record)),
-            Err(error) => Entry::Unreadable { id, namespace, at, error },
-        },
-    ))
+    let entry = match record(row, &id, at, namespace.clone(), detail) {
+        Ok(record) => Entry::Record(Box::new(record)),
+        Err(error) => Entry::Unreadable { id, namespace, at, error },
+    };
+    Ok(Row { seq, entry })
 }
 
 fn record(

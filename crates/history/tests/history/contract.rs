@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::{ids, record, shares};
 use atoll_api::binding::{Outcome, PendingReplicas, Trigger};
 use atoll_history::{
-    Detail, Entry, Filter, Gap, MemoryStore, Position, Record, Scope, SqliteStore, Store,
+    Detail, Entry, Filter, Gap, MemoryStore, Position, Record, Row, Scope, SqliteStore, Store,
     Withdrawal,
 };
 use serde_json::json;
@@ -15,12 +15,12 @@ async fn written(store: &dyn Store, records: &[Record]) {
 }
 
 async fn listed(store: &dyn Store, filter: Filter) -> Vec<String> {
-    ids(&store.page(&filter, 100, None).await.unwrap().entries)
+    ids(&store.page(&filter, 100, None).await.unwrap().rows)
 }
 
-fn full(entry: Option<Entry>) -> Record {
-    match entry {
-        Some(Entry::Record(record)) => *record,
+fn full(row: Option<Row>) -> Record {
+    match row {
+        Some(Row { entry: Entry::Record(record), .. }) => *record,
         other => panic!("no record: {other:?}"),
     }
 }
@@ -45,7 +45,8 @@ async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
     written(store, &[other, first.clone()]).await;
     assert_eq!(full(store.get("one").await.unwrap()), first);
     let page = store.page(&Filter::default(), 10, None).await.unwrap();
-    assert_eq!(page.entries, [Entry::Record(Box::new(Record { detail: None, ..first }))]);
+    let listed = Entry::Record(Box::new(Record { detail: None, ..first }));
+    assert_eq!(page.rows, [Row { seq: page.rows[0].seq, entry: listed }]);
     assert_eq!(store.get("absent").await.unwrap(), None);
     assert_eq!(store.get("' OR 1=1 --").await.unwrap(), None);
 }
@@ -79,8 +80,8 @@ async fn pages_are_newest_first_and_complete(store: &dyn Store) {
         let (mut found, mut after, mut pages) = (Vec::new(), None::<Position>, 0);
         loop {
             let page = store.page(&Filter::default(), limit, after).await.unwrap();
-            assert!(page.entries.len() <= limit);
-            found.extend(ids(&page.entries));
+            assert!(page.rows.len() <= limit);
+            found.extend(ids(&page.rows));
             pages += 1;
             match page.next {
                 // As a client carries it.
@@ -95,7 +96,7 @@ async fn pages_are_newest_first_and_complete(store: &dyn Store) {
     let page = store.page(&Filter::default(), 10, None).await.unwrap();
     written(store, &[record("new", 1, "web", 200)]).await;
     let rest = store.page(&Filter::default(), 100, page.next).await.unwrap();
-    assert_eq!([ids(&page.entries), ids(&rest.entries)].concat(), all);
+    assert_eq!([ids(&page.rows), ids(&rest.rows)].concat(), all);
 }
 
 async fn filters_select(store: &dyn Store) {
@@ -152,7 +153,7 @@ async fn filters_select(store: &dyn Store) {
         fields.iter().for_each(|(field, value)| filter.set(field, value).unwrap());
         assert_eq!(listed(store, filter.clone()).await, expected, "{fields:?}");
         let tail = store.tail(&filter, 0, 100).await.unwrap();
-        let mut tail: Vec<_> = tail.iter().map(|(_, entry)| entry.id().to_owned()).collect();
+        let mut tail: Vec<_> = tail.iter().map(|row| row.entry.id().to_owned()).collect();
         tail.reverse();
         assert_eq!(tail, expected, "tail {fields:?}");
     }
@@ -170,9 +171,9 @@ async fn followers_see_every_row_once_in_order(store: &dyn Store) {
     let (mut after, mut seen) = (0, Vec::new());
     loop {
         let next = store.tail(&Filter::default(), after, 2).await.unwrap();
-        let Some((last, _)) = next.last() else { break };
-        after = *last;
-        seen.extend(next.iter().map(|(_, entry)| entry.id().to_owned()));
+        let Some(last) = next.last() else { break };
+        after = last.seq;
+        seen.extend(ids(&next));
     }
     assert_eq!(seen, ["30", "10", "20"]);
     assert_eq!(store.last().await.unwrap(), after);

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
+mod api;
 mod contract;
 mod recorder;
 mod support;

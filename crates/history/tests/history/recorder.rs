@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::support::record;
 use atoll_history::{
-    BoxFuture, Detail, Entry, Filter, MemoryStore, Page, Position, QueueFull, Record, Recorder,
-    RecorderOptions, State, Store, StoreError,
+    BoxFuture, Detail, Filter, MemoryStore, Page, Position, QueueFull, Record, Recorder,
+    RecorderOptions, Row, State, Store, StoreError,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -60,7 +60,7 @@ impl Store for Faulty {
         self.inner.page(filter, limit, after)
     }
 
-    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Entry>, StoreError>> {
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
         self.inner.get(id)
     }
 
@@ -69,7 +69,7 @@ impl Store for Faulty {
         filter: &'a Filter,
         seq: i64,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<(i64, Entry)>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         self.inner.tail(filter, seq, limit)
     }
 
@@ -99,8 +99,8 @@ async fn assert_complete(store: &dyn Store, expected: usize) {
     let rows = store.tail(&Filter::default(), 0, usize::MAX).await.unwrap();
     assert_eq!(rows.len(), expected);
     let mut last: BTreeMap<String, String> = BTreeMap::new();
-    for (_, entry) in rows {
-        let record = entry.record().unwrap();
+    for row in rows {
+        let record = row.entry.record().unwrap();
         let before = last.insert(record.binding.uid.clone(), record.record.id.clone());
         assert_eq!(before, record.record.parent);
     }
@@ -169,8 +169,8 @@ async fn a_full_queue_refuses_and_a_full_purse_drops_details() {
     assert_eq!(recorder.record(decision(0, 4)).unwrap().settled().await, State::Recorded);
     let mut details = Vec::new();
     for n in 0..5 {
-        let entry = store.get(&format!("0-{n:05}")).await.unwrap().unwrap();
-        details.push(entry.record().unwrap().detail.is_some());
+        let row = store.get(&format!("0-{n:05}")).await.unwrap().unwrap();
+        details.push(row.entry.record().unwrap().detail.is_some());
     }
     assert_eq!(details, [true, true, false, false, true]);
     token.cancel();
@@ -197,7 +197,7 @@ async fn a_record_that_the_database_refuses_holds_up_no_other() {
     let progress = recorder.progress().borrow().clone();
     assert_eq!((progress.recorded, progress.refused, progress.queued), (99, 1, 0));
     let rows = store.tail(&Filter::default(), 0, 1000).await.unwrap();
-    assert!(rows.windows(2).all(|pair| pair[0].1.id() < pair[1].1.id()), "out of order");
+    assert!(rows.windows(2).all(|pair| pair[0].entry.id() < pair[1].entry.id()), "out of order");
     token.cancel();
     running.await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! Records to test with.
 
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
-use atoll_history::{BindingRef, Entry, Record};
+use atoll_history::{BindingRef, Record, Row};
 use jiff::Timestamp;
 
 pub(crate) fn shares(shares: &[(&str, i64)]) -> Vec<TargetCluster> {
@@ -49,6 +49,6 @@ pub(crate) fn record(id: &str, binding: u32, workload: &str, at: i64) -> Record 
     }
 }
 
-pub(crate) fn ids(entries: &[Entry]) -> Vec<String> {
-    entries.iter().map(|entry| entry.id().to_owned()).collect()
+pub(crate) fn ids(rows: &[Row]) -> Vec<String> {
+    rows.iter().map(|row| row.entry.id().to_owned()).collect()
 }

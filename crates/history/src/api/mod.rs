@@ -1,0 +1,111 @@
+//! History as Kubernetes objects: the read-only kinds `Decision` and `ClusterDecision` of `history.atoll.dev`.
+//!
+//! Who serves them (the embedded API server, an aggregated API) does paths, discovery and tables; what the objects,
+//! their columns and their selectors are is said here.
+
+mod object;
+mod query;
+mod schema;
+mod serve;
+pub mod text;
+
+pub use object::{cells, object};
+pub use query::{LABEL_CLUSTER, Query};
+pub use schema::schema;
+pub use serve::{ApiError, Follower, List, follow, get, list};
+
+/// One of the two kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Decisions about namespaced bindings.
+    Decision,
+    /// Decisions about cluster-scoped ones.
+    ClusterDecision,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Decision, Self::ClusterDecision];
+
+    /// Name of the kind.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Decision => "Decision",
+            Self::ClusterDecision => "ClusterDecision",
+        }
+    }
+
+    /// Its name in paths.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Decision => "decisions",
+            Self::ClusterDecision => "clusterdecisions",
+        }
+    }
+
+    /// Its name for one object.
+    #[must_use]
+    pub fn singular(self) -> &'static str {
+        match self {
+            Self::Decision => "decision",
+            Self::ClusterDecision => "clusterdecision",
+        }
+    }
+
+    /// Its short name.
+    #[must_use]
+    pub fn short_name(self) -> &'static str {
+        match self {
+            Self::Decision => "dec",
+            Self::ClusterDecision => "cdec",
+        }
+    }
+
+    /// Whether its objects have a namespace.
+    #[must_use]
+    pub fn namespaced(self) -> bool {
+        self == Self::Decision
+    }
+}
+
+/// A column of the table that `kubectl get` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    /// Heading.
+    pub name: &'static str,
+    /// OpenAPI type of the cells.
+    pub kind: &'static str,
+    /// OpenAPI format; `name` marks the column with the object's name.
+    pub format: &'static str,
+    /// For people.
+    pub description: &'static str,
+    /// Whether it is shown with `-o wide` only.
+    pub wide: bool,
+}
+
+const fn column(name: &'static str, description: &'static str) -> Column {
+    Column { name, kind: "string", format: "", description, wide: false }
+}
+
+/// The columns, in the order of [`cells`].
+pub const COLUMNS: [Column; 11] = [
+    Column { format: "name", ..column("Name", "id of the decision") },
+    column("Age", "how long ago it was made"),
+    column("Workload", "kind and name of the template"),
+    column("Trigger", "why it was made"),
+    column("Outcome", "how it ended"),
+    column("Before -> After", "the shares of the clusters"),
+    column("Reason", "why, in a line"),
+    Column { wide: true, kind: "integer", ..column("Desired", "replicas asked for") },
+    Column { wide: true, kind: "integer", ..column("Pending", "replicas without a place") },
+    Column { wide: true, ..column("Mode", "what could move") },
+    Column { wide: true, ..column("Parent", "the binding's decision before") },
+];
+
+/// Fields that a field selector may name, besides `metadata.name` and `metadata.namespace`.
+#[must_use]
+pub fn selectable_fields() -> &'static [&'static str] {
+    &crate::filter::FIELDS
+}

@@ -1,0 +1,136 @@
+//! From selectors to a filter.
+
+use super::Kind;
+use crate::{Filter, FilterError, Scope};
+
+/// Label of a Decision: its trigger.
+pub(super) const LABEL_TRIGGER: &str = "history.atoll.dev/trigger";
+/// Label of a Decision: its outcome.
+pub(super) const LABEL_OUTCOME: &str = "history.atoll.dev/outcome";
+/// Label of a Decision: kind of its workload.
+pub(super) const LABEL_KIND: &str = "history.atoll.dev/workload-kind";
+/// Label of a Decision: name of its workload, where it can be a label.
+pub(super) const LABEL_WORKLOAD: &str = "history.atoll.dev/workload";
+/// Selects, as a label would, the decisions that changed a cluster's share. No object carries it, because a decision
+/// changes many clusters.
+pub const LABEL_CLUSTER: &str = "history.atoll.dev/cluster";
+
+/// A filter made of what a client selects by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    filter: Filter,
+    /// `metadata.name`: a list of one.
+    pub(super) name: Option<String>,
+}
+
+impl Query {
+    /// All objects of a kind: of one namespace, or of all.
+    #[must_use]
+    pub fn new(kind: Kind, namespace: Option<&str>) -> Self {
+        let scope = match (kind, namespace) {
+            (Kind::ClusterDecision, _) => Scope::Cluster,
+            (Kind::Decision, Some(namespace)) => Scope::Namespace(namespace.to_owned()),
+            (Kind::Decision, None) => Scope::Namespaced,
+        };
+        Self { filter: Filter { scope, ..Filter::default() }, name: None }
+    }
+
+    /// Narrows it by a label that must have this value.
+    ///
+    /// # Errors
+    /// When decisions cannot be selected by this label or value.
+    pub fn label(&mut self, key: &str, value: &str) -> Result<(), FilterError> {
+        let field = match key {
+            LABEL_TRIGGER => "spec.trigger",
+            LABEL_OUTCOME => "spec.outcome",
+            LABEL_KIND => "spec.workload.kind",
+            LABEL_WORKLOAD => "spec.workload.name",
+            LABEL_CLUSTER => "spec.cluster",
+            _ => {
+                let labels =
+                    [LABEL_TRIGGER, LABEL_OUTCOME, LABEL_KIND, LABEL_WORKLOAD, LABEL_CLUSTER];
+                let problem = format!("cannot be selected by; labels are {}", labels.join(", "));
+                return Err(FilterError::new("labelSelector", key, problem));
+            }
+        };
+        self.filter
+            .set(field, value)
+            .map_err(|error| FilterError { field: key.to_owned(), ..error })
+    }
+
+    /// Narrows it by a field that must have this value.
+    ///
+    /// # Errors
+    /// When decisions cannot be selected by this field or value.
+    pub fn field(&mut self, field: &str, value: &str) -> Result<(), FilterError> {
+        match field {
+            "metadata.name" => {
+                let fresh = self.name.as_deref().is_none_or(|name| name == value);
+                self.name = Some(value.to_owned());
+                match fresh {
+                    true => Ok(()),
+                    false => Err(FilterError::new(field, value, "contradicts another name")),
+                }
+            }
+            "metadata.namespace" => match &self.filter.scope {
+                Scope::Namespace(own) if own != value => {
+                    Err(FilterError::new(field, value, "contradicts the namespace of the request"))
+                }
+                Scope::Cluster => {
+                    Err(FilterError::new(field, value, "cannot select objects without namespace"))
+                }
+                _ => {
+                    self.filter.scope = Scope::Namespace(value.to_owned());
+                    Ok(())
+                }
+            },
+            _ => self.filter.set(field, value),
+        }
+    }
+
+    /// Refuses a requirement that is not "has this one value".
+    #[must_use]
+    pub fn unsupported(key: &str) -> FilterError {
+        FilterError::new("selector", key, "can be selected by one value only: KEY=VALUE")
+    }
+
+    /// The filter.
+    #[must_use]
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_narrow_and_refuse() {
+        let mut query = Query::new(Kind::Decision, Some("shop"));
+        query.label(LABEL_TRIGGER, "Failover").unwrap();
+        query.label(LABEL_CLUSTER, "member1").unwrap();
+        query.field("spec.workload.name", "web").unwrap();
+        query.field("metadata.namespace", "shop").unwrap();
+        assert_eq!(query.filter().cluster.as_deref(), Some("member1"));
+        for (label, value, part) in [
+            (LABEL_TRIGGER, "Later", LABEL_TRIGGER),
+            (LABEL_TRIGGER, "Scale", "contradicts"),
+            ("app", "web", "labels are history.atoll.dev/trigger"),
+        ] {
+            let error = query.label(label, value).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        for (field, value, part) in [
+            ("metadata.namespace", "bank", "contradicts the namespace"),
+            ("spec.nothing", "x", "spec.workload.name"),
+            ("since", "now", "RFC 3339"),
+        ] {
+            let error = query.field(field, value).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let mut cluster = Query::new(Kind::ClusterDecision, None);
+        assert!(cluster.field("metadata.namespace", "shop").is_err());
+        assert_eq!(cluster.filter().scope, Scope::Cluster);
+    }
+}

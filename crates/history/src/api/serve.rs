@@ -1,0 +1,146 @@
+//! What a server of these kinds asks a store.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::{Kind, Query, object};
+use crate::{Entry, Filter, FilterError, Position, Row, Scope, Store, StoreError};
+
+/// Objects in an answer whose client set no limit, or a larger one. It gets a continue token for the rest: millions of
+/// decisions fit no answer.
+const MOST: usize = 10_000;
+/// Rows that a follower reads at once.
+const TAIL: usize = 500;
+
+/// Why an answer is not given.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The client asks for something that there is not: a bad request.
+    #[error(transparent)]
+    Request(#[from] FilterError),
+    /// The database does not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A part of a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct List {
+    /// The objects, newest first, without details.
+    pub items: Vec<Value>,
+    /// From where a watch goes on without missing anything.
+    pub resource_version: String,
+    /// For the next part.
+    pub continue_token: Option<String>,
+}
+
+/// Lists the objects that match. `limit` 0 means as many as there are, within reason.
+///
+/// # Errors
+/// When the token is not one of ours or the database does not answer.
+pub async fn list(
+    store: &dyn Store,
+    query: &Query,
+    limit: usize,
+    continue_token: Option<&str>,
+) -> Result<List, ApiError> {
+    let after = continue_token.map(str::parse::<Position>).transpose()?;
+    // Before the rows are read: what is written in between is seen twice rather than never.
+    let resource_version = store.last().await?.to_string();
+    let limit = if limit == 0 { MOST } else { limit.min(MOST) };
+    if let Some(name) = &query.name {
+        let row = store.get(name).await?.filter(|row| in_scope(&query.filter().scope, row));
+        let items = row.iter().map(|row| object(row, false)).collect();
+        return Ok(List { items, resource_version, continue_token: None });
+    }
+    let page = store.page(query.filter(), limit, after).await?;
+    Ok(List {
+        items: page.rows.iter().map(|row| object(row, false)).collect(),
+        resource_version,
+        continue_token: page.next.map(|next| next.to_string()),
+    })
+}
+
+/// One object with the whole Decision. `None` when there is none of this kind and namespace.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn get(
+    store: &dyn Store,
+    kind: Kind,
+    namespace: Option<&str>,
+    id: &str,
+) -> Result<Option<Value>, ApiError> {
+    let scope = Query::new(kind, namespace).filter().scope.clone();
+    let row = store.get(id).await?.filter(|row| in_scope(&scope, row));
+    Ok(row.map(|row| object(&row, true)))
+}
+
+fn in_scope(scope: &Scope, row: &Row) -> bool {
+    let namespace = match &row.entry {
+        Entry::Record(record) => record.binding.namespace.as_deref(),
+        Entry::Unreadable { namespace, .. } => namespace.as_deref(),
+    };
+    match scope {
+        Scope::Any => true,
+        Scope::Namespaced => namespace.is_some(),
+        Scope::Namespace(wanted) => namespace == Some(wanted),
+        Scope::Cluster => namespace.is_none(),
+    }
+}
+
+/// Hands out objects as they are recorded.
+pub struct Follower {
+    store: Arc<dyn Store>,
+    filter: Filter,
+    after: i64,
+    news: watch::Receiver<u64>,
+    ready: std::vec::IntoIter<Row>,
+}
+
+/// Follows what is recorded after a resourceVersion of [`list`], or from now on.
+///
+/// # Errors
+/// When the version is not one of ours or the database does not answer.
+pub async fn follow(
+    store: Arc<dyn Store>,
+    query: &Query,
+    resource_version: Option<&str>,
+) -> Result<Follower, ApiError> {
+    if let Some(name) = &query.name {
+        let problem = "cannot be followed: decisions do not change";
+        return Err(FilterError::new("metadata.name", name, problem).into());
+    }
+    let news = store.written();
+    let after = match resource_version {
+        None | Some("" | "0") => store.last().await?,
+        Some(version) => version.parse().map_err(|_| {
+            FilterError::new("resourceVersion", version, "is no version of an earlier answer")
+        })?,
+    };
+    let ready = Vec::new().into_iter();
+    Ok(Follower { store, filter: query.filter().clone(), after, news, ready })
+}
+
+impl Follower {
+    /// The next object; waits for it. `None` when the store is gone.
+    ///
+    /// # Errors
+    /// When the database does not answer. Asking again goes on at the same place.
+    pub async fn next(&mut self) -> Option<Result<Value, StoreError>> {
+        loop {
+            if let Some(row) = self.ready.next() {
+                self.after = row.seq;
+                return Some(Ok(object(&row, false)));
+            }
+            self.news.mark_unchanged();
+            match self.store.tail(&self.filter, self.after, TAIL).await {
+                Err(error) => return Some(Err(error)),
+                Ok(rows) if rows.is_empty() => self.news.changed().await.ok()?,
+                Ok(rows) => self.ready = rows.into_iter(),
+            }
+        }
+    }
+}

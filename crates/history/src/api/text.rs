@@ -1,0 +1,124 @@
+//! Records in words, as short as a table's cell.
+
+use atoll_api::binding::{TargetCluster, Trigger};
+use jiff::Timestamp;
+
+use crate::Record;
+
+/// Shares that a cell shows; the rest is counted.
+const SHOWN: usize = 4;
+
+/// Shares in a line: `member1 6, member2 3`; names alone for a kind without replicas; `none`; `?` when not known.
+#[must_use]
+pub fn shares(shares: Option<&[TargetCluster]>) -> String {
+    let Some(shares) = shares else { return "?".to_owned() };
+    if shares.is_empty() {
+        return "none".to_owned();
+    }
+    let counted = shares.iter().any(|share| share.replicas > 0);
+    let mut parts: Vec<String> = shares
+        .iter()
+        .take(SHOWN)
+        .map(|share| match counted {
+            true => format!("{} {}", share.name, share.replicas),
+            false => share.name.clone(),
+        })
+        .collect();
+    if let Some(more) = shares.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        parts.push(format!("{more} more"));
+    }
+    parts.join(", ")
+}
+
+/// Before and after in a line.
+#[must_use]
+pub fn change(before: Option<&[TargetCluster]>, after: &[TargetCluster]) -> String {
+    format!("{} -> {}", shares(before), shares(Some(after)))
+}
+
+/// Why a decision was made, in a line: its own words where the whole Decision was at hand, else what the trigger says.
+#[must_use]
+pub fn reason(record: &Record) -> String {
+    let mut text = match &record.reason {
+        Some(reason) => reason.clone(),
+        None => trigger(record),
+    };
+    if let Some(gap) = &record.gap {
+        text.push_str(&format!("; stands for {} decisions that history missed", gap.count));
+    }
+    if let Some(withdrawal) = record.withdrawal.as_ref().filter(|w| !w.unconfirmed.is_empty()) {
+        text.push_str(&format!("; not confirmed by {}", withdrawal.unconfirmed.join(", ")));
+    }
+    for pending in &record.record.pending {
+        text.push_str(&format!("; {} pending: {}", pending.replicas, pending.reason));
+    }
+    text
+}
+
+fn trigger(record: &Record) -> String {
+    match record.record.trigger {
+        Trigger::First => "nothing was placed before".to_owned(),
+        Trigger::Rebalance => "a rebalance was asked for".to_owned(),
+        Trigger::Reconcile => "the placement in force changed".to_owned(),
+        Trigger::Scale => format!("replicas asked for: {}", record.record.desired),
+        Trigger::Failover => "a target failed".to_owned(),
+        Trigger::ClusterChange => "other clusters than the targets should have it".to_owned(),
+        Trigger::Overflow => "replicas found no node where they were".to_owned(),
+        Trigger::Recover => "a preferred place is back".to_owned(),
+        Trigger::Retry => "something that was waited for came".to_owned(),
+        Trigger::EvictionDone => "the copies that were left behind could go".to_owned(),
+        Trigger::Withdrawn => "the binding was deleted".to_owned(),
+        Trigger::Avoid => "nothing was to be done".to_owned(),
+    }
+}
+
+/// How long ago, as kubectl writes it: the largest unit, with the next one while the number is small.
+#[must_use]
+pub fn age(then: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(then).as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 => format!("{minutes}m{}s", seconds % 60),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => format!("{hours}h{}m", minutes % 60),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => format!("{days}d{}h", hours % 24),
+        _ => format!("{days}d"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_fit_a_cell() {
+        let share = |name: &str, replicas| TargetCluster { name: name.to_owned(), replicas };
+        assert_eq!(shares(None), "?");
+        assert_eq!(shares(Some(&[])), "none");
+        assert_eq!(shares(Some(&[share("a", 0), share("b", 0)])), "a, b");
+        assert_eq!(shares(Some(&[share("a", 2), share("b", 0)])), "a 2, b 0");
+        let many: Vec<_> = (1..=9).map(|n| share(&format!("m{n}"), n)).collect();
+        assert_eq!(shares(Some(&many)), "m1 1, m2 2, m3 3, m4 4, 5 more");
+        assert_eq!(change(Some(&many[..1]), &[]), "m1 1 -> none");
+    }
+
+    #[test]
+    fn ages_read_as_kubectl_writes_them() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        for (seconds, text) in [
+            (-5, "0s"),
+            (119, "119s"),
+            (125, "2m5s"),
+            (3600, "60m"),
+            (4 * 3600 + 120, "4h2m"),
+            (30 * 3600, "30h"),
+            (3 * 86_400 + 3600, "3d1h"),
+            (20 * 86_400, "20d"),
+        ] {
+            let then = Timestamp::from_second(1_800_000_000 - seconds).unwrap();
+            assert_eq!(age(then, now), text);
+        }
+    }
+}
