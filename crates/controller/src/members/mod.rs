@@ -2,17 +2,272 @@
 //!
 //! The hub's side of the controller says what each binding wants on which member ([`Members`]) and hears what members
 //! report ([`MemberEvent`]). What a binding wants, and why it no longer does, is not decided here.
+//!
+//! ```text
+//!  listener ─▶ service ─▶ session ─┬─▶ desired (per member) ◀── Members::set_desired, withdraw
+//!  (TLS)      (who may)            ├─▶ outbox ─▶ MemberEvent
+//!                                  └─▶ health ─▶ watchman ─▶ writes (taints, Cluster.status)
+//! ```
 
+mod authority;
+mod context;
 mod desired;
+mod enrol;
+mod events;
+mod health;
+mod listener;
 mod metrics;
-mod times;
+mod outbox;
+mod registry;
+mod server;
+mod service;
+mod session;
 mod types;
+mod watchman;
+mod wire;
+mod writes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use atoll_api::policy::ConflictResolution;
+use atoll_api::{Clock, Cluster};
+use atoll_protocol::ca::CertificateAuthority;
+use atoll_protocol::identity::TrustDomain;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::Status;
 
 pub use atoll_render::{Key, Rendered};
 
+pub use self::authority::{AUTHORITY_SECRET, AuthorityError, load_or_create};
+pub use self::enrol::{
+    MAX_TOKEN_LIFE, TOKEN_LIFE, TOKEN_SECRET_TYPE, TokenCreateError, create_token,
+};
+pub use self::health::{HealthTimes, TimesError};
+pub use self::listener::{Arrival, Incoming, Io};
 pub use self::metrics::Metrics;
-pub use self::times::{HealthTimes, TimesError};
+pub use self::registry::REVOKED_BEFORE;
 pub use self::types::{
     ApplyResult, HeldObject, LostReason, MemberEvent, MemberFacts, NodeClass, ObjectHealth, Oracle,
     Proof, Report, Verdict, Withdrawal,
 };
+
+use self::context::{Bucket, Context};
+
+/// What the members part needs.
+pub struct MembersOptions {
+    /// The hub. Its own retries must be off: every call here has its limit.
+    pub client: kube::Client,
+    /// Wall time.
+    pub clock: Clock,
+    /// Where agents come in.
+    pub incoming: Incoming,
+    /// Times of health.
+    pub health: HealthTimes,
+    /// The leader's term; `None` while this is not the leader. Calls are then refused and sessions closed at once.
+    pub term: watch::Receiver<Option<u64>>,
+    /// Trust domain of an authority that has to be made. One that is there keeps its own.
+    pub trust_domain: TrustDomain,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+/// The members part, running. Cloning gives another handle to the same; all methods return at once.
+#[derive(Clone)]
+pub struct Members(Arc<Context>);
+
+impl Members {
+    /// Starts listening, watching and writing on the current runtime, until `token` ends it.
+    ///
+    /// # Errors
+    /// When the times contradict each other.
+    pub fn start(
+        options: MembersOptions,
+        oracle: Arc<dyn Oracle>,
+        events: mpsc::Sender<MemberEvent>,
+        token: CancellationToken,
+    ) -> Result<Self, TimesError> {
+        options.health.check()?;
+        let cx = Arc::new(Context {
+            client: options.client,
+            clock: options.clock,
+            times: options.health,
+            term: options.term,
+            complete: watch::Sender::new(false),
+            labels: watch::Sender::new(Vec::new()),
+            authority: watch::Sender::new(None),
+            oracle,
+            registry: registry::Registry::default(),
+            outbox: outbox::Outbox::default(),
+            due: writes::Due::default(),
+            metrics: options.metrics,
+            suspicion: Mutex::default(),
+            grace: Mutex::default(),
+            admission: Mutex::new(Bucket::new(Instant::now())),
+            sessions: AtomicU64::new(1),
+            published: Mutex::default(),
+            tasks: TaskTracker::new(),
+            token: token.clone(),
+        });
+        let tasks = &cx.tasks;
+        tasks.spawn(watchman::run(cx.clone()));
+        tasks.spawn(writes::run(cx.clone()));
+        tasks.spawn(server::run(cx.clone(), options.incoming, options.trust_domain));
+        let forwarder = cx.clone();
+        tasks.spawn(async move { forwarder.outbox.forward(events, token).await });
+        Ok(Self(cx))
+    }
+
+    /// Waits until everything that [`Members::start`] began has ended, after its token was cancelled.
+    pub async fn stopped(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// The certificate authority, as soon as there is one.
+    pub async fn authority(&self) -> Arc<CertificateAuthority> {
+        let mut authority = self.0.authority.subscribe();
+        loop {
+            if let Some(authority) = authority.borrow_and_update().clone() {
+                return authority;
+            }
+            // The sender is in the context, which this handle keeps.
+            if authority.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Replaces what `claim` (a binding's uid) wants on `cluster`, and sends the difference. An object that it wanted
+    /// before and does not now is kept as an orphan: only [`Members::withdraw`] removes.
+    pub fn set_desired(
+        &self,
+        cluster: &str,
+        claim: &str,
+        objects: Vec<Arc<Rendered>>,
+        conflict: ConflictResolution,
+    ) {
+        let member = self.0.registry.named(cluster);
+        let mut state = member.lock();
+        state.desired.set(claim, objects, conflict);
+        let confirmed = state.desired.take_confirmed();
+        drop(state);
+        session::withdrawn(&self.0, &member, confirmed);
+        member.wake.notify_one();
+    }
+
+    /// `claim` wants nothing on `cluster` any more. What no other claim wants is removed or released; kinds that are
+    /// never removed (Namespace, CustomResourceDefinition) are released. Answered by [`MemberEvent::Withdrawn`], which
+    /// waits for the member: a member that is away is told when it comes back.
+    pub fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
+        let Some(member) = self.0.registry.get(cluster) else { return };
+        let mut state = member.lock();
+        state.desired.withdraw(claim, how, proof);
+        let confirmed = state.desired.take_confirmed();
+        drop(state);
+        session::withdrawn(&self.0, &member, confirmed);
+        member.wake.notify_one();
+    }
+
+    /// The hub's side has set everything that it knows, and its [`Oracle`] can answer. Before, no inventory is judged
+    /// and no member is told that it is in sync.
+    pub fn caches_complete(&self) {
+        self.0.complete.send_replace(true);
+    }
+
+    /// A Cluster, as the hub's watch brought it.
+    pub fn cluster_changed(&self, cluster: &Cluster) {
+        let now = (Instant::now(), self.0.clock.now());
+        let Some((member, news)) = self.0.registry.take(cluster, now) else { return };
+        if !news {
+            return;
+        }
+        let grace = *self.0.grace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = member.lock();
+        if let Some(until) = grace {
+            // Seen for the first time during a new leader's grace.
+            let baseline = until.checked_sub(self.0.times.silent_after).unwrap_or(now.0);
+            state.vitals.forgive(baseline);
+        }
+        let revoked = state
+            .session
+            .as_ref()
+            .is_some_and(|session| session::is_revoked(session.issued, state.revoked_before));
+        if revoked && let Some(session) = &state.session {
+            session.end(Status::permission_denied("the certificate is revoked"));
+        }
+        drop(state);
+        if revoked {
+            let (cluster, reason) = (member.name.clone(), LostReason::Revoked);
+            self.0.outbox.push(MemberEvent::Lost { cluster, reason });
+        }
+        self.0.due.mark(&member.name);
+    }
+
+    /// The Cluster is gone. Its session ends, and what was set for it is forgotten.
+    pub fn cluster_deleted(&self, name: &str) {
+        let Some(member) = self.0.registry.remove(name) else { return };
+        if let Some(session) = &member.lock().session {
+            session.end(Status::permission_denied("the Cluster is gone"));
+        }
+        let (cluster, reason) = (name.to_owned(), LostReason::Deleted);
+        self.0.outbox.push(MemberEvent::Lost { cluster, reason });
+    }
+
+    /// Node label keys that templates use; agents tell node classes apart by them.
+    pub fn watch_labels(&self, keys: &BTreeSet<String>) {
+        self.0.labels.send_if_modified(|labels| {
+            let changed = !labels.iter().eq(keys);
+            if changed {
+                *labels = keys.iter().cloned().collect();
+            }
+            changed
+        });
+    }
+
+    /// Objects on members that no binding accounts for, by member. Members without any are left out.
+    #[must_use]
+    pub fn orphans(&self) -> BTreeMap<String, Vec<Key>> {
+        let members = self.0.registry.all();
+        let orphans = members.iter().map(|member| {
+            let keys = member.lock().desired.orphans().into_iter().cloned().collect::<Vec<_>>();
+            (member.name.clone(), keys)
+        });
+        orphans.filter(|(_, keys)| !keys.is_empty()).collect()
+    }
+
+    /// Somebody looked and says that the removals held back on `cluster` (condition `PruneHeld`) may go on.
+    pub fn confirm_prune(&self, cluster: &str) {
+        let Some(member) = self.0.registry.get(cluster) else { return };
+        member.lock().desired.confirm_prune();
+        member.wake.notify_one();
+        self.0.due.mark(cluster);
+    }
+
+    /// Whether the controller suspects itself: no taint is written and nothing is to be evicted.
+    #[must_use]
+    pub fn is_suspicious(&self) -> bool {
+        self.0.suspicion().is_active()
+    }
+
+    /// A person says that the members are really lost.
+    pub fn dismiss_suspicion(&self) {
+        if self.0.suspicion().dismiss(Instant::now()) {
+            self.0.metrics.suspicion.set(0);
+            tracing::info!("suspicion dismissed: the losses are real");
+            for member in self.0.registry.all() {
+                self.0.due.mark(&member.name);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Members").field("term", &self.0.term()).finish_non_exhaustive()
+    }
+}

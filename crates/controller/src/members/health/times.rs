@@ -76,7 +76,7 @@ impl HealthTimes {
 
     /// Without a frame for so long a member is quiet: not lost yet, but counted when others are lost. One beat and a
     /// half, so that a member which lives is not counted.
-    pub(super) fn quiet_after(&self) -> Duration {
+    pub(crate) fn quiet_after(&self) -> Duration {
         self.heartbeat * 3 / 2
     }
 }

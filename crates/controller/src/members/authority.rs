@@ -1,0 +1,164 @@
+//! The certificate authority's place: a Secret of the hub, made by the first leader.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::{Clock, marks};
+use atoll_protocol::ca::{CaError, CertificateAuthority};
+use atoll_protocol::identity::TrustDomain;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::PostParams;
+use tokio::time::timeout;
+
+use super::context::HUB_TIMEOUT;
+
+/// Name of the Secret in [`marks::SYSTEM_NAMESPACE`].
+pub const AUTHORITY_SECRET: &str = "atoll-ca";
+/// Keys in the Secret, as `kubernetes.io/tls` has them.
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+/// Pause before another try.
+pub(super) const RETRY: Duration = Duration::from_secs(1);
+
+/// Why there is no authority.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// The hub did not answer in time.
+    #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
+    Timeout,
+    /// The hub refused.
+    #[error("read or make Secret {}/{AUTHORITY_SECRET}", marks::SYSTEM_NAMESPACE)]
+    Hub(#[source] Box<kube::Error>),
+    /// The Secret has no such key.
+    #[error("Secret {AUTHORITY_SECRET} has no {key}: restore it from a backup")]
+    Missing {
+        /// The key.
+        key: &'static str,
+    },
+    /// The key or certificate cannot be used or made.
+    #[error("use the certificate authority")]
+    Authority(#[from] CaError),
+}
+
+/// The authority from the hub's Secret; `None` when there is none yet.
+///
+/// # Errors
+/// When the hub does not answer, or the Secret cannot be used.
+pub(super) async fn load(
+    client: &kube::Client,
+) -> Result<Option<CertificateAuthority>, AuthorityError> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE);
+    let secret = in_time(secrets.get_opt(AUTHORITY_SECRET)).await?;
+    secret.map(|secret| read(&secret)).transpose()
+}
+
+/// The authority from the hub's Secret, made when there is none. Several callers at once get the same one.
+///
+/// # Errors
+/// When the hub does not answer, or the Secret cannot be used.
+pub async fn load_or_create(
+    client: &kube::Client,
+    clock: &Clock,
+    trust_domain: &TrustDomain,
+) -> Result<CertificateAuthority, AuthorityError> {
+    if let Some(authority) = load(client).await? {
+        return Ok(authority);
+    }
+    ensure_namespace(client).await?;
+    let authority = CertificateAuthority::create(trust_domain, clock.now())?;
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(AUTHORITY_SECRET.to_owned()),
+            namespace: Some(marks::SYSTEM_NAMESPACE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("kubernetes.io/tls".to_owned()),
+        data: Some(BTreeMap::from([
+            (CERTIFICATE.to_owned(), bytes(authority.certificate_pem())),
+            (KEY.to_owned(), bytes(authority.key_pem())),
+        ])),
+        ..Secret::default()
+    };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE);
+    match in_time(secrets.create(&PostParams::default(), &secret)).await {
+        Ok(_) => Ok(authority),
+        Err(AuthorityError::Hub(error)) if is_already_there(&error) => {
+            read(&in_time(secrets.get(AUTHORITY_SECRET)).await?)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the namespace for Atoll's own objects where it is missing.
+pub(super) async fn ensure_namespace(client: &kube::Client) -> Result<(), AuthorityError> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    if in_time(namespaces.get_opt(marks::SYSTEM_NAMESPACE)).await?.is_some() {
+        return Ok(());
+    }
+    let namespace = Namespace {
+        metadata: ObjectMeta {
+            name: Some(marks::SYSTEM_NAMESPACE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    match in_time(namespaces.create(&PostParams::default(), &namespace)).await {
+        Ok(_) => Ok(()),
+        Err(AuthorityError::Hub(error)) if is_already_there(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(secret: &Secret) -> Result<CertificateAuthority, AuthorityError> {
+    let text = |key: &'static str| {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+        bytes
+            .and_then(|bytes| std::str::from_utf8(&bytes.0).ok())
+            .ok_or(AuthorityError::Missing { key })
+    };
+    Ok(CertificateAuthority::from_pem(text(CERTIFICATE)?, text(KEY)?)?)
+}
+
+async fn in_time<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, AuthorityError> {
+    timeout(HUB_TIMEOUT, call)
+        .await
+        .map_err(|_| AuthorityError::Timeout)?
+        .map_err(|error| AuthorityError::Hub(Box::new(error)))
+}
+
+pub(super) fn is_already_there(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_already_exists())
+}
+
+/// Publishes the authority as soon as there is one: the leader makes it, others wait for it.
+pub(super) async fn obtain(
+    cx: &super::context::Context,
+    trust_domain: &TrustDomain,
+) -> Arc<CertificateAuthority> {
+    loop {
+        let obtained = if cx.term().is_some() {
+            load_or_create(&cx.client, &cx.clock, trust_domain).await.map(Some)
+        } else {
+            load(&cx.client).await
+        };
+        match obtained {
+            Ok(Some(authority)) => {
+                let authority = Arc::new(authority);
+                cx.authority.send_replace(Some(authority.clone()));
+                return authority;
+            }
+            Ok(None) => (),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "certificate authority");
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}

@@ -1,0 +1,108 @@
+//! What all parts of this module share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use atoll_api::Clock;
+use atoll_protocol::ca::CertificateAuthority;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::health::HealthTimes;
+use super::health::suspicion::Suspicion;
+use super::metrics::Metrics;
+use super::outbox::Outbox;
+use super::registry::Registry;
+use super::types::Oracle;
+use super::writes::Due;
+
+/// Limit of one call to the hub.
+pub(super) const HUB_TIMEOUT: Duration = Duration::from_secs(10);
+/// Sessions that start per second at most, and at once: 5,000 agents are back within 10 s of a leader change, and each
+/// costs a handshake and an inventory.
+const ADMISSIONS_PER_SECOND: f64 = 1_000.0;
+
+pub(super) struct Context {
+    pub(super) client: kube::Client,
+    pub(super) clock: Clock,
+    pub(super) times: HealthTimes,
+    /// `None` = not the leader.
+    pub(super) term: watch::Receiver<Option<u64>>,
+    /// Whether the hub's side has set everything that it knows.
+    pub(super) complete: watch::Sender<bool>,
+    /// Node label keys that templates use.
+    pub(super) labels: watch::Sender<Vec<String>>,
+    pub(super) authority: watch::Sender<Option<Arc<CertificateAuthority>>>,
+    pub(super) oracle: Arc<dyn Oracle>,
+    pub(super) registry: Registry,
+    pub(super) outbox: Outbox,
+    pub(super) due: Due,
+    pub(super) metrics: Metrics,
+    pub(super) suspicion: Mutex<Suspicion>,
+    /// Until when a new leader judges nobody.
+    pub(super) grace: Mutex<Option<Instant>>,
+    pub(super) admission: Mutex<Bucket>,
+    pub(super) sessions: AtomicU64,
+    /// When which event of which member was published.
+    pub(super) published: Mutex<BTreeMap<(String, &'static str), Instant>>,
+    pub(super) tasks: TaskTracker,
+    pub(super) token: CancellationToken,
+}
+
+impl Context {
+    pub(super) fn suspicion(&self) -> MutexGuard<'_, Suspicion> {
+        self.suspicion.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn published(&self) -> MutexGuard<'_, BTreeMap<(String, &'static str), Instant>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The leader's term; `None` when this is not the leader.
+    pub(super) fn term(&self) -> Option<u64> {
+        *self.term.borrow()
+    }
+
+    /// Whether no new taint may be written now: a new leader has not waited long enough, or suspects itself.
+    pub(super) fn is_frozen(&self, now: Instant) -> bool {
+        let grace = *self.grace.lock().unwrap_or_else(PoisonError::into_inner);
+        grace.is_none_or(|until| now < until) || self.suspicion().is_active()
+    }
+
+    pub(super) fn next_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Takes one admission, if there is one.
+    pub(super) fn admit(&self, now: Instant) -> bool {
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner).take(now)
+    }
+}
+
+/// A token bucket for the start of sessions.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    left: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { left: ADMISSIONS_PER_SECOND, at: now }
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let refill = now.saturating_duration_since(self.at).as_secs_f64() * ADMISSIONS_PER_SECOND;
+        self.left = (self.left + refill).min(ADMISSIONS_PER_SECOND);
+        self.at = now;
+        if self.left < 1.0 {
+            return false;
+        }
+        self.left -= 1.0;
+        true
+    }
+}

@@ -1,0 +1,277 @@
+//! Enrolment: a bootstrap token for a certificate, once.
+
+use atoll_api::{Clock, Cluster, marks};
+use atoll_protocol::ca::{CaError, Issued, PublicKeyHash};
+use atoll_protocol::identity::ClusterUid;
+use atoll_protocol::token::{BootstrapToken, TokenError, TokenHash, TokenId};
+use atoll_protocol::v1;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::PostParams;
+use kube::{Api, Resource, ResourceExt};
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::authority::{AuthorityError, ensure_namespace};
+use super::context::{Context, HUB_TIMEOUT};
+use super::registry::{ClusterIdError, REVOKED_BEFORE};
+
+/// Type of the Secrets that hold tokens' hashes.
+pub const TOKEN_SECRET_TYPE: &str = "atoll.dev/bootstrap-token";
+/// Life of a token: long enough to copy a command to another window.
+pub const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(15);
+/// Longest life that can be asked for.
+pub const MAX_TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(24);
+
+/// Keys in a token's Secret.
+const HASH: &str = "hash";
+const CLUSTER: &str = "cluster";
+const CLUSTER_UID: &str = "cluster-uid";
+const EXPIRES: &str = "expires";
+/// Hash of the public key that consumed the token; absent = not consumed.
+const USED_BY: &str = "used-by";
+
+/// Why a token could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenCreateError {
+    /// The Cluster was not read from the hub.
+    #[error("the Cluster has no {0}: read it from the hub first")]
+    Cluster(&'static str),
+    /// A life that makes no sense.
+    #[error("a token's life must be above 0 and at most 24 hours, it is {0:?}")]
+    Life(SignedDuration),
+    /// No random numbers.
+    #[error("make a token")]
+    Token(#[from] TokenError),
+    /// The namespace could not be made.
+    #[error("make namespace {}", marks::SYSTEM_NAMESPACE)]
+    Namespace(#[source] AuthorityError),
+    /// The hub did not answer in time.
+    #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
+    Timeout,
+    /// The hub refused.
+    #[error("store the token's hash in the hub")]
+    Hub(#[source] Box<kube::Error>),
+}
+
+/// Makes a token for this Cluster and stores its hash in the hub. The caller shows the token once.
+///
+/// # Errors
+/// A Cluster without name or uid, a life out of range, or a hub that does not take it.
+pub async fn create_token(
+    client: &kube::Client,
+    clock: &Clock,
+    cluster: &Cluster,
+    life: SignedDuration,
+) -> Result<BootstrapToken, TokenCreateError> {
+    if life <= SignedDuration::ZERO || life > MAX_TOKEN_LIFE {
+        return Err(TokenCreateError::Life(life));
+    }
+    let name = cluster.metadata.name.clone().ok_or(TokenCreateError::Cluster("name"))?;
+    let uid = cluster.metadata.uid.clone().ok_or(TokenCreateError::Cluster("uid"))?;
+    let token = BootstrapToken::generate()?;
+    let expires = clock.now_seconds().saturating_add(life).unwrap_or(Timestamp::MAX);
+    let data = [
+        (HASH, token.hash().to_string()),
+        (CLUSTER, name.clone()),
+        (CLUSTER_UID, uid.clone()),
+        (EXPIRES, expires.to_string()),
+    ];
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(secret_name(token.id())),
+            namespace: Some(marks::SYSTEM_NAMESPACE.to_owned()),
+            // Goes with its Cluster.
+            owner_references: Some(vec![OwnerReference {
+                api_version: Cluster::api_version(&()).into_owned(),
+                kind: Cluster::kind(&()).into_owned(),
+                name,
+                uid,
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        type_: Some(TOKEN_SECRET_TYPE.to_owned()),
+        data: Some(
+            data.into_iter()
+                .map(|(key, value)| (key.to_owned(), ByteString(value.into_bytes())))
+                .collect(),
+        ),
+        ..Secret::default()
+    };
+    ensure_namespace(client).await.map_err(TokenCreateError::Namespace)?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE);
+    timeout(HUB_TIMEOUT, secrets.create(&PostParams::default(), &secret))
+        .await
+        .map_err(|_| TokenCreateError::Timeout)?
+        .map_err(|error| TokenCreateError::Hub(Box::new(error)))?;
+    Ok(token)
+}
+
+fn secret_name(id: &TokenId) -> String {
+    format!("bootstrap-token-{}", id.as_str())
+}
+
+/// Why somebody may not join.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum EnrolError {
+    /// Not told apart: unknown, not a token, wrong secret.
+    #[error("the token is not valid")]
+    Token,
+    #[error("the token has expired: make a new one with `atoll token create`")]
+    Expired,
+    #[error("the token was used by another agent: make a new one with `atoll token create`")]
+    Used,
+    #[error("the token's Cluster is gone or was made anew: make a new token")]
+    Cluster,
+    #[error("the token was made before the Cluster's certificates were revoked: make a new one")]
+    Revoked,
+    #[error("member_uid must be the uid of the member's kube-system namespace")]
+    MemberUid,
+    #[error(transparent)]
+    Identity(#[from] ClusterIdError),
+    #[error(transparent)]
+    Request(#[from] CaError),
+    #[error("the controller has no certificate authority yet")]
+    NoAuthority,
+    #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
+    Timeout,
+    #[error("the hub refused")]
+    Hub(#[source] Box<kube::Error>),
+}
+
+impl EnrolError {
+    pub(super) fn label(&self) -> &'static str {
+        match self {
+            Self::Token | Self::Used | Self::Expired | Self::Revoked => "token",
+            Self::Cluster => "unknown",
+            Self::MemberUid | Self::Request(_) => "request",
+            Self::Identity(_) => "identity",
+            Self::NoAuthority | Self::Timeout | Self::Hub(_) => "hub",
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let text = self.to_string();
+        match self {
+            Self::Token => Status::unauthenticated(text),
+            Self::Expired | Self::Used | Self::Cluster | Self::Revoked => {
+                Status::permission_denied(text)
+            }
+            Self::MemberUid | Self::Request(_) => Status::invalid_argument(text),
+            Self::Identity(_) => Status::failed_precondition(text),
+            Self::NoAuthority | Self::Timeout | Self::Hub(_) => Status::unavailable(text),
+        }
+    }
+}
+
+/// Takes the token and signs the request. Everything that can be wrong with the request is looked at before the token
+/// is consumed; the same token with the same public key is answered again while it lives.
+pub(super) async fn enrol(
+    cx: &Context,
+    request: v1::EnrollRequest,
+) -> Result<(Issued, ClusterUid, String), EnrolError> {
+    let authority = cx.authority.borrow().clone().ok_or(EnrolError::NoAuthority)?;
+    let token: BootstrapToken = request.token.parse().map_err(|_| EnrolError::Token)?;
+    let secrets: Api<Secret> = Api::namespaced(cx.client.clone(), marks::SYSTEM_NAMESPACE);
+    let name = secret_name(token.id());
+    // Twice: when somebody else changes the Secret meanwhile, what it says now counts.
+    for _ in 0..2 {
+        let secret = hub(secrets.get_opt(&name)).await?.ok_or(EnrolError::Token)?;
+        let (uid, cluster) = check(cx, &token, &secret, &request).await?;
+        let issued = authority.sign_member(&request.csr_der, &uid, cx.clock.now())?;
+        match text(&secret, USED_BY).map(str::parse::<PublicKeyHash>) {
+            Some(Ok(key)) if key == issued.public_key => return Ok((issued, uid, cluster)),
+            Some(_) => return Err(EnrolError::Used),
+            None => (),
+        }
+        match consume(&secrets, secret, &issued.public_key).await {
+            Ok(()) => return Ok((issued, uid, cluster)),
+            Err(EnrolError::Hub(error)) if is_conflict(&error) => (),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(EnrolError::Used)
+}
+
+/// Whether the token is good and speaks for a Cluster that is there.
+async fn check(
+    cx: &Context,
+    token: &BootstrapToken,
+    secret: &Secret,
+    request: &v1::EnrollRequest,
+) -> Result<(ClusterUid, String), EnrolError> {
+    if secret.type_.as_deref() != Some(TOKEN_SECRET_TYPE) {
+        return Err(EnrolError::Token);
+    }
+    let hash: TokenHash =
+        text(secret, HASH).and_then(|text| text.parse().ok()).ok_or(EnrolError::Token)?;
+    if !hash.matches(token) {
+        return Err(EnrolError::Token);
+    }
+    // From here on the caller holds the secret and may know more.
+    let expires: Timestamp =
+        text(secret, EXPIRES).and_then(|text| text.parse().ok()).ok_or(EnrolError::Expired)?;
+    if expires <= cx.clock.now() {
+        return Err(EnrolError::Expired);
+    }
+    let name = text(secret, CLUSTER).ok_or(EnrolError::Cluster)?;
+    let uid = text(secret, CLUSTER_UID).and_then(|uid| ClusterUid::new(uid).ok());
+    let uid = uid.ok_or(EnrolError::Cluster)?;
+    let clusters: Api<Cluster> = Api::all(cx.client.clone());
+    let cluster = hub(clusters.get_opt(name)).await?.ok_or(EnrolError::Cluster)?;
+    if cluster.metadata.uid.as_deref() != Some(uid.as_str())
+        || cluster.metadata.deletion_timestamp.is_some()
+    {
+        return Err(EnrolError::Cluster);
+    }
+    let revoked = cluster.annotations().get(REVOKED_BEFORE).map(|text| text.parse::<Timestamp>());
+    let made = secret.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    // To the second, as the server writes creation times: a token made in the second of the revocation is refused.
+    let good = match (revoked, made) {
+        (None, _) => true,
+        (Some(Ok(before)), Some(made)) => made.as_second() > before.as_second(),
+        (Some(_), _) => false,
+    };
+    if !good {
+        return Err(EnrolError::Revoked);
+    }
+    if request.member_uid.is_empty() {
+        return Err(EnrolError::MemberUid);
+    }
+    let known = cluster.status.as_ref().and_then(|status| status.cluster_id.clone());
+    if let Some(known) = known.filter(|known| *known != request.member_uid) {
+        return Err(ClusterIdError::Changed { known }.into());
+    }
+    cx.registry.check_cluster_id(name, &request.member_uid)?;
+    Ok((uid, name.to_owned()))
+}
+
+/// One guarded update: it has the resourceVersion of what was looked at.
+async fn consume(
+    secrets: &Api<Secret>,
+    mut secret: Secret,
+    key: &PublicKeyHash,
+) -> Result<(), EnrolError> {
+    let name = secret.name_any();
+    let used = (USED_BY.to_owned(), ByteString(key.to_string().into_bytes()));
+    secret.data.get_or_insert_default().extend([used]);
+    hub(secrets.replace(&name, &PostParams::default(), &secret)).await.map(drop)
+}
+
+fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
+    std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok()
+}
+
+async fn hub<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, EnrolError> {
+    timeout(HUB_TIMEOUT, call)
+        .await
+        .map_err(|_| EnrolError::Timeout)?
+        .map_err(|error| EnrolError::Hub(Box::new(error)))
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict())
+}

@@ -1,0 +1,64 @@
+//! Events about members, for people.
+
+use std::time::Duration;
+
+use atoll_api::Cluster;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Resource};
+use tokio::time::{Instant, timeout};
+
+use super::context::{Context, HUB_TIMEOUT};
+use super::registry::Member;
+
+/// Namespace of events about objects without one.
+const NAMESPACE: &str = "default";
+/// The same event of the same member comes at most this often: an agent that is refused tries again every few seconds.
+const REPEAT: Duration = Duration::from_secs(600);
+
+/// Publishes a warning about a member, on the side: nothing waits for it, and a hub that does not take it is logged.
+pub(super) fn publish(cx: &Context, member: &Member, reason: &'static str, message: &str) {
+    tracing::warn!(cluster = member.name, reason, message, "member");
+    let now = Instant::now();
+    {
+        let mut published = cx.published();
+        published.retain(|_, at| now.saturating_duration_since(*at) < REPEAT);
+        if published.insert((member.name.clone(), reason), now).is_some() {
+            return;
+        }
+    }
+    let Some(cluster) = member.lock().cluster.clone() else { return };
+    let at = cx.clock.now();
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{}.{:x}", member.name, at.as_nanosecond())),
+            namespace: Some(NAMESPACE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(MicroTime(at)),
+        type_: Some("Warning".to_owned()),
+        reason: Some(reason.to_owned()),
+        action: Some("Session".to_owned()),
+        note: Some(message.chars().take(1024).collect()),
+        reporting_controller: Some("atoll.dev/members".to_owned()),
+        reporting_instance: Some("atoll-controller".to_owned()),
+        regarding: Some(ObjectReference {
+            api_version: Some(Cluster::api_version(&()).into_owned()),
+            kind: Some(Cluster::kind(&()).into_owned()),
+            name: Some(member.name.clone()),
+            uid: cluster.metadata.uid.clone(),
+            ..ObjectReference::default()
+        }),
+        ..Event::default()
+    };
+    let events: Api<Event> = Api::namespaced(cx.client.clone(), NAMESPACE);
+    cx.tasks.spawn(async move {
+        match timeout(HUB_TIMEOUT, events.create(&PostParams::default(), &event)).await {
+            Ok(Ok(_)) => (),
+            Ok(Err(error)) => tracing::warn!(reason, %error, "event not published"),
+            Err(_) => tracing::warn!(reason, "event not published: the hub did not answer"),
+        }
+    });
+}

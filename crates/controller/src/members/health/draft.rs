@@ -1,0 +1,364 @@
+//! What a Cluster should say of its member, and when that is worth a write. Pure.
+
+use std::time::Duration;
+
+use atoll_api::cluster::{
+    ApiEnablement, ClusterStatus, ResourceSummary, SessionState, SessionStatus,
+};
+use atoll_api::quantity::ResourceList;
+use atoll_api::{Cluster, conditions, marks};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::time::Instant;
+
+use super::times::HealthTimes;
+use super::vitals::Standing;
+use crate::members::types::MemberFacts;
+
+/// Condition: removals are held back by their limit.
+const PRUNE_HELD: &str = "PruneHeld";
+/// A figure that changed by more than this part of the capacity, in per cent, is written at once.
+const NOTABLE_PERCENT: i128 = 5;
+
+/// What is known of a member.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) standing: &'a Standing,
+    pub(crate) connected: bool,
+    pub(crate) facts: Option<&'a MemberFacts>,
+    pub(crate) cluster_id: Option<&'a str>,
+    pub(crate) epoch: u64,
+    /// `None` before the first agreement on an inventory.
+    pub(crate) orphans: Option<usize>,
+    pub(crate) held_back: usize,
+}
+
+/// The status that the Cluster should have, made from the one it has: what is not known stays.
+pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> ClusterStatus {
+    let mut status = cluster.status.clone().unwrap_or_default();
+    if let Some(id) = known.cluster_id {
+        status.cluster_id = Some(id.to_owned());
+    }
+    if let Some(facts) = known.facts {
+        if !facts.kubernetes_version.is_empty() {
+            status.kubernetes_version = Some(facts.kubernetes_version.clone());
+        }
+        status.api_enablements = if facts.apis_complete {
+            facts.apis.clone()
+        } else {
+            merged(&status.api_enablements, &facts.apis)
+        };
+        status.node_summary = Some(facts.nodes);
+        let modelings =
+            status.resource_summary.take().map(|old| old.allocatable_modelings).unwrap_or_default();
+        status.resource_summary =
+            Some(ResourceSummary { allocatable_modelings: modelings, ..facts.resources.clone() });
+    }
+    if let Some(orphans) = known.orphans {
+        status.orphans = Some(i64::try_from(orphans).unwrap_or(i64::MAX));
+    }
+    let old = status.session.take();
+    status.session = session(old, known, now);
+    let generation = cluster.metadata.generation;
+    let list = &mut status.conditions;
+    let unchanged = matches!(known.standing, Standing::Joining | Standing::Away);
+    if !unchanged || conditions::find(list, conditions::READY).is_none() {
+        let (ready, reason, message) = ready(known);
+        conditions::set(list, conditions::READY, ready, reason, &message, generation, now);
+    }
+    if known.held_back > 0 {
+        let message = format!(
+            "{} removals wait: more than the larger of 100 objects and 30 % of the member's lost their place within 10 minutes",
+            known.held_back
+        );
+        let holds = conditions::Status::True;
+        conditions::set(list, PRUNE_HELD, holds, "LimitReached", &message, generation, now);
+    } else {
+        list.retain(|condition| condition.type_ != PRUNE_HELD);
+    }
+    status
+}
+
+fn session(old: Option<SessionStatus>, known: &Known<'_>, now: Timestamp) -> Option<SessionStatus> {
+    let before = old.as_ref().map(|session| session.epoch).unwrap_or_default();
+    let epoch = i64::try_from(known.epoch).unwrap_or(i64::MAX).max(before);
+    let state = match known.standing {
+        Standing::Lost { .. } if known.connected => SessionState::Connected,
+        Standing::Lost { .. } => SessionState::Lost,
+        // The loss of a session shows once it counts.
+        Standing::Away => old.as_ref().map_or(SessionState::Unknown, |session| session.state),
+        Standing::NotJoined { .. } => SessionState::Unknown,
+        Standing::Joining | Standing::Well | Standing::Sick { .. } => SessionState::Connected,
+    };
+    match old {
+        Some(old) if old.state == state && old.epoch == epoch => Some(old),
+        None if state == SessionState::Unknown => None,
+        _ => Some(SessionStatus { state, epoch, since: Some(Time(seconds(now))) }),
+    }
+}
+
+fn ready(known: &Known<'_>) -> (conditions::Status, &'static str, String) {
+    use conditions::Status::{False, True, Unknown};
+    match known.standing {
+        Standing::NotJoined { .. } => (Unknown, "NotJoined", "no agent has come yet".to_owned()),
+        Standing::Joining | Standing::Away => {
+            (Unknown, "Joining", "the agent has not said anything yet".to_owned())
+        }
+        Standing::Well => {
+            (True, "MemberReady", "the agent is connected and the member's API answers".to_owned())
+        }
+        Standing::Sick { message, .. } => (False, "MemberApiUnhealthy", message.clone()),
+        Standing::Lost { .. } if known.connected => {
+            (Unknown, "Settling", "the agent is back; it must stay for a moment".to_owned())
+        }
+        Standing::Lost { .. } => (Unknown, "SessionLost", "the agent is silent".to_owned()),
+    }
+}
+
+/// Kinds that were known, and those that are: part of the member's API does not answer now.
+fn merged(old: &[ApiEnablement], fresh: &[ApiEnablement]) -> Vec<ApiEnablement> {
+    let mut apis: Vec<_> = fresh.to_vec();
+    let known =
+        |api: &ApiEnablement| fresh.iter().any(|new| new.group_version == api.group_version);
+    apis.extend(old.iter().filter(|api| !known(api)).cloned());
+    apis.sort_by(|a, b| a.group_version.cmp(&b.group_version));
+    apis
+}
+
+/// Whether `new` is to be written now over `old`, which was written so long ago.
+pub(crate) fn is_due(
+    old: &ClusterStatus,
+    new: &ClusterStatus,
+    age: Duration,
+    times: &HealthTimes,
+) -> bool {
+    if old == new {
+        return false;
+    }
+    let brief = |status: &ClusterStatus| {
+        status
+            .conditions
+            .iter()
+            .map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()))
+            .collect::<Vec<_>>()
+    };
+    let orphans = |status: &ClusterStatus| status.orphans.unwrap_or_default();
+    let resources = |status: &ClusterStatus| status.resource_summary.clone().unwrap_or_default();
+    age >= times.status_interval
+        || brief(old) != brief(new)
+        || old.cluster_id != new.cluster_id
+        || old.kubernetes_version != new.kubernetes_version
+        || old.api_enablements != new.api_enablements
+        || old.node_summary != new.node_summary
+        || old.session != new.session
+        || orphans(old) != orphans(new)
+        || old.resource_summary.is_some() != new.resource_summary.is_some()
+        || is_notable(&resources(old), &resources(new))
+}
+
+/// Whether a sum changed by more than a twentieth of what there is of the resource.
+fn is_notable(old: &ResourceSummary, new: &ResourceSummary) -> bool {
+    let value = |list: &ResourceList, name: &str| {
+        list.get(name).and_then(|quantity| quantity.milli().ok()).unwrap_or_default()
+    };
+    let lists = |summary: &ResourceSummary| {
+        [summary.allocatable.clone(), summary.allocated.clone(), summary.allocating.clone()]
+    };
+    lists(old).iter().zip(&lists(new)).any(|(before, after)| {
+        before.keys().chain(after.keys()).any(|name| {
+            let room = value(&old.allocatable, name).max(value(&new.allocatable, name));
+            let change = (value(before, name) - value(after, name)).abs();
+            change > 0 && change * 100 > room * NOTABLE_PERCENT
+        })
+    })
+}
+
+/// The taints of ours that the Cluster should have. `timeAdded` of those it has stays. While `frozen`, none is added.
+pub(crate) fn taints(
+    cluster: &Cluster,
+    standing: &Standing,
+    times: &HealthTimes,
+    frozen: bool,
+    now: (Instant, Timestamp),
+) -> Vec<Taint> {
+    let (key, since) = match standing {
+        Standing::NotJoined { overdue: true } => (marks::TAINT_UNREACHABLE, None),
+        Standing::Lost { since } => (marks::TAINT_UNREACHABLE, Some(*since)),
+        Standing::Sick { since, .. } => (marks::TAINT_NOT_READY, Some(*since)),
+        Standing::NotJoined { overdue: false }
+        | Standing::Joining
+        | Standing::Well
+        | Standing::Away => return keep_while_away(cluster, standing),
+    };
+    let evict =
+        since.is_some_and(|since| now.0.saturating_duration_since(since) >= times.failover_after);
+    let wanted = [Some("NoSchedule"), evict.then_some("NoExecute")];
+    wanted
+        .into_iter()
+        .flatten()
+        .filter_map(|effect| {
+            let existing =
+                own(cluster).find(|taint| taint.key == key && taint.effect == effect).cloned();
+            // An eviction once begun is not taken back by a clock that was read differently.
+            existing.or_else(|| (!frozen).then(|| taint(key, effect, now.1)))
+        })
+        .chain(began(cluster, key, evict))
+        .collect()
+}
+
+/// `NoExecute` that another controller set for the same loss stays.
+fn began(cluster: &Cluster, key: &str, evict: bool) -> Option<Taint> {
+    own(cluster).find(|taint| !evict && taint.key == key && taint.effect == "NoExecute").cloned()
+}
+
+/// Without a session nothing is known, so what the Cluster has stays; with one, it goes.
+fn keep_while_away(cluster: &Cluster, standing: &Standing) -> Vec<Taint> {
+    match standing {
+        Standing::Away | Standing::NotJoined { .. } => own(cluster).cloned().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The taints of a Cluster that are this module's to set.
+pub(crate) fn own(cluster: &Cluster) -> impl Iterator<Item = &Taint> {
+    cluster.spec.taints.iter().filter(|taint| {
+        taint.key == marks::TAINT_UNREACHABLE || taint.key == marks::TAINT_NOT_READY
+    })
+}
+
+fn taint(key: &str, effect: &str, now: Timestamp) -> Taint {
+    Taint {
+        key: key.to_owned(),
+        effect: effect.to_owned(),
+        value: None,
+        time_added: Some(Time(seconds(now))),
+    }
+}
+
+/// Kubernetes writes times in whole seconds.
+fn seconds(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_api::cluster::{ClusterSpec, NodeSummary};
+    use atoll_api::quantity::Quantity;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn known<'a>(standing: &'a Standing, facts: Option<&'a MemberFacts>) -> Known<'a> {
+        let connected = matches!(standing, Standing::Well | Standing::Joining);
+        Known {
+            standing,
+            connected,
+            facts,
+            cluster_id: Some("kube-system-uid"),
+            epoch: 3,
+            orphans: Some(0),
+            held_back: 0,
+        }
+    }
+
+    fn facts(allocated: i128) -> MemberFacts {
+        let list = |milli| ResourceList::from([("cpu".to_owned(), Quantity::from_milli(milli))]);
+        MemberFacts {
+            kubernetes_version: "v1.33.0".into(),
+            api_healthy: true,
+            api_message: String::new(),
+            apis: vec![ApiEnablement { group_version: "apps/v1".into(), resources: Vec::new() }],
+            apis_complete: true,
+            nodes: NodeSummary { total_num: 1, ready_num: 1 },
+            resources: ResourceSummary {
+                allocatable: list(10_000),
+                allocated: list(allocated),
+                ..ResourceSummary::default()
+            },
+            node_classes: Vec::new(),
+            taken_at: at(0),
+        }
+    }
+
+    fn with(cluster: &Cluster, status: ClusterStatus) -> Cluster {
+        Cluster { status: Some(status), ..cluster.clone() }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_per_beat() {
+        let cluster = Cluster::new("member1", ClusterSpec::default());
+        let times = HealthTimes::default();
+        let first = status(&cluster, &known(&Standing::Well, Some(&facts(1000))), at(0));
+        let written = with(&cluster, first.clone());
+        let due = |standing: &Standing, allocated, age| {
+            let new = status(&written, &known(standing, Some(&facts(allocated))), at(60));
+            is_due(&first, &new, Duration::from_secs(age), &times)
+        };
+        assert!(is_due(&ClusterStatus::default(), &first, Duration::ZERO, &times));
+        assert!(!due(&Standing::Well, 1000, 10_000), "nothing changed");
+        assert!(!due(&Standing::Well, 1500, 10), "5 % of the capacity is no more than 5 %");
+        assert!(due(&Standing::Well, 1501, 10));
+        assert!(due(&Standing::Well, 1001, 300), "small changes now and then");
+        assert!(!due(&Standing::Away, 1000, 10), "the end of a session is no loss");
+        let since = Instant::now();
+        assert!(due(&Standing::Lost { since }, 1000, 0));
+        assert!(due(&Standing::Sick { message: "down".into(), since }, 1000, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_known_stays() {
+        let cluster = Cluster::new("member1", ClusterSpec::default());
+        let first = status(&cluster, &known(&Standing::Well, Some(&facts(1000))), at(0));
+        let written = with(&cluster, first.clone());
+        let mut lesser = Known { epoch: 0, orphans: None, ..known(&Standing::Away, None) };
+        lesser.cluster_id = None;
+        assert_eq!(status(&written, &lesser, at(60)), first, "a controller that just started");
+        let mut partial = facts(1000);
+        partial.apis_complete = false;
+        partial.apis = vec![ApiEnablement { group_version: "v1".into(), resources: Vec::new() }];
+        let merged = status(&written, &known(&Standing::Well, Some(&partial)), at(60));
+        let names: Vec<_> =
+            merged.api_enablements.iter().map(|a| a.group_version.as_str()).collect();
+        assert_eq!(names, ["apps/v1", "v1"]);
+    }
+
+    #[tokio::test]
+    async fn taints_follow_the_loss_and_keep_their_time() {
+        let times = HealthTimes::default();
+        let mut cluster = Cluster::new("member1", ClusterSpec::default());
+        let since = Instant::now();
+        let lost = Standing::Lost { since };
+        let look = |cluster: &Cluster, standing: &Standing, second: u64, frozen| {
+            let now = (since + Duration::from_secs(second), at(i64::try_from(second).unwrap()));
+            taints(cluster, standing, &times, frozen, now)
+        };
+        let brief = |taints: &[Taint]| {
+            taints
+                .iter()
+                .map(|t| {
+                    (t.effect.clone(), t.time_added.as_ref().unwrap().0.as_second() - 1_700_000_000)
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(look(&cluster, &lost, 15, true), [], "the controller suspects itself");
+        cluster.spec.taints = look(&cluster, &lost, 15, false);
+        assert_eq!(brief(&cluster.spec.taints), [("NoSchedule".into(), 15)]);
+        assert_eq!(brief(&look(&cluster, &lost, 299, false)), [("NoSchedule".into(), 15)]);
+        assert_eq!(brief(&look(&cluster, &lost, 300, true)), [("NoSchedule".into(), 15)]);
+        cluster.spec.taints = look(&cluster, &lost, 300, false);
+        let both = [("NoSchedule".into(), 15), ("NoExecute".into(), 300)];
+        assert_eq!(brief(&cluster.spec.taints), both);
+        // Another controller with another idea of when it began.
+        assert_eq!(brief(&look(&cluster, &lost, 10, false)), both);
+        assert_eq!(brief(&look(&cluster, &Standing::Away, 310, false)), both, "nobody knows");
+        assert_eq!(look(&cluster, &Standing::Well, 320, false), []);
+        let sick = Standing::Sick { message: String::new(), since };
+        let taints = look(&cluster, &sick, 320, false);
+        assert!(taints.iter().all(|taint| taint.key == marks::TAINT_NOT_READY), "{taints:?}");
+        assert_eq!(taints.len(), 2);
+    }
+}

@@ -1,0 +1,314 @@
+//! The members that the hub knows, by name and by uid.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use atoll_api::{Cluster, conditions};
+use atoll_protocol::identity::ClusterUid;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::desired::DesiredSet;
+use super::health::draft;
+use super::health::vitals::Vitals;
+use super::types::MemberFacts;
+
+/// Annotation on a Cluster: certificates issued at or before this time (RFC 3339) are refused. `atoll unjoin` sets it;
+/// a token made later gives a certificate that is good again.
+pub const REVOKED_BEFORE: &str = "atoll.dev/revoked-before";
+
+/// One member.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) name: String,
+    state: Mutex<State>,
+    /// There may be something to say.
+    pub(super) wake: Notify,
+}
+
+/// What is known of a member. Held under a lock that is never kept across an await.
+#[derive(Debug)]
+pub(super) struct State {
+    /// The newest one seen; `None` before the hub's watch brought it.
+    pub(super) cluster: Option<Arc<Cluster>>,
+    pub(super) revoked_before: Option<Timestamp>,
+    /// uid of the member's kube-system namespace.
+    pub(super) cluster_id: Option<String>,
+    pub(super) epoch: u64,
+    pub(super) desired: DesiredSet,
+    pub(super) vitals: Vitals,
+    pub(super) facts: Option<Arc<MemberFacts>>,
+    pub(super) session: Option<Session>,
+    /// Whether controller and agent agreed on an inventory since this controller leads.
+    pub(super) agreed: bool,
+    /// When its status was last written, by this controller or (as far as it can know) before.
+    pub(super) written: Instant,
+}
+
+/// The session that counts.
+#[derive(Debug, Clone)]
+pub(super) struct Session {
+    pub(super) id: u64,
+    pub(super) issued: Timestamp,
+    end: Arc<Mutex<Option<Status>>>,
+    pub(super) token: CancellationToken,
+}
+
+impl Session {
+    pub(super) fn new(id: u64, issued: Timestamp, parent: &CancellationToken) -> Self {
+        Self { id, issued, end: Arc::default(), token: parent.child_token() }
+    }
+
+    /// Ends it; the first reason given is what the agent hears.
+    pub(super) fn end(&self, reason: Status) {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.token.cancel();
+    }
+
+    pub(super) fn reason(&self) -> Status {
+        let reason = self.end.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        reason.unwrap_or_else(|| Status::unavailable("the controller is stopping"))
+    }
+}
+
+impl Member {
+    fn new(name: &str, now: Instant) -> Self {
+        Self {
+            name: name.to_owned(),
+            state: Mutex::new(State {
+                cluster: None,
+                revoked_before: None,
+                cluster_id: None,
+                epoch: 0,
+                desired: DesiredSet::default(),
+                vitals: Vitals::new(now, false),
+                facts: None,
+                session: None,
+                agreed: false,
+                written: now,
+            }),
+            wake: Notify::new(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    pub(super) fn uid(&self) -> Option<&str> {
+        self.cluster.as_ref()?.metadata.uid.as_deref()
+    }
+
+    /// Takes a newer version of the Cluster; whether it is news.
+    fn take(&mut self, cluster: &Arc<Cluster>, now: (Instant, Timestamp)) -> bool {
+        if let Some(old) = &self.cluster
+            && old.metadata.uid == cluster.metadata.uid
+            && is_older(cluster, old)
+        {
+            return false;
+        }
+        let first = self.uid() != cluster.metadata.uid.as_deref();
+        let status = cluster.status.as_ref();
+        let session = status.and_then(|status| status.session.as_ref());
+        if first {
+            if let Some(session) = &self.session {
+                session.end(Status::permission_denied("another Cluster took the name"));
+            }
+            self.cluster_id = status.and_then(|status| status.cluster_id.clone());
+            self.epoch = 0;
+            self.facts = None;
+            self.agreed = false;
+            self.vitals = Vitals::new(now.0, self.cluster_id.is_some());
+            if draft::own(cluster).next().is_some() && self.cluster_id.is_some() {
+                self.vitals.was_lost(now.0, lost_for(cluster, now.1));
+            }
+        }
+        let epoch = session.map_or(0, |session| u64::try_from(session.epoch).unwrap_or(0));
+        self.epoch = self.epoch.max(epoch);
+        let annotations = cluster.metadata.annotations.as_ref();
+        self.revoked_before = annotations.and_then(|map| map.get(REVOKED_BEFORE)).map(|text| {
+            // A date that cannot be read was meant to revoke: everything issued so far is.
+            text.parse().unwrap_or(now.1)
+        });
+        self.cluster = Some(cluster.clone());
+        true
+    }
+
+    /// The server's answer to a write of ours.
+    pub(super) fn wrote(&mut self, cluster: Arc<Cluster>, now: Instant) {
+        self.written = now;
+        if self
+            .cluster
+            .as_ref()
+            .is_some_and(|old| old.metadata.uid == cluster.metadata.uid && !is_older(&cluster, old))
+        {
+            self.cluster = Some(cluster);
+        }
+    }
+}
+
+/// Whether `a` is an older version of the same object than `b`. Resource versions compare as numbers (Kubernetes 1.35
+/// says so; etcd's always did); others count as newer.
+fn is_older(a: &Cluster, b: &Cluster) -> bool {
+    let version =
+        |cluster: &Cluster| cluster.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    matches!((version(a), version(b)), (Some(a), Some(b)) if a < b)
+}
+
+/// Since when a Cluster says that its member is lost.
+fn lost_for(cluster: &Cluster, now: Timestamp) -> std::time::Duration {
+    let ready = cluster
+        .status
+        .as_ref()
+        .and_then(|status| conditions::find(&status.conditions, conditions::READY))
+        .filter(|ready| ready.status != "True");
+    let taints = draft::own(cluster).filter_map(|taint| taint.time_added.as_ref());
+    ready
+        .map(|ready| &ready.last_transition_time)
+        .into_iter()
+        .chain(taints)
+        .map(|since| now.duration_since(since.0))
+        .max()
+        .and_then(|span| span.try_into().ok())
+        .unwrap_or_default()
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    by_name: BTreeMap<String, Arc<Member>>,
+    by_uid: BTreeMap<String, Arc<Member>>,
+    /// kube-system uid to name.
+    by_cluster_id: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Registry(Mutex<Tables>);
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The member of this name. The hub's side may name it before its Cluster was seen here.
+    pub(super) fn named(&self, name: &str) -> Arc<Member> {
+        let mut tables = self.lock();
+        if let Some(member) = tables.by_name.get(name) {
+            return member.clone();
+        }
+        let member = Arc::new(Member::new(name, Instant::now()));
+        tables.by_name.insert(name.to_owned(), member.clone());
+        member
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Arc<Member>> {
+        self.lock().by_name.get(name).cloned()
+    }
+
+    /// The member whose Cluster has exactly this uid.
+    pub(super) fn by_uid(&self, uid: &ClusterUid) -> Option<Arc<Member>> {
+        self.lock().by_uid.get(uid.as_str()).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Member>> {
+        self.lock().by_name.values().cloned().collect()
+    }
+
+    /// Takes a version of a Cluster. Returns the member and whether it was news; `None` without a name and a uid.
+    pub(super) fn take(
+        &self,
+        cluster: &Cluster,
+        now: (Instant, Timestamp),
+    ) -> Option<(Arc<Member>, bool)> {
+        let (name, uid) = (cluster.metadata.name.as_deref()?, cluster.metadata.uid.clone()?);
+        let member = self.named(name);
+        let mut tables = self.lock();
+        let mut state = member.lock();
+        let other = state.uid().filter(|old| *old != uid).map(str::to_owned);
+        if let Some(old) = other {
+            tables.by_uid.remove(&old);
+        }
+        let before = state.cluster_id.clone();
+        let news = state.take(&Arc::new(cluster.clone()), now);
+        let after = state.cluster_id.clone();
+        drop(state);
+        if before != after {
+            if let Some(id) = before {
+                tables.by_cluster_id.remove(&id);
+            }
+            // The first one keeps it: two Clusters with one id were written by an older controller, or by hand.
+            if let Some(id) = after {
+                tables.by_cluster_id.entry(id).or_insert_with(|| name.to_owned());
+            }
+        }
+        tables.by_uid.insert(uid, member.clone());
+        Some((member, news))
+    }
+
+    pub(super) fn remove(&self, name: &str) -> Option<Arc<Member>> {
+        let mut tables = self.lock();
+        let member = tables.by_name.remove(name)?;
+        let (uid, id) = {
+            let state = member.lock();
+            (state.uid().map(str::to_owned), state.cluster_id.clone())
+        };
+        if let Some(uid) = uid {
+            tables.by_uid.remove(&uid);
+        }
+        if let Some(id) = id
+            && tables.by_cluster_id.get(&id).is_some_and(|owner| owner == name)
+        {
+            tables.by_cluster_id.remove(&id);
+        }
+        Some(member)
+    }
+
+    /// Takes `id` as the kube-system uid of `member` for good, at its first contact.
+    pub(super) fn claim_cluster_id(&self, member: &Member, id: &str) -> Result<(), ClusterIdError> {
+        let mut tables = self.lock();
+        let mut state = member.lock();
+        match &state.cluster_id {
+            Some(known) if known == id => return Ok(()),
+            Some(known) => return Err(ClusterIdError::Changed { known: known.clone() }),
+            None => (),
+        }
+        match tables.by_cluster_id.get(id) {
+            Some(other) if *other != member.name => {
+                Err(ClusterIdError::Duplicate { other: other.clone() })
+            }
+            _ => {
+                tables.by_cluster_id.insert(id.to_owned(), member.name.clone());
+                state.cluster_id = Some(id.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// What [`Registry::claim_cluster_id`] would say, without taking it.
+    pub(super) fn check_cluster_id(&self, name: &str, id: &str) -> Result<(), ClusterIdError> {
+        let tables = self.lock();
+        let known = tables.by_name.get(name).and_then(|member| member.lock().cluster_id.clone());
+        match (known, tables.by_cluster_id.get(id)) {
+            (Some(known), _) if known != id => Err(ClusterIdError::Changed { known }),
+            (None, Some(other)) if other != name => {
+                Err(ClusterIdError::Duplicate { other: other.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a member is not the one that it says it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ClusterIdError {
+    /// The Cluster belongs to another member since its first contact.
+    #[error("IdentityChanged: this Cluster is the member whose kube-system uid is {known}")]
+    Changed { known: String },
+    /// Another Cluster is this member already.
+    #[error("DuplicateCluster: this member is registered as Cluster {other:?} already")]
+    Duplicate { other: String },
+}

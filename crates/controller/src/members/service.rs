@@ -1,0 +1,146 @@
+//! The gRPC service: who may call what. Authorisation is here and nowhere else.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_protocol::ca::{Issued, MEMBER_BACKDATE};
+use atoll_protocol::identity::ClusterUid;
+use atoll_protocol::v1;
+use atoll_protocol::v1::agent_service_server::AgentService;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Extensions, Request, Response, Status, Streaming};
+
+use super::context::Context;
+use super::enrol;
+use super::listener::{Link, Peer};
+use super::metrics::Refused;
+use super::registry::Member;
+use super::session;
+
+/// From the end of a session to the cut of its connection: the reason has to reach the agent.
+const LINGER: Duration = Duration::from_secs(1);
+
+pub(super) struct Service {
+    pub(super) cx: Arc<Context>,
+}
+
+impl Service {
+    /// The member that a call's certificate speaks for, if it may call at all.
+    fn authorise(&self, extensions: &Extensions) -> Result<(Arc<Member>, Arc<Peer>, Link), Status> {
+        let cx = &self.cx;
+        if cx.term().is_none() {
+            return Err(self.refuse("not_leader", Status::unavailable("not leader")));
+        }
+        let link = extensions.get::<Link>().ok_or_else(|| Status::internal("no connection"))?;
+        let no_certificate = || {
+            let status = Status::unauthenticated("a member's certificate is required: join first");
+            self.refuse("no_certificate", status)
+        };
+        let peer = link.peer.clone().ok_or_else(no_certificate)?;
+        let trusted = cx.authority.borrow().as_ref().map(|ca| ca.trust_domain().clone());
+        if trusted.as_ref() != Some(&peer.trust_domain) {
+            let status = Status::permission_denied("the certificate is of another trust domain");
+            return Err(self.refuse("trust_domain", status));
+        }
+        if peer.not_after <= cx.clock.now() {
+            let status = Status::unauthenticated("the certificate has ended: join again");
+            return Err(self.refuse("expired", status));
+        }
+        let Some(member) = cx.registry.by_uid(&peer.uid) else {
+            if !*cx.complete.borrow() {
+                return Err(Status::unavailable("the controller does not know all Clusters yet"));
+            }
+            let status = Status::permission_denied("no Cluster has the uid of the certificate");
+            return Err(self.refuse("unknown", status));
+        };
+        let issued = peer.not_before.saturating_add(MEMBER_BACKDATE).unwrap_or(peer.not_before);
+        if session::is_revoked(issued, member.lock().revoked_before) {
+            let status = Status::permission_denied("the certificate is revoked");
+            return Err(self.refuse("revoked", status));
+        }
+        Ok((member, peer, link.clone()))
+    }
+
+    fn refuse(&self, reason: &'static str, status: Status) -> Status {
+        self.cx.metrics.refused.get_or_create(&Refused { reason }).inc();
+        status
+    }
+
+    fn answer(
+        &self,
+        issued: Issued,
+        uid: &ClusterUid,
+        name: String,
+    ) -> Result<Response<v1::CertificateResponse>, Status> {
+        let authority = self.cx.authority.borrow().clone();
+        let authority = authority.ok_or_else(|| Status::unavailable("no authority yet"))?;
+        Ok(Response::new(v1::CertificateResponse {
+            chain_der: issued.chain.iter().map(|der| der.to_vec()).collect(),
+            cluster_uid: uid.to_string(),
+            cluster_name: name,
+            trust_domain: authority.trust_domain().to_string(),
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl AgentService for Service {
+    type SessionStream =
+        Pin<Box<dyn Stream<Item = Result<v1::ControllerMessage, Status>> + Send + 'static>>;
+
+    async fn enroll(
+        &self,
+        request: Request<v1::EnrollRequest>,
+    ) -> Result<Response<v1::CertificateResponse>, Status> {
+        if self.cx.term().is_none() {
+            return Err(self.refuse("not_leader", Status::unavailable("not leader")));
+        }
+        let enrolled = enrol::enrol(&self.cx, request.into_inner()).await;
+        match enrolled {
+            Ok((issued, uid, name)) => {
+                tracing::info!(cluster = name, "member enrolled");
+                self.answer(issued, &uid, name)
+            }
+            Err(error) => {
+                tracing::info!(%error, "enrolment refused");
+                Err(self.refuse(error.label(), error.status()))
+            }
+        }
+    }
+
+    async fn renew(
+        &self,
+        request: Request<v1::RenewRequest>,
+    ) -> Result<Response<v1::CertificateResponse>, Status> {
+        let (member, peer, _) = self.authorise(request.extensions())?;
+        let authority = self.cx.authority.borrow().clone();
+        let authority = authority.ok_or_else(|| Status::unavailable("no authority yet"))?;
+        let issued = authority
+            .sign_member(&request.get_ref().csr_der, &peer.uid, self.cx.clock.now())
+            .map_err(|error| self.refuse("request", Status::invalid_argument(error.to_string())))?;
+        self.answer(issued, &peer.uid, member.name.clone())
+    }
+
+    async fn session(
+        &self,
+        request: Request<Streaming<v1::AgentMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let (member, peer, link) = self.authorise(request.extensions())?;
+        if !self.cx.admit(Instant::now()) {
+            let status = Status::resource_exhausted("too many sessions start now: try again");
+            return Err(self.refuse("admission", status));
+        }
+        let (out, answers) = mpsc::channel(session::OUTBOUND);
+        let (cx, inbound) = (self.cx.clone(), request.into_inner());
+        self.cx.tasks.spawn(async move {
+            session::run(cx, member, Peer::clone(&peer), inbound, out).await;
+            tokio::time::sleep(LINGER).await;
+            link.cut.cancel();
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+    }
+}

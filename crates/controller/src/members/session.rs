@@ -1,0 +1,458 @@
+//! One agent's session: admission, then a reader and a writer that share the member's state and nothing else.
+//!
+//! The writer asks the desired set what to say whenever the connection has room, so what an agent does not read waits
+//! as a set of keys and not as messages. The reader is never behind the writer: a member that does not read is still
+//! heard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_protocol::ca::MEMBER_BACKDATE;
+use atoll_protocol::transport::INVENTORY_PAGE;
+use atoll_protocol::v1;
+use atoll_render::Key;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_stream::{Stream, StreamExt};
+use tonic::Status;
+
+use super::context::Context;
+use super::desired::Held;
+use super::listener::Peer;
+use super::registry::{ClusterIdError, Member, Session};
+use super::types::{ApplyResult, MemberEvent};
+use super::{events, wire};
+
+/// The agent must say Hello within this.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// A term this far above ours is no term that a leader of ours ever had: one member cannot use the counter up.
+const MAX_TERM_LEAD: u64 = 1 << 32;
+/// Most entries of an inventory: 200 pages. An agent that sends more is not ours.
+const MAX_INVENTORY: usize = 200 * INVENTORY_PAGE;
+/// Inventories in one session before it is closed: if both ends do not agree by then, they never will, and the agent's
+/// backoff keeps the trouble small.
+const MAX_INVENTORIES: usize = 5;
+
+/// What goes to the agent: bounded, in front of HTTP/2's own window.
+pub(super) type Sender = mpsc::Sender<Result<v1::ControllerMessage, Status>>;
+/// Messages between the writer and HTTP/2. The desired set is the real queue, so a few are enough to keep the
+/// connection busy.
+pub(super) const OUTBOUND: usize = 16;
+
+/// Runs a session until it ends, for whatever reason. The reason goes to the agent.
+pub(super) async fn run<S>(
+    cx: Arc<Context>,
+    member: Arc<Member>,
+    peer: Peer,
+    mut inbound: S,
+    out: Sender,
+) where
+    S: Stream<Item = Result<v1::AgentMessage, Status>> + Unpin,
+{
+    let hello = match tokio::time::timeout(HELLO_TIMEOUT, inbound.next()).await {
+        Err(_) => Err(Status::deadline_exceeded("no Hello within 10 s")),
+        Ok(None) => return,
+        Ok(Some(message)) => message.and_then(|message| match message.message {
+            Some(v1::agent_message::Message::Hello(hello)) => Ok(hello),
+            _ => Err(Status::failed_precondition("the first message must be Hello")),
+        }),
+    };
+    let admitted = match hello {
+        Ok(hello) => admit(&cx, &member, &peer, &hello).map(|session| (session, hello)),
+        Err(status) => Err(status),
+    };
+    let (session, hello) = match admitted {
+        Ok(admitted) => admitted,
+        Err(status) => {
+            tracing::info!(cluster = member.name, %status, "session refused");
+            // The queue is new and has room.
+            let _ = out.try_send(Err(status));
+            return;
+        }
+    };
+    tracing::info!(
+        cluster = member.name,
+        epoch = hello.epoch,
+        version = hello.agent_version,
+        "session started"
+    );
+    cx.metrics.sessions.inc();
+    cx.outbox.push(MemberEvent::Connected { cluster: member.name.clone() });
+    cx.due.mark(&member.name);
+
+    // The writer is a task of its own, so that an agent which talks without end is still told something; it ends with
+    // this one.
+    let mut writer = JoinSet::new();
+    writer.spawn(write(cx.clone(), member.clone(), session.clone(), out.clone(), hello));
+    let reading = read(&cx, &member, &session, &mut inbound);
+    let expiry = expiry(&cx, &peer);
+    let mut term = cx.term.clone();
+    let deposed = async {
+        // An error means that the leader part is gone, and with it the leadership.
+        let _ = term.wait_for(Option::is_none).await;
+    };
+    let status = tokio::select! {
+        biased;
+        () = session.token.cancelled() => session.reason(),
+        () = deposed => Status::unavailable("not leader"),
+        () = tokio::time::sleep(expiry) => Status::unauthenticated("the certificate has ended"),
+        status = reading => status,
+        written = writer.join_next() => match written {
+            Some(Ok(status)) => status,
+            // The set is not empty and nobody aborts it: only a panic is left.
+            _ => Status::internal("the session's writer failed"),
+        },
+    };
+    writer.shutdown().await;
+    close(&cx, &member, &session);
+    tracing::info!(cluster = member.name, %status, "session ended");
+    // Where the agent does not read, the end of the connection has to do.
+    let _ = out.try_send(Err(status));
+}
+
+/// How long the certificate is still good for.
+fn expiry(cx: &Context, peer: &Peer) -> Duration {
+    peer.not_after.duration_since(cx.clock.now()).try_into().unwrap_or_default()
+}
+
+/// The rules of section "session" that a Hello must meet; the session that now counts for the member.
+fn admit(
+    cx: &Context,
+    member: &Arc<Member>,
+    peer: &Peer,
+    hello: &v1::Hello,
+) -> Result<Session, Status> {
+    if hello.cluster_uid != peer.uid.as_str() {
+        return Err(Status::permission_denied(
+            "hello.cluster_uid is not the one of the certificate",
+        ));
+    }
+    let term = cx.term().ok_or_else(|| Status::unavailable("not leader"))?;
+    if hello.highest_term > term {
+        if hello.highest_term - term > MAX_TERM_LEAD {
+            tracing::warn!(cluster = member.name, term = hello.highest_term, "absurd term refused");
+            return Err(Status::failed_precondition(
+                "hello.highest_term is more than 2^32 above the leader's",
+            ));
+        }
+        let (cluster, term) = (member.name.clone(), hello.highest_term);
+        cx.outbox.push(MemberEvent::HigherTerm { cluster, term });
+        return Err(Status::unavailable("another leader had a higher term"));
+    }
+    if hello.member_uid.is_empty() {
+        return Err(Status::invalid_argument("hello.member_uid must not be empty"));
+    }
+    cx.registry.claim_cluster_id(member, &hello.member_uid).map_err(|error| {
+        let reason = match &error {
+            ClusterIdError::Changed { .. } => "IdentityChanged",
+            ClusterIdError::Duplicate { .. } => "DuplicateCluster",
+        };
+        events::publish(cx, member, reason, &error.to_string());
+        Status::failed_precondition(error.to_string())
+    })?;
+    let session = Session::new(
+        cx.next_session(),
+        peer.not_before.saturating_add(MEMBER_BACKDATE).unwrap_or(peer.not_before),
+        &cx.token,
+    );
+    let mut state = member.lock();
+    if hello.epoch < state.epoch {
+        return Err(Status::failed_precondition(format!(
+            "hello.epoch {} is below {}: another agent of this member took over",
+            hello.epoch, state.epoch
+        )));
+    }
+    state.epoch = hello.epoch;
+    if let Some(old) = state.session.replace(session.clone()) {
+        old.end(Status::aborted("another session of this member took over"));
+    }
+    state.vitals.started(Instant::now());
+    state.desired.begin();
+    Ok(session)
+}
+
+fn close(cx: &Context, member: &Member, session: &Session) {
+    cx.metrics.sessions.dec();
+    let mut state = member.lock();
+    if state.session.as_ref().is_some_and(|current| current.id == session.id) {
+        state.session = None;
+        state.vitals.ended();
+        state.desired.apart();
+        drop(state);
+        cx.due.mark(&member.name);
+    }
+}
+
+/// Says what there is to say, newest first thing first, as fast as the agent reads.
+async fn write(
+    cx: Arc<Context>,
+    member: Arc<Member>,
+    session: Session,
+    out: Sender,
+    hello: v1::Hello,
+) -> Status {
+    use v1::controller_message::Message;
+    let gone = || Status::cancelled("the agent closed the stream");
+    let millis = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+    let say = async |message: Message, kind: &'static str| {
+        let Some(term) = cx.term() else {
+            return Err(Status::unavailable("not leader"));
+        };
+        cx.metrics.sent.get_or_create(&super::metrics::Sent { kind }).inc();
+        let message = v1::ControllerMessage { term, message: Some(message) };
+        out.send(Ok(message)).await.map_err(|_| gone())
+    };
+    let welcome = Message::Welcome(v1::Welcome {
+        session: session.id.to_string(),
+        heartbeat_ms: millis(cx.times.heartbeat),
+        facts_ms: millis(cx.times.facts),
+        cluster_name: member.name.clone(),
+    });
+    if let Err(status) = say(welcome, "welcome").await {
+        return status;
+    }
+    let mut labels = cx.labels.subscribe();
+    labels.mark_changed();
+    let mut complete = cx.complete.subscribe();
+    if complete.wait_for(|complete| *complete).await.is_err() {
+        return Status::unavailable("the controller is stopping");
+    }
+    let agreed = {
+        let mut state = member.lock();
+        let agreed = state.desired.intended().matches(&hello.inventory_digest);
+        if agreed {
+            state.desired.agree();
+            state.agreed = true;
+        }
+        agreed
+    };
+    if agreed {
+        told(&cx, &member);
+    } else if let Err(status) =
+        say(Message::InventoryRequest(v1::InventoryRequest {}), "inventory_request").await
+    {
+        return status;
+    }
+    loop {
+        // Room first, message then: what is not sent yet may still be replaced by something newer.
+        let Ok(permit) = out.reserve().await else { return gone() };
+        let Some(term) = cx.term() else {
+            return Status::unavailable("not leader");
+        };
+        if labels.has_changed().unwrap_or(false) {
+            let keys = labels.borrow_and_update().clone();
+            if !keys.is_empty() {
+                let message = Some(Message::WatchLabels(v1::WatchLabels { keys }));
+                permit.send(Ok(v1::ControllerMessage { term, message }));
+                continue;
+            }
+        }
+        let (next, reopens) = {
+            let mut state = member.lock();
+            let held_back = state.desired.held_back();
+            let next = state.desired.next(Instant::now());
+            if state.desired.held_back() != held_back {
+                cx.due.mark(&member.name);
+            }
+            (next, state.desired.reopens())
+        };
+        if let Some(next) = next {
+            match wire::message(next) {
+                Ok((message, kind)) => {
+                    cx.metrics.sent.get_or_create(&super::metrics::Sent { kind }).inc();
+                    permit.send(Ok(v1::ControllerMessage { term, message: Some(message) }));
+                }
+                Err(error) => {
+                    tracing::error!(cluster = member.name, %error, "a manifest is no JSON");
+                    return Status::internal("a manifest could not be written as JSON");
+                }
+            }
+            continue;
+        }
+        drop(permit);
+        let reopens = async {
+            match reopens {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = member.wake.notified() => (),
+            changed = labels.changed() => if changed.is_err() { return gone() },
+            () = reopens => (),
+        }
+    }
+}
+
+/// Hears what the agent says.
+async fn read<S>(cx: &Context, member: &Member, session: &Session, inbound: &mut S) -> Status
+where
+    S: Stream<Item = Result<v1::AgentMessage, Status>> + Unpin,
+{
+    let mut pages: Vec<(Key, Held)> = Vec::new();
+    let mut inventories = 0;
+    loop {
+        cx.outbox.room().await;
+        let message = match inbound.next().await {
+            None => return Status::cancelled("the agent closed the stream"),
+            Some(Err(status)) => {
+                return Status::cancelled(format!("the stream broke: {}", status.message()));
+            }
+            Some(Ok(message)) => message,
+        };
+        member.lock().vitals.frame(Instant::now());
+        let heard = match message.message {
+            Some(v1::agent_message::Message::Inventory(page)) => {
+                if !*cx.complete.borrow() {
+                    return Status::failed_precondition("nobody asked for an inventory");
+                }
+                let last = page.last;
+                for entry in page.entries {
+                    match wire::held(entry) {
+                        Ok(entry) => pages.push(entry),
+                        Err(status) => return status,
+                    }
+                }
+                if pages.len() > MAX_INVENTORY {
+                    return Status::resource_exhausted("the inventory has too many entries");
+                }
+                if !last {
+                    continue;
+                }
+                inventories += 1;
+                if inventories > MAX_INVENTORIES {
+                    tracing::warn!(cluster = member.name, "inventories do not settle");
+                    return Status::aborted("controller and agent do not agree on the inventory");
+                }
+                take_inventory(cx, member, session, std::mem::take(&mut pages));
+                Ok(())
+            }
+            Some(message) => hear(cx, member, message),
+            // From a newer agent: not for us.
+            None => Ok(()),
+        };
+        if let Err(status) = heard {
+            return status;
+        }
+    }
+}
+
+/// What the member holds, judged. The hub's side is asked outside of the lock; what it sets meanwhile counts.
+fn take_inventory(cx: &Context, member: &Member, session: &Session, entries: Vec<(Key, Held)>) {
+    let undecided = member.lock().desired.undecided(&entries);
+    let verdicts: BTreeMap<_, _> = undecided
+        .into_iter()
+        .map(|(claim, key)| {
+            let verdict = cx.oracle.verdict(&member.name, &claim, &key);
+            ((claim, key), verdict)
+        })
+        .collect();
+    let mut state = member.lock();
+    if state.session.as_ref().is_none_or(|current| current.id != session.id) {
+        return;
+    }
+    state.desired.inventory(entries, &verdicts);
+    state.agreed = true;
+    drop(state);
+    told(cx, member);
+    member.wake.notify_one();
+}
+
+/// Tells the hub's side what the member holds, now that both ends agree on it.
+fn told(cx: &Context, member: &Member) {
+    let mut state = member.lock();
+    let (held, orphans) = (state.desired.held(), state.desired.orphans().len());
+    let confirmed = state.desired.take_confirmed();
+    drop(state);
+    let cluster = member.name.clone();
+    cx.outbox.push(MemberEvent::Inventory { cluster, held, orphans });
+    withdrawn(cx, member, confirmed);
+    cx.due.mark(&member.name);
+}
+
+pub(super) fn withdrawn(cx: &Context, member: &Member, claims: Vec<String>) {
+    for claim in claims {
+        cx.outbox.push(MemberEvent::Withdrawn { cluster: member.name.clone(), claim });
+    }
+}
+
+fn hear(cx: &Context, member: &Member, message: v1::agent_message::Message) -> Result<(), Status> {
+    use v1::agent_message::Message;
+    let cluster = member.name.clone();
+    match message {
+        Message::Hello(_) => Err(Status::failed_precondition("Hello may come once")),
+        Message::Inventory(_) => Err(Status::internal("an inventory came the wrong way")),
+        Message::Heartbeat(beat) => {
+            api(cx, member, beat.api_healthy, beat.api_message);
+            Ok(())
+        }
+        Message::Facts(facts) => {
+            let facts = Arc::new(wire::facts(facts, cx.clock.now())?);
+            member.lock().facts = Some(facts.clone());
+            api(cx, member, facts.api_healthy, facts.api_message.clone());
+            cx.due.mark(&member.name);
+            cx.outbox.push(MemberEvent::Facts { cluster, facts });
+            Ok(())
+        }
+        Message::Status(status) => {
+            let key = wire::key(status.key.clone())?;
+            let (claims, current) = {
+                let state = member.lock();
+                (state.desired.claims(&key), state.desired.is_current(&key, &status.hash))
+            };
+            let report = wire::report(status, current)?;
+            if !claims.is_empty() {
+                cx.outbox.push(MemberEvent::Status { cluster, key, claims, report });
+            }
+            Ok(())
+        }
+        Message::Applied(applied) => {
+            let result = wire::apply_result(applied.result())?;
+            applied_to(cx, member, wire::key(applied.key.clone())?, applied, result);
+            Ok(())
+        }
+    }
+}
+
+fn applied_to(cx: &Context, member: &Member, key: Key, applied: v1::Applied, result: ApplyResult) {
+    let mut state = member.lock();
+    let claims = state.desired.claims(&key);
+    let current = state.desired.is_current(&key, &applied.hash);
+    let quiet = state.desired.is_prerequisite(&key) && result == ApplyResult::Applied;
+    state.desired.applied(&key, &applied.hash, result, &applied.object_uid);
+    let confirmed = state.desired.take_confirmed();
+    drop(state);
+    if !claims.is_empty() && !quiet {
+        cx.outbox.push(MemberEvent::Applied {
+            cluster: member.name.clone(),
+            key,
+            claims,
+            hash: applied.hash,
+            current,
+            result,
+            reason: wire::text(applied.reason),
+            message: wire::text(applied.message),
+            object_uid: applied.object_uid,
+            drift: applied.drift,
+        });
+    }
+    withdrawn(cx, member, confirmed);
+    // An answer may leave something to say, for example when the object was wanted again meanwhile.
+    member.wake.notify_one();
+}
+
+fn api(cx: &Context, member: &Member, healthy: bool, message: String) {
+    let message = wire::text(message);
+    if member.lock().vitals.api(Instant::now(), healthy, &message) {
+        cx.due.mark(&member.name);
+    }
+}
+
+/// Whether a certificate issued then is revoked.
+pub(super) fn is_revoked(issued: Timestamp, revoked_before: Option<Timestamp>) -> bool {
+    revoked_before.is_some_and(|before| issued <= before)
+}

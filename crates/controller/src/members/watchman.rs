@@ -1,0 +1,139 @@
+//! Looks at all members in turn: who is lost, who is back, and whether to believe it.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::context::Context;
+use super::events;
+use super::health::draft;
+use super::health::suspicion::Change;
+use super::health::vitals::{Standing, Turn};
+use super::types::{LostReason, MemberEvent};
+
+/// Longest time between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks per heartbeat, where that is shorter.
+const LOOKS_PER_BEAT: u32 = 4;
+
+/// Looks until the context's token ends it. Only a leader looks.
+pub(super) async fn run(cx: Arc<Context>) {
+    let mut tick = tokio::time::interval(LOOK.min(cx.times.heartbeat / LOOKS_PER_BEAT));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut term = cx.term.clone();
+    term.mark_changed();
+    let mut leading = None;
+    let mut swept = Instant::now();
+    let mut frozen = true;
+    loop {
+        tokio::select! {
+            biased;
+            () = cx.token.cancelled() => return,
+            changed = term.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let now_leading = *term.borrow_and_update();
+                if now_leading.is_some() && leading.is_none() {
+                    begin(&cx, Instant::now());
+                }
+                if now_leading.is_none() {
+                    *cx.grace.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                }
+                leading = now_leading;
+            }
+            _ = tick.tick() => {
+                let now = Instant::now();
+                // While sessions do not read because the hub's side is slow, their members' silence means nothing.
+                if leading.is_none() || cx.outbox.is_full() {
+                    continue;
+                }
+                look(&cx, now, &mut frozen);
+                if now.saturating_duration_since(swept) >= cx.times.status_interval {
+                    swept = now;
+                    for member in cx.registry.all() {
+                        cx.due.mark(&member.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A term begins: agents need time to find this leader.
+fn begin(cx: &Context, now: Instant) {
+    let until = now + cx.times.leader_grace;
+    *cx.grace.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    for member in cx.registry.all() {
+        let mut state = member.lock();
+        let baseline = until.checked_sub(cx.times.silent_after).unwrap_or(now).max(now);
+        state.vitals.forgive(baseline);
+        state.agreed = false;
+        drop(state);
+        cx.due.mark(&member.name);
+    }
+}
+
+fn look(cx: &Context, now: Instant, was_frozen: &mut bool) {
+    let members = cx.registry.all();
+    let mut presences = Vec::with_capacity(members.len());
+    let mut turns = Vec::new();
+    let mut lost = 0;
+    for member in &members {
+        let mut state = member.lock();
+        let turn = state.vitals.judge(now, &cx.times);
+        presences.push(state.vitals.presence(now, &cx.times));
+        let standing = state.vitals.standing();
+        let has_no_execute = state
+            .cluster
+            .as_deref()
+            .is_some_and(|cluster| draft::own(cluster).any(|taint| taint.effect == "NoExecute"));
+        drop(state);
+        let evicting = match standing {
+            Standing::Lost { since } => {
+                lost += 1;
+                Some(since)
+            }
+            Standing::Sick { since, .. } => Some(since),
+            _ => None,
+        };
+        // The step to NoExecute comes with time alone.
+        let step = evicting
+            .is_some_and(|since| now.saturating_duration_since(since) >= cx.times.failover_after)
+            && !has_no_execute;
+        turns.push((member, turn, step));
+    }
+    cx.metrics.lost.set(lost);
+    let change = cx.suspicion().look(now, cx.times.suspicion_window, presences);
+    let frozen = cx.is_frozen(now);
+    let thawed = std::mem::replace(was_frozen, frozen) && !frozen;
+    for (member, turn, step) in turns {
+        if turn != Turn::None || thawed || (step && !frozen) {
+            cx.due.mark(&member.name);
+        }
+        if turn == Turn::Lost {
+            let reason = LostReason::Silent(cx.times.silent_after);
+            tracing::warn!(cluster = member.name, %reason, "member lost");
+            cx.outbox.push(MemberEvent::Lost { cluster: member.name.clone(), reason });
+        }
+    }
+    match change {
+        Change::None => (),
+        Change::Begins { silent, of } => {
+            cx.metrics.suspicion.set(1);
+            let message = format!(
+                "{silent} of {of} members went silent within {} s: the controller suspects its own network, writes no \
+                 taint and evicts nothing until two thirds are back or a person says go",
+                cx.times.suspicion_window.as_secs()
+            );
+            for member in members.iter().take(1) {
+                events::publish(cx, member, "ControllerSuspectsItself", &message);
+            }
+        }
+        Change::Ends => {
+            cx.metrics.suspicion.set(0);
+            tracing::info!("two thirds of the members are back: suspicion ends");
+        }
+    }
+}
