@@ -21,6 +21,9 @@ use crate::{kubelet, network, scheduler, volumes, workloads};
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 /// Longest wait between two tries of a task.
 const RETRY_LAST: Duration = Duration::from_secs(30);
+/// Alarms ring at whole multiples of this: Pods that were started one after the other within it get ready together, and
+/// their owners report once.
+const ALARM_GRAIN: Duration = Duration::from_millis(100);
 
 /// What a behaviour may look at.
 #[derive(Debug, Clone, Copy)]
@@ -174,6 +177,7 @@ impl Brain {
 
     fn set_alarm(&mut self, task: &Task, at: Timestamp) {
         self.silence(task);
+        let at = on_the_grain(at);
         self.alarms.insert((at, task.clone()));
         self.alarm_of.insert(task.clone(), at);
     }
@@ -203,4 +207,11 @@ impl Brain {
             Concern::Service => with(Kind::Service, network::reconcile),
         }
     }
+}
+
+/// The first multiple of [`ALARM_GRAIN`] that is not before `at`.
+fn on_the_grain(at: Timestamp) -> Timestamp {
+    let grain = i64::try_from(ALARM_GRAIN.as_millis()).unwrap_or(1);
+    let millis = at.as_millisecond() + i64::from(at.subsec_nanosecond() % 1_000_000 != 0);
+    Timestamp::from_millisecond(millis + (-millis).rem_euclid(grain)).unwrap_or(at)
 }

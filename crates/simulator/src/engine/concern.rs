@@ -8,8 +8,9 @@ use crate::index::object::{Key, Object};
 use crate::index::{Change, Index};
 use crate::writes::Writer;
 
-/// One behaviour. The order is the order of work: what has been decided is carried out before the next decision, so that
-/// for example the Pods of a shrunken ReplicaSet go before their Deployment lets another set grow.
+/// One behaviour. The order is the order of work: Pods first, so that what several of them do at once is one report of
+/// their owner; then owners from the bottom up, so that the Pods of a shrunken ReplicaSet go before their Deployment lets
+/// another set grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Concern {
     /// A namespace's default ServiceAccount.
@@ -18,15 +19,15 @@ pub(crate) enum Concern {
     Node,
     /// A PersistentVolumeClaim and its volume.
     Volume,
+    /// All Pods without a node at once; its key is empty.
+    Scheduler,
+    /// A Pod on its node.
+    Kubelet,
     ReplicaSet,
     Deployment,
     StatefulSet,
     DaemonSet,
     Job,
-    /// All Pods without a node at once; its key is empty.
-    Scheduler,
-    /// A Pod on its node.
-    Kubelet,
     /// A Service's endpoints and load balancer.
     Service,
 }

@@ -47,6 +47,18 @@ fn a_deployment_becomes_complete_and_says_so() {
     assert_eq!(sandbox.writes_after_restart(), Vec::<String>::new());
 }
 
+#[test]
+fn what_many_pods_do_at_once_is_reported_once() {
+    let mut sandbox = Sandbox::with_nodes(3);
+    let before = sandbox.log.len();
+    sandbox.create(workload("Deployment", "web", 50));
+    sandbox.until(30, "complete", |s| complete(s, "web"));
+    let of = |what: &str| sandbox.log[before..].iter().filter(|line| line.contains(what)).count();
+    assert_eq!(of(" Pod "), 50 * 4, "created, bound, admitted, ready");
+    let owners = of("ReplicaSet") + of("Deployment");
+    assert!(owners <= 10, "{owners} writes for the owners");
+}
+
 /// Over random sizes, margins, lags, scalings and restarts: never fewer available than promised, never more Pods than
 /// allowed, and in the end exactly the new ones.
 #[test]

@@ -123,9 +123,13 @@ fn a_no_execute_taint_puts_pods_out_after_their_toleration() {
 }
 
 #[test]
-fn a_resized_node_reports_its_new_size() {
+fn a_nodes_size_is_the_options_word_or_its_own() {
     let mut sandbox = Sandbox::with_nodes(0);
-    sandbox.add_node("small", "z", &capacity("1", "1Gi", 10));
+    // The second is one of the member's options, which say 8; the first came by itself.
+    for name in ["small", "member1-node1"] {
+        sandbox.add_node(name, "z", &capacity("1", "1Gi", 10));
+    }
     sandbox.settle();
-    assert_eq!(sandbox.field(Kind::Node, "small", "/status/allocatable/cpu"), json!("1"), "kept");
+    let cpu = |name: &str| sandbox.field(Kind::Node, name, "/status/allocatable/cpu");
+    assert_eq!((cpu("small"), cpu("member1-node1")), (json!("1"), json!("8")));
 }

@@ -35,7 +35,12 @@ pub(crate) struct Conditions {
 
 impl Conditions {
     pub(crate) fn of(object: &Object, custom: Custom, now: Timestamp) -> Self {
-        Self { all: list(&object.data, "/status/conditions").to_vec(), custom, now }
+        let mut all = list(&object.data, "/status/conditions").to_vec();
+        // kube-apiserver writes `lastProbeTime: null` into a bound Pod; a null means the same as nothing.
+        for condition in all.iter_mut().filter_map(Value::as_object_mut) {
+            condition.retain(|_, value| !value.is_null());
+        }
+        Self { all, custom, now }
     }
 
     pub(crate) fn get(&self, type_: &str) -> Option<&Value> {
