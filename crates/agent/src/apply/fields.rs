@@ -1,0 +1,333 @@
+//! What `metadata.managedFields` tells: whether what Atoll applied is still in place, what it was, and who else has a say.
+//!
+//! Kubernetes takes a field out of our entry as soon as somebody else changes or removes it (server-side apply's ownership
+//! rules). So our entry, hashed, is a proof that nothing we applied was touched, whatever defaulting and normalising the
+//! server did to the values; and our entry together with the object gives back what we applied.
+
+use ring::digest::{SHA256, digest};
+use serde_json::{Map, Value, json};
+
+use atoll_api::marks::MANAGER;
+
+/// Managers of client-side `kubectl apply`, and of fields from before the first server-side apply.
+const CLIENT_SIDE: [&str; 2] = ["kubectl-client-side-apply", "before-first-apply"];
+
+/// Hash of the fields that are ours, with and without `spec.replicas`: an autoscaler taking that one is no drift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fingerprint {
+    all: [u8; 16],
+    without_replicas: [u8; 16],
+}
+
+impl Fingerprint {
+    /// Of an object; `None` when Atoll owns nothing in it.
+    #[must_use]
+    pub(crate) fn of(object: &Value) -> Option<Self> {
+        let fields = &own_entry(object)?["fieldsV1"];
+        let mut rest = fields.clone();
+        if let Some(spec) = rest.get_mut("f:spec").and_then(Value::as_object_mut) {
+            spec.remove("f:replicas");
+        }
+        Some(Self { all: short(fields), without_replicas: short(&rest) })
+    }
+
+    /// Whether the fields are the same but for `spec.replicas`, which is no longer ours.
+    #[must_use]
+    pub(crate) fn lost_only_replicas(&self, now: &Self) -> bool {
+        self.all != now.all
+            && self.without_replicas == now.without_replicas
+            && now.all == now.without_replicas
+    }
+}
+
+fn short(fields: &Value) -> [u8; 16] {
+    // serde_json's maps are sorted, so equal sets have equal texts.
+    let hash = digest(&SHA256, fields.to_string().as_bytes());
+    let mut short = [0; 16];
+    short.copy_from_slice(&hash.as_ref()[..16]);
+    short
+}
+
+fn entries(object: &Value) -> impl Iterator<Item = &Value> {
+    object["metadata"]["managedFields"].as_array().into_iter().flatten()
+}
+
+fn is_ours(entry: &Value) -> bool {
+    entry["manager"] == MANAGER && entry["operation"] == "Apply" && subresource(entry).is_empty()
+}
+
+fn subresource(entry: &Value) -> &str {
+    entry["subresource"].as_str().unwrap_or_default()
+}
+
+fn own_entry(object: &Value) -> Option<&Value> {
+    entries(object).find(|entry| is_ours(entry))
+}
+
+/// Whether somebody else wrote to the object itself (not to a subresource) after Atoll's last apply. Asked once, when the
+/// agent has just started and did not see what happened before. Times have whole seconds; a write in the very second of
+/// our own counts as earlier.
+#[must_use]
+pub(crate) fn touched_since_apply(object: &Value) -> bool {
+    let time = |entry: &Value| -> Option<jiff::Timestamp> { entry["time"].as_str()?.parse().ok() };
+    let Some(ours) = own_entry(object) else { return true };
+    entries(object)
+        .filter(|entry| !is_ours(entry) && subresource(entry).is_empty())
+        .any(|entry| time(entry) > time(ours))
+}
+
+/// The manager that has `spec.replicas` through the scale subresource, where Atoll has not.
+#[must_use]
+pub(crate) fn scaled_by(object: &Value) -> Option<&str> {
+    let owns = |entry: &&Value| entry["fieldsV1"]["f:spec"]["f:replicas"].is_object();
+    if own_entry(object).as_ref().is_some_and(owns) {
+        return None;
+    }
+    entries(object)
+        .filter(owns)
+        .find(|entry| subresource(entry) == "scale")
+        .and_then(|entry| entry["manager"].as_str())
+}
+
+/// What Atoll applied, taken out of the object as it is: the fields of our entry with the values they have. `None` where
+/// we own nothing, or where the object was read in another version than it was applied in.
+#[must_use]
+pub(crate) fn extract(object: &Value) -> Option<Value> {
+    let entry = own_entry(object)?;
+    if entry["apiVersion"] != object["apiVersion"] {
+        return None;
+    }
+    let mut applied = pick(object, entry["fieldsV1"].as_object()?);
+    let metadata = applied.as_object_mut()?.entry("metadata").or_insert_with(|| json!({}));
+    for field in ["name", "namespace"] {
+        if let Some(value) = object["metadata"].get(field) {
+            metadata[field] = value.clone();
+        }
+    }
+    applied["apiVersion"] = object["apiVersion"].clone();
+    applied["kind"] = object["kind"].clone();
+    Some(applied)
+}
+
+/// The members of a value that a field set (`fieldsV1`) names.
+fn pick(value: &Value, fields: &Map<String, Value>) -> Value {
+    // An empty set names the whole value.
+    if fields.is_empty() {
+        return value.clone();
+    }
+    match value {
+        Value::Object(object) => {
+            let picked = fields.iter().filter_map(|(path, below)| {
+                let name = path.strip_prefix("f:")?;
+                Some((name.to_owned(), pick(object.get(name)?, below.as_object()?)))
+            });
+            Value::Object(picked.collect())
+        }
+        Value::Array(items) => {
+            let picked = items.iter().enumerate().filter_map(|(at, item)| {
+                fields.iter().find_map(|(path, below)| {
+                    let (form, rest) = path.split_once(':')?;
+                    match form {
+                        "v" => (serde_json::from_str::<Value>(rest).ok()? == *item)
+                            .then(|| item.clone()),
+                        "i" if rest.parse() == Ok(at) => Some(pick(item, below.as_object()?)),
+                        "k" => pick_keyed(item, rest, below.as_object()?),
+                        _ => None,
+                    }
+                })
+            });
+            Value::Array(picked.collect())
+        }
+        scalar => scalar.clone(),
+    }
+}
+
+/// An item of a list that is a map, if it has these keys; the keys come along, the item means nothing without them.
+fn pick_keyed(item: &Value, keys: &str, below: &Map<String, Value>) -> Option<Value> {
+    let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
+    if !keys.iter().all(|(name, value)| item.get(name) == Some(value)) {
+        return None;
+    }
+    let mut picked = pick(item, below);
+    let object = picked.as_object_mut()?;
+    for (name, value) in keys {
+        object.entry(name).or_insert(value);
+    }
+    Some(picked)
+}
+
+/// `managedFields` in which the fields of client-side appliers are ours, so that the next apply drops those of them that the
+/// manifest does not have (what client-go's `csaupgrade` does). `None` where there is nothing to move.
+#[must_use]
+pub(crate) fn with_client_side_moved(object: &Value) -> Option<Value> {
+    let moves = |entry: &&Value| {
+        entry["operation"] == "Update"
+            && subresource(entry).is_empty()
+            && entry["manager"].as_str().is_some_and(|manager| CLIENT_SIDE.contains(&manager))
+    };
+    let api_version = entries(object).find(moves)?["apiVersion"].clone();
+    let mut fields = own_entry(object).map_or_else(|| json!({}), |own| own["fieldsV1"].clone());
+    for entry in entries(object).filter(moves) {
+        unite(&mut fields, &entry["fieldsV1"]);
+    }
+    let mut ours = own_entry(object).cloned().unwrap_or_else(|| {
+        json!({
+            "manager": MANAGER,
+            "operation": "Apply",
+            "apiVersion": api_version,
+            "fieldsType": "FieldsV1",
+        })
+    });
+    ours["fieldsV1"] = fields;
+    let rest = entries(object).filter(|entry| !moves(entry) && !is_ours(entry)).cloned();
+    Some([ours].into_iter().chain(rest).collect())
+}
+
+fn unite(into: &mut Value, other: &Value) {
+    let (Some(into), Some(other)) = (into.as_object_mut(), other.as_object()) else { return };
+    for (path, below) in other {
+        unite(into.entry(path.clone()).or_insert_with(|| json!({})), below);
+    }
+}
+
+/// `managedFields` without Atoll. The API server ignores an empty list; one empty entry is how to say "none".
+#[must_use]
+pub(crate) fn without_ours(object: &Value) -> Value {
+    let rest: Vec<_> =
+        entries(object).filter(|entry| entry["manager"] != MANAGER).cloned().collect();
+    if rest.is_empty() { json!([{}]) } else { Value::Array(rest) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(entries: &[Value]) -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {
+                "name": "web", "namespace": "shop", "uid": "u",
+                "labels": {"a": "1", "other": "x"},
+                "finalizers": ["ours", "theirs"],
+                "managedFields": entries,
+            },
+            "spec": {
+                "replicas": 3,
+                "empty": {},
+                "template": {"spec": {"containers": [
+                    {"name": "sidecar", "image": "s"},
+                    {"name": "main", "image": "m", "terminationMessagePath": "/dev/log",
+                     "ports": [{"containerPort": 80, "protocol": "TCP"}]},
+                ]}},
+                "atomic": [{"x": 1}, {"x": 2}],
+            },
+            "status": {"replicas": 3},
+        })
+    }
+
+    fn ours(time: &str) -> Value {
+        json!({
+            "manager": "atoll", "operation": "Apply", "apiVersion": "apps/v1", "time": time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {
+                "f:metadata": {"f:labels": {"f:a": {}}, "f:finalizers": {"v:\"ours\"": {}}},
+                "f:spec": {
+                    "f:replicas": {},
+                    "f:empty": {},
+                    "f:atomic": {},
+                    "f:template": {"f:spec": {"f:containers": {
+                        "k:{\"name\":\"main\"}": {
+                            ".": {}, "f:name": {}, "f:image": {},
+                            "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {
+                                ".": {}, "f:containerPort": {}}},
+                        },
+                    }}},
+                },
+            },
+        })
+    }
+
+    fn foreign(manager: &str, sub: &str, time: &str, fields: Value) -> Value {
+        json!({
+            "manager": manager, "operation": "Update", "apiVersion": "apps/v1", "time": time,
+            "subresource": sub, "fieldsType": "FieldsV1", "fieldsV1": fields,
+        })
+    }
+
+    #[test]
+    fn what_was_applied_is_found_in_the_object() {
+        let applied = extract(&object(&[ours("2026-01-01T00:00:00Z")])).unwrap();
+        assert_eq!(
+            applied,
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {
+                    "name": "web", "namespace": "shop", "labels": {"a": "1"}, "finalizers": ["ours"],
+                },
+                "spec": {
+                    "replicas": 3, "empty": {}, "atomic": [{"x": 1}, {"x": 2}],
+                    "template": {"spec": {"containers": [
+                        {"name": "main", "image": "m", "ports": [{"containerPort": 80, "protocol": "TCP"}]},
+                    ]}},
+                },
+            })
+        );
+        let mut other_version = object(&[ours("2026-01-01T00:00:00Z")]);
+        other_version["apiVersion"] = json!("apps/v2");
+        assert_eq!(extract(&other_version), None);
+    }
+
+    #[test]
+    fn an_autoscaler_taking_the_replicas_is_told_from_drift() {
+        let before = Fingerprint::of(&object(&[ours("2026-01-01T00:00:00Z")])).unwrap();
+        let mut scaled = ours("2026-01-01T00:00:00Z");
+        scaled["fieldsV1"]["f:spec"].as_object_mut().unwrap().remove("f:replicas");
+        let autoscaler =
+            foreign("kcm", "scale", "2026-01-02T00:00:00Z", json!({"f:spec": {"f:replicas": {}}}));
+        let now = object(&[scaled.clone(), autoscaler]);
+        let after = Fingerprint::of(&now).unwrap();
+        assert!(before.lost_only_replicas(&after));
+        assert!(!before.lost_only_replicas(&before));
+        assert_eq!(scaled_by(&now), Some("kcm"));
+        assert!(!touched_since_apply(&now), "a subresource is not the object");
+
+        scaled["fieldsV1"]["f:metadata"]["f:labels"].as_object_mut().unwrap().remove("f:a");
+        let drifted = Fingerprint::of(&object(&[scaled])).unwrap();
+        assert!(before != drifted && !before.lost_only_replicas(&drifted));
+    }
+
+    #[test]
+    fn later_writers_make_an_object_suspect_and_earlier_ones_do_not() {
+        let at = "2026-01-01T00:00:10Z";
+        for (time, suspect) in
+            [("2026-01-01T00:00:09Z", false), (at, false), ("2026-01-01T00:00:11Z", true)]
+        {
+            let object = object(&[foreign("kubectl-edit", "", time, json!({})), ours(at)]);
+            assert_eq!(touched_since_apply(&object), suspect, "{time}");
+        }
+        assert!(touched_since_apply(&object(&[])), "not ours at all");
+    }
+
+    #[test]
+    fn fields_of_client_side_appliers_move_to_us() {
+        let client = foreign(
+            "kubectl-client-side-apply",
+            "",
+            "2026-01-01T00:00:00Z",
+            json!({"f:spec": {"f:paused": {}, "f:replicas": {}}}),
+        );
+        let status = foreign("kcm", "status", "2026-01-01T00:00:00Z", json!({"f:status": {}}));
+        let moved = with_client_side_moved(&object(&[client, status.clone()])).unwrap();
+        assert_eq!(moved[0]["manager"], "atoll");
+        assert_eq!(moved[0]["operation"], "Apply");
+        assert_eq!(moved[0]["fieldsV1"], json!({"f:spec": {"f:paused": {}, "f:replicas": {}}}));
+        assert_eq!(moved[1], status);
+        assert_eq!(moved.as_array().unwrap().len(), 2);
+        assert_eq!(with_client_side_moved(&object(&[status.clone()])), None);
+        assert_eq!(without_ours(&object(&[ours("2026-01-01T00:00:00Z")])), json!([{}]));
+        assert_eq!(
+            without_ours(&object(&[ours("2026-01-01T00:00:00Z"), status.clone()])),
+            json!([status])
+        );
+    }
+}

@@ -1,0 +1,285 @@
+//! Applying one object.
+//!
+//! Always server-side apply, manager `atoll`: a create or an update would leave an `Update` entry in `managedFields`, and
+//! fields dropped from the manifest later would stay. Every apply starts with a read, so that what is in the way is seen:
+//! an object of somebody else, one that is going away, one that an autoscaler has.
+
+use std::sync::Arc;
+
+use atoll_api::marks::{CLAIMS, HASH, MANAGED_BY, MANAGED_BY_VALUE, PRESERVE};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::fields::{Fingerprint, scaled_by, with_client_side_moved};
+use super::order::is_namespace;
+use crate::key::{GroupKind, Key};
+use crate::member::{Apis, Member, MemberError, Target};
+
+/// What is to be on the member.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Desired {
+    /// Hash of the manifest, from the controller.
+    pub hash: String,
+    /// Claims annotation of the manifest: the hash does not cover it.
+    pub claims: String,
+    /// Preserve annotation of the manifest, likewise.
+    pub preserve: bool,
+    /// For example `apps/v1`.
+    pub api_version: String,
+    /// The manifest as JSON. Kept as text: parsed, 500 objects would not fit the agent's memory.
+    pub manifest: Bytes,
+    /// Take over an object that is not Atoll's.
+    pub overwrite: bool,
+}
+
+/// Atoll's marks on an object of the member, and what tells whether it is untouched.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Live {
+    /// uid.
+    pub uid: String,
+    /// Hash annotation; empty where it is missing.
+    pub hash: String,
+    /// Claims annotation, as it is.
+    pub claims: String,
+    /// Preserve annotation.
+    pub preserve: bool,
+    /// Whether the managed-by label is on it.
+    pub marked: bool,
+    /// Our fields.
+    pub fields: Option<Fingerprint>,
+    /// It has a deletionTimestamp.
+    pub terminating: bool,
+}
+
+impl Live {
+    /// Reads an object.
+    #[must_use]
+    pub(crate) fn of(object: &Value) -> Self {
+        let metadata = &object["metadata"];
+        let annotation =
+            |name: &str| metadata["annotations"][name].as_str().unwrap_or_default().to_owned();
+        Self {
+            uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
+            hash: annotation(HASH),
+            claims: annotation(CLAIMS),
+            preserve: annotation(PRESERVE) == "true",
+            marked: metadata["labels"][MANAGED_BY] == MANAGED_BY_VALUE,
+            fields: Fingerprint::of(object),
+            terminating: metadata["deletionTimestamp"].is_string(),
+        }
+    }
+}
+
+/// What the agent knows of an object before it applies.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    /// uid of the object that we applied.
+    pub uid: Option<String>,
+    /// Our fields after our last apply; `None` when nobody can say whether somebody touched them.
+    pub fields: Option<Fingerprint>,
+}
+
+/// How an apply ended.
+#[derive(Debug)]
+pub(crate) enum Applied {
+    /// The member holds the manifest. `written` is false when it did before.
+    Done {
+        /// The object.
+        live: Live,
+        /// Whether something was written.
+        written: bool,
+    },
+    /// Somebody else's object is in the way.
+    Conflict {
+        /// Its uid.
+        uid: String,
+    },
+    /// The object is going away; it is applied anew when this uid is gone.
+    Terminating {
+        /// Its uid.
+        uid: String,
+    },
+}
+
+/// Applies a manifest.
+///
+/// # Errors
+/// Any failed call, and a kind that the member does not serve. An immutable field stays an error: deleting and creating
+/// would stop what runs.
+pub(crate) async fn apply(
+    member: &Member,
+    apis: Arc<Apis>,
+    key: &Key,
+    desired: &Desired,
+    known: &Known,
+) -> Result<Applied, MemberError> {
+    let target = apis.resolve(&key.kind, Some(&desired.api_version))?;
+    let mut manifest: Value = serde_json::from_slice(&desired.manifest).map_err(|error| {
+        MemberError::Scope(format!("the manifest of {key} is no JSON: {error}"))
+    })?;
+    check_identity(&manifest, key, desired)?;
+    let Some(object) = member.get(target, key).await? else {
+        return create(member, target, key, &manifest).await;
+    };
+    let live = Live::of(&object);
+    if live.terminating {
+        return Ok(Applied::Terminating { uid: live.uid });
+    }
+    let ours = live.marked || known.uid.as_ref() == Some(&live.uid);
+    if !ours {
+        if is_namespace(&key.kind) {
+            // Namespaces are made on demand; one that is there serves as it is.
+            return Ok(Applied::Done { live, written: false });
+        }
+        if !desired.overwrite {
+            return Ok(Applied::Conflict { uid: live.uid });
+        }
+        take_over(member, target, key, &object).await?;
+    } else if is_in_step(&live, desired, known) {
+        return Ok(Applied::Done { live, written: false });
+    }
+    let autoscaled = manifest["spec"].get("replicas").is_some()
+        && scaled_by(&object).is_some()
+        && is_autoscaled(member, key).await;
+    if autoscaled {
+        if let Some(spec) = manifest["spec"].as_object_mut() {
+            spec.remove("replicas");
+        }
+        let same = known.fields.zip(live.fields).is_some_and(|(ours, now)| {
+            ours.lost_only_replicas(&now) && marks_match(&live, desired)
+        });
+        if same {
+            return Ok(Applied::Done { live, written: false });
+        }
+    }
+    // The uid in the manifest makes the server refuse when the object is another one by now.
+    if ours {
+        manifest["metadata"]["uid"] = json!(live.uid);
+    }
+    let after = member.apply(target, key, &manifest, true).await?;
+    // An apply that changes nothing leaves the resourceVersion as it is.
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    Ok(Applied::Done { live: Live::of(&after), written: version(&object) != version(&after) })
+}
+
+/// First contact with an object that does not exist: without force, so that one that comes into being meanwhile is not
+/// run over. A namespace that is missing is made: the objects' own one must be there before the controller can know.
+async fn create(
+    member: &Member,
+    target: &Target,
+    key: &Key,
+    manifest: &Value,
+) -> Result<Applied, MemberError> {
+    let created = match member.apply(target, key, manifest, false).await {
+        Err(error) if error.lacks_namespace() && !key.namespace.is_empty() => {
+            ensure_namespace(member, &key.namespace).await?;
+            member.apply(target, key, manifest, false).await
+        }
+        other => other,
+    };
+    Ok(Applied::Done { live: Live::of(&created?), written: true })
+}
+
+/// Makes a namespace without any marks, if it is not there: nothing will ever remove it.
+///
+/// # Errors
+/// Any failed call but "it exists already".
+pub(crate) async fn ensure_namespace(member: &Member, name: &str) -> Result<(), MemberError> {
+    let target = Target::builtin("", "v1", "Namespace", "namespaces", false);
+    let key = Key {
+        kind: GroupKind::new("", "Namespace"),
+        namespace: String::new(),
+        name: name.to_owned(),
+    };
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    match member.create(&target, &key, &namespace).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_already_exists() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Moves the fields of client-side appliers to our manager, so that the apply that follows drops what the manifest does
+/// not have.
+async fn take_over(
+    member: &Member,
+    target: &Target,
+    key: &Key,
+    object: &Value,
+) -> Result<(), MemberError> {
+    let Some(managed) = with_client_side_moved(object) else { return Ok(()) };
+    let version = &object["metadata"]["resourceVersion"];
+    let operations = json!([
+        {"op": "replace", "path": "/metadata/managedFields", "value": managed},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+    ]);
+    member.json_patch(target, key, &operations).await.map(drop)
+}
+
+/// The controller's rendering refuses to change an object's identity; this end does not take its word for it, because
+/// these fields decide what the agent's rights are used on.
+fn check_identity(manifest: &Value, key: &Key, desired: &Desired) -> Result<(), MemberError> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &manifest["metadata"];
+    // Namespaces are made because something went there; nobody claims them, so they need no marks.
+    let marked = is_namespace(&key.kind)
+        || metadata["labels"][MANAGED_BY] == MANAGED_BY_VALUE
+            && metadata["annotations"][HASH].as_str() == Some(&desired.hash);
+    let group = desired.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    if text(&manifest["apiVersion"]) != desired.api_version
+        || group != key.kind.group
+        || text(&manifest["kind"]) != key.kind.kind
+        || text(&metadata["name"]) != key.name
+        || text(&metadata["namespace"]) != key.namespace
+        || !marked
+    {
+        return Err(MemberError::Scope(format!(
+            "the manifest sent for {key} has another identity or lacks Atoll's marks"
+        )));
+    }
+    Ok(())
+}
+
+fn is_in_step(live: &Live, desired: &Desired, known: &Known) -> bool {
+    known.fields.is_some() && known.fields == live.fields && marks_match(live, desired)
+}
+
+fn marks_match(live: &Live, desired: &Desired) -> bool {
+    live.marked
+        && live.hash == desired.hash
+        && live.claims == desired.claims
+        && live.preserve == desired.preserve
+}
+
+/// Whether a HorizontalPodAutoscaler of the namespace has this object for its target. Where nobody may ask, the one who
+/// scaled it through the scale subresource is taken for an autoscaler: fighting one would be worse than leaving a count.
+async fn is_autoscaled(member: &Member, key: &Key) -> bool {
+    let target = Target::builtin(
+        "autoscaling",
+        "v2",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        true,
+    );
+    let mut next = None;
+    loop {
+        let page = match member.list(&target, Some(&key.namespace), None, next).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::warn!(%key, error = %error.message(), "cannot ask who scales it: its replicas are left alone");
+                return true;
+            }
+        };
+        let found = page.objects.iter().any(|autoscaler| {
+            let reference = &autoscaler["spec"]["scaleTargetRef"];
+            let group = reference["apiVersion"].as_str().unwrap_or_default();
+            let group = group.rsplit_once('/').map_or("", |(group, _)| group);
+            reference["name"] == key.name.as_str()
+                && key.kind.is(group, reference["kind"].as_str().unwrap_or_default())
+        });
+        next = page.next;
+        if found || next.is_none() {
+            return found;
+        }
+    }
+}

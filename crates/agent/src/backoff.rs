@@ -1,0 +1,92 @@
+//! Seedable randomness and the waits made from it.
+//!
+//! Jitter must differ between agents and be the same in two runs of one simulated world, so it comes from a seed and never
+//! from the system.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A source of jitter. Clones share the state. Not for secrets.
+#[derive(Debug, Clone)]
+pub struct Jitter(Arc<Mutex<u64>>);
+
+impl Jitter {
+    /// Starts from this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(seed)))
+    }
+
+    /// The next 64 bits (SplitMix64, Steele et al. 2014).
+    fn next(&self) -> u64 {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = *state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// Uniform in `low ..= high`, to the millisecond.
+    #[must_use]
+    pub fn between(&self, low: Duration, high: Duration) -> Duration {
+        let span = u64::try_from(high.saturating_sub(low).as_millis()).unwrap_or(u64::MAX - 1);
+        low + Duration::from_millis(self.next() % (span + 1))
+    }
+}
+
+/// Doubling ceiling of a wait.
+#[derive(Debug, Clone, Copy)]
+pub struct Backoff {
+    /// Ceiling of the first wait.
+    pub first: Duration,
+    /// Ceiling of every later one.
+    pub most: Duration,
+}
+
+impl Backoff {
+    /// Ceiling after `failures` failures in a row (1 = the first).
+    #[must_use]
+    pub fn ceiling(&self, failures: u32) -> Duration {
+        let factor = 1_u32 << failures.saturating_sub(1).min(20);
+        self.first.saturating_mul(factor).min(self.most)
+    }
+
+    /// Full jitter: uniform between nothing and the ceiling, so that many agents that lost one controller do not come back
+    /// at one moment.
+    #[must_use]
+    pub fn full_jitter(&self, failures: u32, jitter: &Jitter) -> Duration {
+        jitter.between(Duration::ZERO, self.ceiling(failures))
+    }
+
+    /// Between half the ceiling and the ceiling, for retries that must never come at once.
+    #[must_use]
+    pub fn half_jitter(&self, failures: u32, jitter: &Jitter) -> Duration {
+        let ceiling = self.ceiling(failures);
+        jitter.between(ceiling / 2, ceiling)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_ceiling_and_repeat_for_a_seed() {
+        let backoff = Backoff { first: Duration::from_millis(500), most: Duration::from_secs(8) };
+        let ceilings: Vec<_> = (1..8).map(|n| backoff.ceiling(n).as_millis()).collect();
+        assert_eq!(ceilings, [500, 1000, 2000, 4000, 8000, 8000, 8000]);
+        assert_eq!(backoff.ceiling(u32::MAX), backoff.most);
+        let run = |seed| {
+            let jitter = Jitter::new(seed);
+            (1..100).map(|n| backoff.full_jitter(n, &jitter)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(7), run(7));
+        assert_ne!(run(7), run(8));
+        assert!(run(7).iter().zip(1..).all(|(wait, n)| *wait <= backoff.ceiling(n)));
+        // Full jitter reaches both ends of its range.
+        let jitter = Jitter::new(1);
+        let waits: Vec<_> = (0..400).map(|_| backoff.full_jitter(9, &jitter).as_millis()).collect();
+        assert!(waits.iter().any(|ms| *ms < 200) && waits.iter().any(|ms| *ms > 7800));
+    }
+}

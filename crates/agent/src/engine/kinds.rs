@@ -1,0 +1,145 @@
+//! The kinds that are followed: those of the index, added and dropped as it changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use atoll_api::marks::{MANAGED_BY, MANAGED_BY_VALUE};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::apply::order::metadata_is_enough;
+use crate::backoff::Jitter;
+use crate::key::{GroupKind, Key};
+use crate::member::{Apis, Follow, Followed, Member, follow};
+
+/// How long a kind without objects is still followed: something that is replaced comes back within moments.
+const IDLE: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+struct State {
+    /// Ends the watch.
+    token: Option<CancellationToken>,
+    /// Its objects were listed once, or there surely are none.
+    listed: bool,
+    /// What the list under way named.
+    seen: BTreeSet<Key>,
+    idle_since: Option<Instant>,
+}
+
+/// The followed kinds.
+pub(super) struct Kinds {
+    member: Member,
+    jitter: Jitter,
+    events: mpsc::Sender<(GroupKind, Followed)>,
+    token: CancellationToken,
+    kinds: BTreeMap<GroupKind, State>,
+    tasks: JoinSet<()>,
+}
+
+impl Kinds {
+    pub(super) fn new(
+        member: Member,
+        jitter: Jitter,
+        events: mpsc::Sender<(GroupKind, Followed)>,
+        token: CancellationToken,
+    ) -> Self {
+        Self { member, jitter, events, token, kinds: BTreeMap::new(), tasks: JoinSet::new() }
+    }
+
+    /// Follows a kind, in this version or the preferred one, unless that is under way. A kind that the member surely does
+    /// not serve has no objects; one that it may serve is asked for again when the kinds were read anew.
+    pub(super) fn follow(&mut self, kind: &GroupKind, apis: &Apis, version: Option<&str>) {
+        let entry = self.kinds.entry(kind.clone()).or_default();
+        let target = apis.resolve(kind, version).or_else(|_| apis.resolve(kind, None));
+        match (target, &entry.token) {
+            (Ok(target), None) => {
+                let token = self.token.child_token();
+                entry.token = Some(token.clone());
+                let what = Follow {
+                    namespace: None,
+                    labels: Some(format!("{MANAGED_BY}={MANAGED_BY_VALUE}")),
+                    metadata_only: metadata_is_enough(kind),
+                };
+                let (member, jitter) = (self.member.clone(), self.jitter.clone());
+                let (kind, events) = (kind.clone(), self.events.clone());
+                self.tasks.spawn(follow(member, target.clone(), what, jitter, kind, events, token));
+            }
+            (Ok(_), Some(_)) => {}
+            (Err(_), token) => {
+                if apis.surely_lacks(kind) {
+                    if let Some(token) = token {
+                        token.cancel();
+                    }
+                    entry.token = None;
+                    entry.listed = true;
+                }
+            }
+        }
+        // Tasks that have ended leave nothing behind.
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    pub(super) fn list_begins(&mut self, kind: &GroupKind) {
+        if let Some(entry) = self.kinds.get_mut(kind) {
+            entry.seen.clear();
+        }
+    }
+
+    pub(super) fn seen(&mut self, kind: &GroupKind, key: Key) {
+        if let Some(entry) = self.kinds.get_mut(kind) {
+            entry.seen.insert(key);
+        }
+    }
+
+    pub(super) fn list_ends(&mut self, kind: &GroupKind) -> BTreeSet<Key> {
+        let Some(entry) = self.kinds.get_mut(kind) else { return BTreeSet::new() };
+        entry.listed = true;
+        std::mem::take(&mut entry.seen)
+    }
+
+    pub(super) fn is_listed(&self, kind: &GroupKind) -> bool {
+        self.kinds.get(kind).is_some_and(|entry| entry.listed)
+    }
+
+    pub(super) fn all_listed(&self) -> bool {
+        self.kinds.values().all(|entry| entry.listed)
+    }
+
+    pub(super) fn unlisted(&self) -> impl Iterator<Item = &GroupKind> {
+        self.kinds.iter().filter(|(_, entry)| !entry.listed).map(|(kind, _)| kind)
+    }
+
+    /// Of the unused kinds, those that have been unused for long.
+    pub(super) fn idle(&mut self, unused: Vec<GroupKind>, now: Instant) -> Vec<GroupKind> {
+        for (kind, entry) in &mut self.kinds {
+            if !unused.contains(kind) {
+                entry.idle_since = None;
+            }
+        }
+        unused
+            .into_iter()
+            .filter(|kind| {
+                self.kinds.get_mut(kind).is_some_and(|entry| {
+                    now.duration_since(*entry.idle_since.get_or_insert(now)) >= IDLE
+                })
+            })
+            .collect()
+    }
+
+    /// Ends the watches of all others.
+    pub(super) fn keep_only(&mut self, kept: &BTreeSet<GroupKind>) {
+        self.kinds.retain(|kind, entry| {
+            let keep = kept.contains(kind);
+            if let (false, Some(token)) = (keep, &entry.token) {
+                token.cancel();
+            }
+            keep
+        });
+    }
+
+    pub(super) async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}

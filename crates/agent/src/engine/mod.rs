@@ -1,0 +1,606 @@
+//! The one task that knows what should be on the member and what is: messages, watch events and ends of calls come in, calls
+//! and reports go out.
+//!
+//! It decides nothing about a single object (that is [`crate::apply`]) and keeps no books itself (that is [`table`]). It
+//! outlives sessions: without one, drift is still put right and what was asked for is still tried.
+
+mod kinds;
+mod queue;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_protocol::digest::Digest;
+use atoll_protocol::transport::INVENTORY_PAGE;
+use atoll_protocol::v1;
+use atoll_protocol::v1::controller_message::Message;
+use serde::Deserialize;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::apply::object::{self, Applied, Desired, Live};
+use crate::apply::order::is_definition;
+use crate::apply::removal::{self, How, Withdrawal};
+use crate::backoff::Jitter;
+use crate::capacity::Unschedulable;
+use crate::inventory::agreement::{Agreement, Line, claims};
+use crate::inventory::index::Index;
+use crate::key::{GroupKind, Key};
+use crate::member::{Discovery, Fence, Followed, Member, MemberError};
+use crate::observe;
+use crate::options::Timings;
+use crate::session::outbox::Outbox;
+use kinds::Kinds;
+use queue::Place;
+use table::{Outcome, Table, Work};
+
+/// How often unused kinds are looked for.
+const HOUSEKEEPING: Duration = Duration::from_secs(30);
+/// Wait before the index is written again after a failure.
+const INDEX_RETRY: Duration = Duration::from_secs(1);
+/// How long calls under way may still take at a stop. Whatever they were is repeated at the next start.
+const GRACE: Duration = Duration::from_millis(700);
+/// Watch events under way, of all kinds together. A full channel holds the watches back.
+const EVENTS: usize = 256;
+
+/// From a session.
+pub(crate) enum Command {
+    /// A session begins: reports go to this outbox; answered with the digest of the inventory.
+    Begin {
+        /// The session's outgoing messages.
+        outbox: Arc<Outbox>,
+        /// For the digest.
+        reply: oneshot::Sender<Digest>,
+    },
+    /// The controller said something.
+    Message(Message),
+    /// The session ended.
+    End,
+}
+
+/// What the engine works with.
+pub(crate) struct EngineOptions {
+    /// The member; writes while the lease holds.
+    pub member: Member,
+    /// Whether it does.
+    pub fence: Fence,
+    /// Namespace of the agent's own objects.
+    pub namespace: String,
+    /// Kinds of the member.
+    pub discovery: Discovery,
+    /// Jitter.
+    pub jitter: Jitter,
+    /// Times.
+    pub timings: Timings,
+}
+
+/// The marks that a manifest carries; the rest of it stays text.
+#[derive(Deserialize)]
+struct Marks {
+    #[serde(default)]
+    metadata: MarksMetadata,
+}
+
+#[derive(Deserialize, Default)]
+struct MarksMetadata {
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+struct Session {
+    outbox: Arc<Outbox>,
+    agreement: Agreement,
+    /// An inventory is asked for before all kinds were listed.
+    waiting: Option<oneshot::Sender<Digest>>,
+}
+
+struct Engine {
+    options: EngineOptions,
+    table: Table,
+    kinds: Kinds,
+    index: Index,
+    /// The index as it is being written.
+    index_write: Option<Index>,
+    index_retry: Option<Instant>,
+    session: Option<Session>,
+    jobs: JoinSet<(Key, Work, Outcome)>,
+    writes: JoinSet<Result<(), MemberError>>,
+    unschedulable: BTreeMap<Key, Unschedulable>,
+    /// Objects whose status waits for the window's end.
+    statuses: BTreeSet<Key>,
+    flush: Option<Instant>,
+    /// When the inventory is taken as it is, complete or not.
+    patience: Option<Instant>,
+}
+
+/// Runs until the token ends it.
+///
+/// # Errors
+/// When the index cannot be read at all: without it nobody knows what the member holds.
+pub(crate) async fn run(
+    options: EngineOptions,
+    index: Index,
+    mut commands: mpsc::Receiver<Command>,
+    mut workloads: mpsc::Receiver<(Key, Option<Unschedulable>)>,
+    token: CancellationToken,
+) {
+    let (events, mut received) = mpsc::channel(EVENTS);
+    let kinds = Kinds::new(options.member.clone(), options.jitter.clone(), events, token.clone());
+    let mut apis = options.discovery.subscribe();
+    let patience = Some(Instant::now() + options.timings.inventory_wait);
+    let mut engine = Engine {
+        table: Table::new(options.jitter.clone()),
+        kinds,
+        index,
+        index_write: None,
+        index_retry: None,
+        session: None,
+        jobs: JoinSet::new(),
+        writes: JoinSet::new(),
+        unschedulable: BTreeMap::new(),
+        statuses: BTreeSet::new(),
+        flush: None,
+        patience,
+        options,
+    };
+    let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+    engine.follow_index();
+    loop {
+        let now = Instant::now();
+        engine.answer_if_ready(now);
+        engine.flush_statuses(now);
+        engine.start_work(now);
+        let wake = engine.next_wake(Instant::now());
+        tokio::select! {
+            biased;
+            () = token.cancelled() => break,
+            Some(done) = engine.jobs.join_next() => engine.job_done(done),
+            Some(done) = engine.writes.join_next() => engine.index_written(done),
+            command = commands.recv() => match command {
+                Some(command) => engine.command(command),
+                None => break,
+            },
+            Some((kind, event)) = received.recv() => engine.event(&kind, event),
+            Some((key, waiting)) = workloads.recv() => engine.workload(key, waiting),
+            Ok(()) = apis.changed() => engine.apis_changed(),
+            _ = housekeeping.tick() => engine.drop_unused(),
+            () = tokio::time::sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+        }
+    }
+    let rest = async { while engine.jobs.join_next().await.is_some() {} };
+    if tokio::time::timeout(GRACE, rest).await.is_err() {
+        tracing::info!("calls under way are given up");
+    }
+    engine.jobs.shutdown().await;
+    engine.writes.shutdown().await;
+    engine.kinds.stop().await;
+}
+
+impl Engine {
+    fn next_wake(&self, now: Instant) -> Option<Instant> {
+        let patience = self.patience.filter(|_| self.waits_for_inventory());
+        [self.table.queue.next(now), self.flush, patience, self.index_retry]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    // Sessions.
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Begin { outbox, reply } => {
+                self.table.drop_held();
+                let agreement = Agreement::default();
+                self.session = Some(Session { outbox, agreement, waiting: Some(reply) });
+            }
+            Command::End => {
+                self.session = None;
+                // What was to go on the word of that session is said again by the next.
+                self.table.drop_held();
+            }
+            Command::Message(message) => self.message(message),
+        }
+    }
+
+    fn waits_for_inventory(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.waiting.is_some())
+    }
+
+    /// Answers a session that waits for the inventory, once every kind of the index was listed, or patience is at its end.
+    fn answer_if_ready(&mut self, now: Instant) {
+        if !self.waits_for_inventory() {
+            return;
+        }
+        if !self.kinds.all_listed() && self.patience.is_some_and(|until| now < until) {
+            return;
+        }
+        for kind in self.kinds.unlisted() {
+            tracing::warn!(%kind, "cannot be listed yet; its objects are missing in the inventory");
+        }
+        self.patience = None;
+        let inventory = self.table.inventory();
+        let Some(session) = &mut self.session else { return };
+        session.agreement.begin(inventory);
+        if let Some(reply) = session.waiting.take() {
+            // A session that is gone already does not listen; the next one asks again.
+            let _ = reply.send(session.agreement.digest());
+        }
+        for (key, report) in self.table.open_reports() {
+            session.outbox.applied(key, report);
+        }
+        for (key, status) in self.table.statuses() {
+            session.outbox.status(key, status);
+        }
+    }
+
+    /// Sends the inventory as it is now; nothing is removed before the controller agrees with it.
+    fn send_inventory(&mut self) {
+        self.table.drop_held();
+        let inventory = self.table.inventory();
+        if let Some(session) = &mut self.session {
+            session.agreement.begin(inventory);
+            session.outbox.inventory(session.agreement.pages(INVENTORY_PAGE));
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Upsert(upsert) => self.upsert(upsert),
+            Message::Remove(remove) => {
+                let withdrawal = Withdrawal { how: How::Remove, uid: remove.object_uid };
+                self.withdraw(remove.key, withdrawal);
+            }
+            Message::Release(release) => {
+                let withdrawal = Withdrawal { how: How::Release, uid: release.object_uid };
+                self.withdraw(release.key, withdrawal);
+            }
+            Message::Synced(synced) => {
+                let Some(session) = &mut self.session else { return };
+                if session.agreement.compare(&synced.digest) {
+                    self.table.release_held(Instant::now());
+                } else {
+                    tracing::info!(
+                        "the controller has another picture of the member: the inventory goes again"
+                    );
+                    self.send_inventory();
+                }
+            }
+            Message::InventoryRequest(_) => self.send_inventory(),
+            // The session keeps these to itself.
+            Message::Welcome(_) | Message::WatchLabels(_) => {}
+        }
+    }
+
+    fn upsert(&mut self, upsert: v1::Upsert) {
+        let overwrite = upsert.conflict_resolution() == v1::ConflictResolution::Overwrite;
+        let Some(key) = Key::from_wire(upsert.key) else {
+            tracing::warn!("an upsert without a key is dropped");
+            return;
+        };
+        let marks: Marks = match serde_json::from_slice(&upsert.manifest_json) {
+            Ok(marks) => marks,
+            Err(error) => {
+                let message = format!("the manifest is no JSON: {error}");
+                self.refuse(&key, upsert.hash, "InvalidManifest", message);
+                return;
+            }
+        };
+        let annotation = |name| marks.metadata.annotations.get(name).cloned().unwrap_or_default();
+        let desired = Desired {
+            hash: upsert.hash,
+            claims: annotation(atoll_api::marks::CLAIMS),
+            preserve: annotation(atoll_api::marks::PRESERVE) == "true",
+            api_version: upsert.api_version,
+            manifest: upsert.manifest_json,
+            overwrite,
+        };
+        if let Some(session) = &mut self.session {
+            let line = Line {
+                hash: desired.hash.clone(),
+                claims: claims(&desired.claims),
+                preserve: desired.preserve,
+                uid: String::new(),
+            };
+            session.agreement.put(key.clone(), line);
+        }
+        if let Some(report) = self.table.upsert(&key, desired, Instant::now()) {
+            self.report(key, report);
+        }
+    }
+
+    fn refuse(&mut self, key: &Key, hash: String, reason: &str, message: String) {
+        let report = v1::Applied {
+            key: Some(key.to_wire()),
+            hash,
+            result: v1::ApplyResult::Failed.into(),
+            reason: reason.to_owned(),
+            message,
+            ..v1::Applied::default()
+        };
+        self.report(key.clone(), report);
+    }
+
+    fn withdraw(&mut self, key: Option<v1::ObjectKey>, withdrawal: Withdrawal) {
+        let Some(key) = Key::from_wire(key) else {
+            tracing::warn!("a removal without a key is dropped");
+            return;
+        };
+        let Some(session) = &mut self.session else { return };
+        session.agreement.take(&key);
+        let agreed = session.agreement.is_agreed();
+        self.table.withdraw(&key, withdrawal, agreed, Instant::now());
+    }
+
+    fn report(&self, key: Key, report: v1::Applied) {
+        if let Some(session) = &self.session {
+            session.outbox.applied(key, report);
+        }
+    }
+
+    // Work.
+
+    fn start_work(&mut self, now: Instant) {
+        if !self.options.fence.is_open() {
+            return;
+        }
+        let index = &self.index;
+        let covered = |key: &Key, place: Place| match place {
+            Place::Apply(_) => index.covers(key),
+            Place::Withdraw(_) => true,
+        };
+        for key in self.table.queue.take(now, covered) {
+            match self.table.work(&key) {
+                Some(work) => self.spawn(key, work),
+                None => self.table.queue.finish(&key),
+            }
+        }
+        self.extend_index(now);
+    }
+
+    fn spawn(&mut self, key: Key, work: Work) {
+        let member = self.options.member.clone();
+        let apis = self.options.discovery.current();
+        self.jobs.spawn(async move {
+            let outcome = match &work {
+                Work::Apply(desired, known) => {
+                    Outcome::Applied(object::apply(&member, apis, &key, desired, known).await)
+                }
+                Work::Withdraw(withdrawal, uid) => Outcome::Withdrawn(
+                    removal::withdraw(&member, apis, &key, withdrawal, uid.as_deref()).await,
+                ),
+            };
+            (key, work, outcome)
+        });
+    }
+
+    fn job_done(&mut self, done: Result<(Key, Work, Outcome), tokio::task::JoinError>) {
+        let (key, work, outcome) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                // A job only panics by a defect; its key stays taken, the others go on.
+                tracing::error!(%error, "a call to the member ended badly");
+                return;
+            }
+        };
+        match &outcome {
+            Outcome::Applied(Err(MemberError::NotServed { .. }))
+            | Outcome::Withdrawn(Err(MemberError::NotServed { .. })) => {
+                self.options.discovery.refresh();
+            }
+            Outcome::Applied(Ok(Applied::Done { written: true, .. }))
+                if is_definition(&key.kind) =>
+            {
+                self.options.discovery.refresh();
+            }
+            _ => {}
+        }
+        if let Some(report) = self.table.done(&key, &work, outcome, Instant::now()) {
+            if !report.reason.is_empty() {
+                tracing::info!(%key, reason = %report.reason, message = %report.message, "not as desired");
+            }
+            self.report(key, report);
+        }
+    }
+
+    fn apis_changed(&mut self) {
+        self.table.wake("KindNotServed", Instant::now());
+        self.follow_index();
+    }
+
+    // The index.
+
+    /// Lists kinds and namespaces of due work that are new, before any of it starts.
+    fn extend_index(&mut self, now: Instant) {
+        if self.index_write.is_some() || self.index_retry.is_some_and(|at| now < at) {
+            return;
+        }
+        self.index_retry = None;
+        let mut next = self.index.clone();
+        for (key, place) in self.table.queue.due() {
+            if matches!(place, Place::Apply(_)) {
+                next.add(key);
+            }
+        }
+        if next != self.index {
+            self.write_index(next);
+        }
+    }
+
+    fn write_index(&mut self, next: Index) {
+        let (member, namespace) = (self.options.member.clone(), self.options.namespace.clone());
+        self.index_write = Some(next.clone());
+        self.writes.spawn(async move { next.write(&member, &namespace).await });
+    }
+
+    fn index_written(&mut self, done: Result<Result<(), MemberError>, tokio::task::JoinError>) {
+        let written = self.index_write.take();
+        match done {
+            Ok(Ok(())) => {
+                if let Some(index) = written {
+                    self.index = index;
+                }
+                self.follow_index();
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error.message(), "cannot write the inventory's index; nothing new is applied");
+                self.index_retry = Some(Instant::now() + INDEX_RETRY);
+                let due = self.table.queue.due().map(|(key, _)| key.clone());
+                let waiting: Vec<_> = due.filter(|key| !self.index.covers(key)).collect();
+                for key in waiting {
+                    let message =
+                        format!("the inventory's index cannot be written: {}", error.message());
+                    self.refuse(&key, String::new(), "IndexNotWritten", message);
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "writing the inventory's index ended badly");
+                self.index_retry = Some(Instant::now() + INDEX_RETRY);
+            }
+        }
+    }
+
+    /// Follows every kind of the index that the member serves.
+    fn follow_index(&mut self) {
+        let apis = self.options.discovery.current();
+        for kind in &self.index.kinds {
+            let version = self.table.version_of(kind);
+            self.kinds.follow(kind, &apis, version.as_deref());
+        }
+    }
+
+    /// Ends watches of kinds that nothing is known of any more, and takes them out of the index.
+    fn drop_unused(&mut self) {
+        let unused: Vec<_> = self
+            .index
+            .kinds
+            .iter()
+            .filter(|kind| self.kinds.is_listed(kind) && !self.table.uses(kind))
+            .cloned()
+            .collect();
+        let mut next = self.index.clone();
+        for kind in self.kinds.idle(unused, Instant::now()) {
+            next.kinds.remove(&kind);
+        }
+        if self.kinds.all_listed() {
+            let used = self.table.namespaces();
+            next.namespaces.retain(|namespace| used.contains(namespace));
+        }
+        // Kinds alone are worth a write: a namespace too many costs nothing.
+        if next.kinds != self.index.kinds && self.index_write.is_none() {
+            self.kinds.keep_only(&next.kinds);
+            self.index = next.clone();
+            self.write_index(next);
+        }
+    }
+
+    // What is on the member.
+
+    fn event(&mut self, kind: &GroupKind, event: Followed) {
+        let now = Instant::now();
+        match event {
+            Followed::ListBegins => self.kinds.list_begins(kind),
+            Followed::Page(objects) => {
+                for object in &objects {
+                    let key = key_of(kind, object);
+                    self.kinds.seen(kind, key.clone());
+                    if self.kinds.is_listed(kind) {
+                        self.table.observed(&key, Live::of(object), now);
+                    } else {
+                        self.table.found(&key, object, now);
+                    }
+                    self.observe(&key, object);
+                }
+            }
+            Followed::ListEnds => {
+                let first = !self.kinds.is_listed(kind);
+                let seen = self.kinds.list_ends(kind);
+                for (key, uid) in self.table.missing(kind, &seen) {
+                    self.gone(&key, &uid, now);
+                }
+                let late = self.session.as_ref().is_some_and(|session| session.waiting.is_none());
+                if first && late && !seen.is_empty() {
+                    // The controller knows an inventory without these.
+                    self.send_inventory();
+                }
+            }
+            Followed::Changed(object) => {
+                let key = key_of(kind, &object);
+                self.table.observed(&key, Live::of(&object), now);
+                self.observe(&key, &object);
+            }
+            Followed::Deleted(object) => {
+                let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+                self.gone(&key_of(kind, &object), uid, now);
+            }
+            Followed::Failed(error) if error.is_expired() => {}
+            Followed::Failed(error) => {
+                if error.is_not_found() {
+                    // The kind may be gone; a complete answer will tell.
+                    self.options.discovery.refresh();
+                    let apis = self.options.discovery.current();
+                    self.kinds.follow(kind, &apis, None);
+                }
+                tracing::warn!(%kind, error = %error.message(), "cannot follow a kind");
+            }
+        }
+    }
+
+    fn gone(&mut self, key: &Key, uid: &str, now: Instant) {
+        if self.table.gone(key, uid, now) {
+            self.statuses.remove(key);
+            if let Some(session) = &self.session {
+                session.outbox.status(key.clone(), observe::gone(key));
+            }
+        }
+    }
+
+    fn observe(&mut self, key: &Key, object: &serde_json::Value) {
+        let waiting = self.unschedulable.get(key);
+        let status = observe::status(key, object, &Live::of(object), waiting);
+        if self.table.set_status(key, status) {
+            self.status_changed(key);
+        }
+    }
+
+    fn workload(&mut self, key: Key, waiting: Option<Unschedulable>) {
+        if let Some(status) = self.table.status(&key) {
+            let mut status = status.clone();
+            observe::set_unschedulable(&mut status, waiting.as_ref());
+            if self.table.set_status(&key, status) {
+                self.status_changed(&key);
+            }
+        }
+        match waiting {
+            Some(waiting) => self.unschedulable.insert(key, waiting),
+            None => self.unschedulable.remove(&key),
+        };
+    }
+
+    fn status_changed(&mut self, key: &Key) {
+        self.statuses.insert(key.clone());
+        let window = self.options.timings.status_window;
+        self.flush.get_or_insert_with(|| Instant::now() + window);
+    }
+
+    fn flush_statuses(&mut self, now: Instant) {
+        if self.flush.is_none_or(|at| now < at) {
+            return;
+        }
+        self.flush = None;
+        for key in std::mem::take(&mut self.statuses) {
+            if let (Some(session), Some(status)) = (&self.session, self.table.status(&key)) {
+                session.outbox.status(key, status.clone());
+            }
+        }
+    }
+}
+
+fn key_of(kind: &GroupKind, object: &serde_json::Value) -> Key {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    Key { kind: kind.clone(), namespace: text("namespace"), name: text("name") }
+}

@@ -1,0 +1,478 @@
+//! What is known of every object: what it should be, what it is, what was said about it. Synchronous; no I/O.
+//!
+//! Facts go in (a message, a watch event, the end of a call), the queue learns what there is to do, and reports for the
+//! controller come out.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use atoll_protocol::v1;
+use tokio::time::Instant;
+
+use super::queue::{Place, Queue};
+use crate::apply::fields::{Fingerprint, extract, touched_since_apply};
+use crate::apply::object::{Applied, Desired, Known, Live};
+use crate::apply::order::Rank;
+use crate::apply::removal::{Withdrawal, Withdrawn};
+use crate::backoff::{Backoff, Jitter};
+use crate::inventory::agreement::{Line, claims};
+use crate::key::{GroupKind, Key};
+use crate::member::MemberError;
+
+/// Waits of an object that the member refuses: soon at first, never often.
+const FAILED: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(120) };
+/// Looks at an object that is going away.
+const WAITING: Backoff =
+    Backoff { first: Duration::from_millis(500), most: Duration::from_secs(10) };
+/// Looks at somebody else's object that is in the way.
+const CONFLICT: Backoff = Backoff { first: Duration::from_secs(5), most: Duration::from_secs(120) };
+/// While the lease is overdue.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+struct Entry {
+    desired: Option<Desired>,
+    live: Option<Live>,
+    /// uid of the object that we applied.
+    uid: Option<String>,
+    /// Our fields after our last apply.
+    fields: Option<Fingerprint>,
+    /// The object as it was when it was last found to be as desired. `None`: there is something to do.
+    settled: Option<Live>,
+    /// What is desired now was in place once: writing it again puts drift right.
+    was_settled: bool,
+    withdrawal: Option<Withdrawal>,
+    /// Waits until controller and agent agree.
+    held: Option<Withdrawal>,
+    failures: u32,
+    drift: u64,
+    reported: Option<v1::Applied>,
+    status: Option<v1::Status>,
+}
+
+/// Work on one object.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Apply this.
+    Apply(Desired, Known),
+    /// Withdraw it; with the uid that we applied.
+    Withdraw(Withdrawal, Option<String>),
+}
+
+/// How a piece of work ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// An apply.
+    Applied(Result<Applied, MemberError>),
+    /// A withdrawal.
+    Withdrawn(Result<Withdrawn, MemberError>),
+}
+
+/// All objects.
+#[derive(Debug)]
+pub(super) struct Table {
+    entries: BTreeMap<Key, Entry>,
+    /// What there is to do.
+    pub queue: Queue,
+    jitter: Jitter,
+}
+
+impl Table {
+    /// An empty one.
+    #[must_use]
+    pub(super) fn new(jitter: Jitter) -> Self {
+        Self { entries: BTreeMap::new(), queue: Queue::default(), jitter }
+    }
+
+    /// The controller wants this. Answers with a report when it is so already.
+    pub(super) fn upsert(
+        &mut self,
+        key: &Key,
+        desired: Desired,
+        now: Instant,
+    ) -> Option<v1::Applied> {
+        let entry = self.entries.entry(key.clone()).or_default();
+        entry.withdrawal = None;
+        entry.held = None;
+        let same = entry.desired.as_ref().is_some_and(|known| {
+            known.hash == desired.hash
+                && known.claims == desired.claims
+                && known.preserve == desired.preserve
+                && known.api_version == desired.api_version
+        });
+        entry.desired = Some(desired);
+        if same && let Some(live) = &entry.settled {
+            let report = report(key, entry, v1::ApplyResult::Applied, &live.uid.clone());
+            entry.reported = Some(report.clone());
+            return Some(report);
+        }
+        entry.settled = None;
+        entry.was_settled &= same;
+        entry.failures = 0;
+        entry.reported = None;
+        self.schedule(key, now);
+        None
+    }
+
+    /// The controller wants it gone. `agreed`: at once; otherwise it waits for [`Table::release_held`].
+    pub(super) fn withdraw(
+        &mut self,
+        key: &Key,
+        withdrawal: Withdrawal,
+        agreed: bool,
+        now: Instant,
+    ) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        if !agreed {
+            entry.held = Some(withdrawal);
+            return;
+        }
+        entry.start_withdrawal(withdrawal);
+        self.schedule(key, now);
+    }
+
+    /// Controller and agent agree: what was held is carried out.
+    pub(super) fn release_held(&mut self, now: Instant) {
+        let held: Vec<_> = self
+            .entries
+            .iter_mut()
+            .filter_map(|(key, entry)| Some((key.clone(), entry.held.take()?)))
+            .collect();
+        for (key, withdrawal) in held {
+            self.withdraw(&key, withdrawal, true, now);
+        }
+    }
+
+    /// The picture starts anew: the controller will say again what is to go.
+    pub(super) fn drop_held(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.held = None;
+        }
+        self.entries.retain(|_, entry| !entry.is_empty());
+    }
+
+    /// An object with our marks, from the first list of its kind: what it is, and if nobody touched it, what we applied.
+    pub(super) fn found(&mut self, key: &Key, object: &serde_json::Value, now: Instant) {
+        let live = Live::of(object);
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.desired.is_some() || entry.live.is_some() || entry.withdrawal.is_some() {
+            self.observed(key, live, now);
+            return;
+        }
+        entry.uid = Some(live.uid.clone());
+        if !live.terminating
+            && !touched_since_apply(object)
+            && let Some(manifest) = extract(object)
+        {
+            entry.fields = live.fields;
+            entry.settled = Some(live.clone());
+            entry.was_settled = true;
+            entry.desired = Some(Desired {
+                hash: live.hash.clone(),
+                claims: live.claims.clone(),
+                preserve: live.preserve,
+                api_version: object["apiVersion"].as_str().unwrap_or_default().to_owned(),
+                manifest: manifest.to_string().into(),
+                overwrite: false,
+            });
+            entry.live = Some(live);
+        } else {
+            // Under no hash, so that the controller sends it again.
+            entry.live = Some(Live { hash: String::new(), ..live });
+        }
+    }
+
+    /// An object with our marks, as it is now.
+    pub(super) fn observed(&mut self, key: &Key, live: Live, now: Instant) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        let changed = entry.settled.as_ref().is_some_and(|settled| *settled != live);
+        entry.live = Some(live);
+        if changed {
+            entry.settled = None;
+            self.schedule(key, now);
+        }
+    }
+
+    /// An object is gone, or lost its label. Says whether a status of it was reported.
+    pub(super) fn gone(&mut self, key: &Key, uid: &str, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        if entry.live.as_ref().is_some_and(|live| live.uid != uid) {
+            return false;
+        }
+        entry.live = None;
+        entry.settled = None;
+        // What waited for the end of the old object goes on at once.
+        entry.failures = 0;
+        let known = entry.status.take().is_some();
+        if entry.is_empty() {
+            self.queue.cancel(key);
+            self.entries.remove(key);
+        } else {
+            self.schedule(key, now);
+        }
+        known
+    }
+
+    /// Keys of a kind that were on the member and are not in `seen`, with their uids.
+    #[must_use]
+    pub(super) fn missing(&self, kind: &GroupKind, seen: &BTreeSet<Key>) -> Vec<(Key, String)> {
+        self.of_kind(kind)
+            .filter(|(key, _)| !seen.contains(*key))
+            .filter_map(|(key, entry)| Some((key.clone(), entry.live.as_ref()?.uid.clone())))
+            .collect()
+    }
+
+    /// Whether anything is known of a kind.
+    #[must_use]
+    pub(super) fn uses(&self, kind: &GroupKind) -> bool {
+        self.of_kind(kind).next().is_some()
+    }
+
+    fn of_kind(&self, kind: &GroupKind) -> impl Iterator<Item = (&Key, &Entry)> {
+        let first = Key { kind: kind.clone(), namespace: String::new(), name: String::new() };
+        self.entries.range(first..).take_while(move |(key, _)| key.kind == *kind)
+    }
+
+    /// Namespaces in which anything is known.
+    #[must_use]
+    pub(super) fn namespaces(&self) -> BTreeSet<String> {
+        self.entries.keys().map(|key| key.namespace.clone()).filter(|ns| !ns.is_empty()).collect()
+    }
+
+    /// The `apiVersion` in which an object of the kind is desired.
+    #[must_use]
+    pub(super) fn version_of(&self, kind: &GroupKind) -> Option<String> {
+        self.of_kind(kind).find_map(|(_, entry)| Some(entry.desired.as_ref()?.api_version.clone()))
+    }
+
+    /// Work of the key, if there is some left.
+    #[must_use]
+    pub(super) fn work(&self, key: &Key) -> Option<Work> {
+        let entry = self.entries.get(key)?;
+        if let Some(withdrawal) = &entry.withdrawal {
+            return Some(Work::Withdraw(withdrawal.clone(), entry.uid.clone()));
+        }
+        let desired = entry.desired.as_ref().filter(|_| entry.settled.is_none())?;
+        Some(Work::Apply(desired.clone(), Known { uid: entry.uid.clone(), fields: entry.fields }))
+    }
+
+    /// A piece of work ended. Answers with a report for the controller, unless it would repeat the last one.
+    pub(super) fn done(
+        &mut self,
+        key: &Key,
+        work: &Work,
+        outcome: Outcome,
+        now: Instant,
+    ) -> Option<v1::Applied> {
+        self.queue.finish(key);
+        let entry = self.entries.get_mut(key)?;
+        // What was asked for may have changed meanwhile: what was found out about the object still counts.
+        let current = match work {
+            Work::Apply(desired, _) => {
+                entry.withdrawal.is_none() && entry.desired.as_ref() == Some(desired)
+            }
+            Work::Withdraw(withdrawal, _) => entry.withdrawal.as_ref() == Some(withdrawal),
+        };
+        let (result, uid, error) = match outcome {
+            Outcome::Applied(Ok(Applied::Done { live, written })) => {
+                entry.drift += u64::from(written && current && entry.was_settled);
+                if live.marked {
+                    entry.uid = Some(live.uid.clone());
+                    entry.fields = live.fields;
+                    entry.live = Some(live.clone());
+                }
+                let uid = live.uid.clone();
+                if current {
+                    entry.settled = Some(live);
+                    entry.was_settled = true;
+                }
+                (v1::ApplyResult::Applied, uid, None)
+            }
+            Outcome::Applied(Ok(Applied::Conflict { uid })) => (
+                v1::ApplyResult::Conflict,
+                uid,
+                Some((
+                    "Conflict".to_owned(),
+                    format!(
+                        "{key} exists on the member and is not Atoll's; it is left alone (conflictResolution: Overwrite takes it over)"
+                    ),
+                )),
+            ),
+            Outcome::Applied(Ok(Applied::Terminating { uid }))
+            | Outcome::Withdrawn(Ok(Withdrawn::Terminating { uid })) => (
+                v1::ApplyResult::Waiting,
+                uid,
+                Some(("Terminating".to_owned(), format!("{key} is going away"))),
+            ),
+            Outcome::Withdrawn(Ok(Withdrawn::Removed)) => {
+                entry.live = None;
+                (v1::ApplyResult::Removed, String::new(), None)
+            }
+            Outcome::Withdrawn(Ok(Withdrawn::Released { uid })) => {
+                entry.live = None;
+                (v1::ApplyResult::Released, uid, None)
+            }
+            Outcome::Withdrawn(Ok(Withdrawn::NotOurs { uid })) => (
+                v1::ApplyResult::NotOurs,
+                uid,
+                Some(("NotOurs".to_owned(), format!("{key} has another uid; it is left alone"))),
+            ),
+            Outcome::Applied(Err(MemberError::LeaseOverdue))
+            | Outcome::Withdrawn(Err(MemberError::LeaseOverdue)) => {
+                self.schedule_at(key, now + OVERDUE);
+                return None;
+            }
+            Outcome::Applied(Err(error)) | Outcome::Withdrawn(Err(error)) => {
+                (v1::ApplyResult::Failed, String::new(), Some((error.reason(), error.message())))
+            }
+        };
+        if !current {
+            self.schedule(key, now);
+            return None;
+        }
+        let wait = match result {
+            v1::ApplyResult::Failed => Some(FAILED),
+            v1::ApplyResult::Waiting => Some(WAITING),
+            v1::ApplyResult::Conflict => Some(CONFLICT),
+            _ => None,
+        };
+        let mut message = report(key, entry, result, &uid);
+        (message.reason, message.message) = error.unwrap_or_default();
+        let repeated = entry.reported.as_ref() == Some(&message);
+        entry.reported = Some(message.clone());
+        match wait {
+            Some(backoff) => {
+                entry.failures += 1;
+                let wait = backoff.half_jitter(entry.failures, &self.jitter);
+                self.schedule_at(key, now + wait);
+            }
+            None => {
+                entry.failures = 0;
+                entry.withdrawal = None;
+                if entry.is_empty() {
+                    self.queue.cancel(key);
+                    self.entries.remove(key);
+                }
+            }
+        }
+        (!repeated).then_some(message)
+    }
+
+    /// Objects that failed with this reason are tried now: what they missed may be there.
+    pub(super) fn wake(&mut self, reason: &str, now: Instant) {
+        let keys: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.reported.as_ref().is_some_and(|last| last.reason == reason))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in keys {
+            if self.queue.has(&key) {
+                self.schedule_at(&key, now);
+            }
+        }
+    }
+
+    /// What a controller that knows nothing must hear: every object that is not as desired, and why.
+    #[must_use]
+    pub(super) fn open_reports(&self) -> Vec<(Key, v1::Applied)> {
+        self.entries
+            .iter()
+            .filter(|(_, entry)| entry.settled.is_none())
+            .filter_map(|(key, entry)| Some((key.clone(), entry.reported.clone()?)))
+            .collect()
+    }
+
+    /// The statuses as last made.
+    #[must_use]
+    pub(super) fn statuses(&self) -> Vec<(Key, v1::Status)> {
+        self.entries
+            .iter()
+            .filter_map(|(key, entry)| Some((key.clone(), entry.status.clone()?)))
+            .collect()
+    }
+
+    /// The last status of an object that is there.
+    #[must_use]
+    pub(super) fn status(&self, key: &Key) -> Option<&v1::Status> {
+        self.entries.get(key)?.status.as_ref()
+    }
+
+    /// Keeps a status; says whether it differs from the last.
+    pub(super) fn set_status(&mut self, key: &Key, status: v1::Status) -> bool {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.live.is_some()) else {
+            return false;
+        };
+        let changed = entry.status.as_ref() != Some(&status);
+        entry.status = Some(status);
+        changed
+    }
+
+    /// What the member holds.
+    #[must_use]
+    pub(super) fn inventory(&self) -> BTreeMap<Key, Line> {
+        self.entries
+            .iter()
+            .filter_map(|(key, entry)| {
+                let live = entry.live.as_ref()?;
+                let line = Line {
+                    hash: live.hash.clone(),
+                    claims: claims(&live.claims),
+                    preserve: live.preserve,
+                    uid: live.uid.clone(),
+                };
+                Some((key.clone(), line))
+            })
+            .collect()
+    }
+
+    fn schedule(&mut self, key: &Key, at: Instant) {
+        if self.work(key).is_some() {
+            self.schedule_at(key, at);
+        }
+    }
+
+    fn schedule_at(&mut self, key: &Key, at: Instant) {
+        let Some(entry) = self.entries.get(key) else { return };
+        let rank = Rank::of(&key.kind);
+        let place = match entry.withdrawal {
+            Some(_) => Place::Withdraw(Reverse(rank)),
+            None => Place::Apply(rank),
+        };
+        self.queue.schedule(key, place, at, entry.failures == 0);
+    }
+}
+
+impl Entry {
+    fn start_withdrawal(&mut self, withdrawal: Withdrawal) {
+        self.desired = None;
+        self.settled = None;
+        self.was_settled = false;
+        self.failures = 0;
+        self.reported = None;
+        self.withdrawal = Some(withdrawal);
+    }
+
+    /// Nothing is known and nothing is to be done.
+    fn is_empty(&self) -> bool {
+        self.desired.is_none()
+            && self.live.is_none()
+            && self.withdrawal.is_none()
+            && self.held.is_none()
+    }
+}
+
+fn report(key: &Key, entry: &Entry, result: v1::ApplyResult, uid: &str) -> v1::Applied {
+    let withdrawing = entry.withdrawal.is_some();
+    let hash = entry.desired.as_ref().filter(|_| !withdrawing).map(|desired| desired.hash.clone());
+    v1::Applied {
+        key: Some(key.to_wire()),
+        hash: hash.unwrap_or_default(),
+        object_uid: uid.to_owned(),
+        result: result.into(),
+        reason: String::new(),
+        message: String::new(),
+        drift: entry.drift,
+    }
+}

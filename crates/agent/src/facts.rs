@@ -1,0 +1,142 @@
+//! What the agent reports about the member as a whole: version, kinds, health, capacity.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::Clock;
+use atoll_protocol::v1;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::capacity::{Figures, Taken};
+use crate::member::{Apis, Member};
+
+/// Limit of one look at the API's health.
+const LIMIT: Duration = Duration::from_secs(3);
+/// So many failed looks in a row make the API unhealthy: one alone may be a restart of its process.
+const FAILURES: u32 = 2;
+
+/// Whether the member's API answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Health {
+    /// It does.
+    pub healthy: bool,
+    /// Why not.
+    pub message: String,
+}
+
+impl Default for Health {
+    /// Healthy: an agent that got as far as asking has just spoken to it.
+    fn default() -> Self {
+        Self { healthy: true, message: String::new() }
+    }
+}
+
+/// Looks at the API's health until the token ends it.
+pub(crate) async fn watch_health(
+    member: Member,
+    every: Duration,
+    health: watch::Sender<Health>,
+    token: CancellationToken,
+) {
+    let mut failures = 0;
+    loop {
+        let look = tokio::select! {
+            biased;
+            () = token.cancelled() => return,
+            look = member.ready(LIMIT) => look,
+        };
+        let now = match look {
+            Ok(()) => {
+                failures = 0;
+                Some(Health::default())
+            }
+            Err(error) => {
+                failures += 1;
+                (failures >= FAILURES).then(|| Health { healthy: false, message: error.message() })
+            }
+        };
+        if let Some(now) = now {
+            health.send_if_modified(|known| {
+                // The words may vary from look to look: the first ones stand.
+                let changed = known.healthy != now.healthy;
+                if changed {
+                    *known = now;
+                }
+                changed
+            });
+        }
+        tokio::select! {
+            biased;
+            () = token.cancelled() => return,
+            () = tokio::time::sleep(every) => {}
+        }
+    }
+}
+
+/// Where facts come from. Each clone has its own idea of what is new.
+#[derive(Clone)]
+pub(crate) struct FactsSource {
+    /// Clock.
+    pub clock: Clock,
+    /// Kinds.
+    pub apis: watch::Receiver<Arc<Apis>>,
+    /// Capacity.
+    pub figures: watch::Receiver<Taken>,
+    /// Health.
+    pub health: watch::Receiver<Health>,
+}
+
+impl FactsSource {
+    /// The facts as they are; they count as seen.
+    pub(crate) fn read(&mut self) -> v1::Facts {
+        let known = self.apis.borrow_and_update().clone();
+        let (apis, apis_complete) = known.to_wire();
+        let taken = self.figures.borrow_and_update().clone();
+        let health = self.health.borrow().clone();
+        let none = (Figures::default(), self.clock.now());
+        let (figures, at) = taken.as_deref().unwrap_or(&none);
+        let text = |sums: &std::collections::BTreeMap<String, i128>| {
+            sums.iter().map(|(resource, milli)| (resource.clone(), milli.to_string())).collect()
+        };
+        v1::Facts {
+            kubernetes_version: known.version().to_owned(),
+            api_healthy: health.healthy,
+            api_message: health.message,
+            apis,
+            apis_complete,
+            nodes_total: figures.nodes,
+            nodes_ready: figures.ready,
+            allocatable_milli: text(&figures.allocatable),
+            allocated_milli: text(&figures.allocated),
+            allocating_milli: text(&figures.allocating),
+            node_classes: figures.classes.clone(),
+            // 0 says that nobody has counted yet.
+            taken_at_ms: if taken.is_some() { at.as_millisecond() } else { 0 },
+        }
+    }
+
+    /// A sign of life.
+    #[must_use]
+    pub(crate) fn heartbeat(&self) -> v1::Heartbeat {
+        let health = self.health.borrow();
+        v1::Heartbeat { api_healthy: health.healthy, api_message: health.message.clone() }
+    }
+
+    /// Waits until kinds or capacity differ from what was last read; for ever once nobody makes them any more.
+    pub(crate) async fn changed(&mut self) {
+        tokio::select! {
+            biased;
+            Ok(()) = self.apis.changed() => {}
+            Ok(()) = self.figures.changed() => {}
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the health is another one.
+    pub(crate) async fn health_changed(&mut self) {
+        if self.health.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Whether controller and agent have the same picture, before anything is removed on the strength of it.
+//!
+//! The picture is the inventory that the agent last sent (or whose digest it sent), changed by every message since then:
+//! an upsert puts a line in, a remove or release takes one out. Whether an upsert could be carried out plays no part, or a
+//! poison object would keep every removal from happening.
+
+use std::collections::BTreeMap;
+
+use atoll_protocol::digest::{Digest, Entry};
+use atoll_protocol::v1;
+
+use crate::key::Key;
+
+/// One line of the picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// Hash of the manifest.
+    pub hash: String,
+    /// uids of the bindings that want it.
+    pub claims: Vec<String>,
+    /// Kept when its binding goes.
+    pub preserve: bool,
+    /// uid of the object; empty before it is applied.
+    pub uid: String,
+}
+
+/// The shared picture. Objects without claims are no part of it (see `atoll_protocol::digest`).
+#[derive(Debug, Default)]
+pub(crate) struct Agreement {
+    lines: BTreeMap<Key, Line>,
+    agreed: bool,
+}
+
+impl Agreement {
+    /// Starts anew from what the member holds.
+    pub(crate) fn begin(&mut self, lines: BTreeMap<Key, Line>) {
+        self.lines = lines;
+        self.lines.retain(|_, line| !line.claims.is_empty());
+        self.agreed = false;
+    }
+
+    /// An upsert came.
+    pub(crate) fn put(&mut self, key: Key, line: Line) {
+        if line.claims.is_empty() {
+            self.lines.remove(&key);
+        } else {
+            self.lines.insert(key, line);
+        }
+    }
+
+    /// A remove or release came.
+    pub(crate) fn take(&mut self, key: &Key) {
+        self.lines.remove(key);
+    }
+
+    /// The controller's digest came: whether it is ours. From then on, removals are carried out.
+    pub(crate) fn compare(&mut self, digest: &[u8]) -> bool {
+        self.agreed = self.digest().matches(digest);
+        self.agreed
+    }
+
+    /// Whether the digests matched since the last beginning.
+    #[must_use]
+    pub(crate) fn is_agreed(&self) -> bool {
+        self.agreed
+    }
+
+    /// The digest of the picture.
+    #[must_use]
+    pub(crate) fn digest(&self) -> Digest {
+        Digest::of(self.lines.iter().map(|(key, line)| Entry {
+            group: &key.kind.group,
+            kind: &key.kind.kind,
+            namespace: &key.namespace,
+            name: &key.name,
+            hash: &line.hash,
+            claims: line.claims.iter().map(String::as_str).collect(),
+            preserve: line.preserve,
+        }))
+    }
+
+    /// The picture in pages, for the controller; at least one.
+    #[must_use]
+    pub(crate) fn pages(&self, size: usize) -> Vec<v1::Inventory> {
+        let entries: Vec<_> = self
+            .lines
+            .iter()
+            .map(|(key, line)| v1::InventoryEntry {
+                key: Some(key.to_wire()),
+                hash: line.hash.clone(),
+                object_uid: line.uid.clone(),
+                claims: line.claims.clone(),
+                preserve: line.preserve,
+            })
+            .collect();
+        let mut pages: Vec<_> = entries
+            .chunks(size)
+            .map(|page| v1::Inventory { entries: page.to_vec(), last: false })
+            .collect();
+        match pages.last_mut() {
+            Some(page) => page.last = true,
+            None => pages.push(v1::Inventory { entries: Vec::new(), last: true }),
+        }
+        pages
+    }
+}
+
+/// Claims as the annotation has them: comma separated.
+#[must_use]
+pub(crate) fn claims(annotation: &str) -> Vec<String> {
+    annotation.split(',').map(str::trim).filter(|uid| !uid.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::GroupKind;
+
+    fn key(name: &str) -> Key {
+        Key { kind: GroupKind::new("", "ConfigMap"), namespace: "a".into(), name: name.into() }
+    }
+
+    fn line(hash: &str, wanted_by: &str) -> Line {
+        Line { hash: hash.into(), claims: claims(wanted_by), preserve: false, uid: String::new() }
+    }
+
+    #[test]
+    fn both_ends_agree_after_the_same_messages_and_not_before() {
+        let (mut agent, mut controller) = (Agreement::default(), Agreement::default());
+        agent.begin(BTreeMap::from([(key("a"), line("1", "x")), (key("b"), line("1", "x, y"))]));
+        controller.begin(BTreeMap::from([(key("a"), line("1", "x")), (key("c"), line("2", "y"))]));
+        let digest = controller.digest().to_vec();
+        assert!(!agent.compare(&digest) && !agent.is_agreed());
+        agent.take(&key("b"));
+        assert!(!agent.compare(&digest));
+        agent.put(key("c"), line("2", "y"));
+        assert!(agent.compare(&digest) && agent.is_agreed());
+        // What nobody claims is no part of it.
+        agent.put(key("namespace"), line("3", ""));
+        assert!(agent.compare(&digest));
+        agent.begin(BTreeMap::new());
+        assert!(!agent.is_agreed());
+    }
+
+    #[test]
+    fn pages_are_bounded_and_the_last_one_says_so() {
+        let mut agreement = Agreement::default();
+        assert_eq!(agreement.pages(2), [v1::Inventory { entries: vec![], last: true }]);
+        agreement.begin((0..5).map(|n| (key(&n.to_string()), line("1", "x"))).collect());
+        let pages = agreement.pages(2);
+        let sizes: Vec<_> = pages.iter().map(|page| (page.entries.len(), page.last)).collect();
+        assert_eq!(sizes, [(2, false), (2, false), (1, true)]);
+    }
+}

@@ -1,0 +1,224 @@
+//! Getting, renewing and giving up the Lease.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::record::Record;
+use super::{LeaseOptions, is_race, key, target};
+use crate::apply::object::ensure_namespace;
+use crate::member::{Fence, Member, MemberError};
+
+/// Limit of one renewal: several must fit between the renewal time and the deadline.
+const RENEW_LIMIT: Duration = Duration::from_secs(2);
+/// Limit of giving the Lease up at a stop: the next agent can wait for its end as well.
+const RELEASE_LIMIT: Duration = Duration::from_secs(1);
+/// Terms that wait to be written. One session at a time asks, one term at a time.
+const REQUESTS: usize = 4;
+
+/// Why something could not be written to the Lease.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LeaseError {
+    /// Another agent has it.
+    #[error("another agent has taken the lease")]
+    Lost,
+    /// A failed call.
+    #[error("the lease cannot be written")]
+    Write(#[source] MemberError),
+}
+
+/// Tries to get the Lease.
+#[derive(Default)]
+pub(super) struct Attempt {
+    /// The record as last seen, and since when it is the same.
+    seen: Option<(String, Instant)>,
+}
+
+impl Attempt {
+    /// One look; the record when the Lease is ours now.
+    pub(super) async fn step(
+        &mut self,
+        member: &Member,
+        options: &LeaseOptions,
+    ) -> Result<Option<Record>, MemberError> {
+        let (target, key) = (target(), key(&options.namespace));
+        let now = options.clock.now();
+        let seconds = options.times.duration.as_secs().max(1);
+        let Some(object) = member.get(&target, &key).await? else {
+            let record =
+                Record::new(&options.namespace, now).taken(&options.instance, now, seconds);
+            let created = match member.create(&target, &key, &record.object).await {
+                Err(error) if error.lacks_namespace() => {
+                    ensure_namespace(member, &options.namespace).await?;
+                    member.create(&target, &key, &record.object).await
+                }
+                other => other,
+            };
+            return match created {
+                Ok(object) => Ok(Some(Record::read(object))),
+                Err(error) if is_race(&error) => Ok(None),
+                Err(error) => Err(error),
+            };
+        };
+        let record = Record::read(object);
+        if !self.may_take(&record, options) {
+            return Ok(None);
+        }
+        let taken = record.taken(&options.instance, now, seconds);
+        match member.replace(&target, &key, &taken.object, RENEW_LIMIT).await {
+            Ok(object) => Ok(Some(Record::read(object))),
+            Err(error) if is_race(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn may_take(&mut self, record: &Record, options: &LeaseOptions) -> bool {
+        if record.holder().is_empty() || record.holder() == options.instance {
+            return true;
+        }
+        let since = match &self.seen {
+            Some((version, since)) if version == record.version() => *since,
+            _ => {
+                let now = Instant::now();
+                self.seen = Some((record.version().to_owned(), now));
+                now
+            }
+        };
+        since.elapsed() > record.duration().unwrap_or(options.times.duration)
+    }
+}
+
+/// The Lease, held. Dropping it without [`Held::release`] leaves it to expire.
+pub(crate) struct Held {
+    /// Number of this acquisition.
+    pub epoch: u64,
+    /// Highest term that an agent of this member acted on before.
+    pub term: u64,
+    /// Ends when another agent has the Lease.
+    pub lost: CancellationToken,
+    terms: mpsc::Sender<(u64, oneshot::Sender<Result<(), LeaseError>>)>,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Held {
+    /// Writes the highest term.
+    ///
+    /// # Errors
+    /// When the Lease is lost, or the write fails.
+    pub(crate) async fn persist_term(&self, term: u64) -> Result<(), LeaseError> {
+        let (done, wait) = oneshot::channel();
+        self.terms.send((term, done)).await.map_err(|_| LeaseError::Lost)?;
+        wait.await.map_err(|_| LeaseError::Lost)?
+    }
+
+    /// Lets the next agent in at once.
+    pub(crate) async fn release(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::warn!(%error, "the lease's task ended badly");
+        }
+    }
+}
+
+/// Starts to keep the Lease.
+pub(super) fn keep(member: Member, options: LeaseOptions, record: Record, fence: Fence) -> Held {
+    let (terms, requests) = mpsc::channel(REQUESTS);
+    let (lost, stop) = (CancellationToken::new(), CancellationToken::new());
+    let (epoch, term) = (record.epoch, record.term);
+    fence.set(true);
+    let keeper = Keeper { member, options, record, fence, renewed: Instant::now() };
+    let task = tokio::spawn(keeper.run(requests, lost.clone(), stop.clone()));
+    Held { epoch, term, lost, terms, stop, task }
+}
+
+struct Keeper {
+    member: Member,
+    options: LeaseOptions,
+    record: Record,
+    fence: Fence,
+    renewed: Instant,
+}
+
+impl Keeper {
+    async fn run(
+        mut self,
+        mut requests: mpsc::Receiver<(u64, oneshot::Sender<Result<(), LeaseError>>)>,
+        lost: CancellationToken,
+        stop: CancellationToken,
+    ) {
+        let times = self.options.times;
+        let mut next = self.renewed + times.renew;
+        loop {
+            // The fence falls on time even while a renewal hangs: each one is shorter than what is left.
+            let overdue = self.renewed + times.deadline;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {
+                    self.fence.set(false);
+                    let released = self.record.released();
+                    let (target, key) = (target(), key(&self.options.namespace));
+                    if let Err(error) =
+                        self.member.replace(&target, &key, &released.object, RELEASE_LIMIT).await
+                    {
+                        tracing::info!(error = %error.message(), "the lease is left to expire");
+                    }
+                    return;
+                }
+                request = requests.recv() => {
+                    let Some((term, done)) = request else { return };
+                    let result = self.write_term(term).await;
+                    let over = matches!(result, Err(LeaseError::Lost));
+                    // A session that ended meanwhile does not wait for the answer any more.
+                    let _ = done.send(result);
+                    if over {
+                        break;
+                    }
+                }
+                () = tokio::time::sleep_until(next) => {
+                    match self.write(self.record.renewed(self.options.clock.now())).await {
+                        Ok(()) => next = Instant::now() + times.renew,
+                        Err(LeaseError::Lost) => break,
+                        Err(LeaseError::Write(error)) => {
+                            tracing::warn!(error = %error.message(), "cannot renew the lease");
+                            next = Instant::now() + Duration::from_secs(1);
+                        }
+                    }
+                }
+            }
+            self.fence
+                .set(Instant::now() < overdue || Instant::now() < self.renewed + times.deadline);
+        }
+        self.fence.set(false);
+        tracing::warn!("another agent has taken the lease");
+        lost.cancel();
+    }
+
+    async fn write_term(&mut self, term: u64) -> Result<(), LeaseError> {
+        let next = self.record.with_term(term).renewed(self.options.clock.now());
+        self.write(next).await
+    }
+
+    /// Writes the record. When somebody else wrote (an annotation, say) and we still are the holder, once more upon theirs.
+    async fn write(&mut self, next: Record) -> Result<(), LeaseError> {
+        let (target, key) = (target(), key(&self.options.namespace));
+        let started = Instant::now();
+        let result = match self.member.replace(&target, &key, &next.object, RENEW_LIMIT).await {
+            Err(error) if is_race(&error) || error.is_not_found() => {
+                let current = self.member.get(&target, &key).await.map_err(LeaseError::Write)?;
+                let current = current.map(Record::read).ok_or(LeaseError::Lost)?;
+                if current.holder() != self.options.instance || current.epoch != self.record.epoch {
+                    return Err(LeaseError::Lost);
+                }
+                let next = current.with_term(next.term).renewed(self.options.clock.now());
+                self.member.replace(&target, &key, &next.object, RENEW_LIMIT).await
+            }
+            other => other,
+        };
+        self.record = Record::read(result.map_err(LeaseError::Write)?);
+        self.renewed = started;
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! The Lease object, read and written as JSON.
+
+use atoll_api::marks::TERM;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// Annotation of the Lease: how often it was acquired. `leaseTransitions` has only 31 bits.
+const EPOCH: &str = "atoll.dev/epoch";
+
+/// The Lease as it is on the member.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    pub(super) object: Value,
+    pub(super) epoch: u64,
+    pub(super) term: u64,
+}
+
+impl Record {
+    pub(super) fn read(object: Value) -> Self {
+        let number = |name: &str| {
+            object["metadata"]["annotations"][name]
+                .as_str()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0)
+        };
+        Self { epoch: number(EPOCH), term: number(TERM), object }
+    }
+
+    /// A Lease that did not exist. The counter starts at the time of day, so that it never starts below where it was when
+    /// somebody deleted the Lease: the controller refuses an epoch below one that it has seen.
+    pub(super) fn new(namespace: &str, now: Timestamp) -> Self {
+        let object = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": super::NAME, "namespace": namespace},
+            "spec": {},
+        });
+        Self { object, epoch: u64::try_from(now.as_second()).unwrap_or(0), term: 0 }
+    }
+
+    pub(super) fn holder(&self) -> &str {
+        self.object["spec"]["holderIdentity"].as_str().unwrap_or_default()
+    }
+
+    /// What changes with every renewal, whoever makes it.
+    pub(super) fn version(&self) -> &str {
+        self.object["metadata"]["resourceVersion"].as_str().unwrap_or_default()
+    }
+
+    pub(super) fn duration(&self) -> Option<std::time::Duration> {
+        let seconds = self.object["spec"]["leaseDurationSeconds"].as_u64()?;
+        Some(std::time::Duration::from_secs(seconds))
+    }
+
+    /// The record with another holder, and an epoch above every earlier one.
+    pub(super) fn taken(&self, instance: &str, now: Timestamp, seconds: u64) -> Self {
+        let mut next = Self { epoch: self.epoch + 1, ..self.clone() };
+        let transitions = next.object["spec"]["leaseTransitions"].as_i64().unwrap_or(-1);
+        next.object["spec"] = json!({
+            "holderIdentity": instance,
+            "leaseDurationSeconds": seconds,
+            "acquireTime": micro_time(now),
+            "renewTime": micro_time(now),
+            "leaseTransitions": i32::try_from(transitions.saturating_add(1)).unwrap_or(i32::MAX),
+        });
+        next.annotate();
+        next
+    }
+
+    pub(super) fn renewed(&self, now: Timestamp) -> Self {
+        let mut next = self.clone();
+        next.object["spec"]["renewTime"] = json!(micro_time(now));
+        next
+    }
+
+    pub(super) fn with_term(&self, term: u64) -> Self {
+        let mut next = Self { term, ..self.clone() };
+        next.annotate();
+        next
+    }
+
+    pub(super) fn released(&self) -> Self {
+        let mut next = self.clone();
+        next.object["spec"]["holderIdentity"] = json!("");
+        next
+    }
+
+    fn annotate(&mut self) {
+        let annotations = &mut self.object["metadata"]["annotations"];
+        if !annotations.is_object() {
+            *annotations = json!({});
+        }
+        annotations[EPOCH] = json!(self.epoch.to_string());
+        annotations[TERM] = json!(self.term.to_string());
+    }
+}
+
+/// Kubernetes' `MicroTime`: always six digits.
+fn micro_time(now: Timestamp) -> String {
+    format!("{now:.6}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taking_raises_the_epoch_and_keeps_the_term() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let first = Record::new("atoll-system", now).taken("a", now, 15);
+        assert_eq!(first.epoch, 1_767_225_601);
+        assert_eq!(first.object["spec"]["renewTime"], "2026-01-01T00:00:00.000000Z");
+        let later = Record::read(first.with_term(7).released().object);
+        assert_eq!((later.holder(), later.term), ("", 7));
+        // A clock that was set back takes nothing back.
+        let earlier: Timestamp = "2020-01-01T00:00:00Z".parse().unwrap();
+        let second = Record::read(later.taken("b", earlier, 15).object);
+        assert_eq!((second.holder(), second.epoch, second.term), ("b", first.epoch + 1, 7));
+        assert_eq!(second.object["spec"]["leaseTransitions"], 1);
+    }
+}

@@ -1,0 +1,158 @@
+//! Where the controller may be, and how long to wait before the next try.
+
+use std::time::Duration;
+
+use tonic::Code;
+
+use crate::backoff::{Backoff, Jitter};
+
+/// Waits after a refusal that only a person can change (revoked, another agent's identity).
+const REFUSED: Backoff = Backoff { first: Duration::from_secs(5), most: Duration::from_secs(60) };
+/// How soon after a round of non-leaders the next one starts.
+const NOT_LEADER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(1000));
+
+/// Why there is no session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// This controller does not lead; another one does, or will in a moment.
+    NotLeader,
+    /// The controller does not want this agent.
+    Identity,
+    /// Anything that may pass: no connection, an error, an end.
+    Other,
+}
+
+impl Refusal {
+    /// What an error of the controller means.
+    #[must_use]
+    pub(crate) fn of(status: &tonic::Status) -> Self {
+        match status.code() {
+            Code::Unavailable if status.message().starts_with("not leader") => Self::NotLeader,
+            Code::Unauthenticated
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::AlreadyExists
+            | Code::InvalidArgument => Self::Identity,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The addresses in turn.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    list: Vec<String>,
+    at: usize,
+    /// Tried without success since the last wait.
+    tried: usize,
+    /// Rounds without success.
+    failures: u32,
+    /// Somebody of this round said that another one leads.
+    not_leader: bool,
+    backoff: Backoff,
+    jitter: Jitter,
+}
+
+impl Addresses {
+    /// Starts with the first; `None` without any.
+    #[must_use]
+    pub(crate) fn new(list: Vec<String>, backoff: Backoff, jitter: Jitter) -> Option<Self> {
+        (!list.is_empty()).then_some(Self {
+            list,
+            at: 0,
+            tried: 0,
+            failures: 0,
+            not_leader: false,
+            backoff,
+            jitter,
+        })
+    }
+
+    /// The one to try.
+    #[must_use]
+    pub(crate) fn current(&self) -> &str {
+        &self.list[self.at]
+    }
+
+    /// It did not work; how long to wait before the next one. All are tried before there is a wait.
+    pub(crate) fn failed(&mut self, why: &Refusal) -> Duration {
+        self.at = (self.at + 1) % self.list.len();
+        self.tried += 1;
+        self.not_leader |= *why == Refusal::NotLeader;
+        if *why == Refusal::Identity {
+            self.failures += 1;
+            return REFUSED.half_jitter(self.failures, &self.jitter);
+        }
+        if self.tried < self.list.len() {
+            return Duration::ZERO;
+        }
+        self.tried = 0;
+        if std::mem::take(&mut self.not_leader) {
+            return self.jitter.between(NOT_LEADER.0, NOT_LEADER.1);
+        }
+        self.failures += 1;
+        self.backoff.full_jitter(self.failures, &self.jitter)
+    }
+
+    /// There is a session.
+    pub(crate) fn worked(&mut self) {
+        self.tried = 0;
+        self.failures = 0;
+        self.not_leader = false;
+    }
+
+    /// The session ended; the same address is tried first, it may have been the connection only.
+    pub(crate) fn lost(&mut self) -> Duration {
+        self.failures = 1;
+        self.backoff.full_jitter(1, &self.jitter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(names: &[&str]) -> Addresses {
+        let backoff = Backoff { first: Duration::from_millis(500), most: Duration::from_secs(8) };
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Addresses::new(names, backoff, Jitter::new(3)).unwrap()
+    }
+
+    #[test]
+    fn all_addresses_are_tried_before_there_is_a_wait() {
+        let mut addresses = addresses(&["a", "b", "c"]);
+        for expected in ["a", "b"] {
+            assert_eq!(addresses.current(), expected);
+            assert_eq!(addresses.failed(&Refusal::Other), Duration::ZERO);
+        }
+        assert_eq!(addresses.current(), "c");
+        assert!(addresses.failed(&Refusal::Other) <= Duration::from_millis(500));
+        assert_eq!(addresses.current(), "a");
+    }
+
+    #[test]
+    fn a_non_leader_costs_at_most_a_second_however_often() {
+        let mut addresses = addresses(&["a", "b"]);
+        for _ in 0..100 {
+            assert!(addresses.failed(&Refusal::NotLeader) <= Duration::from_secs(1));
+        }
+        // A dead one beside it changes nothing.
+        for _ in 0..100 {
+            let waits = [addresses.failed(&Refusal::Other), addresses.failed(&Refusal::NotLeader)];
+            assert!(waits.iter().sum::<Duration>() <= Duration::from_secs(1), "{waits:?}");
+        }
+    }
+
+    #[test]
+    fn a_revoked_agent_does_not_knock_all_day() {
+        let mut addresses = addresses(&["a"]);
+        let waits: Vec<_> = (0..10).map(|_| addresses.failed(&Refusal::Identity)).collect();
+        assert!(waits[0] >= REFUSED.first / 2 && waits[9] >= REFUSED.most / 2, "{waits:?}");
+        addresses.worked();
+        assert!(addresses.lost() <= Duration::from_millis(500));
+        let revoked = tonic::Status::permission_denied("revoked");
+        assert_eq!(Refusal::of(&revoked), Refusal::Identity);
+        assert_eq!(Refusal::of(&tonic::Status::unavailable("not leader")), Refusal::NotLeader);
+        assert_eq!(Refusal::of(&tonic::Status::unavailable("tcp connect")), Refusal::Other);
+    }
+}

@@ -1,0 +1,199 @@
+//! One session: hello, welcome, then messages both ways until something ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_protocol::transport;
+use atoll_protocol::v1::controller_message::Message;
+use atoll_protocol::v1::{self, ControllerMessage};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use super::outbox::Outbox;
+use super::{End, Refusal, Sessions};
+use crate::engine::Command;
+use crate::facts::FactsSource;
+use crate::terms::{TermError, Terms};
+
+/// Limit of the controller's first answer.
+const WELCOME_LIMIT: Duration = Duration::from_secs(10);
+/// Heartbeats where the controller names no interval.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Facts where the controller names no interval.
+const FACTS: Duration = Duration::from_secs(5);
+/// Neither interval is shorter than this, whatever the controller says.
+const LEAST: Duration = Duration::from_millis(50);
+/// How long a stop waits for the stream to end in good order.
+const GOODBYE: Duration = Duration::from_millis(300);
+
+/// Runs a session over a channel.
+pub(super) async fn run(
+    sessions: &mut Sessions<'_>,
+    terms: &mut Terms<'_>,
+    channel: Channel,
+    address: &str,
+    token: &CancellationToken,
+) -> End {
+    let outbox = Arc::new(Outbox::default());
+    let begun = tokio::select! {
+        biased;
+        () = token.cancelled() => return End::Stopped,
+        begun = begin(sessions, terms, &channel, &outbox) => begun,
+    };
+    let (mut inbound, welcome) = match begun {
+        Ok(begun) => begun,
+        Err(Unwelcome { refusal, why }) => {
+            tracing::warn!(%address, %why, "no session");
+            return End::Refused(refusal);
+        }
+    };
+    sessions.addresses.worked();
+    tracing::info!(%address, session = %welcome.session, cluster = %welcome.cluster_name, term = terms.highest(), "connected");
+    outbox.open();
+    let mut facts = sessions.facts.clone();
+    let reader = read(sessions, terms, &mut inbound);
+    let talker = talk(&outbox, &mut facts, &welcome);
+    let why = tokio::select! {
+        biased;
+        () = token.cancelled() => {
+            outbox.close();
+            // The other end closes its half in answer; whatever still comes is not acted on any more.
+            let rest = async { while let Ok(Some(_)) = inbound.message().await {} };
+            if tokio::time::timeout(GOODBYE, rest).await.is_err() {
+                tracing::debug!("the controller did not answer the goodbye");
+            }
+            return End::Stopped;
+        }
+        why = reader => why,
+        () = talker => "facts ended".to_owned(),
+        () = sessions.renewal.run(channel.clone()) => "renewal ended".to_owned(),
+    };
+    tracing::warn!(%address, %why, "the session ended");
+    End::Lost
+}
+
+struct Unwelcome {
+    refusal: Refusal,
+    why: String,
+}
+
+impl From<tonic::Status> for Unwelcome {
+    fn from(status: tonic::Status) -> Self {
+        Self { refusal: Refusal::of(&status), why: status.to_string() }
+    }
+}
+
+fn unwelcome(why: impl Into<String>) -> Unwelcome {
+    Unwelcome { refusal: Refusal::Other, why: why.into() }
+}
+
+/// Hello and welcome.
+async fn begin(
+    sessions: &Sessions<'_>,
+    terms: &mut Terms<'_>,
+    channel: &Channel,
+    outbox: &Arc<Outbox>,
+) -> Result<(Streaming<ControllerMessage>, v1::Welcome), Unwelcome> {
+    let (reply, digest) = oneshot::channel();
+    let command = Command::Begin { outbox: Arc::clone(outbox), reply };
+    sessions.commands.send(command).await.map_err(|_| unwelcome("the agent stops"))?;
+    let digest = digest.await.map_err(|_| unwelcome("the agent stops"))?;
+    let identity = sessions.renewal.identity.borrow().clone();
+    outbox.hello(v1::Hello {
+        cluster_uid: identity.cluster_uid().to_string(),
+        epoch: sessions.epoch,
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        highest_term: terms.highest(),
+        inventory_digest: digest.to_vec(),
+        member_uid: sessions.member_uid.clone(),
+    });
+    let mut client = transport::client(channel.clone());
+    let first = async {
+        let mut inbound = client.session(outbox.stream()).await?.into_inner();
+        let first = inbound.message().await?;
+        Ok::<_, tonic::Status>((inbound, first))
+    };
+    let (inbound, first) = tokio::time::timeout(WELCOME_LIMIT, first)
+        .await
+        .map_err(|_| unwelcome("the controller did not answer the hello"))??;
+    let Some(ControllerMessage { term, message: Some(Message::Welcome(welcome)) }) = first else {
+        return Err(unwelcome("the controller's first message is no welcome"));
+    };
+    // One that another leader has replaced is as good as a non-leader: the one in force is elsewhere.
+    terms.admit(term).await.map_err(|error| Unwelcome {
+        refusal: match &error {
+            TermError::Lower { .. } => Refusal::NotLeader,
+            TermError::Persist(_) => Refusal::Other,
+        },
+        why: super::enrol::chain(&error),
+    })?;
+    Ok((inbound, welcome))
+}
+
+/// Hands messages to the engine, in order; a busy engine holds the stream back. Ends with the reason.
+async fn read(
+    sessions: &Sessions<'_>,
+    terms: &mut Terms<'_>,
+    inbound: &mut Streaming<ControllerMessage>,
+) -> String {
+    loop {
+        let message = match inbound.message().await {
+            Ok(Some(message)) => message,
+            Ok(None) => return "the controller ended it".to_owned(),
+            Err(status) => return status.to_string(),
+        };
+        if let Err(error) = terms.admit(message.term).await {
+            return super::enrol::chain(&error);
+        }
+        match message.message {
+            Some(Message::WatchLabels(labels)) => {
+                let keys = labels.keys.into_iter().collect();
+                sessions.labels.send_if_modified(|known| {
+                    let changed = *known != keys;
+                    *known = keys;
+                    changed
+                });
+            }
+            // A controller of a later version may say more than this agent knows.
+            None | Some(Message::Welcome(_)) => {
+                tracing::debug!("a message that means nothing here")
+            }
+            Some(message) => {
+                if sessions.commands.send(Command::Message(message)).await.is_err() {
+                    return "the agent stops".to_owned();
+                }
+            }
+        }
+    }
+}
+
+/// Heartbeats in time, facts when they changed. Never ends by itself.
+async fn talk(outbox: &Outbox, facts: &mut FactsSource, welcome: &v1::Welcome) {
+    let interval = |named: u32, default: Duration| match named {
+        0 => default,
+        named => Duration::from_millis(u64::from(named)).max(LEAST),
+    };
+    let mut beat = tokio::time::interval(interval(welcome.heartbeat_ms, HEARTBEAT));
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let pause = interval(welcome.facts_ms, FACTS);
+    let mut health = facts.clone();
+    outbox.facts(facts.read());
+    let mut next_facts = Instant::now() + pause;
+    loop {
+        tokio::select! {
+            biased;
+            _ = beat.tick() => outbox.heartbeat(health.heartbeat()),
+            () = health.health_changed() => outbox.heartbeat(health.heartbeat()),
+            () = async {
+                tokio::time::sleep_until(next_facts).await;
+                facts.changed().await;
+            } => {
+                outbox.facts(facts.read());
+                next_facts = Instant::now() + pause;
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The agent's side of the conversation with the controller: who it is, where the controller is, one session after another.
+//!
+//! What messages make happen is [`crate::engine`]'s; a lost session stops nothing on the member.
+
+mod addresses;
+pub(crate) mod enrol;
+mod exchange;
+pub(crate) mod identity;
+pub(crate) mod outbox;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use atoll_api::Clock;
+use atoll_protocol::member::MemberIdentity;
+use atoll_protocol::tls::member_config;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use addresses::{Addresses, Refusal};
+
+use crate::engine::Command;
+use crate::facts::FactsSource;
+use crate::options::Connector;
+use crate::terms::Terms;
+use enrol::Renewal;
+
+/// What sessions need.
+pub(crate) struct Sessions<'a> {
+    /// How to reach the controller.
+    pub connector: Connector,
+    /// Where it may be.
+    pub addresses: &'a mut Addresses,
+    /// Clock for TLS.
+    pub clock: Clock,
+    /// Renewals; has the identity.
+    pub renewal: Renewal,
+    /// Number of the Lease's acquisition.
+    pub epoch: u64,
+    /// uid of the member's kube-system namespace.
+    pub member_uid: String,
+    /// To the engine.
+    pub commands: mpsc::Sender<Command>,
+    /// Facts and health.
+    pub facts: FactsSource,
+    /// Label keys that node classes are told apart by.
+    pub labels: watch::Sender<BTreeSet<String>>,
+}
+
+/// How a session ended.
+enum End {
+    /// The agent stops.
+    Stopped,
+    /// There was none.
+    Refused(Refusal),
+    /// There was one.
+    Lost,
+}
+
+/// One session after another until the token ends it.
+pub(crate) async fn run(
+    mut sessions: Sessions<'_>,
+    mut terms: Terms<'_>,
+    token: CancellationToken,
+) {
+    loop {
+        let address = sessions.addresses.current().to_owned();
+        let end = match connect(&sessions, &address, &token).await {
+            Ok(Some(channel)) => {
+                let end = exchange::run(&mut sessions, &mut terms, channel, &address, &token).await;
+                // The engine stops talking to a session that is over; if it is gone itself, so is this task in a moment.
+                let _ = sessions.commands.send(Command::End).await;
+                end
+            }
+            Ok(None) => End::Stopped,
+            Err(error) => {
+                tracing::warn!(%address, %error, "cannot connect");
+                End::Refused(Refusal::Other)
+            }
+        };
+        let wait = match end {
+            End::Stopped => return,
+            End::Refused(refusal) => sessions.addresses.failed(&refusal),
+            End::Lost => sessions.addresses.lost(),
+        };
+        tokio::select! {
+            biased;
+            () = token.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// TLS with the newest identity; `None` when the token ends it.
+async fn connect(
+    sessions: &Sessions<'_>,
+    address: &str,
+    token: &CancellationToken,
+) -> Result<Option<tonic::transport::Channel>, String> {
+    let identity: Arc<MemberIdentity> = sessions.renewal.identity.borrow().clone();
+    let dial = async {
+        let text = |error: &dyn std::error::Error| enrol::chain(error);
+        let tls = member_config(&identity, sessions.clock.clone()).map_err(|error| text(&error))?;
+        let io = sessions.connector.connect(address).await.map_err(|error| text(&error))?;
+        atoll_protocol::transport::channel(io, tls).await.map_err(|error| text(&error))
+    };
+    tokio::select! {
+        biased;
+        () = token.cancelled() => Ok(None),
+        channel = dial => channel.map(Some),
+    }
+}
