@@ -33,6 +33,8 @@ pub(crate) struct HubFlags {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// List the decisions made about a workload, newest first
+    History(read::history::HistoryArgs),
     /// Show what the federation consists of
     Get(read::get::GetArgs),
 }
@@ -41,7 +43,7 @@ impl Command {
     /// What goes to stderr where RUST_LOG says nothing: verbs that print an answer log warnings, servers their work.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
-            Self::Get(_) => "warn",
+            Self::History(_) | Self::Get(_) => "warn",
         }
     }
 }

@@ -75,14 +75,6 @@ impl Hub {
     }
 }
 
-/// Whether the API server says that there is no such thing, rather than a proxy in between.
-pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| match cause.downcast_ref::<kube::Error>() {
-        Some(kube::Error::Api(status)) => status.is_not_found(),
-        _ => false,
-    })
-}
-
 fn kubeconfig(flags: &HubFlags) -> anyhow::Result<(Kubeconfig, String)> {
     if let Some(file) = &flags.kubeconfig {
         let read = Kubeconfig::read_from(file)

@@ -38,6 +38,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let out = Printer::stdout();
     runtime.block_on(async {
         match cli.command {
+            Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Get(args) => read::get::run(&cli.hub, args, &out).await,
         }
     })

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use atoll_api::Cluster;
 use atoll_api::cluster::SessionState;
+use atoll_history::api::text::age;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -94,7 +95,7 @@ fn row(cluster: &Cluster, now: Timestamp) -> Vec<Text> {
         format!("{:?}", cluster.spec.mode).into(),
         Text::toned(ready.map_or("Unknown", |condition| &condition.status), ready_tone),
         format!("{state:?}").into(),
-        since.map_or_else(|| "-".to_owned(), |since| super::age(since.0, now)).into(),
+        since.map_or_else(|| "-".to_owned(), |since| age(since.0, now)).into(),
         status.kubernetes_version.unwrap_or_else(|| "-".to_owned()).into(),
         nodes.into(),
         ready.map_or("", |condition| &condition.reason).into(),
