@@ -37,13 +37,15 @@ pub(crate) enum Command {
     History(read::history::HistoryArgs),
     /// Show what the federation consists of
     Get(read::get::GetArgs),
+    /// List what each member is to run
+    Work(read::work::WorkArgs),
 }
 
 impl Command {
     /// What goes to stderr where RUST_LOG says nothing: verbs that print an answer log warnings, servers their work.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
-            Self::History(_) | Self::Get(_) => "warn",
+            Self::History(_) | Self::Get(_) | Self::Work(_) => "warn",
         }
     }
 }

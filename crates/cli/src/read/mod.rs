@@ -5,4 +5,5 @@ pub(crate) mod get;
 pub(crate) mod history;
 #[cfg(test)]
 mod tests;
+pub(crate) mod work;
 mod workload;

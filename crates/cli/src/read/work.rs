@@ -1,0 +1,224 @@
+//! `atoll work [MEMBER]`: what each member is to run, by the bindings. There are no Work objects in the hub to list.
+
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{AggregatedStatusItem, ResourceBindingSpec, ResourceBindingStatus};
+use atoll_api::{ClusterResourceBinding, ResourceBinding};
+use clap::Args;
+use kube::api::{Api, ListParams};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::args::{Format, HubFlags, OutputFlag};
+use crate::hub::Hub;
+use crate::print::{Printer, Text, Tone};
+
+/// Bindings that one request brings.
+const PAGE: u32 = 500;
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkArgs {
+    /// Only this member's
+    #[arg(value_name = "MEMBER")]
+    member: Option<String>,
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+/// One object on one member.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Work {
+    member: String,
+    api_version: String,
+    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    name: String,
+    binding: String,
+    /// Replicas that it is to have there, those of a task that keeps them included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<i64>,
+    standing: Standing,
+    /// What the member reports. Absent = nothing yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<AggregatedStatusItem>,
+}
+
+/// What a member is to a binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+enum Standing {
+    /// It has a share.
+    Target,
+    /// It has a share, and keeps more until its replacements are healthy.
+    Shrinking,
+    /// It has no share, and keeps replicas until their replacements are healthy.
+    Leaving,
+    /// It has no share; its copy goes as soon as it can be told.
+    Gone,
+}
+
+pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let namespaced: Api<ResourceBinding> = match &flags.namespace {
+        Some(namespace) => Api::namespaced(hub.client.clone(), namespace),
+        None => Api::all(hub.client.clone()),
+    };
+    let mut work = Vec::new();
+    for binding in list(&hub, &namespaced).await? {
+        let name = binding.metadata.name.unwrap_or_default();
+        work.extend(of(&name, &binding.spec, binding.status.as_ref()));
+    }
+    // A namespace was asked for: what has none is not in it.
+    if flags.namespace.is_none() {
+        let global: Api<ClusterResourceBinding> = Api::all(hub.client.clone());
+        for binding in list(&hub, &global).await? {
+            let name = binding.metadata.name.unwrap_or_default();
+            work.extend(of(&name, &binding.spec, binding.status.as_ref()));
+        }
+    }
+    work.retain(|work| args.member.as_ref().is_none_or(|member| *member == work.member));
+    let key = |work: &Work| {
+        (work.member.clone(), work.namespace.clone(), work.kind.clone(), work.name.clone())
+    };
+    work.sort_by_cached_key(key);
+    match args.output.output {
+        Format::Table if work.is_empty() => out.line("No work."),
+        Format::Table => out.table(
+            &[
+                "MEMBER",
+                "NAMESPACE",
+                "OBJECT",
+                "REPLICAS",
+                "READY",
+                "STANDING",
+                "APPLIED",
+                "HEALTH",
+            ],
+            work.iter().map(row).collect(),
+        ),
+        format => out.object(format, &json!({ "items": work })),
+    }
+}
+
+async fn list<K>(hub: &Hub, api: &Api<K>) -> anyhow::Result<Vec<K>>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = hub.call("list bindings", api.list(&params)).await?;
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// The work of one binding.
+fn of(
+    binding: &str,
+    spec: &ResourceBindingSpec,
+    status: Option<&ResourceBindingStatus>,
+) -> Vec<Work> {
+    let mut members: BTreeMap<&str, (i64, Standing)> = BTreeMap::new();
+    for target in &spec.clusters {
+        members.insert(&target.name, (target.replicas, Standing::Target));
+    }
+    for task in &spec.graceful_eviction_tasks {
+        let kept = if task.keep { task.replicas } else { 0 };
+        let (none, more) = if task.keep {
+            (Standing::Leaving, Standing::Shrinking)
+        } else {
+            (Standing::Gone, Standing::Target)
+        };
+        members
+            .entry(&task.from_cluster)
+            .and_modify(|(replicas, standing)| {
+                *replicas += kept;
+                *standing = more;
+            })
+            .or_insert((kept, none));
+    }
+    let reports = status.map(|status| status.aggregated_status.as_slice()).unwrap_or_default();
+    let of = |(member, (replicas, standing)): (&str, (i64, Standing))| Work {
+        member: member.to_owned(),
+        api_version: spec.resource.api_version.clone(),
+        kind: spec.resource.kind.clone(),
+        namespace: spec.resource.namespace.clone(),
+        name: spec.resource.name.clone(),
+        binding: binding.to_owned(),
+        replicas: spec.replicas.map(|_| replicas),
+        standing,
+        report: reports.iter().find(|report| report.cluster_name == member).cloned(),
+    };
+    members.into_iter().map(of).collect()
+}
+
+fn row(work: &Work) -> Vec<Text> {
+    let number = |number: Option<i64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let report = work.report.as_ref();
+    let applied = match report {
+        None => Text::toned("Unknown", Tone::Warn),
+        Some(report) if report.applied => Text::toned("True", Tone::Good),
+        Some(report) => Text::toned(
+            report
+                .applied_message
+                .as_deref()
+                .map_or_else(|| "False".to_owned(), |message| format!("False: {message}")),
+            Tone::Bad,
+        ),
+    };
+    vec![
+        work.member.as_str().into(),
+        work.namespace.as_deref().unwrap_or("-").into(),
+        format!("{}/{}", work.kind.to_lowercase(), work.name).into(),
+        number(work.replicas).into(),
+        number(report.and_then(|report| report.ready_replicas)).into(),
+        format!("{:?}", work.standing).into(),
+        applied,
+        report.map_or_else(|| "Unknown".to_owned(), |report| format!("{:?}", report.health)).into(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_runs_its_share_and_what_it_keeps() {
+        let task = |cluster: &str, replicas: i64, keep: bool| {
+            json!({"fromCluster": cluster, "replicas": replicas, "keep": keep, "reason": "Reconcile",
+                   "creationTimestamp": "2026-01-01T00:00:00Z"})
+        };
+        let spec: ResourceBindingSpec = serde_json::from_value(json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"},
+            "replicas": 9,
+            "clusters": [{"name": "a", "replicas": 5}, {"name": "b", "replicas": 4}],
+            "gracefulEvictionTasks": [task("a", 1, true), task("c", 2, true), task("d", 3, false)],
+        }))
+        .unwrap();
+        let status: ResourceBindingStatus = serde_json::from_value(json!({
+            "aggregatedStatus": [{"clusterName": "b", "applied": true, "health": "Healthy", "readyReplicas": 4}],
+        }))
+        .unwrap();
+        let work = of("web-deployment", &spec, Some(&status));
+        let seen: Vec<_> =
+            work.iter().map(|w| (w.member.as_str(), w.replicas.unwrap(), w.standing)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("a", 6, Standing::Shrinking),
+                ("b", 4, Standing::Target),
+                ("c", 2, Standing::Leaving),
+                ("d", 0, Standing::Gone),
+            ]
+        );
+        assert_eq!(work[1].report.as_ref().unwrap().ready_replicas, Some(4));
+        let config = ResourceBindingSpec { replicas: None, ..spec };
+        assert!(of("c", &config, None).iter().all(|work| work.replicas.is_none()));
+    }
+}
