@@ -44,11 +44,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without async runtime, clock, network, database and randomness.
-const PURE: [&str; 4] = ["interpreter", "merge", "render", "scheduler"];
-/// All that pure crates use from outside: data structures, formats, hashes, error types.
-const PURE_MAY_USE: [&str; 9] = [
+pub(crate) const PURE: [&str; 4] = ["interpreter", "merge", "render", "scheduler"];
+/// All that pure crates use from outside: data types, formats, hashes, error types.
+const PURE_MAY_USE: [&str; 10] = [
     "jiff",
     "json-patch",
+    "k8s-openapi",
     "regex",
     "rustc-hash",
     "serde",

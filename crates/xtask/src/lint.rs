@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 
 use crate::run::{cargo, cargo_has, say};
-use crate::{crates, crds};
+use crate::{crates, crds, sources};
 
 /// Runs every check, also after one has failed: a person wants the whole list.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
@@ -15,6 +15,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         ("clippy", cargo(root, &clippy)),
         ("generated files", crds::check(root)),
         ("rules between crates", crates::check(root)),
+        ("pure crates", sources::check(root)),
     ];
     if cargo_has("deny") {
         // Advisories change without us: they are no reason for a red build of an old commit.

@@ -4,6 +4,7 @@ mod crates;
 mod crds;
 mod lint;
 mod run;
+mod sources;
 mod test;
 
 use std::path::PathBuf;

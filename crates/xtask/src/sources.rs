@@ -1,0 +1,84 @@
+//! Rules that only the text of the sources shows.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::crates::PURE;
+use crate::run::say;
+
+/// What pure crates may not name: clocks, randomness, threads, the outside world, and maps whose order is random.
+/// (`FxHashMap` is unseeded; what comes out of it is sorted where order means something.)
+const IMPURE: [&str; 12] = [
+    "Timestamp::now",
+    "Zoned::now",
+    "SystemTime",
+    "std::time::Instant",
+    "TcpStream",
+    "UdpSocket",
+    "std::env::",
+    "std::process",
+    "std::thread",
+    "RandomState",
+    " HashMap",
+    " HashSet",
+];
+
+/// Fails when a pure crate names something impure.
+pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
+    let mut broken = Vec::new();
+    for krate in PURE {
+        for file in rust_files(&root.join("crates").join(krate).join("src"))? {
+            let text = std::fs::read_to_string(&file)
+                .with_context(|| format!("read {}", file.display()))?;
+            let shown = file.strip_prefix(root).unwrap_or(&file).display();
+            broken.extend(impure(&text).map(|(line, word)| format!("{shown}:{line} names {word}")));
+        }
+    }
+    if !broken.is_empty() {
+        bail!("{}", broken.join("; "));
+    }
+    say("pure crates name nothing impure");
+    Ok(())
+}
+
+/// Lines, counted from 1, that name something impure outside a comment.
+fn impure(text: &str) -> impl Iterator<Item = (usize, &'static str)> + '_ {
+    text.lines().enumerate().flat_map(|(index, line)| {
+        let code = line.split("//").next().unwrap_or_default();
+        let named = IMPURE.into_iter().filter(move |word| code.contains(word));
+        named.map(move |word| (index + 1, word.trim()))
+    })
+}
+
+fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
+    for entry in entries {
+        let path = entry.with_context(|| format!("list {}", folder.display()))?.path();
+        if path.is_dir() {
+            files.extend(rust_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_and_random_maps_are_found_and_comments_are_not() {
+        let text = "let a = Timestamp::now();\n// Timestamp::now\nlet m: HashMap<K, V>;\nlet f: FxHashMap<K, V>;";
+        let found: Vec<_> = impure(text).collect();
+        assert_eq!(found, [(1, "Timestamp::now"), (3, "HashMap")]);
+    }
+
+    #[test]
+    fn the_pure_crates_are_pure() {
+        check(&crate::root().unwrap()).unwrap();
+    }
+}
