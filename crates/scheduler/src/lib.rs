@@ -1,1 +1,31 @@
-//! placeholder
+//! The scheduler core: decides on which member clusters a workload runs, and with how many replicas each.
+//!
+//! `(Snapshot, Request) -> Decision`, pure: no async, clock, network, randomness or hash order. The controller keeps
+//! [`Tables`] up to date, takes snapshots of them and commits decisions; offline readers do the same with files.
+//!
+//! The way of a decision is [`cycle`]; its plugins are in [`plugins`], its strategies in [`divide`].
+
+pub mod cycle;
+pub mod decision;
+pub mod divide;
+pub mod framework;
+pub mod hash;
+pub mod key;
+pub mod plugins;
+pub mod request;
+mod scheduler;
+pub mod select;
+pub mod state;
+
+pub use decision::{Cure, Decision};
+pub use framework::config::SchedulerConfiguration;
+pub use framework::profile::{Profile, Profiles};
+pub use key::BindingKey;
+pub use request::objects::{Claim, Existing, RequestError};
+pub use request::{PolicyRef, Previous, Report, Request, Template};
+pub use scheduler::Scheduler;
+pub use state::change::Change;
+pub use state::row::{LiveCluster, Session};
+pub use state::snapshot::Snapshot;
+pub use state::supply::{Capacity, FreeVector, NodeClass};
+pub use state::tables::{BindingFacts, Tables};

@@ -1,0 +1,251 @@
+//! Contradictions in placements and policies, found before anything is divided. Each names the field and the fix.
+
+use std::collections::BTreeSet;
+
+use atoll_api::placement::{ClusterAffinity, Placement};
+use atoll_api::selector::{Requirement, Selector};
+use atoll_api::workload_policy::WorkloadPolicySpec;
+use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::intent::{Intent, Mistake, Strategy};
+
+fn selector(field: &str, selector: &LabelSelector) -> Result<(), Mistake> {
+    Selector::parse(selector).map(drop).map_err(|error| Mistake::new(field, error.to_string()))
+}
+
+fn affinity(field: &str, affinity: &ClusterAffinity) -> Result<(), Mistake> {
+    if let Some(labels) = &affinity.label_selector {
+        selector(&format!("{field}.labelSelector"), labels)?;
+    }
+    for (at, requirement) in
+        affinity.field_selector.iter().flat_map(|s| &s.match_expressions).enumerate()
+    {
+        let key = format!("{:?}", requirement.key);
+        let operator = format!("{:?}", requirement.operator);
+        Requirement::parse(&key, &operator, &requirement.values).map_err(|error| {
+            let path = format!("{field}.fieldSelector.matchExpressions[{at}]");
+            Mistake::new(path, error.to_string())
+        })?;
+    }
+    Ok(())
+}
+
+/// Checks a placement by itself and against the replicas wanted.
+///
+/// # Errors
+/// With the first mistake.
+pub fn placement(placement: &Placement, intent: &Intent) -> Result<(), Mistake> {
+    static_placement(placement)?;
+    let bounds = placement.replica_scheduling.iter().flat_map(|r| &r.bounds);
+    let divides = matches!(
+        intent.strategy,
+        Strategy::StaticWeight(_) | Strategy::DynamicWeight | Strategy::Aggregated
+    );
+    if let (Some(desired), true) = (intent.desired, divides) {
+        let least = bounds.clone().filter_map(|bound| bound.min).max().unwrap_or(0);
+        if least > desired && desired > 0 {
+            let problem = format!("a min of {least} is above the {desired} replicas asked for");
+            return Err(Mistake::new("placement.replicaScheduling.bounds", problem));
+        }
+    }
+    Ok(())
+}
+
+/// Checks a placement by itself.
+///
+/// # Errors
+/// With the first mistake.
+pub fn static_placement(placement: &Placement) -> Result<(), Mistake> {
+    if placement.cluster_affinity.is_some() && placement.cluster_affinities.is_some() {
+        let problem = "excludes clusterAffinities: keep one";
+        return Err(Mistake::new("placement.clusterAffinity", problem));
+    }
+    if let Some(one) = &placement.cluster_affinity {
+        affinity("placement.clusterAffinity", one)?;
+    }
+    let mut names = BTreeSet::new();
+    for (at, term) in placement.cluster_affinities.iter().flatten().enumerate() {
+        let field = format!("placement.clusterAffinities[{at}]");
+        if !names.insert(&term.affinity_name) {
+            let problem = format!("{:?} is the name of an earlier term", term.affinity_name);
+            return Err(Mistake::new(format!("{field}.affinityName"), problem));
+        }
+        affinity(&field, &term.affinity)?;
+        for (tier, overflow) in term.overflow_affinities.iter().enumerate() {
+            affinity(&format!("{field}.overflowAffinities[{tier}]"), &overflow.affinity)?;
+        }
+    }
+    for (at, constraint) in placement.spread_constraints.iter().enumerate() {
+        let field = format!("placement.spreadConstraints[{at}]");
+        if constraint.spread_by_field.is_some() == constraint.spread_by_label.is_some() {
+            let problem = "exactly one of spreadByField and spreadByLabel is needed";
+            return Err(Mistake::new(field, problem));
+        }
+        let (min, max) = (constraint.min_groups.unwrap_or(0), constraint.max_groups.unwrap_or(0));
+        if min < 0 || max < 0 {
+            return Err(Mistake::new(field, "minGroups and maxGroups must not be negative"));
+        }
+        if max > 0 && min > max {
+            let problem = format!("minGroups {min} is above maxGroups {max}");
+            return Err(Mistake::new(field, problem));
+        }
+    }
+    for (at, constraint) in placement.topology_spread_constraints.iter().enumerate() {
+        let field = format!("placement.topologySpreadConstraints[{at}]");
+        if constraint.max_skew < 1 {
+            let problem = format!("{} must be at least 1", constraint.max_skew);
+            return Err(Mistake::new(format!("{field}.maxSkew"), problem));
+        }
+        if constraint.topology_key.is_empty() {
+            return Err(Mistake::new(format!("{field}.topologyKey"), "must not be empty"));
+        }
+        if constraint.min_domains.is_some_and(|min| min < 1) {
+            return Err(Mistake::new(format!("{field}.minDomains"), "must be at least 1"));
+        }
+        if let Some(labels) = &constraint.label_selector {
+            selector(&format!("{field}.labelSelector"), labels)?;
+        }
+    }
+    replica_scheduling(placement)
+}
+
+fn replica_scheduling(placement: &Placement) -> Result<(), Mistake> {
+    let Some(scheduling) = &placement.replica_scheduling else { return Ok(()) };
+    let field = "placement.replicaScheduling";
+    let weights = scheduling.weight_preference.iter().flat_map(|w| &w.static_weight_list);
+    for (at, rule) in weights.enumerate() {
+        let field = format!("{field}.weightPreference.staticWeightList[{at}]");
+        if rule.weight < 1 {
+            let problem = format!("{} must be at least 1", rule.weight);
+            return Err(Mistake::new(format!("{field}.weight"), problem));
+        }
+        affinity(&format!("{field}.targetCluster"), &rule.target_cluster)?;
+    }
+    for (at, bound) in scheduling.bounds.iter().enumerate() {
+        let field = format!("{field}.bounds[{at}]");
+        affinity(&format!("{field}.targetCluster"), &bound.target_cluster)?;
+        let (min, max) = (bound.min.unwrap_or(0), bound.max.unwrap_or(i64::MAX));
+        if min < 0 || max < 0 {
+            return Err(Mistake::new(field, "min and max must not be negative"));
+        }
+        if min > max {
+            return Err(Mistake::new(field, format!("min {min} is above max {max}")));
+        }
+    }
+    Ok(())
+}
+
+/// Checks a WorkloadPolicy.
+///
+/// # Errors
+/// With the first mistake.
+pub fn workload_policy(spec: &WorkloadPolicySpec) -> Result<(), Mistake> {
+    if spec.topology_key.is_empty() {
+        return Err(Mistake::new("WorkloadPolicy spec.topologyKey", "must not be empty"));
+    }
+    selector("WorkloadPolicy spec.labelSelector", &spec.label_selector)?;
+    if spec.allocation_policy.is_empty() {
+        let problem = "must have at least one domain";
+        return Err(Mistake::new("WorkloadPolicy spec.allocationPolicy", problem));
+    }
+    let mut names = BTreeSet::new();
+    for (at, domain) in spec.allocation_policy.iter().enumerate() {
+        let field = format!("WorkloadPolicy spec.allocationPolicy[{at}]");
+        if !names.insert(&domain.name) {
+            let problem = format!("{:?} is listed twice", domain.name);
+            return Err(Mistake::new(format!("{field}.name"), problem));
+        }
+        if !(1..=i64::from(i32::MAX)).contains(&domain.replicas) {
+            let problem = format!("{} must be within 1..={}", domain.replicas, i32::MAX);
+            return Err(Mistake::new(format!("{field}.replicas"), problem));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a percentage.
+#[must_use]
+pub fn percent(text: &str) -> Option<i64> {
+    text.strip_suffix('%')?.parse().ok().filter(|percent| (0..=100).contains(percent))
+}
+
+/// Checks a WorkloadSpread for a kind of workload.
+///
+/// # Errors
+/// With the first mistake.
+pub fn workload_spread(spec: &WorkloadSpreadSpec, kind: &str) -> Result<(), Mistake> {
+    let field = "WorkloadSpread spec.subsets";
+    if spec.subsets.is_empty() {
+        return Err(Mistake::new(field, "must have at least one subset"));
+    }
+    let mut names = BTreeSet::new();
+    let (mut numbers, mut percents, mut sum) = (0, 0, 0_i64);
+    for (at, subset) in spec.subsets.iter().enumerate() {
+        let field = format!("{field}[{at}]");
+        if subset.name.is_empty() || !names.insert(&subset.name) {
+            let problem = format!("{:?} must be set and unique", subset.name);
+            return Err(Mistake::new(format!("{field}.name"), problem));
+        }
+        if let Some(required) = &subset.required_cluster_selector {
+            selector(&format!("{field}.requiredClusterSelector"), required)?;
+        }
+        for (wish, preferred) in subset.preferred_cluster_selectors.iter().enumerate() {
+            let field = format!("{field}.preferredClusterSelectors[{wish}]");
+            selector(&format!("{field}.preference"), &preferred.preference)?;
+            if !(1..=100).contains(&preferred.weight) {
+                return Err(Mistake::new(format!("{field}.weight"), "must be within 1..=100"));
+            }
+        }
+        match &subset.max_replicas {
+            None => {}
+            Some(IntOrString::Int(max)) if *max >= 0 => numbers += 1,
+            Some(IntOrString::String(text)) => match percent(text) {
+                Some(percent) => {
+                    percents += 1;
+                    sum += percent;
+                }
+                None => {
+                    let problem = format!("{text:?} must be a number or 0% to 100%");
+                    return Err(Mistake::new(format!("{field}.maxReplicas"), problem));
+                }
+            },
+            Some(IntOrString::Int(max)) => {
+                let problem = format!("{max} must not be negative");
+                return Err(Mistake::new(format!("{field}.maxReplicas"), problem));
+            }
+        }
+    }
+    if numbers > 0 && percents > 0 {
+        let problem = "maxReplicas must be numbers or percentages, not both";
+        return Err(Mistake::new(field, problem));
+    }
+    if percents > 0 && kind == "StatefulSet" {
+        return Err(Mistake::new(field, "maxReplicas of a StatefulSet must be numbers"));
+    }
+    let open: Vec<usize> = (0..spec.subsets.len())
+        .filter(|at| spec.subsets[*at].max_replicas.is_none())
+        .collect();
+    if percents > 0 {
+        if sum > 100 {
+            return Err(Mistake::new(field, format!("maxReplicas add up to {sum}%, above 100%")));
+        }
+        if sum < 100 && open.len() != 1 {
+            let problem = format!(
+                "maxReplicas add up to {sum}%: exactly one subset must leave maxReplicas out and take the rest"
+            );
+            return Err(Mistake::new(field, problem));
+        }
+    }
+    let last = spec.subsets.len() - 1;
+    match spec.schedule_strategy.type_ {
+        ScheduleStrategyType::Fixed if open.iter().any(|at| *at != last) => {
+            Err(Mistake::new(field, "with Fixed only the last subset may leave maxReplicas out"))
+        }
+        ScheduleStrategyType::Adaptive if !open.contains(&last) && spec.subsets.len() > 1 => {
+            Err(Mistake::new(field, "with Adaptive the last subset must leave maxReplicas out"))
+        }
+        _ => Ok(()),
+    }
+}

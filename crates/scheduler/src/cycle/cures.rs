@@ -1,0 +1,201 @@
+//! Which events would change the answer. Derived from the rejections, the capacity and the policies of a decision.
+
+use std::collections::BTreeSet;
+
+use atoll_api::binding::{Outcome, TargetCluster};
+use atoll_api::placement::RescheduleOn;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::intent::Strategy;
+use super::ladder::Allowed;
+use super::state::Cycle;
+use crate::decision::{ClusterSet, Column, Cure, Decision};
+use crate::plugins::{
+    api_enablement, cluster_affinity, cluster_eviction, taint_toleration, topology_spread,
+    workload_spread,
+};
+use crate::state::bits::BitSet;
+
+/// The cures of a decision.
+#[must_use]
+pub fn of(cycle: &Cycle<'_>, decision: &Decision) -> Vec<Cure> {
+    let mut cures = Vec::new();
+    let short = !decision.pending.is_empty()
+        || matches!(
+            decision.outcome,
+            Outcome::NoFit | Outcome::Unschedulable | Outcome::FailoverInfeasible | Outcome::Partial
+        );
+    let allowed = Allowed::new(
+        cycle.request.placement.reschedule_on.as_deref(),
+        cycle.intent.strategy.divides(),
+        cycle.request.placement.sticky,
+    );
+    let prefers = allowed.has(RescheduleOn::Recovery) && !allowed.sticky;
+    let follows = allowed.has(RescheduleOn::ClusterChange) && !allowed.sticky;
+    watch_targets(cycle, decision, follows, &mut cures);
+    if short || prefers || (follows && !cycle.intent.strategy.divides()) {
+        cures.push(Cure::ClusterJoins);
+        newcomers(cycle, &mut cures);
+    }
+    if short || prefers {
+        capacity(cycle, &mut cures);
+        others(cycle, &mut cures);
+    }
+    policies(cycle, &mut cures);
+    times(cycle, decision, &mut cures);
+    if decision.outcome == Outcome::Invalid {
+        let field = decision.reason.split_once(": ").map_or("spec", |(field, _)| field);
+        cures.push(Cure::Edit { field: field.to_owned() });
+    }
+    cures
+}
+
+fn names(targets: &[TargetCluster]) -> ClusterSet {
+    ClusterSet::of(targets.iter().map(|target| target.name.as_str()))
+}
+
+/// What can go wrong where it runs.
+fn watch_targets(cycle: &Cycle<'_>, decision: &Decision, follows: bool, cures: &mut Vec<Cure>) {
+    if decision.after.is_empty() {
+        return;
+    }
+    let rows = decision.after.iter().filter_map(|target| cycle.snapshot.find(&target.name));
+    let mut set = BitSet::empty(cycle.snapshot.len());
+    rows.for_each(|row| set.insert(row));
+    let on_rows = || ClusterSet::new(cycle.snapshot.names(), set.clone());
+    let clusters = if set.count() == decision.after.len() { on_rows() } else { names(&decision.after) };
+    cures.push(Cure::ClusterLeaves { clusters: clusters.clone() });
+    cures.push(Cure::TaintsChange { clusters: Some(clusters.clone()) });
+    // The deletion mark of a cluster comes with its labels.
+    let any = follows && !cycle.intent.strategy.divides();
+    cures.push(Cure::LabelsChange { clusters: (!any).then_some(clusters) });
+}
+
+/// What would let further clusters in.
+fn newcomers(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
+    let rejects = |plugin: &str| !cycle.verdicts.refused_by(plugin).is_empty();
+    let plugins: BTreeSet<&str> =
+        cycle.verdicts.refusals.iter().map(|refusal| refusal.plugin).collect();
+    let known = [
+        taint_toleration::NAME,
+        api_enablement::NAME,
+        cluster_eviction::NAME,
+        crate::plugins::sticky::NAME,
+    ];
+    let by_labels = plugins.iter().any(|plugin| !known.contains(plugin));
+    if by_labels || rejects(cluster_affinity::NAME) || rejects(topology_spread::NAME) {
+        cures.push(Cure::LabelsChange { clusters: None });
+    }
+    if rejects(taint_toleration::NAME) {
+        cures.push(Cure::TaintsChange { clusters: None });
+    }
+    if rejects(api_enablement::NAME) {
+        let template = &cycle.request.template;
+        cures.push(Cure::ServesApi {
+            api_version: template.api_version.clone(),
+            kind: template.kind.clone(),
+        });
+    }
+    if rejects(cluster_eviction::NAME) {
+        let rows = cycle.verdicts.refused_by(cluster_eviction::NAME);
+        let clusters = ClusterSet::new(cycle.snapshot.names(), rows);
+        cures.push(Cure::EvictionEnds { clusters });
+    }
+}
+
+/// Room for one more replica on a candidate.
+fn capacity(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
+    let Some(column) = &cycle.capacity else { return };
+    if !cycle.intent.strategy.divides() {
+        return;
+    }
+    let mut rows = cycle.verdicts.passing.clone();
+    rows.or(&cycle.kept);
+    // A cluster whose capacity is unknown binds nothing: more of it cures nothing.
+    for row in rows.clone().iter().filter(|row| column.more[*row].is_none()) {
+        rows.remove(row);
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let had: Column = rows.iter().map(|row| column.more[row]).collect();
+    cures.push(Cure::CapacityRises {
+        clusters: ClusterSet::new(cycle.snapshot.names(), rows),
+        had,
+        requests: cycle.intent.needs.requests.clone(),
+        node: cycle.intent.needs.node.clone(),
+    });
+}
+
+/// Other bindings that count into the same domains.
+fn others(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
+    let namespace = cycle.request.template.namespace.clone().unwrap_or_default();
+    let constraints = cycle.request.placement.topology_spread_constraints.iter();
+    let mut selectors: Vec<LabelSelector> =
+        constraints.filter_map(|constraint| constraint.label_selector.clone()).collect();
+    if let Strategy::WorkloadPolicy(policy) = &cycle.intent.strategy {
+        selectors.push(policy.spec.label_selector.clone());
+    }
+    cures.extend(selectors.into_iter().map(|selector| Cure::BindingShrinks {
+        namespace: namespace.clone(),
+        selector,
+        except: cycle.request.key.clone(),
+    }));
+}
+
+fn policies(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
+    if cycle.as_karmada() || cycle.intent.desired.is_none() {
+        return;
+    }
+    let template = &cycle.request.template;
+    let namespace = template.namespace.clone().unwrap_or_default();
+    if let Some(name) = &template.workload_policy {
+        cures.push(Cure::WorkloadPolicyChanges { namespace: namespace.clone(), name: name.clone() });
+    }
+    cures.push(Cure::WorkloadSpreadChanges {
+        namespace,
+        kind: template.kind.clone(),
+        name: template.name.clone(),
+    });
+}
+
+/// Times at which something ends by itself; the first one is enough, it makes a new decision.
+fn times(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
+    let now = cycle.request.now;
+    let mut due: Vec<Timestamp> =
+        decision.evictions.iter().filter_map(|task| Some(task.deadline.as_ref()?.0)).collect();
+    for (tolerations, among) in taint_toleration::tolerations(cycle) {
+        let column = cycle.cache.borrow_mut().taints.get(cycle.snapshot, &tolerations);
+        let ours = |row: usize| {
+            cycle.targets.rows.contains(row)
+                || decision.after.iter().any(|t| *t.name == *cycle.snapshot.row(row).name)
+        };
+        due.extend(
+            column
+                .expiring
+                .iter()
+                .filter(|(row, _, _)| among.as_ref().is_none_or(|rows| rows.contains(*row)))
+                .filter(|(row, _, _)| ours(*row))
+                .map(|(_, until, _)| *until),
+        );
+    }
+    if let Strategy::WorkloadSpread(spread) = &cycle.intent.strategy {
+        let marks = decision.groups.iter().filter_map(|group| group.unschedulable_since);
+        due.extend(marks.filter_map(|since| since.checked_add(workload_spread::MARKED).ok()));
+        let strategy = &spread.spec.schedule_strategy;
+        if let Some(adaptive) = &strategy.adaptive {
+            let critical = adaptive
+                .reschedule_critical_seconds
+                .map_or(workload_spread::CRITICAL, |s| SignedDuration::from_secs(s.max(0)));
+            let reports = cycle.request.reports.values().filter(|report| report.unschedulable > 0);
+            due.extend(
+                reports
+                    .filter_map(|report| report.unschedulable_since?.checked_add(critical).ok()),
+            );
+        }
+    }
+    if let Some(at) = due.into_iter().filter(|at| *at > now).min() {
+        cures.push(Cure::TimePasses { at });
+    }
+}

@@ -1,0 +1,123 @@
+//! From rows to a division: the ground of the candidates, and the parts of it that tiers and subsets divide alone.
+
+use atoll_api::binding::Mode;
+
+use super::state::Cycle;
+use crate::divide::Start;
+use crate::divide::ground::Ground;
+use crate::divide::limits::{Bound, Limits, Minimum, NONE, Skew};
+
+impl Cycle<'_> {
+    /// Whether the division goes on from what runs.
+    #[must_use]
+    pub fn start(&self) -> Start {
+        if self.mode == Mode::Steady { Start::Running } else { Start::Zero }
+    }
+
+    /// The candidates as a division sees them.
+    #[must_use]
+    pub fn ground(&self) -> Ground {
+        let rows = &self.candidates;
+        let desired = self.intent.desired.unwrap_or(0);
+        let once = self.divides_once();
+        let mut ground = Ground {
+            seats: rows.iter().map(|row| self.targets.on(*row as usize)).collect(),
+            more: rows.iter().map(|row| self.more(*row as usize)).collect(),
+            frozen: vec![false; rows.len()],
+            tie: self.ties(rows),
+            limits: self.limits(desired),
+        };
+        for (index, row) in rows.iter().enumerate() {
+            let row = *row as usize;
+            ground.frozen[index] =
+                self.kept.contains(row) || (once && self.targets.rows.contains(row));
+            if let Some((most, _, _)) = self.verdicts.partial.get(&row) {
+                let more = (most - ground.seats[index]).max(0);
+                ground.more[index] = Some(ground.more[index].map_or(more, |have| have.min(more)));
+            }
+        }
+        ground
+    }
+
+    /// Completions of a Job are immutable: it is divided once, and a cluster that has a part never gets another.
+    #[must_use]
+    pub fn divides_once(&self) -> bool {
+        let template = &self.request.template;
+        template.kind == "Job" && template.group() == "batch" && !self.as_karmada()
+    }
+
+    fn limits(&self, desired: i64) -> Limits {
+        let pick = |of: &[u32]| -> Vec<u32> {
+            self.candidates.iter().map(|row| of.get(*row as usize).copied().unwrap_or(NONE)).collect()
+        };
+        Limits {
+            skews: self
+                .rules
+                .skews
+                .iter()
+                .map(|skew| Skew { of: pick(&skew.of), ..skew.clone() })
+                .collect(),
+            minimums: self
+                .rules
+                .minimums
+                .iter()
+                .filter(|minimum| minimum.groups > 0)
+                .map(|minimum| Minimum {
+                    of: pick(&minimum.of),
+                    groups: minimum.groups.min(desired),
+                    ..minimum.clone()
+                })
+                .collect(),
+            bounds: self
+                .rules
+                .bounds
+                .iter()
+                .map(|bound| Bound {
+                    member: self
+                        .candidates
+                        .iter()
+                        .map(|row| bound.member.get(*row as usize).copied().unwrap_or(false))
+                        .collect(),
+                    ..bound.clone()
+                })
+                .collect(),
+            epoch: 0,
+        }
+    }
+}
+
+impl Ground {
+    /// The part of these candidates. `others` are the replicas that everybody else has: rules count them along.
+    #[must_use]
+    pub fn part(&self, indices: &[usize], others: &[i64]) -> Self {
+        let outside = |index: usize| !indices.contains(&index);
+        let outsiders: Vec<usize> = (0..self.len()).filter(|index| outside(*index)).collect();
+        let mut limits = self.limits.clone();
+        for skew in &mut limits.skews {
+            for index in outsiders.iter().filter(|index| skew.of[**index] != NONE) {
+                skew.counts[skew.of[*index] as usize] += others[*index];
+            }
+            skew.of = indices.iter().map(|index| skew.of[*index]).collect();
+        }
+        for minimum in &mut limits.minimums {
+            for index in outsiders.iter().filter(|index| minimum.of[**index] != NONE) {
+                minimum.counts[minimum.of[*index] as usize] += others[*index];
+            }
+            minimum.of = indices.iter().map(|index| minimum.of[*index]).collect();
+        }
+        for bound in &mut limits.bounds {
+            let elsewhere: i64 =
+                outsiders.iter().filter(|i| bound.member[**i]).map(|i| others[*i]).sum();
+            bound.min = bound.min.saturating_sub(elsewhere).max(0);
+            bound.max = bound.max.saturating_sub(elsewhere).max(0);
+            bound.member = indices.iter().map(|index| bound.member[*index]).collect();
+        }
+        Self {
+            seats: indices.iter().map(|index| self.seats[*index]).collect(),
+            more: indices.iter().map(|index| self.more[*index]).collect(),
+            frozen: indices.iter().map(|index| self.frozen[*index]).collect(),
+            tie: indices.iter().map(|index| self.tie[*index]).collect(),
+            limits,
+        }
+    }
+}

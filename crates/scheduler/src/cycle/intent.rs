@@ -1,0 +1,241 @@
+//! What a request wants: the number of replicas and the strategy in force, or why it makes no sense.
+
+use std::sync::Arc;
+
+use atoll_api::placement::{
+    DynamicWeight, InsufficientCapacity, ReplicaDivisionPreference, ReplicaScheduling,
+    ReplicaSchedulingType, StaticClusterWeight,
+};
+
+use crate::framework::profile::{Profile, Semantics};
+use crate::request::{PolicyRef, Request};
+use crate::state::needs::Needs;
+use crate::state::snapshot::Snapshot;
+
+/// How replicas are divided.
+#[derive(Debug, Clone)]
+pub enum Strategy {
+    /// A kind without replicas: one copy on every selected cluster.
+    Copies,
+    /// All replicas on every selected cluster.
+    Duplicated,
+    /// By given weights; no rules = equal.
+    StaticWeight(Vec<StaticClusterWeight>),
+    /// By capacity.
+    DynamicWeight,
+    /// The fewest clusters.
+    Aggregated,
+    /// By a WorkloadPolicy.
+    WorkloadPolicy(Arc<atoll_api::WorkloadPolicy>),
+    /// By a WorkloadSpread.
+    WorkloadSpread(Arc<atoll_api::WorkloadSpread>),
+    /// The workload names a WorkloadPolicy that is not there.
+    MissingPolicy(String),
+}
+
+impl Strategy {
+    /// Whether replicas are divided.
+    #[must_use]
+    pub fn divides(&self) -> bool {
+        !matches!(self, Self::Copies | Self::Duplicated)
+    }
+
+    /// Whether a changed placement divides again from zero.
+    #[must_use]
+    pub fn replans(&self) -> bool {
+        matches!(
+            self,
+            Self::StaticWeight(_)
+                | Self::WorkloadPolicy(_)
+                | Self::WorkloadSpread(_)
+                | Self::MissingPolicy(_)
+        )
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Copies => "a copy on every selected cluster".to_owned(),
+            Self::Duplicated => "Duplicated: all replicas on every selected cluster".to_owned(),
+            Self::StaticWeight(rules) if rules.is_empty() => "Divided by equal weights".to_owned(),
+            Self::StaticWeight(rules) => format!("Divided by {} static weight rules", rules.len()),
+            Self::DynamicWeight => "Divided by available replicas".to_owned(),
+            Self::Aggregated => "Divided over as few clusters as possible".to_owned(),
+            Self::WorkloadPolicy(policy) => format!(
+                "WorkloadPolicy {}: {:?}, {:?} over {}",
+                policy.metadata.name.as_deref().unwrap_or_default(),
+                policy.spec.allocation_type,
+                policy.spec.allocation_method,
+                policy.spec.topology_key
+            ),
+            Self::WorkloadSpread(spread) => format!(
+                "WorkloadSpread {}: {:?} over {} subsets",
+                spread.metadata.name.as_deref().unwrap_or_default(),
+                spread.spec.schedule_strategy.type_,
+                spread.spec.subsets.len()
+            ),
+            Self::MissingPolicy(name) => format!("WorkloadPolicy {name}, which does not exist"),
+        }
+    }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone)]
+pub struct Intent {
+    /// Replicas; `None` for kinds without.
+    pub desired: Option<i64>,
+    /// How they are divided.
+    pub strategy: Strategy,
+    /// What one replica needs.
+    pub needs: Needs,
+    /// Whether what does not fit waits while the rest is placed.
+    pub partially: bool,
+    /// `respectCapacity`.
+    pub respect_capacity: bool,
+    /// The policies that the decision rests on.
+    pub policies: Vec<PolicyRef>,
+    /// What is shadowed or ignored.
+    pub notes: Vec<String>,
+}
+
+/// A mistake in policy or workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// The field to fix.
+    pub field: String,
+    /// What is wrong, and what would be right.
+    pub problem: String,
+}
+
+impl std::fmt::Display for Mistake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.field, self.problem)
+    }
+}
+
+impl Mistake {
+    /// A mistake in a field.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+}
+
+/// Most replicas that a template may ask for: what a Kubernetes scale takes.
+const MAX_REPLICAS: i64 = i32::MAX as i64;
+
+impl Intent {
+    /// Reads what a request wants.
+    ///
+    /// # Errors
+    /// With the first mistake.
+    pub fn read(
+        snapshot: &Snapshot,
+        request: &Request,
+        profile: &Profile,
+    ) -> Result<Self, Mistake> {
+        let template = &request.template;
+        let karmada = profile.semantics == Semantics::Karmada;
+        let needs = Needs::read(template.requirements.as_ref()).map_err(|(resource, problem)| {
+            Mistake::new(format!("replicaRequirements.resourceRequest.{resource}"), problem)
+        })?;
+        let mut desired = template.replicas;
+        if let Some(replicas) = desired.filter(|n| !(0..=MAX_REPLICAS).contains(n)) {
+            let problem = format!("{replicas} must be within 0..={MAX_REPLICAS}");
+            return Err(Mistake::new("spec.replicas", problem));
+        }
+        if karmada && desired.is_none_or(|n| n == 0) && !needs.given {
+            desired = None;
+        }
+        let replica_scheduling = request.placement.replica_scheduling.as_ref();
+        let mut intent = Self {
+            desired,
+            strategy: Strategy::Copies,
+            needs,
+            partially: !karmada,
+            respect_capacity: replica_scheduling.is_some_and(|r| r.respect_capacity),
+            policies: request.policies.clone(),
+            notes: Vec::new(),
+        };
+        if let Some(choice) = replica_scheduling.and_then(|r| r.insufficient_capacity) {
+            intent.partially = choice == InsufficientCapacity::PlacePartially;
+        }
+        if desired.is_some() {
+            intent.strategy = Self::strategy(snapshot, request, karmada, &mut intent)?;
+        }
+        super::check::placement(&request.placement, &intent)?;
+        Ok(intent)
+    }
+
+    fn strategy(
+        snapshot: &Snapshot,
+        request: &Request,
+        karmada: bool,
+        intent: &mut Self,
+    ) -> Result<Strategy, Mistake> {
+        let template = &request.template;
+        let given = request.placement.replica_scheduling.as_ref();
+        let plain = given.map_or(Strategy::Duplicated, by_placement);
+        if karmada {
+            return Ok(plain);
+        }
+        let namespace = template.namespace.as_deref().unwrap_or_default();
+        let spread =
+            snapshot.workload_spread(namespace, template.group(), &template.kind, &template.name);
+        let named = template.workload_policy.as_deref();
+        if given.is_some_and(|g| g.replica_scheduling_type == ReplicaSchedulingType::Duplicated)
+            && (spread.is_some() || named.is_some())
+        {
+            let problem = "Duplicated contradicts the workload's WorkloadSpread or WorkloadPolicy, \
+                           which divides: take one of them away";
+            return Err(Mistake::new("placement.replicaScheduling.replicaSchedulingType", problem));
+        }
+        if (spread.is_some() || named.is_some()) && given.is_some() {
+            intent.notes.push(
+                "placement.replicaScheduling is ignored: a WorkloadSpread or WorkloadPolicy divides"
+                    .to_owned(),
+            );
+        }
+        if let Some(spread) = spread {
+            if let Some(name) = named {
+                intent.notes.push(format!(
+                    "WorkloadPolicy {name} is shadowed by WorkloadSpread {}",
+                    spread.metadata.name.as_deref().unwrap_or_default()
+                ));
+            }
+            intent
+                .policies
+                .push(crate::request::objects::policy_ref("WorkloadSpread", &spread.metadata));
+            super::check::workload_spread(&spread.spec, &template.kind)?;
+            return Ok(Strategy::WorkloadSpread(spread.clone()));
+        }
+        let Some(name) = named else { return Ok(plain) };
+        match snapshot.workload_policy(namespace, name) {
+            Some(policy) => {
+                intent
+                    .policies
+                    .push(crate::request::objects::policy_ref("WorkloadPolicy", &policy.metadata));
+                super::check::workload_policy(&policy.spec)?;
+                Ok(Strategy::WorkloadPolicy(policy.clone()))
+            }
+            None => Ok(Strategy::MissingPolicy(name.to_owned())),
+        }
+    }
+}
+
+fn by_placement(scheduling: &ReplicaScheduling) -> Strategy {
+    if scheduling.replica_scheduling_type == ReplicaSchedulingType::Duplicated {
+        return Strategy::Duplicated;
+    }
+    if scheduling.replica_division_preference == Some(ReplicaDivisionPreference::Aggregated) {
+        return Strategy::Aggregated;
+    }
+    match &scheduling.weight_preference {
+        Some(weights) if weights.dynamic_weight == Some(DynamicWeight::AvailableReplicas) => {
+            Strategy::DynamicWeight
+        }
+        weights => Strategy::StaticWeight(
+            weights.iter().flat_map(|weights| weights.static_weight_list.clone()).collect(),
+        ),
+    }
+}

@@ -1,0 +1,187 @@
+//! Why a decision is made: the triggers in order, the first that holds and is allowed. A pure function of facts.
+
+use std::collections::BTreeSet;
+
+use atoll_api::binding::{Mode, Trigger};
+use atoll_api::placement::RescheduleOn;
+
+use crate::decision::Rung;
+
+/// What was found out; `Some` = the condition holds, with what it saw.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// No target, and no decision ever placed a replica.
+    pub first: Option<String>,
+    /// A rebalance was asked for after the last decision.
+    pub rebalance: Option<String>,
+    /// The placement in force is another one.
+    pub reconcile: Option<String>,
+    /// The number of replicas is another one.
+    pub scale: Option<String>,
+    /// A target is gone or terminating: nothing can keep it.
+    pub lost: Option<String>,
+    /// A target has a NoExecute taint that is not (any longer) tolerated.
+    pub failed: Option<String>,
+    /// Other clusters would be chosen.
+    pub cluster_change: Option<String>,
+    /// Replicas could not run where they were put.
+    pub overflow: Option<String>,
+    /// Something preferred is back.
+    pub recover: Option<String>,
+    /// Replicas wait, or there is no result.
+    pub retry: Option<String>,
+    /// An eviction task has ended.
+    pub eviction_done: Option<String>,
+}
+
+/// Which triggers are allowed to name a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed {
+    on: BTreeSet<RescheduleOn>,
+    /// `placement.sticky`, and it is placed.
+    pub sticky: bool,
+}
+
+impl Allowed {
+    /// From the placement's list, or its default: for workloads that are copied everywhere also ClusterChange.
+    #[must_use]
+    pub fn new(given: Option<&[RescheduleOn]>, divides: bool, sticky: bool) -> Self {
+        use RescheduleOn::{ClusterChange, ClusterFailure, PolicyChange, ReplicasChange};
+        let mut on: BTreeSet<RescheduleOn> = match given {
+            Some(given) => given.iter().copied().collect(),
+            None => [PolicyChange, ReplicasChange, ClusterFailure].into(),
+        };
+        if given.is_none() && !divides {
+            on.insert(ClusterChange);
+        }
+        Self { on, sticky }
+    }
+
+    /// Every kind of change: Karmada knows no `rescheduleOn`.
+    #[must_use]
+    pub fn everything() -> Self {
+        use RescheduleOn::{ClusterChange, ClusterFailure, PolicyChange, Recovery, ReplicasChange};
+        let on = [PolicyChange, ReplicasChange, ClusterFailure, ClusterChange, Recovery].into();
+        Self { on, sticky: false }
+    }
+
+    /// Whether this kind of change may move a placed workload.
+    #[must_use]
+    pub fn has(&self, on: RescheduleOn) -> bool {
+        self.on.contains(&on)
+    }
+}
+
+/// Climbs: the trigger, and every rung down to it.
+#[must_use]
+pub fn climb(facts: &Facts, allowed: &Allowed) -> (Trigger, Vec<Rung>) {
+    let free = !allowed.sticky;
+    let on = |change| free && allowed.has(change);
+    let failover = facts.lost.clone().or_else(|| facts.failed.clone());
+    let rungs = [
+        (Trigger::First, &facts.first, true),
+        (Trigger::Rebalance, &facts.rebalance, true),
+        (Trigger::Reconcile, &facts.reconcile, on(RescheduleOn::PolicyChange)),
+        (Trigger::Scale, &facts.scale, allowed.has(RescheduleOn::ReplicasChange)),
+        (
+            Trigger::Failover,
+            &failover,
+            free && (facts.lost.is_some() || allowed.has(RescheduleOn::ClusterFailure)),
+        ),
+        (Trigger::ClusterChange, &facts.cluster_change, on(RescheduleOn::ClusterChange)),
+        (Trigger::Overflow, &facts.overflow, free),
+        (Trigger::Recover, &facts.recover, on(RescheduleOn::Recovery)),
+        (Trigger::Retry, &facts.retry, true),
+        (Trigger::EvictionDone, &facts.eviction_done, true),
+    ];
+    let mut seen = Vec::new();
+    for (trigger, condition, allowed) in rungs {
+        if let Some(why) = condition {
+            seen.push(Rung { trigger, holds: true, allowed, why: why.clone() });
+            if allowed {
+                return (trigger, seen);
+            }
+        }
+    }
+    (Trigger::Avoid, seen)
+}
+
+/// What the arithmetic may touch.
+#[must_use]
+pub fn mode(facts: &Facts, allowed: &Allowed, replans: bool) -> Mode {
+    if facts.rebalance.is_some() {
+        Mode::Fresh
+    } else if facts.reconcile.is_some()
+        && replans
+        && !allowed.sticky
+        && allowed.has(RescheduleOn::PolicyChange)
+    {
+        Mode::Replan
+    } else {
+        Mode::Steady
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_that_holds_and_is_allowed_names_the_decision() {
+        let all = Facts {
+            first: Some("1".into()),
+            rebalance: Some("2".into()),
+            reconcile: Some("3".into()),
+            scale: Some("4".into()),
+            lost: None,
+            failed: Some("5".into()),
+            cluster_change: Some("6".into()),
+            overflow: Some("7".into()),
+            recover: Some("8".into()),
+            retry: Some("9".into()),
+            eviction_done: Some("10".into()),
+        };
+        let default = Allowed::new(None, true, false);
+        let none = Allowed::new(Some(&[]), true, false);
+        let trigger = |facts: &Facts, allowed: &Allowed| climb(facts, allowed).0;
+        assert_eq!(trigger(&all, &none), Trigger::First);
+        let mut facts = Facts { first: None, ..all.clone() };
+        assert_eq!(trigger(&facts, &none), Trigger::Rebalance);
+        facts.rebalance = None;
+        assert_eq!(trigger(&facts, &default), Trigger::Reconcile);
+        assert_eq!(trigger(&facts, &none), Trigger::Overflow, "reconcile, scale, failure need leave");
+        facts.lost = Some("gone".into());
+        assert_eq!(trigger(&facts, &none), Trigger::Failover, "a gone target always");
+        facts.lost = None;
+        facts.reconcile = None;
+        assert_eq!(trigger(&facts, &default), Trigger::Scale);
+        facts.scale = None;
+        assert_eq!(trigger(&facts, &default), Trigger::Failover);
+        facts.failed = None;
+        assert_eq!(trigger(&facts, &default), Trigger::Overflow, "no ClusterChange for Divided");
+        assert_eq!(trigger(&facts, &Allowed::new(None, false, false)), Trigger::ClusterChange);
+        facts.overflow = None;
+        assert_eq!(trigger(&facts, &default), Trigger::Retry, "Recovery is asked for by name");
+        let recovery = Allowed::new(Some(&[RescheduleOn::Recovery]), true, false);
+        assert_eq!(trigger(&facts, &recovery), Trigger::Recover);
+        facts.retry = None;
+        assert_eq!(trigger(&facts, &default), Trigger::EvictionDone);
+        facts.eviction_done = None;
+        assert_eq!(trigger(&facts, &default), Trigger::Avoid);
+        let sticky = Allowed::new(None, true, true);
+        let moved = Facts { first: None, rebalance: None, scale: None, retry: None, ..all.clone() };
+        assert_eq!(trigger(&moved, &sticky), Trigger::EvictionDone);
+    }
+
+    #[test]
+    fn modes_are_decided_apart() {
+        let allowed = Allowed::new(None, true, false);
+        let facts = Facts { rebalance: Some(String::new()), ..Facts::default() };
+        assert_eq!(mode(&facts, &allowed, true), Mode::Fresh);
+        let facts = Facts { reconcile: Some(String::new()), ..Facts::default() };
+        assert_eq!(mode(&facts, &allowed, true), Mode::Replan);
+        assert_eq!(mode(&facts, &allowed, false), Mode::Steady);
+        assert_eq!(mode(&facts, &Allowed::new(Some(&[]), true, false), true), Mode::Steady);
+        assert_eq!(mode(&Facts::default(), &allowed, true), Mode::Steady);
+    }
+}

@@ -1,0 +1,105 @@
+//! Leaving a cluster: the eviction tasks that a decision plans, and when they end.
+
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{GracefulEvictionTask, TargetCluster, Trigger};
+use atoll_api::policy::PurgeMode;
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::request::Request;
+use crate::state::row::Session;
+use crate::state::snapshot::Snapshot;
+
+/// How long a member keeps what leaves it while the replacements are not healthy, when the policy does not say.
+pub const GRACE: SignedDuration = SignedDuration::from_secs(600);
+
+/// Whether a task has ended: its replicas are kept, and the replacements are healthy or its time has passed.
+#[must_use]
+pub fn ended(task: &GracefulEvictionTask, request: &Request) -> Option<String> {
+    if !task.keep {
+        // Ends when the member confirms the removal: the controller hears that.
+        return None;
+    }
+    if task.deadline.as_ref().is_some_and(|deadline| deadline.0 <= request.now) {
+        return Some(format!("{}: the deadline has passed", task.from_cluster));
+    }
+    let previous = request.previous.as_ref()?;
+    let healthy = |target: &TargetCluster| {
+        let report = request.reports.get(&target.name);
+        report.is_some_and(|r| r.healthy == Some(true) && r.ready >= target.replicas)
+    };
+    let complete = previous.pending() == 0 && !previous.clusters.is_empty();
+    (task.purge_mode != PurgeMode::Never && complete && previous.clusters.iter().all(healthy))
+        .then(|| format!("{}: the replacements are healthy", task.from_cluster))
+}
+
+/// The tasks after a decision: those that have not ended, and one for every cluster that loses replicas for another
+/// reason than fewer being asked for.
+#[must_use]
+pub fn plan(
+    snapshot: &Snapshot,
+    request: &Request,
+    trigger: Trigger,
+    before: &[TargetCluster],
+    after: &[TargetCluster],
+) -> Vec<GracefulEvictionTask> {
+    let old = request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
+    let mut tasks: BTreeMap<String, GracefulEvictionTask> = old
+        .filter(|task| ended(task, request).is_none())
+        .map(|task| (task.from_cluster.clone(), task.clone()))
+        .collect();
+    if trigger != Trigger::Scale {
+        let now: BTreeMap<&str, i64> = after.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
+        for target in before {
+            let left = now.get(target.name.as_str());
+            let leaves = target.replicas - left.copied().unwrap_or(0);
+            if leaves > 0 || left.is_none() {
+                let Some(row) = snapshot.find(&target.name) else { continue };
+                let session = snapshot.row(row).session;
+                merge(&mut tasks, task(request, trigger, target, leaves.max(0), session));
+            }
+        }
+    }
+    tasks.into_values().collect()
+}
+
+fn merge(tasks: &mut BTreeMap<String, GracefulEvictionTask>, task: GracefulEvictionTask) {
+    match tasks.get_mut(&task.from_cluster) {
+        // One task a cluster: what leaves now leaves with what is leaving.
+        Some(known) => {
+            known.replicas = known.replicas.saturating_add(task.replicas);
+            known.keep = known.keep && task.keep;
+        }
+        None => {
+            tasks.insert(task.from_cluster.clone(), task);
+        }
+    }
+}
+
+fn task(
+    request: &Request,
+    trigger: Trigger,
+    target: &TargetCluster,
+    replicas: i64,
+    session: Session,
+) -> GracefulEvictionTask {
+    let rules = request.failover.as_ref().and_then(|failover| failover.cluster.as_ref());
+    let purge_mode = rules.map_or(PurgeMode::Gracefully, |rules| rules.purge_mode);
+    let grace = rules
+        .and_then(|rules| rules.grace_period_seconds)
+        .map_or(GRACE, |seconds| SignedDuration::from_secs(seconds.max(0)));
+    let keep = session != Session::Lost && purge_mode != PurgeMode::Directly;
+    let deadline = (keep && purge_mode == PurgeMode::Gracefully)
+        .then(|| request.now.checked_add(grace).unwrap_or(jiff::Timestamp::MAX))
+        .map(Time);
+    GracefulEvictionTask {
+        from_cluster: target.name.clone(),
+        replicas,
+        reason: trigger,
+        keep,
+        purge_mode,
+        creation_timestamp: Time(request.now),
+        deadline,
+    }
+}

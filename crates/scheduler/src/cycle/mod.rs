@@ -1,0 +1,449 @@
+//! The way of a decision: read what is wanted, filter, find out why, filter and score and select and assign for the
+//! affinity terms in turn, and put the result into one Decision.
+
+pub mod check;
+pub mod cures;
+pub mod field;
+pub mod intent;
+pub mod ladder;
+pub mod leave;
+pub mod observe;
+pub mod recovery;
+pub mod report;
+pub mod state;
+pub mod verdicts;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{Mode, Outcome, Trigger};
+use atoll_api::placement::RescheduleOn;
+
+use self::intent::Intent;
+use self::ladder::{Allowed, Facts};
+use self::report::Draft;
+use self::state::{Cycle, Rules, Targets, Term};
+use crate::decision::Decision;
+use crate::framework::plugin::Point;
+use crate::framework::profile::{Profile, Semantics};
+use crate::framework::scores::{PluginScores, Scores, Values};
+use crate::framework::status::Code;
+use crate::framework::verdicts::Verdicts;
+use crate::request::Request;
+use crate::state::bits::BitSet;
+use crate::state::cache::Cache;
+use crate::state::snapshot::Snapshot;
+
+/// Why a term gives no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// How the decision ends.
+    pub outcome: Outcome,
+    /// Why.
+    pub reason: String,
+}
+
+impl Failure {
+    fn new(outcome: Outcome, reason: impl Into<String>) -> Self {
+        Self { outcome, reason: reason.into() }
+    }
+}
+
+/// Decides.
+pub fn decide(
+    snapshot: &Snapshot,
+    request: &Request,
+    profile: &Profile,
+    cache: &RefCell<Cache>,
+) -> Decision {
+    let targets = targets(snapshot, request);
+    let intent = match Intent::read(snapshot, request, profile) {
+        Ok(intent) => intent,
+        Err(mistake) => {
+            return report::invalid(snapshot, request, &profile.name, &mistake.to_string());
+        }
+    };
+    let terms = terms(request);
+    let in_force = in_force(request, &terms);
+    let new = |term: &Term| Cycle::new(snapshot, request, profile, &intent, &targets, cache, term);
+    let karmada = profile.semantics == Semantics::Karmada;
+    let allowed = if karmada {
+        Allowed::everything()
+    } else {
+        let sticky = request.placement.sticky && !targets.is_empty();
+        let given = request.placement.reschedule_on.as_deref();
+        Allowed::new(given, intent.strategy.divides(), sticky)
+    };
+
+    let mut cycle = new(&terms[in_force]);
+    let filtered = filter(&mut cycle);
+    let mut facts = observe::facts(&mut cycle, &allowed);
+    if facts.recover.is_none() && in_force > 0 && may_recover(&facts, &allowed, profile) {
+        facts.recover = earlier_term(&terms[..in_force], &new);
+    }
+    if request.suspended {
+        let held = Draft::held(facts, "suspension.scheduling: no decision is made");
+        return report::finish(cycle, held);
+    }
+    let (trigger, ladder) = ladder::climb(&facts, &allowed);
+    if matches!(trigger, Trigger::Avoid | Trigger::EvictionDone) {
+        return report::finish(cycle, Draft::unchanged(trigger, ladder));
+    }
+    let mode = ladder::mode(&facts, &allowed, intent.strategy.replans() && !karmada);
+    let change = may_change(&facts, &allowed, trigger, mode, &intent);
+
+    let mut first = Some((cycle, filtered));
+    let mut best: Option<Attempt<'_>> = None;
+    for at in order(&terms, in_force, trigger, mode, karmada) {
+        let reuse = first.take().filter(|_| at == in_force && mode != Mode::Fresh);
+        let (mut cycle, filtered) = match reuse {
+            Some(filtered) => filtered,
+            None => {
+                let mut cycle = new(&terms[at]);
+                cycle.mode = mode;
+                let filtered = filter(&mut cycle);
+                (cycle, filtered)
+            }
+        };
+        cycle.reset(trigger, mode, change);
+        let result = filtered.and_then(|()| run(&mut cycle));
+        let attempt = Attempt { cycle, result };
+        if attempt.is_complete() {
+            best = Some(attempt);
+            break;
+        }
+        let better = best.as_ref().is_none_or(|best| attempt.rank() > best.rank());
+        if better {
+            best = Some(attempt);
+        }
+    }
+    match best {
+        Some(attempt) => report::finish(
+            attempt.cycle,
+            Draft { trigger, mode, ladder, failure: attempt.result.err(), held: None },
+        ),
+        // There is always at least one term.
+        None => report::invalid(snapshot, request, &profile.name, "placement: no affinity term"),
+    }
+}
+
+/// One affinity term, tried.
+struct Attempt<'a> {
+    cycle: Cycle<'a>,
+    result: Result<(), Failure>,
+}
+
+impl Attempt<'_> {
+    fn is_complete(&self) -> bool {
+        self.result.is_ok()
+            && self.cycle.assignment.as_ref().is_some_and(|assignment| {
+                assignment.refused.is_none() && assignment.pending.is_empty()
+            })
+    }
+
+    /// Among terms that do not take everything the first that places something wins, then the first that fits at all.
+    fn rank(&self) -> u8 {
+        let assignment = self.cycle.assignment.as_ref().filter(|_| self.result.is_ok());
+        match (&self.result, assignment) {
+            (Ok(()), Some(a)) if a.refused.is_none() && a.seats.iter().any(|n| *n > 0) => 3,
+            (Ok(()), _) => 2,
+            (Err(failure), _) if failure.outcome != Outcome::NoFit => 1,
+            _ => 0,
+        }
+    }
+}
+
+impl<'a> Cycle<'a> {
+    fn new(
+        snapshot: &'a Snapshot,
+        request: &'a Request,
+        profile: &'a Profile,
+        intent: &'a Intent,
+        targets: &'a Targets,
+        cache: &'a RefCell<Cache>,
+        term: &Term,
+    ) -> Self {
+        Self {
+            snapshot,
+            request,
+            profile,
+            intent,
+            targets,
+            cache,
+            term: term.clone(),
+            trigger: Trigger::Avoid,
+            mode: Mode::Steady,
+            change: false,
+            verdicts: Verdicts::new(snapshot.len()),
+            tiers: None,
+            subsets: Vec::new(),
+            capacity: None,
+            kept: BitSet::empty(snapshot.len()),
+            candidates: Vec::new(),
+            scores: Vec::new(),
+            scored: Vec::new(),
+            rules: Rules::default(),
+            assignment: None,
+            groups: Vec::new(),
+            notes: intent.notes.clone(),
+            extras: BTreeMap::new(),
+        }
+    }
+
+    /// Forgets what finding out the facts has computed beyond the filters.
+    fn reset(&mut self, trigger: Trigger, mode: Mode, change: bool) {
+        self.trigger = trigger;
+        self.mode = mode;
+        self.change = change;
+        self.kept = if self.as_karmada() {
+            BitSet::empty(self.snapshot.len())
+        } else {
+            self.verdicts.kept(&self.targets.rows, change)
+        };
+        self.candidates.clear();
+        self.rules = Rules::default();
+        self.assignment = None;
+        self.groups.clear();
+    }
+}
+
+fn targets(snapshot: &Snapshot, request: &Request) -> Targets {
+    let mut targets = Targets { rows: BitSet::empty(snapshot.len()), ..Targets::default() };
+    let mut seats: BTreeMap<u32, i64> = BTreeMap::new();
+    for target in request.previous.iter().flat_map(|previous| &previous.clusters) {
+        // A share below zero passed no schema; it counts as none.
+        let replicas = target.replicas.max(0);
+        match snapshot.find(&target.name) {
+            Some(row) => {
+                targets.rows.insert(row);
+                let seats = seats.entry(row as u32).or_default();
+                *seats = seats.saturating_add(replicas);
+            }
+            None => targets.gone.push(atoll_api::binding::TargetCluster {
+                name: target.name.clone(),
+                replicas,
+            }),
+        }
+    }
+    targets.seats = seats.into_iter().collect();
+    targets
+}
+
+fn terms(request: &Request) -> Vec<Term> {
+    let placement = &request.placement;
+    match &placement.cluster_affinities {
+        Some(terms) if !terms.is_empty() => terms
+            .iter()
+            .enumerate()
+            .map(|(at, term)| Term {
+                at,
+                name: Some(term.affinity_name.clone()),
+                affinity: Some(term.affinity.clone()),
+                tiers: term.overflow_affinities.clone(),
+            })
+            .collect(),
+        _ => vec![Term { affinity: placement.cluster_affinity.clone(), ..Term::default() }],
+    }
+}
+
+fn in_force(request: &Request, terms: &[Term]) -> usize {
+    let name = request.previous.as_ref().and_then(|previous| previous.term());
+    name.and_then(|name| terms.iter().position(|term| term.name.as_deref() == Some(name)))
+        .unwrap_or(0)
+}
+
+fn may_recover(facts: &Facts, allowed: &Allowed, profile: &Profile) -> bool {
+    profile.semantics != Semantics::Karmada
+        && facts.first.is_none()
+        && !allowed.sticky
+        && allowed.has(RescheduleOn::Recovery)
+}
+
+/// The first earlier term that could take everything.
+fn earlier_term<'a>(terms: &[Term], new: &dyn Fn(&Term) -> Cycle<'a>) -> Option<String> {
+    terms.iter().find_map(|term| {
+        let mut cycle = new(term);
+        let filtered = filter(&mut cycle);
+        cycle.reset(Trigger::Recover, Mode::Steady, true);
+        let result = filtered.and_then(|()| run(&mut cycle));
+        let complete = Attempt { cycle, result }.is_complete();
+        complete.then(|| {
+            format!("clusterAffinities term {} fits again", term.name.as_deref().unwrap_or_default())
+        })
+    })
+}
+
+/// The terms to try, in order. From scratch the first one first; else the one in force, then the later, then the
+/// earlier ones.
+fn order(
+    terms: &[Term],
+    in_force: usize,
+    trigger: Trigger,
+    mode: Mode,
+    karmada: bool,
+) -> Vec<usize> {
+    let all = 0..terms.len();
+    if karmada {
+        let from = if mode == Mode::Fresh { 0 } else { in_force };
+        return (from..terms.len()).collect();
+    }
+    let scratch = matches!(trigger, Trigger::First | Trigger::Reconcile | Trigger::Recover);
+    if scratch || mode == Mode::Fresh {
+        return all.collect();
+    }
+    (in_force..terms.len()).chain(0..in_force).collect()
+}
+
+/// Whether targets that fail a rule for newcomers must go.
+fn may_change(
+    facts: &Facts,
+    allowed: &Allowed,
+    trigger: Trigger,
+    mode: Mode,
+    intent: &Intent,
+) -> bool {
+    if allowed.sticky {
+        return mode == Mode::Fresh;
+    }
+    mode != Mode::Steady
+        || matches!(trigger, Trigger::First | Trigger::Reconcile | Trigger::Recover)
+        || (facts.reconcile.is_some() && allowed.has(RescheduleOn::PolicyChange))
+        || trigger == Trigger::ClusterChange
+        || (facts.cluster_change.is_some()
+            && intent.strategy.divides()
+            && allowed.has(RescheduleOn::ClusterChange))
+}
+
+/// PreFilter and Filter of all plugins. All filters run; every rejection is kept.
+fn filter(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
+    let profile = cycle.profile;
+    let mut skipped = Vec::new();
+    for (enabled, plugin) in profile.core(Point::PreFilter) {
+        let status = plugin.pre_filter(cycle);
+        if status.code == Code::Skip {
+            skipped.push(enabled.name);
+        } else if !status.goes_on() {
+            return Err(Failure::new(
+                Outcome::Unschedulable,
+                format!("{}: {}", enabled.name, status.reason),
+            ));
+        }
+    }
+    let mut verdicts = Verdicts::new(cycle.snapshot.len());
+    let mut failure = None;
+    for (enabled, plugin) in profile.core(Point::Filter) {
+        if skipped.contains(&enabled.name) {
+            continue;
+        }
+        let status = plugin.filter(cycle, &mut verdicts);
+        if !status.goes_on() && failure.is_none() {
+            let reason = format!("{}: {}", enabled.name, status.reason);
+            failure = Some(Failure::new(Outcome::Unschedulable, reason));
+        }
+    }
+    cycle.verdicts = verdicts;
+    failure.map_or(Ok(()), Err)
+}
+
+/// From the filters' answers to an assignment.
+fn run(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
+    if cycle.verdicts.passing.is_empty() && cycle.kept.is_empty() {
+        let profile = cycle.profile;
+        let helped = profile
+            .core(Point::PostFilter)
+            .any(|(_, plugin)| plugin.post_filter(cycle).code == Code::Success);
+        if helped {
+            filter(cycle)?;
+        }
+        if cycle.verdicts.passing.is_empty() {
+            return Err(Failure::new(Outcome::NoFit, report::why_no_fit(cycle)));
+        }
+    }
+    score_and_select(cycle)?;
+    if cycle.candidates.is_empty() {
+        return Err(Failure::new(Outcome::NoFit, report::why_no_fit(cycle)));
+    }
+    assign(cycle)?;
+    reserve(cycle)
+}
+
+/// PreScore, Score, NormalizeScore and Select.
+pub(crate) fn score_and_select(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
+    cycle.scored = cycle.verdicts.passing.iter().map(|row| row as u32).collect();
+    cycle.scores.clear();
+    cycle.rules = Rules::default();
+    let profile = cycle.profile;
+    let mut skipped = Vec::new();
+    for (enabled, plugin) in profile.core(Point::PreScore) {
+        if plugin.pre_score(cycle).code == Code::Skip {
+            skipped.push(enabled.name);
+        }
+    }
+    for (enabled, plugin) in profile.core(Point::Score) {
+        if skipped.contains(&enabled.name) {
+            continue;
+        }
+        let mut scores = Scores { candidates: &cycle.scored, values: Values::Same(0) };
+        if plugin.score(cycle, &mut scores).code == Code::Skip {
+            continue;
+        }
+        plugin.normalize(cycle, &mut scores);
+        let mut values = scores.values;
+        let clamped = values.clamp();
+        if clamped > 0 {
+            let note = format!("{}: {clamped} scores outside 0..=100 were clamped", enabled.name);
+            cycle.notes.push(note);
+        }
+        cycle.scores.push(PluginScores { plugin: enabled.name, weight: enabled.weight, values });
+    }
+    for (enabled, plugin) in profile.core(Point::Select) {
+        let status = plugin.select(cycle);
+        match status.code {
+            Code::Skip => {}
+            _ if status.goes_on() => return Ok(()),
+            _ => {
+                let reason = format!("{}: {}", enabled.name, status.reason);
+                return Err(Failure::new(Outcome::Unschedulable, reason));
+            }
+        }
+    }
+    let mut all = cycle.verdicts.passing.clone();
+    all.or(&cycle.kept);
+    cycle.candidates = all.iter().map(|row| row as u32).collect();
+    Ok(())
+}
+
+/// Assign: the first plugin that does not skip has divided.
+pub(crate) fn assign(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
+    let profile = cycle.profile;
+    for (enabled, plugin) in profile.core(Point::Assign) {
+        let status = plugin.assign(cycle);
+        match status.code {
+            Code::Skip => {}
+            _ if status.goes_on() && cycle.assignment.is_some() => return Ok(()),
+            _ => {
+                let reason = format!("{}: {}", enabled.name, status.reason);
+                return Err(Failure::new(Outcome::Unschedulable, reason));
+            }
+        }
+    }
+    Err(Failure::new(Outcome::Unschedulable, "no plugin at extension point assign divides"))
+}
+
+/// Reserve; a failure unreserves all, in reverse.
+fn reserve(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
+    let profile = cycle.profile;
+    for (enabled, plugin) in profile.core(Point::Reserve) {
+        let status = plugin.reserve(cycle);
+        if !status.goes_on() {
+            let all: Vec<_> = profile.core(Point::Reserve).collect();
+            for (_, plugin) in all.into_iter().rev() {
+                plugin.unreserve(cycle);
+            }
+            let reason = format!("{}: {}", enabled.name, status.reason);
+            return Err(Failure::new(Outcome::Unschedulable, reason));
+        }
+    }
+    Ok(())
+}
+

@@ -1,0 +1,210 @@
+//! Finds out the facts that the ladder climbs by.
+
+use atoll_api::binding::{Outcome, Trigger};
+use atoll_api::placement::{Placement, RescheduleOn};
+use serde_json::Value;
+
+use super::intent::Strategy;
+use super::ladder::{Allowed, Facts};
+use super::state::Cycle;
+use super::{leave, recovery};
+use crate::framework::verdicts::Hold;
+use crate::plugins::workload_spread;
+use crate::request::Previous;
+
+/// Keys beside the placement's own in the annotation: what else was in force.
+pub const WITH_POLICY: &str = "workloadPolicy";
+/// See [`WITH_POLICY`].
+pub const WITH_SPREAD: &str = "workloadSpread";
+
+/// The placement in force, for the annotation: the policy's placement, and the WorkloadPolicy or WorkloadSpread.
+#[must_use]
+pub fn in_force(cycle: &Cycle<'_>) -> Value {
+    placement_in_force(&cycle.request.placement, &cycle.intent.strategy)
+}
+
+/// See [`in_force`].
+#[must_use]
+pub fn placement_in_force(placement: &Placement, strategy: &Strategy) -> Value {
+    // A placement is a plain structure with string keys: it always has a JSON form.
+    let mut value = serde_json::to_value(placement).unwrap_or_default();
+    let extra = match strategy {
+        Strategy::WorkloadPolicy(policy) => {
+            Some((WITH_POLICY, serde_json::to_value(&policy.spec).unwrap_or_default()))
+        }
+        Strategy::WorkloadSpread(spread) => {
+            Some((WITH_SPREAD, serde_json::to_value(&spread.spec).unwrap_or_default()))
+        }
+        _ => None,
+    };
+    if let (Some((key, spec)), Some(object)) = (extra, value.as_object_mut()) {
+        object.insert(key.to_owned(), spec);
+    }
+    value
+}
+
+/// What steers decisions of two annotations, made comparable: defaults filled in, what only allows moves left out.
+fn comparable(value: &Value, term: Option<&str>) -> Option<Value> {
+    let mut placement: Placement = serde_json::from_value(value.clone()).ok()?;
+    placement.reschedule_on = None;
+    placement.sticky = false;
+    if let (Some(term), Some(terms)) = (term, &mut placement.cluster_affinities) {
+        terms.retain(|known| known.affinity_name == term);
+    }
+    let mut comparable = serde_json::to_value(placement).ok()?;
+    for key in [WITH_POLICY, WITH_SPREAD] {
+        if let Some(spec) = value.get(key) {
+            comparable.as_object_mut()?.insert(key.to_owned(), spec.clone());
+        }
+    }
+    Some(comparable)
+}
+
+fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Option<String> {
+    let applied = previous.applied_placement.as_ref()?;
+    let now = in_force(cycle);
+    if *applied == now {
+        return None;
+    }
+    // Karmada compares only the affinity term that was used last.
+    let term = previous.term().filter(|_| cycle.as_karmada());
+    let (old, new) = (comparable(applied, term), comparable(&now, term));
+    if old == new {
+        return None;
+    }
+    let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new) else {
+        return Some("the applied placement cannot be read".to_owned());
+    };
+    let mut keys: Vec<&String> = old
+        .keys()
+        .chain(new.keys())
+        .filter(|key| old.get(*key) != new.get(*key))
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
+    Some(format!("changed: {}", keys.join(", ")))
+}
+
+fn first(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
+    if !cycle.targets.is_empty() {
+        return None;
+    }
+    let never = previous.and_then(|previous| previous.decision.as_ref()).is_none_or(|record| {
+        record.trigger == Trigger::First
+            && !matches!(record.outcome, Outcome::Placed | Outcome::Partial | Outcome::Unchanged)
+    });
+    never.then(|| "it was never placed".to_owned())
+}
+
+fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
+    let desired = cycle.intent.desired?;
+    if !cycle.intent.strategy.divides() {
+        let mut targets = cycle.targets.seats.iter();
+        let (row, share) = targets.find(|(_, share)| *share != desired)?;
+        let name = &cycle.snapshot.row(*row as usize).name;
+        return Some(format!("{name} has {share} replicas, {desired} are asked for"));
+    }
+    if cycle.divides_once() && !cycle.targets.is_empty() {
+        return None;
+    }
+    let waiting = match previous {
+        Some(previous) if !cycle.as_karmada() => previous.pending(),
+        _ => 0,
+    };
+    let known = cycle.targets.total().saturating_add(waiting);
+    (known != desired).then(|| format!("{known} replicas are accounted for, {desired} asked for"))
+}
+
+fn name(cycle: &Cycle<'_>, row: u32) -> &str {
+    &cycle.snapshot.row(row as usize).name
+}
+
+/// The first target that a rule of this hold rejects.
+fn refused_target(cycle: &Cycle<'_>, hold: Hold) -> Option<String> {
+    let refusals = cycle.verdicts.refusals.iter().filter(|refusal| refusal.hold == hold);
+    refusals.into_iter().find_map(|refusal| {
+        let row = cycle.targets.seats.iter().find(|(row, _)| refusal.rows.contains(*row as usize))?;
+        Some(format!("{}: {}", name(cycle, row.0), refusal.reason))
+    })
+}
+
+fn cluster_change(cycle: &mut Cycle<'_>) -> Option<String> {
+    if cycle.targets.is_empty() {
+        return None;
+    }
+    if cycle.intent.strategy.divides() {
+        return refused_target(cycle, Hold::UnlessChange);
+    }
+    cycle.kept = cycle.verdicts.kept(&cycle.targets.rows, true);
+    super::score_and_select(cycle).ok()?;
+    let chosen: std::collections::BTreeSet<u32> = cycle.candidates.iter().copied().collect();
+    if let Some(new) = chosen.iter().find(|row| !cycle.targets.rows.contains(**row as usize)) {
+        return Some(format!("{} would be chosen too", name(cycle, *new)));
+    }
+    let mut targets = cycle.targets.seats.iter();
+    let (old, _) = targets.find(|(row, _)| !chosen.contains(row))?;
+    Some(format!("{} would not be chosen again", name(cycle, *old)))
+}
+
+fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
+    let waiting = previous.map_or(0, Previous::pending);
+    if waiting > 0 {
+        return Some(format!("{waiting} replicas wait"));
+    }
+    let outcome = previous.and_then(|p| p.decision.as_ref()).map(|record| record.outcome);
+    let failed = matches!(
+        outcome,
+        Some(
+            Outcome::NoFit
+                | Outcome::Unschedulable
+                | Outcome::Invalid
+                | Outcome::FailoverInfeasible
+        )
+    );
+    let wanted = cycle.intent.desired.is_none_or(|desired| desired > 0);
+    (failed || (cycle.targets.is_empty() && wanted)).then(|| "there is no result yet".to_owned())
+}
+
+/// The facts, with the filters of the term in force run.
+pub fn facts(cycle: &mut Cycle<'_>, allowed: &Allowed) -> Facts {
+    let previous = cycle.request.previous.as_ref();
+    let asked = previous.and_then(|previous| previous.reschedule_triggered_at);
+    let decided = previous.and_then(Previous::decided_at);
+    let rebalance = asked.zip(decided).filter(|(asked, decided)| asked > decided);
+    let mut facts = Facts {
+        first: first(cycle, previous),
+        rebalance: rebalance.map(|(asked, _)| format!("asked for at {asked}")),
+        reconcile: previous.and_then(|previous| reconcile(cycle, previous)),
+        scale: scale(cycle, previous),
+        ..Facts::default()
+    };
+    if facts.first.is_some() {
+        facts.scale = None;
+        return facts;
+    }
+    let gone = cycle.targets.gone.first().map(|target| format!("{} is gone", target.name));
+    let terminating = cycle
+        .targets
+        .seats
+        .iter()
+        .find(|(row, _)| cycle.snapshot.row(*row as usize).terminating)
+        .map(|(row, _)| format!("{} is being deleted", name(cycle, *row)));
+    facts.lost = gone.or(terminating);
+    if cycle.as_karmada() {
+        let copies = !cycle.intent.strategy.divides();
+        facts.cluster_change = copies.then(|| "copies are chosen again each time".to_owned());
+        facts.retry = retry(cycle, previous);
+        return facts;
+    }
+    facts.failed = refused_target(cycle, Hold::Never);
+    facts.overflow = workload_spread::overflow(cycle);
+    facts.retry = retry(cycle, previous);
+    let tasks = previous.map_or(&[][..], |previous| &previous.eviction_tasks);
+    facts.eviction_done = tasks.iter().find_map(|task| leave::ended(task, cycle.request));
+    facts.cluster_change = cluster_change(cycle);
+    if allowed.has(RescheduleOn::Recovery) && !allowed.sticky {
+        facts.recover = recovery::find(cycle);
+    }
+    facts
+}

@@ -1,0 +1,423 @@
+//! From a cycle to a Decision: shares, moves, tasks, verdicts, and what would change the answer.
+
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{Mode, Outcome, PendingReplicas, TargetCluster, Trigger};
+
+use super::ladder::Facts;
+use super::state::{Assignment, Cycle};
+use super::{Failure, leave, observe};
+use crate::decision::{
+    ClusterSet, Column, Decision, Move, Rejection, Rung, Standing, TemplateRef, Verdict,
+};
+use crate::request::Request;
+use crate::state::bits::BitSet;
+use crate::state::snapshot::Snapshot;
+
+/// What the ladder and the attempts found out.
+pub struct Draft {
+    /// The trigger.
+    pub trigger: Trigger,
+    /// The mode.
+    pub mode: Mode,
+    /// The ladder.
+    pub ladder: Vec<Rung>,
+    /// Why there is no result.
+    pub failure: Option<Failure>,
+    /// Why nothing is decided although something would hold.
+    pub held: Option<String>,
+}
+
+impl Draft {
+    /// Nothing moves.
+    #[must_use]
+    pub fn unchanged(trigger: Trigger, ladder: Vec<Rung>) -> Self {
+        Self { trigger, mode: Mode::Steady, ladder, failure: None, held: None }
+    }
+
+    /// Nothing may be decided.
+    #[must_use]
+    pub fn held(_: Facts, why: &str) -> Self {
+        Self { held: Some(why.to_owned()), ..Self::unchanged(Trigger::Avoid, Vec::new()) }
+    }
+}
+
+/// Longest text of a pending group, as the CRD says.
+const MAX_REASON: usize = 256;
+/// Most pending groups, as the CRD says; further ones are put together.
+const MAX_PENDING: usize = 16;
+
+fn before(request: &Request) -> Vec<TargetCluster> {
+    let mut before: Vec<TargetCluster> =
+        request.previous.iter().flat_map(|previous| previous.clusters.clone()).collect();
+    before.sort_by(|a, b| a.name.cmp(&b.name));
+    before
+}
+
+fn template(request: &Request) -> TemplateRef {
+    let template = &request.template;
+    TemplateRef {
+        api_version: template.api_version.clone(),
+        kind: template.kind.clone(),
+        namespace: template.namespace.clone(),
+        name: template.name.clone(),
+        uid: template.uid.clone(),
+    }
+}
+
+fn blank(snapshot: &Snapshot, request: &Request, profile: &str) -> Decision {
+    let record = request.previous.as_ref().and_then(|previous| previous.decision.as_ref());
+    let before = before(request);
+    Decision {
+        id: String::new(),
+        parent: record.map(|record| record.id.clone()),
+        binding: request.key.clone(),
+        template: template(request),
+        profile: profile.to_owned(),
+        trigger: Trigger::Avoid,
+        mode: Mode::Steady,
+        outcome: Outcome::Unchanged,
+        reason: String::new(),
+        ladder: Vec::new(),
+        strategy: String::new(),
+        desired: request.template.replicas,
+        affinity_name: None,
+        pending: Vec::new(),
+        moves: Vec::new(),
+        verdicts: Vec::new(),
+        notes: Vec::new(),
+        groups: Vec::new(),
+        policies: request.policies.clone(),
+        snapshot: snapshot.version(),
+        now: request.now,
+        waits_for: Vec::new(),
+        evictions: request.previous.iter().flat_map(|p| p.eviction_tasks.clone()).collect(),
+        applied_placement: serde_json::Value::Null,
+        after: before.clone(),
+        before,
+    }
+}
+
+/// A request that contradicts itself: nothing moves until somebody edits it.
+#[must_use]
+pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &str) -> Decision {
+    let mut decision = blank(snapshot, request, profile);
+    let previous = request.previous.as_ref();
+    decision.trigger = match previous.filter(|previous| !previous.clusters.is_empty()) {
+        Some(_) => Trigger::Reconcile,
+        None => Trigger::First,
+    };
+    decision.outcome = Outcome::Invalid;
+    decision.reason = mistake.to_owned();
+    decision.strategy = "none: the request cannot be read".to_owned();
+    decision.applied_placement =
+        previous.and_then(|previous| previous.applied_placement.clone()).unwrap_or_else(|| {
+            serde_json::to_value(&request.placement).unwrap_or_default()
+        });
+    let running = decision.before.iter().fold(0_i64, |sum, t| sum.saturating_add(t.replicas.max(0)));
+    let open = request.template.replicas.unwrap_or(0).saturating_sub(running);
+    if open > 0 {
+        decision.pending = vec![PendingReplicas { replicas: open, reason: cut(mistake) }];
+    }
+    let field = mistake.split_once(": ").map_or(mistake, |(field, _)| field).to_owned();
+    decision.waits_for = vec![crate::decision::Cure::Edit { field }];
+    for (kind, name) in [("WorkloadPolicy", request.template.workload_policy.clone())] {
+        if let (true, Some(name)) = (mistake.starts_with(kind), name) {
+            let namespace = request.template.namespace.clone().unwrap_or_default();
+            decision.waits_for.push(crate::decision::Cure::WorkloadPolicyChanges { namespace, name });
+        }
+    }
+    if mistake.starts_with("WorkloadSpread") {
+        decision.waits_for.push(spread_cure(request));
+    }
+    decision.verdicts = shares_only(&decision.before);
+    avoid_repetition(&mut decision, request);
+    decision.seal();
+    decision
+}
+
+fn spread_cure(request: &Request) -> crate::decision::Cure {
+    crate::decision::Cure::WorkloadSpreadChanges {
+        namespace: request.template.namespace.clone().unwrap_or_default(),
+        kind: request.template.kind.clone(),
+        name: request.template.name.clone(),
+    }
+}
+
+fn shares_only(before: &[TargetCluster]) -> Vec<Verdict> {
+    if before.is_empty() {
+        return Vec::new();
+    }
+    let clusters = ClusterSet::of(before.iter().map(|target| target.name.as_str()));
+    let shares = |name: &str| {
+        let found = before.iter().find(|target| target.name == name);
+        found.map(|target| target.replicas)
+    };
+    let column: Column = clusters.iter().map(|name| shares(name)).collect();
+    vec![Verdict {
+        standing: Standing::Kept,
+        rejections: Vec::new(),
+        before: column.clone(),
+        after: column,
+        capacity: Column::default(),
+        bounds: Vec::new(),
+        bounded: Column::default(),
+        scores: BTreeMap::new(),
+        clusters,
+    }]
+}
+
+fn cut(text: &str) -> String {
+    if text.len() <= MAX_REASON {
+        return text.to_owned();
+    }
+    let mut end = MAX_REASON - '…'.len_utf8();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
+fn pending(groups: &[(i64, String)]) -> Vec<PendingReplicas> {
+    let mut merged: Vec<PendingReplicas> = Vec::new();
+    for (replicas, reason) in groups.iter().filter(|(replicas, _)| *replicas > 0) {
+        let reason = cut(reason);
+        let full = merged.len() == MAX_PENDING;
+        match merged.iter_mut().rev().find(|group| full || group.reason == reason) {
+            Some(group) => group.replicas = group.replicas.saturating_add(*replicas),
+            None => merged.push(PendingReplicas { replicas: *replicas, reason }),
+        }
+    }
+    merged
+}
+
+/// Which plugins rejected how many clusters, the ones that rejected most first.
+#[must_use]
+pub fn why_no_fit(cycle: &Cycle<'_>) -> String {
+    if cycle.snapshot.is_empty() {
+        return "there is no cluster".to_owned();
+    }
+    let mut plugins: Vec<(&str, usize, &str)> = Vec::new();
+    for refusal in &cycle.verdicts.refusals {
+        if !plugins.iter().any(|(plugin, _, _)| *plugin == refusal.plugin) {
+            let count = cycle.verdicts.refused_by(refusal.plugin).count();
+            plugins.push((refusal.plugin, count, &refusal.reason));
+        }
+    }
+    plugins.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
+    let parts: Vec<String> = plugins
+        .iter()
+        .map(|(plugin, count, reason)| format!("{plugin} rejects {count} ({reason})"))
+        .collect();
+    format!("of {} clusters none fits: {}", cycle.snapshot.len(), parts.join(", "))
+}
+
+/// Shares as (row, replicas), ascending.
+type Shares = Vec<(u32, i64)>;
+
+/// Finishes a decision.
+#[must_use]
+pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
+    let mut decision = blank(cycle.snapshot, cycle.request, &cycle.profile.name);
+    decision.trigger = draft.trigger;
+    decision.mode = draft.mode;
+    decision.ladder = draft.ladder;
+    decision.strategy = cycle.intent.strategy.describe();
+    decision.desired = cycle.intent.desired;
+    decision.affinity_name = cycle.term.name.clone();
+    decision.policies = cycle.intent.policies.clone();
+    decision.applied_placement = observe::in_force(&cycle);
+    decision.groups = std::mem::take(&mut cycle.groups);
+    decision.notes = std::mem::take(&mut cycle.notes);
+    if let Some(why) = draft.held {
+        decision.notes.push(why);
+    }
+    let assignment = cycle.assignment.take();
+    let quiet = matches!(draft.trigger, Trigger::Avoid | Trigger::EvictionDone);
+    let shares = match (&draft.failure, &assignment) {
+        _ if quiet => {
+            keep_record(&mut decision, cycle.request);
+            None
+        }
+        (Some(failure), _) => {
+            decision.outcome = failure.outcome;
+            decision.reason.clone_from(&failure.reason);
+            let clears = cycle.as_karmada() && failure.outcome == Outcome::NoFit;
+            clears.then(Vec::new)
+        }
+        (None, Some(assignment)) => settle(&mut decision, &cycle, assignment),
+        (None, None) => None,
+    };
+    let gone_stay = shares.is_none();
+    let after: Shares = shares.unwrap_or_else(|| cycle.targets.seats.clone());
+    if !gone_stay {
+        let share = |(row, replicas): &(u32, i64)| TargetCluster {
+            name: cycle.snapshot.row(*row as usize).name.to_string(),
+            replicas: *replicas,
+        };
+        decision.after = after.iter().map(share).collect();
+    }
+    if gone_stay && !quiet {
+        fail_pending(&mut decision, &cycle);
+    }
+    decision.moves = moves(&decision.before, &decision.after);
+    decision.evictions = leave::plan(
+        cycle.snapshot,
+        cycle.request,
+        decision.trigger,
+        &decision.before,
+        &decision.after,
+    );
+    decision.verdicts = super::verdicts::build(&cycle, &after, gone_stay);
+    decision.waits_for = super::cures::of(&cycle, &decision);
+    avoid_repetition(&mut decision, cycle.request);
+    decision.seal();
+    decision
+}
+
+/// A decision that moves nothing keeps saying what the last one said.
+fn keep_record(decision: &mut Decision, request: &Request) {
+    decision.outcome = Outcome::Unchanged;
+    if let Some(previous) = &request.previous {
+        decision.affinity_name = previous.term().map(str::to_owned).or(decision.affinity_name.take());
+        if let Some(record) = &previous.decision {
+            decision.pending.clone_from(&record.pending);
+            decision.mode = record.mode;
+        }
+        if let Some(applied) = &previous.applied_placement {
+            decision.applied_placement = applied.clone();
+        }
+    }
+}
+
+/// The result of an assignment; `None` = nothing moves.
+fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -> Option<Shares> {
+    if let Some(reason) = &assignment.refused {
+        decision.outcome =
+            if assignment.infeasible { Outcome::FailoverInfeasible } else { Outcome::Unschedulable };
+        if reason.starts_with("placement.") {
+            decision.outcome = Outcome::Invalid;
+        }
+        decision.reason.clone_from(reason);
+        return None;
+    }
+    let waiting = pending(&assignment.pending);
+    if !waiting.is_empty() && !cycle.intent.partially {
+        decision.outcome = Outcome::Unschedulable;
+        decision.reason = format!(
+            "insufficientCapacity is Refuse, and not everything fits: {}",
+            waiting[0].reason
+        );
+        return None;
+    }
+    let mut after: Shares = Vec::new();
+    for (at, row) in cycle.candidates.iter().enumerate() {
+        let replicas = assignment.seats.get(at).copied().unwrap_or(0);
+        let target = assignment.targets.as_ref().map_or(replicas > 0, |targets| targets[at]);
+        if target {
+            after.push((*row, replicas));
+        }
+    }
+    after.sort_unstable();
+    decision.pending = waiting;
+    let placed = after.iter().any(|(_, replicas)| *replicas > 0);
+    decision.outcome = match (decision.pending.is_empty(), placed) {
+        (true, _) if after == cycle.targets.seats && cycle.targets.gone.is_empty() => {
+            if after.is_empty() { Outcome::Placed } else { Outcome::Unchanged }
+        }
+        (true, _) => Outcome::Placed,
+        (false, true) => Outcome::Partial,
+        (false, false) => Outcome::Unschedulable,
+    };
+    if let Some(first) = decision.pending.first() {
+        decision.reason.clone_from(&first.reason);
+    }
+    Some(after)
+}
+
+/// What is asked for beyond what runs waits, with the reason of the failure.
+fn fail_pending(decision: &mut Decision, cycle: &Cycle<'_>) {
+    let Some(desired) = cycle.intent.desired else { return };
+    let running = if cycle.intent.strategy.divides() { cycle.targets.total() } else { 0 };
+    let duplicated = !cycle.intent.strategy.divides() && !cycle.targets.is_empty();
+    let open = desired.saturating_sub(running);
+    if open > 0 && !duplicated {
+        decision.pending = pending(&[(open, decision.reason.clone())]);
+    }
+}
+
+fn moves(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Move> {
+    let shares = |list: &[TargetCluster]| -> BTreeMap<String, i64> {
+        list.iter().map(|target| (target.name.clone(), target.replicas)).collect()
+    };
+    if before.is_empty() || before == after {
+        return Vec::new();
+    }
+    let (old, new) = (shares(before), shares(after));
+    let less = |a: &BTreeMap<String, i64>, b: &BTreeMap<String, i64>| -> Vec<(String, i64)> {
+        a.iter()
+            .map(|(name, n)| (name.clone(), n - b.get(name).copied().unwrap_or(0)))
+            .filter(|(_, n)| *n > 0)
+            .collect()
+    };
+    let (mut from, mut to) = (less(&old, &new).into_iter(), less(&new, &old).into_iter());
+    let (mut giver, mut taker) = (from.next(), to.next());
+    let mut moves = Vec::new();
+    while let (Some((from_name, gives)), Some((to_name, takes))) = (&mut giver, &mut taker) {
+        let count = (*gives).min(*takes);
+        moves.push(Move { from: from_name.clone(), to: to_name.clone(), count });
+        *gives -= count;
+        *takes -= count;
+        if *gives == 0 {
+            giver = from.next();
+        }
+        if taker.as_ref().is_some_and(|(_, takes)| *takes == 0) {
+            taker = to.next();
+        }
+    }
+    moves
+}
+
+/// A decision that says exactly what the last one said is not written again.
+fn avoid_repetition(decision: &mut Decision, request: &Request) {
+    let Some(previous) = &request.previous else { return };
+    let Some(record) = &previous.decision else { return };
+    let tasks = previous.eviction_tasks.iter().map(|task| &task.from_cluster);
+    let same_tasks = tasks.eq(decision.evictions.iter().map(|task| &task.from_cluster));
+    let same_placement =
+        previous.applied_placement.as_ref().is_none_or(|old| *old == decision.applied_placement);
+    let same_outcome = decision.outcome == record.outcome
+        || (decision.outcome == Outcome::Unchanged
+            && matches!(record.outcome, Outcome::Placed | Outcome::Unchanged));
+    let same = decision.before == decision.after
+        && decision.pending == record.pending
+        && decision.desired.unwrap_or(0) == record.desired
+        && same_outcome
+        && same_tasks
+        && same_placement
+        && decision.affinity_name == record.affinity_name;
+    if same && !matches!(decision.trigger, Trigger::Rebalance | Trigger::First) {
+        decision.trigger = Trigger::Avoid;
+    }
+    if same && decision.trigger == Trigger::First && decision.outcome != Outcome::Placed {
+        decision.trigger = Trigger::Avoid;
+    }
+}
+
+/// Rejections of a refusal, for a verdict.
+#[must_use]
+pub(super) fn rejection(refusal: &crate::framework::verdicts::Refusal) -> Rejection {
+    Rejection {
+        plugin: refusal.plugin.to_owned(),
+        code: refusal.code,
+        reason: refusal.reason.to_string(),
+    }
+}
+
+/// The rows of some shares.
+#[must_use]
+pub(super) fn rows_of(shares: &[(u32, i64)], len: usize) -> BitSet {
+    let mut rows = BitSet::empty(len);
+    shares.iter().for_each(|(row, _)| rows.insert(*row as usize));
+    rows
+}

@@ -1,0 +1,185 @@
+//! What the plugins of one decision share.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_api::binding::{Mode, TargetCluster, Trigger};
+use atoll_api::placement::{ClusterAffinity, OverflowAffinity};
+
+use super::intent::Intent;
+use crate::decision::GroupReport;
+use crate::divide::limits::{Bound, Minimum, Skew};
+use crate::framework::profile::{Profile, Semantics};
+use crate::framework::scores::PluginScores;
+use crate::framework::verdicts::Verdicts;
+use crate::hash::TieHash;
+use crate::request::Request;
+use crate::state::bits::BitSet;
+use crate::state::cache::{Cache, CapacityColumn};
+use crate::state::snapshot::Snapshot;
+
+/// The state of one decision, for one affinity term.
+pub struct Cycle<'a> {
+    /// What is known of clusters, policies and other bindings.
+    pub snapshot: &'a Snapshot,
+    /// The question.
+    pub request: &'a Request,
+    /// The profile that answers.
+    pub profile: &'a Profile,
+    /// What is wanted and by which strategy.
+    pub intent: &'a Intent,
+    /// Where the binding runs.
+    pub targets: &'a Targets,
+    /// Columns kept between decisions.
+    pub cache: &'a RefCell<Cache>,
+    /// The affinity term that is tried.
+    pub term: Term,
+    /// Why the decision is made; decided after the filters of the term in force.
+    pub trigger: Trigger,
+    /// What it may touch.
+    pub mode: Mode,
+    /// Whether it may react to changed clusters or a changed placement.
+    pub change: bool,
+    /// Answers of the filters.
+    pub verdicts: Verdicts,
+    /// Overflow tier of each row, where the term has tiers: 0 = the term's own clusters.
+    pub tiers: Option<Vec<u32>>,
+    /// Clusters of each subset of a WorkloadSpread, in its order.
+    pub subsets: Vec<BitSet>,
+    /// How many more replicas fit, by row.
+    pub capacity: Option<Arc<CapacityColumn>>,
+    /// Targets that stay although they fail a rule.
+    pub kept: BitSet,
+    /// Rows to divide over, ascending: what Select chose, and what is kept.
+    pub candidates: Vec<u32>,
+    /// Scores of everything that passed the filters, in the order of `scored`.
+    pub scores: Vec<PluginScores>,
+    /// Rows that were scored, ascending.
+    pub scored: Vec<u32>,
+    /// Rules on groups of rows that Select and TopologySpread put on the division.
+    pub rules: Rules,
+    /// The result.
+    pub assignment: Option<Assignment>,
+    /// Domains or subsets, for the report.
+    pub groups: Vec<GroupReport>,
+    /// What people should know besides.
+    pub notes: Vec<String>,
+    /// State of plugins of one's own, by plugin name.
+    pub extras: BTreeMap<&'static str, Box<dyn Any>>,
+}
+
+/// Where the binding runs.
+#[derive(Debug, Clone, Default)]
+pub struct Targets {
+    /// Rows of its targets.
+    pub rows: BitSet,
+    /// Replicas by row, ascending.
+    pub seats: Vec<(u32, i64)>,
+    /// Targets that are no clusters any more.
+    pub gone: Vec<TargetCluster>,
+}
+
+impl Targets {
+    /// Replicas on a row.
+    #[must_use]
+    pub fn on(&self, row: usize) -> i64 {
+        let found = self.seats.binary_search_by_key(&(row as u32), |(row, _)| *row);
+        found.map_or(0, |at| self.seats[at].1)
+    }
+
+    /// Replicas on all targets, gone ones included.
+    #[must_use]
+    pub fn total(&self) -> i64 {
+        let gone = self.gone.iter().map(|target| target.replicas);
+        self.seats.iter().map(|(_, n)| *n).chain(gone).fold(0, i64::saturating_add)
+    }
+
+    /// Whether there is no target.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.seats.is_empty() && self.gone.is_empty()
+    }
+}
+
+/// The affinity term that is tried.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Term {
+    /// Its place in `clusterAffinities`.
+    pub at: usize,
+    /// Its name, where it has one.
+    pub name: Option<String>,
+    /// Its clusters. `None` = all.
+    pub affinity: Option<ClusterAffinity>,
+    /// Its overflow tiers.
+    pub tiers: Vec<OverflowAffinity>,
+}
+
+/// Rules on groups, by row, until the candidates are known.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// Skews; `of` is by row.
+    pub skews: Vec<Skew>,
+    /// Least groups; `of` is by row.
+    pub minimums: Vec<Minimum>,
+    /// Bounds; `member` is by row.
+    pub bounds: Vec<Bound>,
+}
+
+/// The result of Assign.
+#[derive(Debug, Clone, Default)]
+pub struct Assignment {
+    /// Replicas by candidate.
+    pub seats: Vec<i64>,
+    /// Whether a candidate is a target, where that is more than having replicas (Duplicated, kinds without replicas).
+    pub targets: Option<Vec<bool>>,
+    /// Replicas without a place, by reason.
+    pub pending: Vec<(i64, String)>,
+    /// Set when nothing may be placed or moved: why.
+    pub refused: Option<String>,
+    /// Set when more targets failed than can be replaced.
+    pub infeasible: bool,
+}
+
+impl Cycle<'_> {
+    /// Whether Karmada's rules hold.
+    #[must_use]
+    pub fn as_karmada(&self) -> bool {
+        self.profile.semantics == Semantics::Karmada
+    }
+
+    /// More replicas that fit on a row; `None` = unknown.
+    #[must_use]
+    pub fn more(&self, row: usize) -> Option<i64> {
+        self.capacity.as_ref().and_then(|column| column.more[row])
+    }
+
+    /// Places of rows among equals; the greatest comes first.
+    pub fn ties(&self, rows: &[u32]) -> Vec<u64> {
+        let uid = &self.request.template.uid;
+        if self.as_karmada() {
+            let descending = crate::hash::fnv1a_32(uid.as_bytes()) % 2 == 1 && !uid.is_empty();
+            let place = |row: &u32| {
+                let row = u64::from(*row);
+                if descending { row } else { u64::MAX - row }
+            };
+            return rows.iter().map(place).collect();
+        }
+        if uid.is_empty() {
+            // Without uid by name: equal values leave it to the index, which is the order of names.
+            return vec![0; rows.len()];
+        }
+        let hash = TieHash::of(uid);
+        rows.iter().map(|row| hash.rank(&self.snapshot.row(*row as usize).name)).collect()
+    }
+
+    /// Sum of weighted scores of a scored place.
+    #[must_use]
+    pub fn score(&self, at: usize) -> i64 {
+        self.scores
+            .iter()
+            .map(|scores| scores.values.get(at).saturating_mul(scores.weight))
+            .fold(0, i64::saturating_add)
+    }
+}

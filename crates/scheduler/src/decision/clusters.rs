@@ -1,0 +1,203 @@
+//! Sets of cluster names that stay small on the wire: `member-{001,003-120}` stands for 119 names.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::state::bits::BitSet;
+use crate::state::snapshot::Names;
+
+/// A set of clusters, as rows of a table of names that several sets share.
+#[derive(Debug, Clone)]
+pub struct ClusterSet {
+    names: Names,
+    rows: BitSet,
+}
+
+impl ClusterSet {
+    /// The rows of a table.
+    #[must_use]
+    pub fn new(names: Names, rows: BitSet) -> Self {
+        Self { names, rows }
+    }
+
+    /// A set of its own.
+    #[must_use]
+    pub fn of<S: Into<Arc<str>>>(names: impl IntoIterator<Item = S>) -> Self {
+        let mut names: Vec<Arc<str>> = names.into_iter().map(Into::into).collect();
+        names.sort_unstable();
+        names.dedup();
+        Self { rows: BitSet::full(names.len()), names: names.into() }
+    }
+
+    /// The names, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rows.iter().filter_map(|row| self.names.get(row))
+    }
+
+    /// Number of clusters.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.count()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Whether the cluster is one of them.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.position(name).is_some()
+    }
+
+    /// Place of the cluster among the names of the set.
+    #[must_use]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        let row = self.names.binary_search_by(|have| (**have).cmp(name)).ok()?;
+        self.rows.contains(row).then(|| self.rows.iter().take_while(|r| *r < row).count())
+    }
+
+    /// The set in its short form.
+    #[must_use]
+    pub fn short(&self) -> Vec<String> {
+        shorten(self.iter().map(|name| &**name))
+    }
+}
+
+impl PartialEq for ClusterSet {
+    fn eq(&self, other: &Self) -> bool {
+        (Arc::ptr_eq(&self.names, &other.names) && self.rows == other.rows)
+            || self.iter().eq(other.iter())
+    }
+}
+
+impl Serialize for ClusterSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.short())
+    }
+}
+
+impl<'de> Deserialize<'de> for ClusterSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let short = Vec::<String>::deserialize(deserializer)?;
+        let names = lengthen(&short).map_err(serde::de::Error::custom)?;
+        Ok(Self::of(names))
+    }
+}
+
+/// Most names that one short form may stand for: a stored decision is no reason to fill the memory.
+const MAX_NAMES: usize = 1_000_000;
+
+/// A name with trailing digits as (prefix, digits). Numbers beyond 18 digits stay part of the prefix.
+fn split(name: &str) -> (&str, &str) {
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count().min(18);
+    name.split_at(name.len() - digits)
+}
+
+fn plain(name: &str) -> bool {
+    !name.contains(['{', '}', ',']) && !name.starts_with('=')
+}
+
+fn shorten<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut entries = Vec::new();
+    let mut names = names.peekable();
+    while let Some(name) = names.next() {
+        let (prefix, digits) = split(name);
+        if !plain(name) {
+            entries.push(format!("={name}"));
+            continue;
+        }
+        if digits.is_empty() || names.peek().is_none_or(|next| split(next).0 != prefix) {
+            entries.push(name.to_owned());
+            continue;
+        }
+        let mut entry = format!("{prefix}{{{digits}");
+        let (mut last, mut run) = (digits, 0_u32);
+        let follows = |a: &str, b: &str| {
+            a.len() == b.len()
+                && a.parse::<u64>().ok().map(|n| n + 1) == b.parse::<u64>().ok()
+        };
+        while let Some(next) = names.next_if(|next| {
+            let (p, d) = split(next);
+            p == prefix && !d.is_empty()
+        }) {
+            let digits = split(next).1;
+            if follows(last, digits) {
+                run += 1;
+            } else {
+                close_run(&mut entry, last, run);
+                entry.push(',');
+                entry.push_str(digits);
+                run = 0;
+            }
+            last = digits;
+        }
+        close_run(&mut entry, last, run);
+        entry.push('}');
+        entries.push(entry);
+    }
+    entries
+}
+
+fn close_run(entry: &mut String, last: &str, run: u32) {
+    if run > 0 {
+        entry.push('-');
+        entry.push_str(last);
+    }
+}
+
+fn lengthen(entries: &[String]) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for entry in entries {
+        if let Some(name) = entry.strip_prefix('=') {
+            names.push(name.to_owned());
+        } else if let Some((prefix, list)) =
+            entry.strip_suffix('}').and_then(|rest| rest.split_once('{'))
+        {
+            for part in list.split(',') {
+                let (from, to) = part.split_once('-').unwrap_or((part, part));
+                let number = |text: &str| {
+                    text.parse::<u64>().map_err(|_| format!("{entry:?}: {text:?} is no number"))
+                };
+                for n in number(from)?..=number(to)? {
+                    names.push(format!("{prefix}{n:0width$}", width = from.len()));
+                    if names.len() > MAX_NAMES {
+                        return Err(format!("{entry:?} stands for more than {MAX_NAMES} names"));
+                    }
+                }
+            }
+        } else {
+            names.push(entry.clone());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_forms_come_back_whole() {
+        for names in [
+            vec![],
+            vec!["host"],
+            vec!["a1", "a2", "a3", "b"],
+            vec!["m-001", "m-002", "m-004", "m-1", "m-9", "m-10"],
+            vec!["=x", "a{b", "c,d", "e}"],
+            vec!["1", "2", "99999999999999999999999"],
+            vec!["r9z1", "r9z2", "r9z3"],
+        ] {
+            let set = ClusterSet::of(names.clone());
+            let json = serde_json::to_string(&set).unwrap();
+            let back: ClusterSet = serde_json::from_str(&json).unwrap();
+            assert_eq!(set, back, "{json}");
+        }
+        let set = ClusterSet::of((0..5000).map(|n| format!("member-{n:04}")));
+        assert_eq!(set.short(), ["member-{0000-4999}"]);
+        assert_eq!(set.position("member-0017"), Some(17));
+    }
+}

@@ -1,0 +1,420 @@
+//! The one output of the core: where a binding runs, why, and what would change the answer. Stored as it is.
+
+pub mod clusters;
+pub mod column;
+pub mod cure;
+
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{
+    DecisionRecord, GracefulEvictionTask, Mode, Outcome, PendingReplicas, TargetCluster, Trigger,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+pub use self::clusters::ClusterSet;
+pub use self::column::Column;
+pub use self::cure::Cure;
+use crate::framework::status::Code;
+use crate::key::BindingKey;
+use crate::request::PolicyRef;
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", from = "Wire")]
+pub struct Decision {
+    /// 128 bits in hex of SHA-256 over template uid, parent and what was decided.
+    pub(crate) id: String,
+    /// id of the binding's decision before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The binding.
+    pub binding: BindingKey,
+    /// The object.
+    pub template: TemplateRef,
+    /// The profile that decided.
+    pub profile: String,
+    /// Why it was decided.
+    pub trigger: Trigger,
+    /// What could move.
+    pub mode: Mode,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it ended so, where that is not plain success. Names the field where something is to be fixed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Every trigger that was looked at, down to the one that named the decision.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ladder: Vec<Rung>,
+    /// How replicas are divided, in words.
+    pub strategy: String,
+    /// Replicas asked for. `None` for kinds without replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub desired: Option<i64>,
+    /// The affinity term in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity_name: Option<String>,
+    /// Replicas without a place, by reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<PendingReplicas>,
+    /// Replicas that go from one cluster to another.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<Move>,
+    /// Every cluster, once, with those that share its fate.
+    pub verdicts: Vec<Verdict>,
+    /// What people should know besides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Domains or subsets of the policy in force, in its order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupReport>,
+    /// The policies that it rests on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<PolicyRef>,
+    /// Version of the snapshot.
+    pub snapshot: u64,
+    /// The time of the decision.
+    pub now: Timestamp,
+    /// Which events would change the answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<Cure>,
+    /// Clusters that the binding is leaving after this decision.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) evictions: Vec<GracefulEvictionTask>,
+    /// The placement in force, for the annotation.
+    pub(crate) applied_placement: serde_json::Value,
+    #[serde(skip)]
+    pub(crate) before: Vec<TargetCluster>,
+    #[serde(skip)]
+    pub(crate) after: Vec<TargetCluster>,
+}
+
+/// The object of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateRef {
+    /// For example `apps/v1`.
+    pub api_version: String,
+    /// For example `Deployment`.
+    pub kind: String,
+    /// Absent for cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// uid.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+/// One trigger that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rung {
+    /// The trigger.
+    pub trigger: Trigger,
+    /// Whether its condition holds.
+    pub holds: bool,
+    /// Whether `rescheduleOn` allows it.
+    pub allowed: bool,
+    /// What it saw.
+    pub why: String,
+}
+
+/// Replicas that go from one cluster to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Move {
+    /// Where they were.
+    pub from: String,
+    /// Where they go.
+    pub to: String,
+    /// How many.
+    pub count: i64,
+}
+
+/// Clusters that share their fate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// The clusters.
+    pub clusters: ClusterSet,
+    /// What became of them.
+    pub standing: Standing,
+    /// Every rejection; of a kept cluster, the rules that it fails.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejections: Vec<Rejection>,
+    /// Replicas before, by cluster. Empty = none.
+    #[serde(default, skip_serializing_if = "Column::is_empty")]
+    pub before: Column,
+    /// Replicas after, by cluster. Empty = none.
+    #[serde(default, skip_serializing_if = "Column::is_empty")]
+    pub after: Column,
+    /// More replicas that fit, by cluster; `null` = unknown. Empty = not asked.
+    #[serde(default, skip_serializing_if = "Column::is_empty")]
+    pub capacity: Column,
+    /// What bounds the capacity: the text and its clusters' places are given by `bounded`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<String>,
+    /// Index into `bounds`, by cluster.
+    #[serde(default, skip_serializing_if = "Column::is_empty")]
+    pub bounded: Column,
+    /// Weighted score by plugin, by cluster.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scores: BTreeMap<String, Column>,
+}
+
+/// What became of clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Standing {
+    /// Passed every filter and was chosen.
+    Selected,
+    /// Already runs the binding and stays, although it fails a rule that newcomers must satisfy.
+    Kept,
+    /// Passed every filter; the group constraints or the division chose others.
+    NotSelected,
+    /// Was rejected.
+    Refused,
+    /// Was a target and is no cluster any more.
+    Gone,
+}
+
+/// One rejection.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rejection {
+    /// The plugin.
+    pub plugin: String,
+    /// Its status code.
+    pub code: Code,
+    /// With the values that failed.
+    pub reason: String,
+}
+
+/// How far a domain of a WorkloadPolicy or a subset of a WorkloadSpread is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupReport {
+    /// Name of the domain or subset.
+    pub name: String,
+    /// Target or limit; `None` = no limit.
+    pub target: Option<i64>,
+    /// Replicas there, of all bindings that count.
+    pub assigned: i64,
+    /// Replicas of this binding there.
+    pub own: i64,
+    /// Replicas that still fit; `None` = unknown.
+    pub room: Option<i64>,
+    /// Replicas that wait for it.
+    pub pending: i64,
+    /// Why it is below its target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_by: Option<String>,
+    /// Since when members report that replicas of it find no node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unschedulable_since: Option<Timestamp>,
+}
+
+impl Decision {
+    /// 128 bits in hex: equal decisions on equal parents have equal ids.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where the binding runs after this decision, by name.
+    #[must_use]
+    pub fn clusters(&self) -> &[TargetCluster] {
+        &self.after
+    }
+
+    /// Where it ran before.
+    #[must_use]
+    pub fn before(&self) -> &[TargetCluster] {
+        &self.before
+    }
+
+    /// The whole list of eviction tasks after this decision.
+    #[must_use]
+    pub fn evictions(&self) -> &[GracefulEvictionTask] {
+        &self.evictions
+    }
+
+    /// The annotation `policy.atoll.dev/applied-placement`.
+    #[must_use]
+    pub fn applied_placement(&self) -> String {
+        self.applied_placement.to_string()
+    }
+
+    /// Which events would change the answer.
+    #[must_use]
+    pub fn waits_for(&self) -> &[Cure] {
+        &self.waits_for
+    }
+
+    /// How it ended.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Why it was decided. `Avoid` = nothing is to be written.
+    #[must_use]
+    pub fn trigger(&self) -> Trigger {
+        self.trigger
+    }
+
+    /// Replicas that go from one cluster to another.
+    #[must_use]
+    pub fn moves(&self) -> &[Move] {
+        &self.moves
+    }
+
+    /// Replicas without a place.
+    #[must_use]
+    pub fn pending_replicas(&self) -> i64 {
+        self.pending.iter().fold(0, |sum, group| sum.saturating_add(group.replicas))
+    }
+
+    /// The verdict on a cluster, and its place there.
+    #[must_use]
+    pub fn verdict(&self, cluster: &str) -> Option<(&Verdict, usize)> {
+        self.verdicts
+            .iter()
+            .find_map(|verdict| Some((verdict, verdict.clusters.position(cluster)?)))
+    }
+
+    /// The record for `spec.decision`, written under a leader's term.
+    #[must_use]
+    pub fn record(&self, term: u64) -> DecisionRecord {
+        DecisionRecord {
+            id: self.id.clone(),
+            parent: self.parent.clone(),
+            trigger: self.trigger,
+            mode: self.mode,
+            outcome: self.outcome,
+            desired: self.desired.unwrap_or(0),
+            pending: self.pending.clone(),
+            affinity_name: self.affinity_name.clone(),
+            at: Time(self.now),
+            term: i64::try_from(term).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// Computes the id from everything that later decisions depend on.
+    pub(crate) fn seal(&mut self) {
+        let mut hash = Sha256::new();
+        let mut feed = |text: &str| {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
+        };
+        feed(&self.template.uid);
+        feed(self.parent.as_deref().unwrap_or_default());
+        feed(&self.binding.to_string());
+        feed(&format!("{:?} {:?} {:?}", self.trigger, self.mode, self.outcome));
+        feed(&format!("{:?} {} {}", self.desired, self.snapshot, self.now));
+        feed(self.affinity_name.as_deref().unwrap_or_default());
+        for group in &self.pending {
+            feed(&format!("{} {}", group.replicas, group.reason));
+        }
+        for task in &self.evictions {
+            feed(&format!("{} {} {}", task.from_cluster, task.replicas, task.keep));
+        }
+        for share in &self.after {
+            hash.update((share.name.len() as u64).to_le_bytes());
+            hash.update(share.name.as_bytes());
+            hash.update(share.replicas.to_le_bytes());
+        }
+        self.id = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    }
+}
+
+/// A stored decision: the shares are read back from the verdicts.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    id: String,
+    #[serde(default)]
+    parent: Option<String>,
+    binding: BindingKey,
+    template: TemplateRef,
+    profile: String,
+    trigger: Trigger,
+    mode: Mode,
+    outcome: Outcome,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    ladder: Vec<Rung>,
+    strategy: String,
+    #[serde(default)]
+    desired: Option<i64>,
+    #[serde(default)]
+    affinity_name: Option<String>,
+    #[serde(default)]
+    pending: Vec<PendingReplicas>,
+    #[serde(default)]
+    moves: Vec<Move>,
+    verdicts: Vec<Verdict>,
+    #[serde(default)]
+    notes: Vec<String>,
+    #[serde(default)]
+    groups: Vec<GroupReport>,
+    #[serde(default)]
+    policies: Vec<PolicyRef>,
+    snapshot: u64,
+    now: Timestamp,
+    #[serde(default)]
+    waits_for: Vec<Cure>,
+    #[serde(default)]
+    evictions: Vec<GracefulEvictionTask>,
+    applied_placement: serde_json::Value,
+}
+
+impl From<Wire> for Decision {
+    fn from(wire: Wire) -> Self {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for verdict in &wire.verdicts {
+            for (shares, column) in [(&mut before, &verdict.before), (&mut after, &verdict.after)] {
+                for (name, value) in verdict.clusters.iter().zip(column.iter()) {
+                    // A cluster that is no target has no number; a target may have 0 of a kind without replicas.
+                    if let Some(replicas) = value {
+                        shares.push(TargetCluster { name: name.to_string(), replicas });
+                    }
+                }
+            }
+        }
+        before.sort_by(|a, b| a.name.cmp(&b.name));
+        after.sort_by(|a, b| a.name.cmp(&b.name));
+        Self {
+            id: wire.id,
+            parent: wire.parent,
+            binding: wire.binding,
+            template: wire.template,
+            profile: wire.profile,
+            trigger: wire.trigger,
+            mode: wire.mode,
+            outcome: wire.outcome,
+            reason: wire.reason,
+            ladder: wire.ladder,
+            strategy: wire.strategy,
+            desired: wire.desired,
+            affinity_name: wire.affinity_name,
+            pending: wire.pending,
+            moves: wire.moves,
+            verdicts: wire.verdicts,
+            notes: wire.notes,
+            groups: wire.groups,
+            policies: wire.policies,
+            snapshot: wire.snapshot,
+            now: wire.now,
+            waits_for: wire.waits_for,
+            evictions: wire.evictions,
+            applied_placement: wire.applied_placement,
+            before,
+            after,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Aggregated: as few clusters as possible.
+
+use std::cmp::Reverse;
+
+use super::dynamic_weight::divide_among;
+use super::ground::{Division, Ground, UNBOUNDED};
+use super::Start;
+
+/// Divides over the shortest prefix that holds what is wanted: on the way up clusters in use first, then the most
+/// capacity; on the way down the largest holders. Within the prefix the shares are in proportion.
+///
+/// `order` breaks ties of capacity: the place of each candidate among equals, ascending.
+#[must_use]
+pub fn divide(ground: &Ground, order: &[u32], desired: i64, start: Start) -> Division {
+    let n = ground.len();
+    let running = ground.running();
+    let (wanted, room): (i64, Vec<i64>) = match start {
+        Start::Zero => (desired, (0..n).map(|index| ground.room(index)).collect()),
+        Start::Running if running < desired => {
+            let more = |index: usize| match ground.room(index) {
+                UNBOUNDED => UNBOUNDED,
+                room => room - ground.seats[index],
+            };
+            (desired - running, (0..n).map(more).collect())
+        }
+        Start::Running => (desired, ground.seats.clone()),
+    };
+    let in_use = |index: usize| {
+        start == Start::Running && running < desired && ground.seats[index] > 0
+    };
+    let unknown = |index: usize| room[index] == UNBOUNDED;
+    let mut sequence: Vec<usize> = (0..n).collect();
+    sequence.sort_by_key(|index| {
+        (!in_use(*index), unknown(*index), Reverse(room[*index]), order[*index])
+    });
+    let mut among = vec![false; n];
+    let mut held = 0_i64;
+    let mut length = 0;
+    while length < n && held < wanted {
+        let index = sequence[length];
+        among[index] = true;
+        held = held.saturating_add(room[index]);
+        length += 1;
+    }
+    let mut division = divide_among(ground, &among, desired, start);
+    // Rules on groups may keep the prefix from holding what its room says: it grows until they are content.
+    if !ground.limits.is_empty() {
+        while !division.pending.is_empty() && length < n {
+            let step = length.max(1).min(n - length);
+            sequence[length..length + step].iter().for_each(|index| among[*index] = true);
+            length += step;
+            division = divide_among(ground, &among, desired, start);
+        }
+    }
+    division
+}

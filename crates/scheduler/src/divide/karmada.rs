@@ -1,0 +1,111 @@
+//! Division as Karmada does it (`pkg/scheduler/core/assignment.go`, `division_algorithm.go`), for profile `karmada`:
+//! static weights always from zero, no partial placement, ties by name.
+
+use atoll_api::binding::Mode;
+
+use super::ground::{Division, Ground};
+use super::{Start, aggregated, dynamic_weight, static_weight};
+use crate::cycle::intent::Strategy;
+use crate::cycle::state::{Assignment, Cycle};
+
+/// Divides over the candidates, whose order is Karmada's order of clusters.
+pub fn assign(cycle: &Cycle<'_>) -> Assignment {
+    let desired = cycle.intent.desired.unwrap_or(0);
+    let everywhere = || Some(vec![true; cycle.candidates.len()]);
+    match &cycle.intent.strategy {
+        Strategy::Copies => Assignment {
+            seats: vec![0; cycle.candidates.len()],
+            targets: everywhere(),
+            ..Assignment::default()
+        },
+        Strategy::Duplicated => Assignment {
+            seats: vec![desired; cycle.candidates.len()],
+            targets: everywhere(),
+            ..Assignment::default()
+        },
+        strategy => {
+            let ground = ground(cycle, desired);
+            let all: Vec<usize> = (0..ground.len()).collect();
+            let tiered = !matches!(strategy, Strategy::StaticWeight(_));
+            let division = match cycle.tiers.as_ref().filter(|_| tiered) {
+                Some(tiers) => by_tier(cycle, &ground, tiers, desired),
+                None => one(cycle, &ground, &all, desired),
+            };
+            let short = division.pending.first().map(|(_, reason)| reason.clone());
+            Assignment {
+                refused: division.refused.or(short),
+                seats: division.seats,
+                ..Assignment::default()
+            }
+        }
+    }
+}
+
+/// The ground in the order of the candidates; ties are places by name, not indices.
+fn ground(cycle: &Cycle<'_>, desired: i64) -> Ground {
+    let rows = &cycle.candidates;
+    Ground {
+        seats: rows.iter().map(|row| cycle.targets.on(*row as usize)).collect(),
+        more: rows.iter().map(|row| Some(cycle.more(*row as usize).unwrap_or(desired))).collect(),
+        frozen: vec![false; rows.len()],
+        tie: cycle.ties(rows),
+        limits: super::limits::Limits::default(),
+    }
+}
+
+fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Division {
+    let start = if cycle.mode == Mode::Fresh { Start::Zero } else { Start::Running };
+    match &cycle.intent.strategy {
+        Strategy::DynamicWeight => dynamic_weight::divide(ground, desired, start),
+        Strategy::Aggregated => {
+            let order: Vec<u32> = (0..ground.len() as u32).collect();
+            aggregated::divide(ground, &order, desired, start)
+        }
+        Strategy::StaticWeight(rules) => {
+            let mut weights = vec![u64::from(rules.is_empty()); of.len()];
+            for rule in rules {
+                let mut cache = cycle.cache.borrow_mut();
+                let column = cache.affinity.get(cycle.snapshot, &rule.target_cluster);
+                for (weight, at) in weights.iter_mut().zip(of) {
+                    if column.0.pass.contains(cycle.candidates[*at] as usize) {
+                        *weight = (*weight).max(u64::try_from(rule.weight).unwrap_or(0));
+                    }
+                }
+            }
+            if weights.iter().all(|weight| *weight == 0) {
+                weights.fill(1);
+            }
+            static_weight::divide(ground, &weights, desired, Start::Zero, false)
+        }
+        _ => Division::refuse("Karmada knows no such strategy"),
+    }
+}
+
+fn by_tier(cycle: &Cycle<'_>, ground: &Ground, tiers: &[u32], desired: i64) -> Division {
+    let mut seats = vec![0; ground.len()];
+    let mut left = desired;
+    for tier in 0..=cycle.term.tiers.len() as u32 {
+        if left == 0 {
+            break;
+        }
+        let of: Vec<usize> = (0..ground.len())
+            .filter(|at| tiers[cycle.candidates[*at] as usize] == tier)
+            .collect();
+        let part = ground.part(&of, &seats);
+        let room = (0..part.len()).fold(0_i64, |sum, at| sum.saturating_add(part.room(at)));
+        let take = left.min(room);
+        if take == 0 {
+            continue;
+        }
+        let division = one(cycle, &part, &of, take);
+        if division.refused.is_some() || !division.pending.is_empty() {
+            return division;
+        }
+        for (at, value) in of.iter().zip(division.seats) {
+            seats[*at] = value;
+        }
+        left -= take;
+    }
+    let pending = super::pending(left, || "no overflow tier has room for the rest".to_owned());
+    Division { seats, pending, refused: None }
+}

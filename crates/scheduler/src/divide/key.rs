@@ -1,0 +1,44 @@
+//! The order of seats: which cluster gets the next replica, and in reverse which gives the last one back.
+
+use std::cmp::Ordering;
+
+/// The claim of one cluster to its next seat; the greatest gets it.
+///
+/// Clusters of a higher rank come first. Within a rank the highest quotient weight / (2·seats + 1) wins (Webster),
+/// compared exactly; ties go to fewer seats, then to the greater tie value, then to the lower index, which is the
+/// smaller name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// Precedence over every quotient.
+    pub rank: (i64, i64),
+    /// Weight of the cluster.
+    pub weight: u64,
+    /// Seats that it has, as the quotient counts them.
+    pub seats: u64,
+    /// Place among equals.
+    pub tie: u64,
+    /// The cluster, as an index into the candidates.
+    pub index: u32,
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank
+            .cmp(&other.rank)
+            .then_with(|| {
+                let quotient = |a: &Self, b: &Self| {
+                    u128::from(a.weight).saturating_mul(2 * u128::from(b.seats) + 1)
+                };
+                quotient(self, other).cmp(&quotient(other, self))
+            })
+            .then_with(|| other.seats.cmp(&self.seats))
+            .then_with(|| self.tie.cmp(&other.tie))
+            .then_with(|| other.index.cmp(&self.index))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}

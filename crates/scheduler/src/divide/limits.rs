@@ -1,0 +1,272 @@
+//! Rules on groups of candidates that bind every strategy: skew over domains, least groups used, bounds of groups.
+
+use std::collections::BTreeMap;
+
+/// "In no group".
+pub const NONE: u32 = u32::MAX;
+
+/// The rules, with the counts that they watch.
+#[derive(Debug, Clone, Default)]
+pub struct Limits {
+    /// topologySpreadConstraints.
+    pub skews: Vec<Skew>,
+    /// Least groups of spreadConstraints.
+    pub minimums: Vec<Minimum>,
+    /// Bounds of replicaScheduling.
+    pub bounds: Vec<Bound>,
+    /// Grows whenever something that was blocked by skew may be free again.
+    pub epoch: u64,
+}
+
+/// One topologySpreadConstraint.
+#[derive(Debug, Clone, Default)]
+pub struct Skew {
+    /// The topology key, for reasons.
+    pub key: String,
+    /// maxSkew.
+    pub max: i64,
+    /// DoNotSchedule.
+    pub hard: bool,
+    /// Domain of each candidate; [`NONE`] = it lacks the key.
+    pub of: Vec<u32>,
+    /// Replicas by domain, of all bindings that count.
+    pub counts: Vec<i64>,
+    /// Whether the smallest counts as 0, because there are fewer domains than `minDomains`.
+    pub zero: bool,
+    /// Whether a domain without room still holds the minimum down.
+    pub count_full: bool,
+    /// Candidates with room left, by domain.
+    pub open: Vec<u32>,
+    low: i64,
+    high: i64,
+    /// Domains at the low and at the high end: an end moves only when its last domain leaves it.
+    at_low: usize,
+    at_high: usize,
+}
+
+/// Least groups of one spreadConstraint.
+#[derive(Debug, Clone, Default)]
+pub struct Minimum {
+    /// What groups, for reasons.
+    pub key: String,
+    /// Groups that must have a replica.
+    pub groups: i64,
+    /// Group of each candidate.
+    pub of: Vec<u32>,
+    /// Own replicas by group.
+    pub counts: Vec<i64>,
+    /// Groups with a replica.
+    used: i64,
+}
+
+/// Bounds on the sum of some candidates.
+#[derive(Debug, Clone, Default)]
+pub struct Bound {
+    /// Where it is written, for reasons.
+    pub field: String,
+    /// Whether each candidate counts.
+    pub member: Vec<bool>,
+    /// At least.
+    pub min: i64,
+    /// At most.
+    pub max: i64,
+    /// Replicas now.
+    pub sum: i64,
+}
+
+/// Why a seat may not be given or taken now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Block {
+    /// Never again in this division.
+    Never,
+    /// Until a minimum rises or a maximum falls; `hard` = whatever happens, `false` = unless nothing else is left.
+    Skewed {
+        /// Whether the rule is DoNotSchedule.
+        hard: bool,
+    },
+}
+
+impl Skew {
+    fn counted(&self) -> impl Iterator<Item = i64> + '_ {
+        let full = |domain: usize| !self.count_full && self.open.get(domain) == Some(&0);
+        (0..self.counts.len()).filter(move |domain| !full(*domain)).map(|domain| self.counts[domain])
+    }
+
+    fn settle(&mut self) {
+        let low = self.counted().min().unwrap_or(self.high);
+        self.low = if self.zero { 0 } else { low };
+        self.high = self.counts.iter().copied().max().unwrap_or(0);
+        self.at_low = self.counted().filter(|count| *count == self.low).count();
+        self.at_high = self.counts.iter().filter(|count| **count == self.high).count();
+    }
+
+    /// Counts one more or less in a domain; returns whether an end moved.
+    fn count(&mut self, domain: usize, by: i64, closed: bool) -> bool {
+        let before = self.counts[domain];
+        let after = before + by;
+        self.counts[domain] = after;
+        if closed {
+            let open = &mut self.open[domain];
+            *open = if by > 0 { open.saturating_sub(1) } else { *open + 1 };
+        }
+        let ends = (self.low, self.high);
+        self.at_low -= usize::from(before == self.low && self.at_low > 0);
+        self.at_high -= usize::from(before == self.high && self.at_high > 0);
+        if after > self.high || after < self.low || self.at_low == 0 || self.at_high == 0 || closed {
+            self.settle();
+        } else {
+            self.at_low += usize::from(after == self.low);
+            self.at_high += usize::from(after == self.high);
+        }
+        ends != (self.low, self.high)
+    }
+
+    /// The largest difference between a domain and the smallest.
+    #[must_use]
+    pub fn skew(&self) -> i64 {
+        self.high.saturating_sub(self.low)
+    }
+
+    fn blocks_add(&self, index: usize) -> bool {
+        match self.of[index] {
+            NONE => true,
+            domain => {
+                self.counts[domain as usize].saturating_add(1).saturating_sub(self.low) > self.max
+            }
+        }
+    }
+
+    fn blocks_remove(&self, index: usize) -> bool {
+        match self.of[index] {
+            NONE => false,
+            domain => {
+                let left = self.counts[domain as usize] - 1;
+                left < self.low && self.high.saturating_sub(left) > self.max
+            }
+        }
+    }
+}
+
+impl Limits {
+    /// Whether no rule binds anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.skews.is_empty() && self.minimums.is_empty() && self.bounds.is_empty()
+    }
+
+    /// Counts from what runs. Domain counts of skews must hold what others run there.
+    pub fn start(&mut self, seats: &[i64], rooms: &[i64]) {
+        for skew in &mut self.skews {
+            skew.open = vec![0; skew.counts.len()];
+            for (index, domain) in skew.of.iter().enumerate().filter(|(_, d)| **d != NONE) {
+                let count = &mut skew.counts[*domain as usize];
+                *count = count.saturating_add(seats[index]);
+                skew.open[*domain as usize] += u32::from(seats[index] < rooms[index]);
+            }
+            skew.settle();
+        }
+        for minimum in &mut self.minimums {
+            for (index, group) in minimum.of.iter().enumerate().filter(|(_, g)| **g != NONE) {
+                minimum.counts[*group as usize] += seats[index];
+            }
+            minimum.used = minimum.counts.iter().filter(|count| **count > 0).count() as i64;
+        }
+        for bound in &mut self.bounds {
+            let members = bound.member.iter().zip(seats).filter(|(member, _)| **member);
+            bound.sum = members.fold(0, |sum, (_, seats)| sum.saturating_add(*seats));
+        }
+    }
+
+    /// Candidates that all rules treat alike share a cell.
+    #[must_use]
+    pub fn cells(&self, len: usize) -> Vec<u32> {
+        let mut ids: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
+        (0..len)
+            .map(|index| {
+                let domains = self.skews.iter().map(|skew| skew.of[index]);
+                let groups = self.minimums.iter().map(|minimum| minimum.of[index]);
+                let bounds = self.bounds.iter().map(|bound| u32::from(bound.member[index]));
+                let next = ids.len() as u32;
+                *ids.entry(domains.chain(groups).chain(bounds).collect()).or_insert(next)
+            })
+            .collect()
+    }
+
+    /// Whether the candidate may get one more.
+    pub fn may_add(&self, index: usize) -> Result<(), Block> {
+        if self.bounds.iter().any(|bound| bound.member[index] && bound.sum >= bound.max) {
+            return Err(Block::Never);
+        }
+        match self.skews.iter().filter(|skew| skew.blocks_add(index)).map(|skew| skew.hard).max() {
+            Some(hard) => Err(Block::Skewed { hard }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the candidate may give one back.
+    pub fn may_remove(&self, index: usize) -> Result<(), Block> {
+        let last_of_group = |minimum: &&Minimum| {
+            let group = minimum.of[index];
+            group != NONE
+                && minimum.counts[group as usize] <= 1
+                && minimum.used <= minimum.groups
+        };
+        if self.minimums.iter().any(|minimum| last_of_group(&minimum))
+            || self.bounds.iter().any(|bound| bound.member[index] && bound.sum <= bound.min)
+        {
+            return Err(Block::Never);
+        }
+        match self.skews.iter().filter(|s| s.blocks_remove(index)).map(|s| s.hard).max() {
+            Some(hard) => Err(Block::Skewed { hard }),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts one more (`by` = 1) or one less (-1). `closed`: the candidate has just become full, or open again.
+    pub fn count(&mut self, index: usize, by: i64, closed: bool) {
+        for skew in &mut self.skews {
+            if skew.of[index] == NONE {
+                continue;
+            }
+            let moved = skew.count(skew.of[index] as usize, by, closed);
+            self.epoch += u64::from(moved);
+        }
+        for minimum in &mut self.minimums {
+            if minimum.of[index] != NONE {
+                let count = &mut minimum.counts[minimum.of[index] as usize];
+                let was = *count > 0;
+                *count += by;
+                minimum.used += i64::from(*count > 0) - i64::from(was);
+            }
+        }
+        for bound in self.bounds.iter_mut().filter(|bound| bound.member[index]) {
+            bound.sum += by;
+        }
+    }
+
+    /// How much further giving this candidate a seat would push the soft skews.
+    #[must_use]
+    pub fn strain(&self, index: usize) -> i64 {
+        let soft = self.skews.iter().filter(|skew| !skew.hard);
+        soft.map(|skew| match skew.of[index] {
+            // Candidates without the key come last.
+            NONE => i64::MAX / 4,
+            domain => skew.counts[domain as usize] - skew.low,
+        })
+        .fold(0, i64::saturating_add)
+    }
+}
+
+impl Minimum {
+    /// Groups that still lack a replica.
+    #[must_use]
+    pub fn missing(&self) -> i64 {
+        (self.groups - self.used).max(0)
+    }
+
+    /// Whether the candidate's group has none yet.
+    #[must_use]
+    pub fn is_new(&self, index: usize) -> bool {
+        self.of[index] != NONE && self.counts[self.of[index] as usize] == 0
+    }
+}

@@ -1,0 +1,132 @@
+//! Dividing replicas over candidates: one file per strategy, over one engine in exact integers.
+
+pub mod aggregated;
+pub mod board;
+pub mod dynamic_weight;
+pub mod ground;
+pub mod karmada;
+pub mod key;
+pub mod limits;
+pub mod static_weight;
+pub mod webster;
+pub mod workload_policy;
+pub mod workload_spread;
+
+use self::ground::{Division, Ground};
+use self::key::Key;
+use self::webster::Party;
+
+/// How a division treats what runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Go on from it.
+    Running,
+    /// From zero.
+    Zero,
+}
+
+/// Divides `replicas` by Webster over `weights`, on top of `seats`; `counted` are the seats that quotients count.
+/// Picks the bulk method where no rule binds groups.
+pub(crate) fn up(
+    ground: &Ground,
+    weights: &[u64],
+    seats: Vec<i64>,
+    caps: Vec<i64>,
+    quotient_base: &[i64],
+    take: i64,
+) -> (Vec<i64>, i64) {
+    let counted = |index: usize, seats: i64| to_u64(seats - quotient_base[index]);
+    if ground.limits.is_empty() {
+        let mut parties: Vec<Party> = (0..ground.len())
+            .map(|index| Party {
+                weight: weights[index],
+                seats: counted(index, seats[index]),
+                cap: counted(index, caps[index].max(seats[index])),
+                tie: ground.tie[index],
+            })
+            .collect();
+        let left = webster::deal(&mut parties, to_u64(take));
+        let seats = parties
+            .iter()
+            .zip(quotient_base)
+            .map(|(party, base)| to_i64(party.seats).saturating_add(*base))
+            .collect();
+        return (seats, to_i64(left));
+    }
+    let mut board = board::Board::new(ground, seats, caps);
+    let left = board::deal(&mut board, take, |board, index| {
+        webster_key(ground, weights, index, counted(index, board.seats[index]))
+    });
+    (board.seats, left)
+}
+
+/// Takes the last seats of Webster's sequence over `weights` back.
+pub(crate) fn down(
+    ground: &Ground,
+    weights: &[u64],
+    seats: Vec<i64>,
+    caps: Vec<i64>,
+    take: i64,
+) -> (Vec<i64>, i64) {
+    if ground.limits.is_empty() {
+        let mut parties: Vec<Party> = (0..ground.len())
+            .map(|index| Party {
+                weight: weights[index],
+                seats: to_u64(seats[index]),
+                cap: u64::MAX,
+                tie: ground.tie[index],
+            })
+            .collect();
+        webster::take_back(&mut parties, to_u64(take));
+        return (parties.iter().map(|party| to_i64(party.seats)).collect(), 0);
+    }
+    let mut board = board::Board::new(ground, seats, caps);
+    let left = board::take_back(&mut board, take, |board, index| {
+        Some(Key {
+            rank: (0, 0),
+            weight: weights[index],
+            seats: to_u64(board.seats[index]),
+            tie: ground.tie[index],
+            index: index as u32,
+        })
+    });
+    (board.seats, left)
+}
+
+fn webster_key(ground: &Ground, weights: &[u64], index: usize, seats: u64) -> Option<Key> {
+    let weight = weights[index];
+    let tie = ground.tie[index];
+    (weight > 0).then_some(Key { rank: (0, 0), weight, seats, tie, index: index as u32 })
+}
+
+/// Shrinks seats to the total wanted when rules keep too many in place: the reason, if any.
+pub(crate) fn pending(left: i64, reason: impl FnOnce() -> String) -> Vec<(i64, String)> {
+    if left > 0 { vec![(left, reason())] } else { Vec::new() }
+}
+
+pub(crate) fn to_u64(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+pub(crate) fn to_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Why replicas of a division found no candidate.
+pub(crate) fn why_left(ground: &Ground, caps_bind: bool) -> String {
+    let skewed = ground.limits.skews.iter().filter(|skew| skew.hard).map(|skew| {
+        format!("topologySpreadConstraints: maxSkew {} over {}", skew.max, skew.key)
+    });
+    let bounded = ground.limits.bounds.iter().map(|bound| format!("{}.max {}", bound.field, bound.max));
+    let mut parts: Vec<String> = skewed.chain(bounded.filter(|b| !b.ends_with(&i64::MAX.to_string()))).collect();
+    if caps_bind {
+        parts.insert(0, "no candidate has room for one more".to_owned());
+    }
+    if parts.is_empty() { "no candidate may take one more".to_owned() } else { parts.join("; ") }
+}
+
+impl Division {
+    pub(crate) fn of((seats, left): (Vec<i64>, i64), why: impl FnOnce() -> String) -> Self {
+        Self { seats, pending: pending(left, why), refused: None }
+    }
+}

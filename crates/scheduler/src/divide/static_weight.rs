@@ -1,0 +1,32 @@
+//! Divided by given weights: Webster over the weights of the candidates.
+
+use super::ground::{Division, Ground};
+use super::{Start, down, up, why_left};
+
+/// Divides by weights. `respect_capacity` gives no cluster more than its room.
+#[must_use]
+pub fn divide(
+    ground: &Ground,
+    weights: &[u64],
+    desired: i64,
+    start: Start,
+    respect_capacity: bool,
+) -> Division {
+    let n = ground.len();
+    let caps: Vec<i64> = (0..n)
+        .map(|index| if respect_capacity { ground.room(index) } else { ground.ceiling(index) })
+        .collect();
+    let zero = vec![0; n];
+    let seats = match start {
+        Start::Running => ground.seats.clone(),
+        Start::Zero => zero.clone(),
+    };
+    let running = seats.iter().fold(0_i64, |sum, s| sum.saturating_add(*s));
+    let result = if running <= desired {
+        up(ground, weights, seats, caps, &zero, desired - running)
+    } else {
+        let (seats, _) = down(ground, weights, seats, caps, running - desired);
+        (seats, 0)
+    };
+    Division::of(result, || why_left(ground, respect_capacity))
+}

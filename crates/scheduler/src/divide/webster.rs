@@ -1,0 +1,217 @@
+//! Webster's method in bulk: O(N log N) whatever the number of seats.
+//!
+//! The seats of all clusters form one sequence, ordered by [`Key`]. A threshold 1/μ on the quotient admits a prefix of
+//! it; a search finds a μ whose prefix is close to the wanted number, a heap deals the few seats that are left exactly.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::key::Key;
+
+/// Denominator of μ: fine enough that the heap deals about one seat a cluster.
+const FINE: u128 = 1 << 40;
+
+/// One cluster in a division.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Party {
+    /// Weight. 0 = takes no seat.
+    pub weight: u64,
+    /// Seats at the start.
+    pub seats: u64,
+    /// Most seats.
+    pub cap: u64,
+    /// Place among equals.
+    pub tie: u64,
+}
+
+/// Seats of a party whose quotient is at least 1/μ, with μ = p / FINE.
+fn natural(weight: u64, p: u128) -> u64 {
+    // weight / (2s + 1) >= FINE / p  <=>  2s + 1 <= weight * p / FINE
+    let limit = u128::from(weight).saturating_mul(p) / FINE;
+    u64::try_from((limit + 1) / 2).unwrap_or(u64::MAX)
+}
+
+/// Deals up to `take` further seats; returns how many found no party.
+pub fn deal(parties: &mut [Party], take: u64) -> u64 {
+    let reach = |party: &Party, p: u128| {
+        if party.weight == 0 {
+            party.seats
+        } else {
+            natural(party.weight, p).min(party.cap).max(party.seats)
+        }
+    };
+    let start: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
+    let room: u128 = parties
+        .iter()
+        .filter(|party| party.weight > 0)
+        .map(|party| u128::from(party.cap.saturating_sub(party.seats)))
+        .sum();
+    let dealt = u128::from(take).min(room);
+    let target = start + dealt;
+    if dealt > parties.len() as u128 / 4 {
+        let total = |p: u128| parties.iter().map(|x| u128::from(reach(x, p))).sum::<u128>();
+        if let Some(p) = search(parties, target, total) {
+            parties.iter_mut().for_each(|party| party.seats = reach(party, p));
+        }
+    }
+    let now: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
+    let mut heap: BinaryHeap<Key> = (0..)
+        .zip(parties.iter())
+        .filter(|(_, party)| party.weight > 0 && party.seats < party.cap)
+        .map(|(index, party)| party.key(index, party.seats))
+        .collect();
+    for _ in now..target {
+        let Some(mut top) = heap.peek_mut() else { break };
+        let party = &mut parties[top.index as usize];
+        party.seats += 1;
+        if party.seats < party.cap {
+            *top = party.key(top.index, party.seats);
+        } else {
+            std::collections::binary_heap::PeekMut::pop(top);
+        }
+    }
+    take - u64::try_from(dealt).unwrap_or(take)
+}
+
+/// Takes the last `take` seats back.
+pub fn take_back(parties: &mut [Party], take: u64) {
+    let reach = |party: &Party, p: u128| natural(party.weight, p).min(party.seats);
+    let start: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
+    let target = start.saturating_sub(u128::from(take));
+    if u128::from(take) > parties.len() as u128 / 4 {
+        let total = |p: u128| parties.iter().map(|x| u128::from(reach(x, p))).sum::<u128>();
+        // The smallest prefix that is at least the target: one step beyond the largest that is at most it.
+        if let Some(p) = search_above(parties, target, total) {
+            parties.iter_mut().for_each(|party| party.seats = reach(party, p));
+        }
+    }
+    let now: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
+    let mut heap: BinaryHeap<Reverse<Key>> = (0..)
+        .zip(parties.iter())
+        .filter(|(_, party)| party.seats > 0)
+        .map(|(index, party)| Reverse(party.key(index, party.seats - 1)))
+        .collect();
+    for _ in target..now {
+        let Some(mut top) = heap.peek_mut() else { break };
+        let index = top.0.index;
+        let party = &mut parties[index as usize];
+        party.seats -= 1;
+        if party.seats > 0 {
+            *top = Reverse(party.key(index, party.seats - 1));
+        } else {
+            std::collections::binary_heap::PeekMut::pop(top);
+        }
+    }
+}
+
+impl Party {
+    fn key(&self, index: u32, seats: u64) -> Key {
+        Key { rank: (0, 0), weight: self.weight, seats, tie: self.tie, index }
+    }
+}
+
+/// A bracket of μ: `total(low) <= target < total(high)`, narrowed until the low side lacks at most half a seat a party.
+fn bracket(
+    parties: &[Party],
+    target: u128,
+    total: impl Fn(u128) -> u128,
+) -> Option<(u128, Option<u128>)> {
+    let weights: u128 = parties.iter().map(|party| u128::from(party.weight)).sum();
+    if weights == 0 {
+        return None;
+    }
+    let (mut low, mut high) = (0, None);
+    let mut guess = (target.saturating_mul(2).saturating_mul(FINE) / weights).max(1);
+    let near = parties.len() as u128 / 2;
+    // 256 halvings would exhaust any 128-bit bracket: the bound is never what ends the loop.
+    for _ in 0..256 {
+        let sum = total(guess);
+        if sum <= target {
+            low = guess;
+            if target - sum <= near {
+                break;
+            }
+        } else {
+            high = Some(guess);
+        }
+        guess = match high {
+            None => low.saturating_mul(2),
+            Some(high) if high - low <= 1 => break,
+            Some(high) => low + (high - low) / 2,
+        };
+        if guess == low {
+            break;
+        }
+    }
+    Some((low, high))
+}
+
+fn search(parties: &[Party], target: u128, total: impl Fn(u128) -> u128) -> Option<u128> {
+    bracket(parties, target, total).map(|(low, _)| low)
+}
+
+fn search_above(parties: &[Party], target: u128, total: impl Fn(u128) -> u128) -> Option<u128> {
+    let (low, high) = bracket(parties, target, &total)?;
+    let (mut low, mut high) = (low, high?);
+    let near = parties.len() as u128 / 2;
+    while high - low > 1 && total(high) - target > near {
+        let middle = low + (high - low) / 2;
+        if total(middle) < target { low = middle } else { high = middle }
+    }
+    Some(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::splitmix64;
+
+    /// The definition, one seat at a time.
+    fn slow(parties: &mut [Party], take: u64) -> u64 {
+        for left in (1..=take).rev() {
+            let best = (0..)
+                .zip(parties.iter())
+                .filter(|(_, p)| p.weight > 0 && p.seats < p.cap)
+                .map(|(i, p)| p.key(i, p.seats))
+                .max();
+            let Some(best) = best else { return left };
+            parties[best.index as usize].seats += 1;
+        }
+        0
+    }
+
+    #[test]
+    fn bulk_is_the_definition_and_down_is_the_reverse_of_up() {
+        for seed in 0..2000_u64 {
+            let random = |n: u64, below: u64| splitmix64(seed * 1009 + n) % below;
+            let n = 1 + random(0, 12);
+            let huge = if seed % 7 == 0 { u64::MAX / 64 } else { 20 };
+            let mut parties: Vec<Party> = (0..n)
+                .map(|i| {
+                    let seats = random(i * 10 + 1, 8) * random(i * 10 + 2, 2);
+                    Party {
+                        weight: random(i * 10 + 3, huge),
+                        seats,
+                        cap: if random(i * 10 + 4, 3) == 0 { seats + random(i * 10 + 5, 9) } else { u64::MAX },
+                        tie: random(i * 10 + 6, 3),
+                    }
+                })
+                .collect();
+            let start = parties.clone();
+            let take = random(7, 300);
+            let (mut bulk, mut one) = (parties.clone(), parties.clone());
+            let left = deal(&mut bulk, take);
+            assert_eq!(left, slow(&mut one, take), "seed {seed}: {start:?} take {take}");
+            assert_eq!(bulk, one, "seed {seed}: {start:?} take {take}");
+            // From zero, so that the way up is the sequence itself.
+            parties.iter_mut().for_each(|party| party.seats = 0);
+            let mut high = parties.clone();
+            deal(&mut high, take);
+            let back = random(8, take + 1);
+            let total: u64 = high.iter().map(|party| party.seats).sum();
+            take_back(&mut high, back.min(total));
+            deal(&mut parties, total - back.min(total));
+            assert_eq!(high, parties, "seed {seed}: back {back} of {total}");
+        }
+    }
+}

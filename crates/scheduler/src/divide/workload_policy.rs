@@ -1,0 +1,306 @@
+//! Dividing by a WorkloadPolicy: one sequence of next replicas, and its reverse.
+//!
+//! The domains compete by how far they are from their targets, all bindings that count included; inside a domain its
+//! clusters compete. Only this binding's own replicas are placed or taken back.
+
+use std::cmp::Reverse;
+
+use super::Start;
+use super::board::{Back, Board, Lane};
+use super::ground::{Division, Ground, UNBOUNDED};
+use super::key::Key;
+use super::to_u64;
+
+/// A listed domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain {
+    /// Value of the topology key.
+    pub name: String,
+    /// Its target.
+    pub target: i64,
+    /// Replicas of other bindings that count.
+    pub others: i64,
+    /// Its candidates.
+    pub members: Vec<usize>,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The domains, in the order of the list.
+    pub domains: &'a [Domain],
+    /// allocationType Required.
+    pub required: bool,
+    /// allocationMethod Fill.
+    pub fill: bool,
+    /// Replicas asked for.
+    pub desired: i64,
+    /// Whether to go on from what runs.
+    pub start: Start,
+    /// Whether replicas beyond the targets go back into domains below theirs.
+    pub recover: bool,
+}
+
+/// Divides.
+#[must_use]
+pub fn divide(ground: &Ground, question: &Question<'_>) -> Division {
+    let seats = match question.start {
+        Start::Running => ground.seats.clone(),
+        Start::Zero => vec![0; ground.len()],
+    };
+    let caps = (0..ground.len()).map(|index| ground.room(index)).collect();
+    let mut run = Run::new(ground, question, Board::new(ground, seats, caps));
+    let running = run.board.total();
+    if question.recover && running <= question.desired {
+        run.take_back(run.misplaced());
+    } else if running > question.desired {
+        run.take_back(running - question.desired);
+        return Division { seats: run.board.seats, ..Division::default() };
+    }
+    let take = question.desired - run.board.total();
+    let left = run.deal(take);
+    let pending = super::pending(left, || run.why());
+    Division { seats: run.board.seats, pending, refused: None }
+}
+
+/// Why a domain is below its target.
+#[must_use]
+pub fn blocked(domain: &Domain, room: Option<i64>) -> Option<String> {
+    if domain.members.is_empty() {
+        Some("no cluster of the domain passes the filters".to_owned())
+    } else if room == Some(0) {
+        Some("its clusters have no room for one more".to_owned())
+    } else {
+        None
+    }
+}
+
+struct Run<'a> {
+    ground: &'a Ground,
+    question: &'a Question<'a>,
+    board: Board,
+    /// Own replicas by domain.
+    own: Vec<i64>,
+    /// Domain of each candidate; `None` = outside.
+    of: Vec<Option<usize>>,
+}
+
+impl<'a> Run<'a> {
+    fn new(ground: &'a Ground, question: &'a Question<'a>, board: Board) -> Self {
+        let mut of = vec![None; ground.len()];
+        let mut own = vec![0; question.domains.len()];
+        for (at, domain) in question.domains.iter().enumerate() {
+            for index in &domain.members {
+                of[*index] = Some(at);
+                own[at] += board.seats[*index];
+            }
+        }
+        Self { ground, question, board, own, of }
+    }
+
+    /// Replicas in a domain, of all bindings that count.
+    fn count(&self, domain: usize) -> i64 {
+        self.question.domains[domain].others.saturating_add(self.own[domain])
+    }
+
+    fn target(&self, domain: usize) -> i64 {
+        self.question.domains[domain].target
+    }
+
+    /// The claim of a candidate within its domain, with so many replicas.
+    fn key(&self, index: usize, seats: i64) -> Key {
+        let tie = self.ground.tie[index];
+        let index_32 = index as u32;
+        if self.question.fill && self.of[index].is_some() {
+            // In use first, then the larger room, unknown room last: one cluster after the other.
+            let room = match self.ground.room(index) {
+                UNBOUNDED => -1,
+                room => room,
+            };
+            return Key { rank: (i64::from(seats > 0), room), weight: 1, seats: 0, tie, index: index_32 };
+        }
+        Key { rank: (0, 0), weight: 1, seats: to_u64(seats), tie, index: index_32 }
+    }
+
+    fn deal(&mut self, take: i64) -> i64 {
+        let mut lanes: Vec<Lane<Key>> = self
+            .question
+            .domains
+            .iter()
+            .map(|domain| {
+                let keys = domain.members.iter().map(|i| self.key(*i, self.board.seats[*i]));
+                Lane::new(&self.board, keys.collect::<Vec<_>>())
+            })
+            .collect();
+        let outsiders = (0..self.ground.len()).filter(|index| self.of[*index].is_none());
+        let keys: Vec<Key> = outsiders.map(|i| self.key(i, self.board.seats[i])).collect();
+        let mut outside = Lane::<Key>::new(&self.board, keys);
+        // Rules may free a domain again; without rules a domain that is full stays full.
+        let final_ = self.board.limits.is_empty();
+        let mut open: Vec<bool> = vec![true; lanes.len()];
+        let mut left = take;
+        while left > 0 {
+            let mut found = None;
+            let mut tried = open.clone();
+            while found.is_none() {
+                let Some(domain) = self.next_domain(&tried) else { break };
+                match lanes[domain].next(&self.board) {
+                    Some(index) => found = Some((Some(domain), index)),
+                    None => {
+                        tried[domain] = false;
+                        open[domain] &= !final_;
+                    }
+                }
+            }
+            if found.is_none() && !self.question.required {
+                found = outside.next(&self.board).map(|index| (None, index));
+            }
+            let Some((domain, index)) = found else { break };
+            self.board.add(index);
+            let key = self.key(index, self.board.seats[index]);
+            match domain {
+                Some(domain) => {
+                    self.own[domain] += 1;
+                    lanes[domain].settle(&self.board, index, Some(key));
+                }
+                None => outside.settle(&self.board, index, Some(key)),
+            }
+            left -= 1;
+        }
+        left
+    }
+
+    /// The domain that the next replica goes to: below target by the method, then (Preferred) by Webster.
+    fn next_domain(&self, open: &[bool]) -> Option<usize> {
+        let all = || (0..open.len()).filter(|domain| open[*domain]);
+        let mut below = all().filter(|domain| self.count(*domain) < self.target(*domain));
+        let first = if self.question.fill {
+            below.next()
+        } else {
+            // Smallest x/t (Adams), compared as a product; ties by list order.
+            below.min_by(|a, b| {
+                let left = i128::from(self.count(*a)) * i128::from(self.target(*b));
+                let right = i128::from(self.count(*b)) * i128::from(self.target(*a));
+                left.cmp(&right).then(a.cmp(b))
+            })
+        };
+        if first.is_some() || self.question.required {
+            return first;
+        }
+        // Greatest t / (2x + 1); ties: fewer replicas, then list order.
+        all().min_by(|a, b| {
+            let part = |x: usize, y: usize| {
+                i128::from(self.target(x)) * (2 * i128::from(self.count(y)) + 1)
+            };
+            part(*b, *a).cmp(&part(*a, *b)).then(self.count(*a).cmp(&self.count(*b))).then(a.cmp(b))
+        })
+    }
+
+    fn take_back(&mut self, take: i64) {
+        let last = |run: &Self, index: usize| {
+            let seats = run.board.seats[index];
+            (seats > 0).then(|| run.key(index, seats - 1))
+        };
+        let mut lanes: Vec<Lane<Back>> = self
+            .question
+            .domains
+            .iter()
+            .map(|domain| {
+                let keys = domain.members.iter().filter_map(|index| last(self, *index));
+                Lane::new(&self.board, keys.collect::<Vec<_>>())
+            })
+            .collect();
+        let outsiders = (0..self.ground.len()).filter(|index| self.of[*index].is_none());
+        let keys: Vec<Key> = outsiders.filter_map(|index| last(self, index)).collect();
+        let mut outside = Lane::<Back>::new(&self.board, keys);
+        for _ in 0..take {
+            let mut found = outside.next(&self.board).map(|index| (None, index));
+            let mut tried = vec![true; lanes.len()];
+            while found.is_none() {
+                let Some(domain) = self.last_domain(&tried) else { break };
+                match lanes[domain].next(&self.board) {
+                    Some(index) => found = Some((Some(domain), index)),
+                    None => tried[domain] = false,
+                }
+            }
+            let Some((domain, index)) = found else { return };
+            self.board.remove(index);
+            let key = last(self, index);
+            match domain {
+                Some(domain) => {
+                    self.own[domain] -= 1;
+                    lanes[domain].settle(&self.board, index, key);
+                }
+                None => outside.settle(&self.board, index, key),
+            }
+        }
+    }
+
+    /// The domain whose replica came last, among those where this binding has any.
+    fn last_domain(&self, open: &[bool]) -> Option<usize> {
+        let holds = || (0..open.len()).filter(|d| open[*d] && self.own[*d] > 0);
+        let above = holds().filter(|domain| self.count(*domain) > self.target(*domain)).min_by(|a, b| {
+            // Greatest (2x - 1)/t; ties: more replicas, then later in the list.
+            let part = |x: usize, y: usize| {
+                (2 * i128::from(self.count(x)) - 1) * i128::from(self.target(y))
+            };
+            part(*b, *a)
+                .cmp(&part(*a, *b))
+                .then(self.count(*b).cmp(&self.count(*a)))
+                .then(Reverse(*a).cmp(&Reverse(*b)))
+        });
+        if above.is_some() {
+            return above;
+        }
+        if self.question.fill {
+            return holds().last();
+        }
+        // Greatest (x - 1)/t; ties later in the list.
+        holds().min_by(|a, b| {
+            let part =
+                |x: usize, y: usize| (i128::from(self.count(x)) - 1) * i128::from(self.target(y));
+            part(*b, *a).cmp(&part(*a, *b)).then(Reverse(*a).cmp(&Reverse(*b)))
+        })
+    }
+
+    /// Own replicas outside, or beyond targets, that domains below their targets have room for.
+    fn misplaced(&self) -> i64 {
+        let all = || 0..self.question.domains.len();
+        let outside: i64 = (0..self.ground.len())
+            .filter(|index| self.of[*index].is_none())
+            .map(|index| self.board.seats[index])
+            .sum();
+        let beyond: i64 = all()
+            .map(|d| (self.count(d) - self.target(d)).clamp(0, self.own[d].max(0)))
+            .sum();
+        let wanting: i64 = all()
+            .map(|d| {
+                let members = &self.question.domains[d].members;
+                let room = members
+                    .iter()
+                    .map(|i| self.board.caps[*i].saturating_sub(self.board.seats[*i]).max(0))
+                    .fold(0, i64::saturating_add);
+                (self.target(d) - self.count(d)).clamp(0, room)
+            })
+            .fold(0, i64::saturating_add);
+        outside.saturating_add(beyond).min(wanting)
+    }
+
+    fn why(&self) -> String {
+        let all = 0..self.question.domains.len();
+        let reasons: Vec<String> = all
+            .filter_map(|domain| {
+                let of = &self.question.domains[domain];
+                let full = of.members.iter().all(|i| self.board.seats[*i] >= self.board.caps[*i]);
+                if self.question.required && self.count(domain) >= self.target(domain) {
+                    return Some(format!("{} has its target of {}", of.name, of.target));
+                }
+                let room = if full { Some(0) } else { None };
+                let why = blocked(of, room)
+                    .unwrap_or_else(|| super::why_left(self.ground, false));
+                Some(format!("{} has {} of {}: {why}", of.name, self.count(domain), of.target))
+            })
+            .collect();
+        reasons.join("; ")
+    }
+}

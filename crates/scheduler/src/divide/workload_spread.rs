@@ -1,0 +1,290 @@
+//! Dividing by a WorkloadSpread: ordered subsets of clusters, each up to its limit.
+
+use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::board::{self, Board};
+use super::ground::{Division, Ground, UNBOUNDED};
+use super::key::Key;
+use super::webster::{self, Party};
+use super::{to_i64, to_u64};
+use crate::cycle::check::percent;
+
+/// A subset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subset {
+    /// Its name.
+    pub name: String,
+    /// Most replicas.
+    pub limit: i64,
+    /// Whether members report that its replicas find no node, not long ago.
+    pub marked: bool,
+    /// Its candidates with their preference score.
+    pub members: Vec<(usize, i64)>,
+}
+
+/// How the division proceeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Go on from what runs.
+    Continue,
+    /// Go on, but first give back what is above the limits.
+    Trim,
+    /// Go on, and bring back what earlier subsets have room for.
+    Recover,
+    /// From zero.
+    Anew,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The subsets, in order.
+    pub subsets: &'a [Subset],
+    /// Whether what a subset cannot take goes on to the next.
+    pub adaptive: bool,
+    /// Replicas asked for.
+    pub desired: i64,
+    /// How to proceed.
+    pub plan: Plan,
+    /// A StatefulSet: ordinals lie contiguous in list order, so it grows and shrinks at its end only.
+    pub ordinal: bool,
+}
+
+/// The result, with what waits in each subset.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Answer {
+    /// The division.
+    pub division: Division,
+    /// Replicas that wait, by subset.
+    pub waiting: Vec<i64>,
+}
+
+/// Limits of the subsets for so many replicas: numbers as they are; percentages by Webster with ties in list order, the
+/// open subset weighing what is left of 100 %.
+#[must_use]
+pub fn limits(spec: &WorkloadSpreadSpec, desired: i64) -> Vec<i64> {
+    let percents: Vec<Option<i64>> = spec
+        .subsets
+        .iter()
+        .map(|subset| match &subset.max_replicas {
+            Some(IntOrString::String(text)) => percent(text),
+            _ => None,
+        })
+        .collect();
+    let sum: i64 = percents.iter().flatten().sum();
+    let adaptive = spec.schedule_strategy.type_ == ScheduleStrategyType::Adaptive;
+    let shares = if sum > 0 { by_percent(&percents, sum, desired) } else { Vec::new() };
+    spec.subsets
+        .iter()
+        .enumerate()
+        .map(|(at, subset)| match &subset.max_replicas {
+            Some(IntOrString::Int(max)) => i64::from(*max),
+            Some(IntOrString::String(_)) => shares.get(at).copied().unwrap_or(0),
+            // The open subset of percentages has a fair share, but no limit: with Adaptive it takes what others cannot.
+            None if sum > 0 && !adaptive => shares.get(at).copied().unwrap_or(UNBOUNDED),
+            None => UNBOUNDED,
+        })
+        .collect()
+}
+
+fn by_percent(percents: &[Option<i64>], sum: i64, desired: i64) -> Vec<i64> {
+    let mut parties: Vec<Party> = percents
+        .iter()
+        .enumerate()
+        .map(|(at, percent)| Party {
+            weight: to_u64(percent.unwrap_or(100 - sum)),
+            seats: 0,
+            cap: u64::MAX,
+            tie: u64::MAX - at as u64,
+        })
+        .collect();
+    webster::deal(&mut parties, to_u64(desired));
+    parties.iter().map(|party| to_i64(party.seats)).collect()
+}
+
+/// Divides.
+#[must_use]
+pub fn divide(ground: &Ground, question: &Question<'_>) -> Answer {
+    let mut run = Run::new(ground, question);
+    match question.plan {
+        Plan::Continue | Plan::Anew => {}
+        Plan::Trim => {
+            for subset in (0..question.subsets.len()).rev() {
+                let above = run.own(subset) - question.subsets[subset].limit;
+                run.take_back(subset, above);
+            }
+        }
+        Plan::Recover => run.give_back(),
+    }
+    let running = run.board.total();
+    if running > question.desired {
+        run.shrink(running - question.desired);
+        return run.answer(Vec::new());
+    }
+    let take = question.desired - running;
+    run.grow(take)
+}
+
+struct Run<'a> {
+    ground: &'a Ground,
+    question: &'a Question<'a>,
+    board: Board,
+    rank: Vec<i64>,
+}
+
+impl<'a> Run<'a> {
+    fn new(ground: &'a Ground, question: &'a Question<'a>) -> Self {
+        let seats = if question.plan == Plan::Anew {
+            vec![0; ground.len()]
+        } else {
+            ground.seats.clone()
+        };
+        let caps = (0..ground.len()).map(|index| ground.room(index)).collect();
+        let mut rank = vec![0; ground.len()];
+        for (index, score) in question.subsets.iter().flat_map(|subset| &subset.members) {
+            rank[*index] = *score;
+        }
+        Self { ground, question, board: Board::new(ground, seats, caps), rank }
+    }
+
+    fn own(&self, subset: usize) -> i64 {
+        let members = &self.question.subsets[subset].members;
+        members.iter().map(|(index, _)| self.board.seats[*index]).fold(0, i64::saturating_add)
+    }
+
+    fn room(&self, subset: usize) -> i64 {
+        let members = &self.question.subsets[subset].members;
+        let free = |index: usize| match self.board.caps[index] {
+            UNBOUNDED => UNBOUNDED,
+            cap => (cap - self.board.seats[index]).max(0),
+        };
+        members.iter().map(|(index, _)| free(*index)).fold(0, i64::saturating_add)
+    }
+
+    /// Higher preference first, then fewest replicas.
+    fn keys(&self, subset: usize) -> impl Fn(&Board, usize) -> Option<Key> + use<> {
+        let mut member = vec![false; self.ground.len()];
+        for (index, _) in &self.question.subsets[subset].members {
+            member[*index] = true;
+        }
+        let (rank, tie) = (self.rank.clone(), self.ground.tie.clone());
+        move |board, index| {
+            member[index].then(|| Key {
+                rank: (rank[index], 0),
+                weight: 1,
+                seats: to_u64(board.seats[index]),
+                tie: tie[index],
+                index: index as u32,
+            })
+        }
+    }
+
+    fn take_back(&mut self, subset: usize, count: i64) -> i64 {
+        if count <= 0 {
+            return 0;
+        }
+        let keys = self.keys(subset);
+        count - board::take_back(&mut self.board, count, keys)
+    }
+
+    /// Down: first what is above the limits, then the rest, each from the last subset to the first. A StatefulSet gives
+    /// back its highest ordinals, which are in the last subset.
+    fn shrink(&mut self, mut count: i64) {
+        let last_to_first = || (0..self.question.subsets.len()).rev();
+        if !self.question.ordinal {
+            for subset in last_to_first() {
+                let above = self.own(subset).saturating_sub(self.question.subsets[subset].limit);
+                count -= self.take_back(subset, above.min(count));
+            }
+        }
+        for subset in last_to_first() {
+            count -= self.take_back(subset, self.own(subset).min(count));
+        }
+        // What is on clusters of no subset goes last: nobody else may take it.
+        if count > 0 {
+            let tie = self.ground.tie.clone();
+            board::take_back(&mut self.board, count, move |board, index| {
+                let seats = to_u64(board.seats[index]);
+                Some(Key { rank: (0, 0), weight: 1, seats, tie: tie[index], index: index as u32 })
+            });
+        }
+    }
+
+    /// Takes from later subsets what earlier ones have room for.
+    fn give_back(&mut self) {
+        for subset in 0..self.question.subsets.len() {
+            if self.question.subsets[subset].marked {
+                continue;
+            }
+            let limit = self.question.subsets[subset].limit;
+            let mut wants = limit.saturating_sub(self.own(subset)).min(self.room(subset)).max(0);
+            for later in (subset + 1..self.question.subsets.len()).rev() {
+                let taken = self.take_back(later, wants.min(self.own(later)));
+                wants -= taken;
+                let keys = self.keys(subset);
+                board::deal(&mut self.board, taken, keys);
+            }
+        }
+    }
+
+    /// Up: list order, each subset to its limit.
+    fn grow(mut self, take: i64) -> Answer {
+        let count = self.question.subsets.len();
+        let from = if self.question.ordinal {
+            (0..count).rev().find(|subset| self.own(*subset) > 0).unwrap_or(0)
+        } else {
+            0
+        };
+        let mut waiting = vec![0; count];
+        let mut left = take;
+        for subset in from..count {
+            let of = &self.question.subsets[subset];
+            let mut share = left.min(of.limit.saturating_sub(self.own(subset)).max(0));
+            if self.question.adaptive {
+                let last = subset + 1 == count;
+                if of.marked && !last {
+                    continue;
+                }
+                share = share.min(self.room(subset));
+            }
+            if share <= 0 {
+                continue;
+            }
+            let keys = self.keys(subset);
+            let missed = board::deal(&mut self.board, share, keys);
+            if self.question.adaptive {
+                left -= share - missed;
+            } else {
+                waiting[subset] = missed;
+                left -= share;
+            }
+        }
+        let mut pending = Vec::new();
+        for (of, missed) in self.question.subsets.iter().zip(&waiting).filter(|(_, n)| **n > 0) {
+            let why = if of.members.is_empty() {
+                "no cluster of the subset passes the filters"
+            } else {
+                "its clusters have no room for one more"
+            };
+            pending.push((*missed, format!("subset {}: {why}", of.name)));
+        }
+        if left > 0 {
+            let why = if self.question.adaptive {
+                "no subset has room for one more within its maxReplicas"
+            } else {
+                "every subset is at its maxReplicas"
+            };
+            pending.push((left, why.to_owned()));
+        }
+        let mut answer = self.answer(waiting);
+        answer.division.pending = pending;
+        answer
+    }
+
+    fn answer(self, mut waiting: Vec<i64>) -> Answer {
+        waiting.resize(self.question.subsets.len(), 0);
+        let division = Division { seats: self.board.seats, ..Division::default() };
+        Answer { division, waiting }
+    }
+}

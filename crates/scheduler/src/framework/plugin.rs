@@ -1,0 +1,133 @@
+//! The extension points of the pure part of a decision. A plugin implements those that it needs.
+
+use super::scores::Scores;
+use super::status::Status;
+use super::verdicts::Verdicts;
+use crate::cycle::state::Cycle;
+
+/// A scheduling plugin. Every point gets all clusters at once and answers with sets of them.
+pub trait Plugin: Send + Sync {
+    /// Its name in configuration and in decisions.
+    fn name(&self) -> &'static str;
+
+    /// Before the filters, once: prepares the plugin's state. `Skip` skips the plugin's Filter; a rejection ends the
+    /// decision.
+    fn pre_filter(&self, _: &mut Cycle<'_>) -> Status {
+        Status::skip()
+    }
+
+    /// Rejects clusters, or limits them with `Partial(n)`.
+    fn filter(&self, _: &Cycle<'_>, _: &mut Verdicts) -> Status {
+        Status::skip()
+    }
+
+    /// When no cluster passes; the first that answers Success has changed something and the filters run again.
+    fn post_filter(&self, _: &mut Cycle<'_>) -> Status {
+        Status::skip()
+    }
+
+    /// Before the scores, once. `Skip` skips the plugin's Score.
+    fn pre_score(&self, _: &mut Cycle<'_>) -> Status {
+        Status::success()
+    }
+
+    /// Scores the candidates.
+    fn score(&self, _: &Cycle<'_>, _: &mut Scores<'_>) -> Status {
+        Status::skip()
+    }
+
+    /// Brings its scores into 0..=100.
+    fn normalize(&self, _: &Cycle<'_>, _: &mut Scores<'_>) {}
+
+    /// Chooses the set of clusters (constraints on groups). The first that does not Skip has chosen.
+    fn select(&self, _: &mut Cycle<'_>) -> Status {
+        Status::skip()
+    }
+
+    /// Divides the replicas. The first that does not Skip has divided.
+    fn assign(&self, _: &mut Cycle<'_>) -> Status {
+        Status::skip()
+    }
+
+    /// Books the result; a failure unreserves all plugins in reverse.
+    fn reserve(&self, _: &mut Cycle<'_>) -> Status {
+        Status::success()
+    }
+
+    /// Takes the booking back. Idempotent; may run without Reserve.
+    fn unreserve(&self, _: &mut Cycle<'_>) {}
+}
+
+/// Extension points in the order in which they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Point {
+    /// Gate before the queue (controller).
+    PreEnqueue,
+    /// Order of the queue (controller).
+    QueueSort,
+    /// See [`Plugin::pre_filter`].
+    PreFilter,
+    /// See [`Plugin::filter`].
+    Filter,
+    /// See [`Plugin::post_filter`].
+    PostFilter,
+    /// See [`Plugin::pre_score`].
+    PreScore,
+    /// See [`Plugin::score`].
+    Score,
+    /// See [`Plugin::select`].
+    Select,
+    /// See [`Plugin::assign`].
+    Assign,
+    /// See [`Plugin::reserve`].
+    Reserve,
+    /// Approval, denial or waiting (controller).
+    Permit,
+    /// Before the write (controller).
+    PreBind,
+    /// The write (controller).
+    Bind,
+    /// After the write (controller).
+    PostBind,
+}
+
+impl Point {
+    /// All points, in order.
+    pub const ALL: [Self; 14] = [
+        Self::PreEnqueue,
+        Self::QueueSort,
+        Self::PreFilter,
+        Self::Filter,
+        Self::PostFilter,
+        Self::PreScore,
+        Self::Score,
+        Self::Select,
+        Self::Assign,
+        Self::Reserve,
+        Self::Permit,
+        Self::PreBind,
+        Self::Bind,
+        Self::PostBind,
+    ];
+
+    /// Its name in configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PreEnqueue => "preEnqueue",
+            Self::QueueSort => "queueSort",
+            Self::PreFilter => "preFilter",
+            Self::Filter => "filter",
+            Self::PostFilter => "postFilter",
+            Self::PreScore => "preScore",
+            Self::Score => "score",
+            Self::Select => "select",
+            Self::Assign => "assign",
+            Self::Reserve => "reserve",
+            Self::Permit => "permit",
+            Self::PreBind => "preBind",
+            Self::Bind => "bind",
+            Self::PostBind => "postBind",
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Every plugin that a profile can name: one line each.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::plugin::{Plugin, Point};
+use crate::plugins as p;
+
+/// What the registry knows of a plugin.
+pub struct Registration {
+    /// Name in configuration.
+    pub name: &'static str,
+    /// Points that it implements.
+    pub points: &'static [Point],
+    /// Makes it from its args; the error names the arg.
+    pub build: Build,
+}
+
+/// How a plugin is made.
+pub enum Build {
+    /// It runs in the core.
+    Core(fn(Option<&Value>) -> Result<Arc<dyn Plugin>, ArgError>),
+    /// It runs in the controller, which knows it by this name.
+    Controller,
+}
+
+/// A mistake in a plugin's args.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArgError {
+    /// Path below `args`, for example `.strategy`.
+    pub path: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+macro_rules! core {
+    ($plugin:path) => {
+        Build::Core(|args| Ok(Arc::new(<$plugin>::new(args)?)))
+    };
+}
+
+use Point::{
+    Assign, Bind, Filter, PreEnqueue, PreFilter, QueueSort, Reserve, Score, Select,
+};
+
+/// The registry, in the order in which plugins run by default.
+#[rustfmt::skip]
+pub const REGISTRY: &[Registration] = &[
+    Registration { name: "SchedulingGates", points: &[PreEnqueue], build: Build::Controller },
+    Registration { name: "PrioritySort", points: &[QueueSort], build: Build::Controller },
+    Registration { name: "ClusterAffinity", points: &[PreFilter, Filter], build: core!(p::cluster_affinity::ClusterAffinity) },
+    Registration { name: "TaintToleration", points: &[PreFilter, Filter, Score], build: core!(p::taint_toleration::TaintToleration) },
+    Registration { name: "APIEnablement", points: &[Filter], build: core!(p::api_enablement::ApiEnablement) },
+    Registration { name: "ClusterEviction", points: &[Filter], build: core!(p::cluster_eviction::ClusterEviction) },
+    Registration { name: "SpreadConstraint", points: &[PreFilter, Filter, Select], build: core!(p::spread_constraint::SpreadConstraint) },
+    Registration { name: "TopologySpread", points: &[PreFilter, Filter, Score, Assign], build: core!(p::topology_spread::TopologySpread) },
+    Registration { name: "WorkloadPolicy", points: &[PreFilter, Filter, Score, Reserve, Assign], build: core!(p::workload_policy::WorkloadPolicy) },
+    Registration { name: "WorkloadSpread", points: &[PreFilter, Filter, Assign], build: core!(p::workload_spread::WorkloadSpread) },
+    Registration { name: "ResourceFit", points: &[PreFilter, Filter, Score, Reserve], build: core!(p::resource_fit::ResourceFit) },
+    Registration { name: "ClusterLocality", points: &[Score], build: core!(p::cluster_locality::ClusterLocality) },
+    Registration { name: "Sticky", points: &[PreFilter, Filter], build: core!(p::sticky::Sticky) },
+    Registration { name: "ReplicaDivision", points: &[Filter, Assign], build: core!(p::replica_division::ReplicaDivision) },
+    Registration { name: "DefaultBinder", points: &[Bind], build: Build::Controller },
+];
+
+/// Reads args that a plugin does not take: any is a mistake.
+///
+/// # Errors
+/// With the path of the first arg.
+pub fn no_args(args: Option<&Value>) -> Result<(), ArgError> {
+    known_args(args, &[])
+}
+
+/// Checks the names of args.
+///
+/// # Errors
+/// With the path of the first one that is not known.
+pub fn known_args(args: Option<&Value>, known: &[&str]) -> Result<(), ArgError> {
+    let Some(args) = args else { return Ok(()) };
+    let Some(args) = args.as_object() else {
+        return Err(ArgError { path: String::new(), problem: "must be an object".to_owned() });
+    };
+    match args.keys().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let problem = if known.is_empty() {
+                "unknown: this plugin takes no args".to_owned()
+            } else {
+                format!("unknown: known are {}", known.join(", "))
+            };
+            Err(ArgError { path: format!(".{name}"), problem })
+        }
+    }
+}
+
+/// Reads an arg that is one of some words.
+///
+/// # Errors
+/// With the path and the words.
+pub fn word_arg<T: Copy>(
+    args: Option<&Value>,
+    name: &str,
+    words: &[(&str, T)],
+) -> Result<Option<T>, ArgError> {
+    let Some(value) = args.and_then(|args| args.get(name)) else { return Ok(None) };
+    let found = value.as_str().and_then(|text| words.iter().find(|(word, _)| *word == text));
+    found.map(|(_, value)| Some(*value)).ok_or_else(|| {
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        ArgError {
+            path: format!(".{name}"),
+            problem: format!("{value} must be one of {}", words.join(", ")),
+        }
+    })
+}

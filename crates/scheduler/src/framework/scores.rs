@@ -1,0 +1,56 @@
+//! Scores of candidates, by plugin.
+
+/// Highest score after normalising.
+pub const MAX: i64 = 100;
+
+/// The scores of one plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginScores {
+    /// The plugin.
+    pub plugin: &'static str,
+    /// Its weight in the profile.
+    pub weight: i64,
+    /// One score for all, or one a candidate.
+    pub values: Values,
+}
+
+/// Scores in the order of the candidates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Values {
+    /// All candidates have this score.
+    Same(i64),
+    /// One each.
+    Each(Vec<i64>),
+}
+
+impl Values {
+    /// The score of a candidate.
+    #[must_use]
+    pub fn get(&self, at: usize) -> i64 {
+        match self {
+            Self::Same(value) => *value,
+            Self::Each(values) => values.get(at).copied().unwrap_or(0),
+        }
+    }
+
+    /// Clamps into 0..=100; returns how many were outside, each a bug of the plugin.
+    pub fn clamp(&mut self) -> usize {
+        let fix = |value: &mut i64| {
+            let inside = (*value).clamp(0, MAX);
+            std::mem::replace(value, inside) != inside
+        };
+        match self {
+            Self::Same(value) => usize::from(fix(value)),
+            Self::Each(values) => values.iter_mut().filter_map(|v| fix(v).then_some(())).count(),
+        }
+    }
+}
+
+/// What a score plugin writes into.
+#[derive(Debug)]
+pub struct Scores<'a> {
+    /// Rows of the candidates, ascending.
+    pub candidates: &'a [u32],
+    /// The plugin's scores so far.
+    pub values: Values,
+}

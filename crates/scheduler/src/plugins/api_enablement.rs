@@ -1,0 +1,30 @@
+//! The member must serve the object's kind. A current target passes: what runs there proves more than a list.
+
+use crate::cycle::state::Cycle;
+use crate::framework::plugin::Plugin;
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+
+/// See the module.
+#[derive(Debug)]
+pub struct ApiEnablement;
+super::without_args!(ApiEnablement);
+
+/// Its name.
+pub const NAME: &str = "APIEnablement";
+
+impl Plugin for ApiEnablement {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        let template = &cycle.request.template;
+        let key = (template.api_version.clone(), template.kind.clone());
+        let column = cycle.cache.borrow_mut().api.get(cycle.snapshot, &key);
+        let code = Code::UnschedulableAndUnresolvable;
+        let except = Some(&cycle.targets.rows);
+        verdicts.reject_classes(NAME, code, &column.0, except, Hold::Always);
+        Status::success()
+    }
+}

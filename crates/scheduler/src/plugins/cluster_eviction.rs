@@ -1,0 +1,31 @@
+//! Not a cluster that the binding is leaving, until its eviction task has ended.
+
+use crate::cycle::state::Cycle;
+use crate::framework::plugin::Plugin;
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+use crate::state::bits::BitSet;
+
+/// See the module.
+#[derive(Debug)]
+pub struct ClusterEviction;
+super::without_args!(ClusterEviction);
+
+/// Its name.
+pub const NAME: &str = "ClusterEviction";
+
+impl Plugin for ClusterEviction {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        let tasks = cycle.request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
+        let mut leaving = BitSet::empty(cycle.snapshot.len());
+        tasks.filter_map(|t| cycle.snapshot.find(&t.from_cluster)).for_each(|r| leaving.insert(r));
+        let hold = if cycle.as_karmada() { Hold::Never } else { Hold::Always };
+        let reason = "the binding is being evicted from it";
+        verdicts.reject(NAME, Code::Unschedulable, reason, leaving, hold);
+        Status::success()
+    }
+}

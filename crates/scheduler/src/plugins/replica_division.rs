@@ -1,0 +1,298 @@
+//! `placement.replicaScheduling`: divides the replicas by the strategy of the placement, tier by tier where there are
+//! overflow tiers, within bounds.
+
+use atoll_api::binding::Trigger;
+use atoll_api::placement::ClusterAffinity;
+use serde_json::Value;
+
+use crate::cycle::intent::Strategy;
+use crate::cycle::state::{Assignment, Cycle};
+use crate::divide::ground::{Division, Ground, UNBOUNDED};
+use crate::divide::limits::Bound;
+use crate::divide::{Start, aggregated, dynamic_weight, static_weight};
+use crate::framework::plugin::Plugin;
+use crate::framework::registry::{ArgError, known_args, word_arg};
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+use crate::state::bits::BitSet;
+
+/// See the module.
+#[derive(Debug)]
+pub struct ReplicaDivision;
+
+/// Its name.
+pub const NAME: &str = "ReplicaDivision";
+
+impl ReplicaDivision {
+    /// Makes it. Arg `semantics`: `Atoll` (default), or `Karmada` for a profile that decides as Karmada does.
+    ///
+    /// # Errors
+    /// On another arg or word.
+    pub fn new(args: Option<&Value>) -> Result<Self, ArgError> {
+        known_args(args, &["semantics"])?;
+        word_arg(args, "semantics", &[("Atoll", ()), ("Karmada", ())])?;
+        Ok(Self)
+    }
+}
+
+impl Plugin for ReplicaDivision {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        let Strategy::StaticWeight(rules) = &cycle.intent.strategy else { return Status::skip() };
+        if rules.is_empty() || cycle.as_karmada() {
+            return Status::skip();
+        }
+        let mut rest = cycle.snapshot.all();
+        for rule in rules {
+            rest.minus(&matching(cycle, &rule.target_cluster));
+        }
+        let reason = "no rule of staticWeightList matches it";
+        verdicts.reject(NAME, Code::Unschedulable, reason, rest, Hold::UnlessChange);
+        Status::success()
+    }
+
+    fn assign(&self, cycle: &mut Cycle<'_>) -> Status {
+        if cycle.as_karmada() {
+            cycle.assignment = Some(crate::divide::karmada::assign(cycle));
+            return Status::success();
+        }
+        let assignment = match &cycle.intent.strategy {
+            Strategy::Copies => copies(cycle, 0),
+            Strategy::Duplicated => copies(cycle, cycle.intent.desired.unwrap_or(0)),
+            _ => match bounds(cycle) {
+                Err(reason) => Assignment { refused: Some(reason), ..Assignment::default() },
+                Ok(bounds) => {
+                    cycle.rules.bounds = bounds;
+                    divided(cycle)
+                }
+            },
+        };
+        cycle.assignment = Some(assignment);
+        Status::success()
+    }
+}
+
+fn matching(cycle: &Cycle<'_>, affinity: &ClusterAffinity) -> BitSet {
+    cycle.cache.borrow_mut().affinity.get(cycle.snapshot, affinity).0.pass.clone()
+}
+
+/// Duplicated, and kinds without replicas: the same number everywhere.
+fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
+    let rows = &cycle.candidates;
+    let is_target = |row: &u32| cycle.targets.rows.contains(*row as usize);
+    let anew = cycle.targets.is_empty()
+        || cycle.change
+        || matches!(cycle.trigger, Trigger::First | Trigger::Rebalance);
+    let mut targets: Vec<bool> = rows.iter().map(|row| anew || is_target(row)).collect();
+    if cycle.trigger == Trigger::Failover {
+        targets = rows.iter().map(is_target).collect();
+        let reserved = targets.iter().filter(|target| **target).count();
+        let failed = cycle.targets.seats.len() + cycle.targets.gone.len() - reserved;
+        let ties = cycle.ties(rows);
+        let mut spare: Vec<usize> = (0..rows.len())
+            .filter(|at| !targets[*at] && !cycle.kept.contains(rows[*at] as usize))
+            .collect();
+        let score = |at: usize| cycle.scored.binary_search(&rows[at]).map_or(0, |at| cycle.score(at));
+        spare.sort_by_key(|at| {
+            let more = cycle.more(rows[*at] as usize);
+            std::cmp::Reverse((score(*at), more.is_some(), more, ties[*at], rows.len() - at))
+        });
+        if spare.len() < failed {
+            let reason = format!(
+                "{failed} targets failed, but only {} other clusters can replace them",
+                spare.len()
+            );
+            return Assignment { refused: Some(reason), infeasible: true, ..Default::default() };
+        }
+        spare.iter().take(failed).for_each(|at| targets[*at] = true);
+    }
+    Assignment {
+        seats: targets.iter().map(|target| if *target { replicas } else { 0 }).collect(),
+        targets: Some(targets),
+        ..Assignment::default()
+    }
+}
+
+/// The bounds by row; sums that cannot be are refused.
+fn bounds(cycle: &Cycle<'_>) -> Result<Vec<Bound>, String> {
+    let desired = cycle.intent.desired.unwrap_or(0);
+    let given = cycle.request.placement.replica_scheduling.iter().flat_map(|r| &r.bounds);
+    let mut bounds = Vec::new();
+    let mut times = vec![0_u32; cycle.snapshot.len()];
+    for (at, bound) in given.enumerate() {
+        let rows = matching(cycle, &bound.target_cluster);
+        let member: Vec<bool> = (0..cycle.snapshot.len()).map(|row| rows.contains(row)).collect();
+        rows.iter().for_each(|row| times[row] += 1);
+        bounds.push(Bound {
+            field: format!("placement.replicaScheduling.bounds[{at}]"),
+            member,
+            min: bound.min.unwrap_or(0),
+            max: bound.max.unwrap_or(UNBOUNDED),
+            sum: 0,
+        });
+    }
+    if bounds.is_empty() || desired == 0 {
+        return Ok(bounds);
+    }
+    let of_candidates = || cycle.candidates.iter().map(|row| times[*row as usize]);
+    // Overlapping bounds have no simple sums; the division respects them one by one.
+    if of_candidates().all(|times| times <= 1) {
+        let sum = |value: &dyn Fn(&Bound) -> i64| {
+            bounds.iter().fold(0_i64, |sum, bound| sum.saturating_add(value(bound)))
+        };
+        let least = sum(&|bound| bound.min);
+        if least > desired {
+            return Err(format!(
+                "placement.replicaScheduling.bounds: the sum of min, {least}, is above the {desired} replicas asked for"
+            ));
+        }
+        let most = sum(&|bound| bound.max);
+        if of_candidates().all(|times| times == 1) && most < desired {
+            return Err(format!(
+                "placement.replicaScheduling.bounds: the sum of max, {most}, is below the {desired} replicas asked for"
+            ));
+        }
+    }
+    Ok(bounds)
+}
+
+fn divided(cycle: &Cycle<'_>) -> Assignment {
+    let ground = cycle.ground();
+    let desired = cycle.intent.desired.unwrap_or(0);
+    let weights = weights(cycle);
+    let desired = if cycle.divides_once() { desired - finished(cycle) } else { desired };
+    let division = match &cycle.tiers {
+        Some(tiers) => by_tier(cycle, &ground, &weights, tiers, desired),
+        None => one(cycle, &ground, &weights, desired, cycle.start()),
+    };
+    Assignment {
+        seats: division.seats,
+        pending: division.pending,
+        refused: division.refused,
+        ..Assignment::default()
+    }
+}
+
+/// Completions that succeeded on clusters that are lost: nobody has to run them again.
+#[must_use]
+pub fn finished(cycle: &Cycle<'_>) -> i64 {
+    let lost = cycle
+        .targets
+        .seats
+        .iter()
+        .filter(|(row, _)| !cycle.candidates.contains(row))
+        .map(|(row, seats)| (&*cycle.snapshot.row(*row as usize).name, *seats));
+    let gone = cycle.targets.gone.iter().map(|target| (target.name.as_str(), target.replicas));
+    lost.chain(gone)
+        .map(|(name, seats)| {
+            let report = cycle.request.reports.get(name);
+            report.map_or(0, |report| report.succeeded.clamp(0, seats))
+        })
+        .fold(0, i64::saturating_add)
+}
+
+/// Weight of each candidate: the largest rule that matches it.
+fn weights(cycle: &Cycle<'_>) -> Vec<u64> {
+    let Strategy::StaticWeight(rules) = &cycle.intent.strategy else { return Vec::new() };
+    if rules.is_empty() {
+        return vec![1; cycle.candidates.len()];
+    }
+    let mut weights = vec![0_u64; cycle.candidates.len()];
+    for rule in rules {
+        let rows = matching(cycle, &rule.target_cluster);
+        for (weight, row) in weights.iter_mut().zip(&cycle.candidates) {
+            if rows.contains(*row as usize) {
+                *weight = (*weight).max(u64::try_from(rule.weight).unwrap_or(0));
+            }
+        }
+    }
+    weights
+}
+
+/// One division over one ground.
+fn one(
+    cycle: &Cycle<'_>,
+    ground: &Ground,
+    weights: &[u64],
+    desired: i64,
+    start: Start,
+) -> Division {
+    match &cycle.intent.strategy {
+        Strategy::DynamicWeight => dynamic_weight::divide(ground, desired, start),
+        Strategy::Aggregated => {
+            let mut by_tie: Vec<usize> = (0..ground.len()).collect();
+            by_tie.sort_by_key(|at| (std::cmp::Reverse(ground.tie[*at]), *at));
+            let mut order = vec![0; ground.len()];
+            for (place, at) in (0..).zip(by_tie) {
+                order[at] = place;
+            }
+            aggregated::divide(ground, &order, desired, start)
+        }
+        _ => static_weight::divide(ground, weights, desired, start, cycle.intent.respect_capacity),
+    }
+}
+
+/// Tier after tier: each takes what it has room for. Down, the last tier gives back first.
+fn by_tier(
+    cycle: &Cycle<'_>,
+    ground: &Ground,
+    weights: &[u64],
+    tiers: &[u32],
+    desired: i64,
+) -> Division {
+    let start = cycle.start();
+    let count = cycle.term.tiers.len() + 1;
+    let members: Vec<Vec<usize>> = (0..count as u32)
+        .map(|tier| {
+            (0..ground.len())
+                .filter(|at| {
+                    let of = tiers[cycle.candidates[*at] as usize];
+                    // A kept cluster of no tier counts with the last.
+                    of == tier || (of >= count as u32 && tier as usize == count - 1)
+                })
+                .collect()
+        })
+        .collect();
+    let room = |of: &[usize]| of.iter().fold(0_i64, |sum, at| sum.saturating_add(ground.room(*at)));
+    let runs = |of: &[usize]| of.iter().map(|at| ground.seats[*at]).fold(0, i64::saturating_add);
+    let mut totals: Vec<i64> = vec![0; count];
+    let mut left = desired;
+    if start == Start::Zero || cycle.trigger == Trigger::Recover {
+        for (total, of) in totals.iter_mut().zip(&members) {
+            *total = left.min(room(of));
+            left -= *total;
+        }
+    } else {
+        totals = members.iter().map(|of| runs(of)).collect();
+        let running = totals.iter().copied().fold(0, i64::saturating_add);
+        left = desired - running;
+        for (total, of) in totals.iter_mut().zip(&members).filter(|_| left > 0) {
+            let more = left.min(room(of).saturating_sub(*total)).max(0);
+            *total = total.saturating_add(more);
+            left -= more;
+        }
+        for total in totals.iter_mut().rev().filter(|_| left < 0) {
+            let less = (-left).min(*total);
+            *total -= less;
+            left += less;
+        }
+    }
+    let mut seats = if start == Start::Zero { vec![0; ground.len()] } else { ground.seats.clone() };
+    let mut pending = Vec::new();
+    for (total, of) in totals.into_iter().zip(&members) {
+        let part = ground.part(of, &seats);
+        let weights: Vec<u64> = if weights.is_empty() { Vec::new() } else { of.iter().map(|at| weights[*at]).collect() };
+        let division = one(cycle, &part, &weights, total, start);
+        for (at, value) in of.iter().zip(division.seats) {
+            seats[*at] = value;
+        }
+        pending.extend(division.pending);
+    }
+    if left > 0 {
+        pending.push((left, "no overflow tier has room for one more".to_owned()));
+    }
+    Division { seats, pending, refused: None }
+}

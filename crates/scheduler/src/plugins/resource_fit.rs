@@ -1,0 +1,97 @@
+//! Capacity: how many more replicas fit, from the members' own reports, less what decisions promised already.
+
+use serde_json::Value;
+
+use crate::cycle::state::Cycle;
+use crate::framework::plugin::Plugin;
+use crate::framework::registry::{ArgError, known_args, word_arg};
+use crate::framework::scores::{MAX, Scores, Values};
+use crate::framework::status::Status;
+use crate::framework::verdicts::Verdicts;
+use crate::state::cache::CapacityKey;
+use crate::state::needs::Needs;
+
+/// See the module.
+#[derive(Debug)]
+pub struct ResourceFit {
+    most_allocated: bool,
+}
+
+/// Its name.
+pub const NAME: &str = "ResourceFit";
+
+impl ResourceFit {
+    /// Makes it. Arg `strategy`: `LeastAllocated` (default) prefers clusters with the most room, `MostAllocated` those
+    /// with the least.
+    ///
+    /// # Errors
+    /// On another arg or word.
+    pub fn new(args: Option<&Value>) -> Result<Self, ArgError> {
+        known_args(args, &["strategy"])?;
+        let words = [("LeastAllocated", false), ("MostAllocated", true)];
+        Ok(Self { most_allocated: word_arg(args, "strategy", &words)?.unwrap_or(false) })
+    }
+}
+
+impl Plugin for ResourceFit {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
+        let Some(desired) = cycle.intent.desired else { return Status::skip() };
+        if cycle.as_karmada() && desired == 0 {
+            return Status::skip();
+        }
+        let key =
+            CapacityKey { needs: cycle.intent.needs.clone(), as_karmada: cycle.as_karmada() };
+        cycle.capacity = Some(cycle.cache.borrow_mut().capacity.get(cycle.snapshot, &key));
+        Status::success()
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        // A cluster that offers less than its share is not rejected: it takes what fits, by the capacity column. Only a
+        // cluster whose figures cannot be read is limited here, to what it runs.
+        let Some(column) = cycle.capacity.as_ref().filter(|_| !cycle.as_karmada()) else {
+            return Status::skip();
+        };
+        let mut unreadable = column.unreadable.clone();
+        unreadable.and(&verdicts.passing);
+        for row in unreadable.iter() {
+            let problem = cycle.snapshot.row(row).problems.first().cloned().unwrap_or_default();
+            verdicts.limit(NAME, row, cycle.targets.on(row), problem);
+        }
+        Status::success()
+    }
+
+    fn score(&self, cycle: &Cycle<'_>, scores: &mut Scores<'_>) -> Status {
+        let Some(column) = &cycle.capacity else { return Status::skip() };
+        let more = |row: &u32| column.more[*row as usize].unwrap_or(0).max(0);
+        let most = scores.candidates.iter().map(more).max().unwrap_or(0);
+        if most == 0 {
+            return Status::success();
+        }
+        let part = |row| {
+            let room = i128::from(more(row)) * i128::from(MAX) / i128::from(most);
+            let room = i64::try_from(room).unwrap_or(MAX);
+            if self.most_allocated { MAX - room } else { room }
+        };
+        scores.values = Values::Each(scores.candidates.iter().map(part).collect());
+        Status::success()
+    }
+
+    fn reserve(&self, cycle: &mut Cycle<'_>) -> Status {
+        // What the decision promises is derived from committed shares when they enter the tables; here only the promise
+        // itself is checked: it must be expressible in amounts.
+        let needs: &Needs = &cycle.intent.needs;
+        let Some(assignment) = &cycle.assignment else { return Status::success() };
+        let total = assignment.seats.iter().fold(0_i64, |sum, seats| sum.saturating_add(*seats));
+        match needs.requests.iter().find(|(_, each)| each.checked_mul(total).is_none()) {
+            None => Status::success(),
+            Some((resource, each)) => Status::new(
+                crate::framework::status::Code::Unschedulable,
+                format!("{total} replicas of {each} {resource} overflow"),
+            ),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `spreadConstraints`: how many groups of clusters must and may be used.
+//!
+//! Filter rejects clusters that are in no group; Select chooses groups, coarse constraints first; the minimum itself is
+//! a rule on the division, so that it holds for replicas and not only for candidates.
+
+use std::sync::Arc;
+
+use atoll_api::placement::{SpreadConstraint as Constraint, SpreadField};
+
+use crate::cycle::state::Cycle;
+use crate::divide::limits::Minimum;
+use crate::framework::plugin::Plugin;
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+use crate::select::groups::{self, Candidate, Grouping};
+use crate::state::bits::BitSet;
+use crate::state::cache::{DomainColumn, NO_DOMAIN};
+
+/// See the module.
+#[derive(Debug)]
+pub struct SpreadConstraint;
+super::without_args!(SpreadConstraint);
+
+/// Its name.
+pub const NAME: &str = "SpreadConstraint";
+
+/// The topology key that a constraint groups by.
+#[must_use]
+pub fn key(constraint: &Constraint) -> &str {
+    match (&constraint.spread_by_field, &constraint.spread_by_label) {
+        (Some(SpreadField::Cluster), _) => "cluster",
+        (Some(SpreadField::Region), _) => "region",
+        (Some(SpreadField::Zone), _) => "zone",
+        (Some(SpreadField::Provider), _) => "provider",
+        (None, label) => label.as_deref().unwrap_or_default(),
+    }
+}
+
+fn domains(cycle: &Cycle<'_>, constraint: &Constraint) -> Arc<DomainColumn> {
+    cycle.cache.borrow_mut().domains.get(cycle.snapshot, &key(constraint).to_owned())
+}
+
+/// Whether the constraint groups by something else than the cluster itself: those are all in a group.
+fn groups_clusters(constraint: &&Constraint) -> bool {
+    constraint.spread_by_field != Some(SpreadField::Cluster)
+}
+
+impl Plugin for SpreadConstraint {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
+        if cycle.request.placement.spread_constraints.is_empty() {
+            return Status::skip();
+        }
+        Status::success()
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        let constraints = &cycle.request.placement.spread_constraints;
+        for constraint in constraints.iter().filter(groups_clusters) {
+            let column = domains(cycle, constraint);
+            let mut without = BitSet::empty(cycle.snapshot.len());
+            for (row, _) in column.of.iter().enumerate().filter(|(_, d)| **d == NO_DOMAIN) {
+                without.insert(row);
+            }
+            let reason = format!("has no {}, by which spreadConstraints group", key(constraint));
+            let hold = if cycle.as_karmada() { Hold::Never } else { Hold::UnlessChange };
+            let code = Code::UnschedulableAndUnresolvable;
+            verdicts.reject(NAME, code, reason, without, hold);
+        }
+        Status::success()
+    }
+
+    fn select(&self, cycle: &mut Cycle<'_>) -> Status {
+        if cycle.as_karmada() {
+            return crate::select::karmada::select(cycle);
+        }
+        let constraints = cycle.request.placement.spread_constraints.clone();
+        let mut rows = cycle.scored.clone();
+        rows.extend(cycle.kept.iter().map(|row| row as u32));
+        rows.sort_unstable();
+        rows.dedup();
+        if !constraints.is_empty() {
+            let ties = cycle.ties(&rows);
+            let candidates: Vec<Candidate> = (0..rows.len())
+                .map(|at| {
+                    let row = rows[at] as usize;
+                    let scored = cycle.scored.binary_search(&rows[at]);
+                    Candidate {
+                        seats: cycle.targets.on(row),
+                        target: cycle.targets.rows.contains(row),
+                        score: scored.map_or(0, |at| cycle.score(at)),
+                        room: cycle.more(row).map(|m| m.saturating_add(cycle.targets.on(row))),
+                        tie: ties[at],
+                    }
+                })
+                .collect();
+            let groupings: Vec<Grouping> = constraints
+                .iter()
+                .enumerate()
+                .map(|(at, constraint)| {
+                    let column = domains(cycle, constraint);
+                    Grouping {
+                        field: format!("placement.spreadConstraints[{at}]"),
+                        key: key(constraint).to_owned(),
+                        of: rows.iter().map(|row| column.of[*row as usize]).collect(),
+                        min: constraint.min_groups.unwrap_or(0).max(1),
+                        max: constraint.max_groups.filter(|max| *max > 0),
+                    }
+                })
+                .collect();
+            let need = cycle.intent.desired.filter(|_| cycle.intent.strategy.divides());
+            match groups::choose(&candidates, &groupings, need) {
+                Ok(chosen) => rows = chosen.into_iter().map(|at| rows[at]).collect(),
+                Err(reason) => return Status::new(Code::Unschedulable, reason),
+            }
+            if cycle.intent.strategy.divides() {
+                for constraint in &constraints {
+                    let column = domains(cycle, constraint);
+                    cycle.rules.minimums.push(Minimum {
+                        key: key(constraint).to_owned(),
+                        groups: constraint.min_groups.unwrap_or(0),
+                        of: column.of.clone(),
+                        counts: vec![0; column.names.len()],
+                        ..Minimum::default()
+                    });
+                }
+            }
+        }
+        cycle.candidates = rows;
+        Status::success()
+    }
+}

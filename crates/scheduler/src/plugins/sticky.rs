@@ -1,0 +1,47 @@
+//! `placement.sticky: true`: once placed it stays where it is, whatever fails, until a rebalance is asked for.
+//!
+//! The ladder keeps every trigger but Scale and Rebalance from naming a decision; this plugin keeps scaling on the same
+//! clusters.
+
+use atoll_api::binding::Mode;
+
+use crate::cycle::state::Cycle;
+use crate::framework::plugin::Plugin;
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Sticky;
+super::without_args!(Sticky);
+
+/// Its name.
+pub const NAME: &str = "Sticky";
+
+impl Plugin for Sticky {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
+        let holds = cycle.request.placement.sticky
+            && !cycle.targets.is_empty()
+            && cycle.mode != Mode::Fresh;
+        if holds { Status::success() } else { Status::skip() }
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        let mut others = cycle.snapshot.all();
+        others.minus(&cycle.targets.rows);
+        let code = Code::UnschedulableAndUnresolvable;
+        let reason = "placement.sticky: the binding stays where it was placed";
+        verdicts.reject(NAME, code, reason, others, Hold::Always);
+        // What fails there does not move it.
+        for refusal in &mut verdicts.refusals {
+            if refusal.rows.intersects(&cycle.targets.rows) {
+                refusal.hold = Hold::Always;
+            }
+        }
+        Status::success()
+    }
+}

@@ -1,0 +1,104 @@
+//! Taints of clusters: NoSchedule keeps newcomers out, NoExecute takes running shares away once its toleration ends,
+//! PreferNoSchedule lowers the score. A cluster that is being deleted takes nobody and keeps nobody.
+
+use k8s_openapi::api::core::v1::Toleration;
+
+use crate::cycle::intent::Strategy;
+use crate::cycle::state::Cycle;
+use crate::framework::plugin::Plugin;
+use crate::framework::scores::{MAX, Scores, Values};
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+use crate::state::bits::BitSet;
+
+/// See the module.
+#[derive(Debug)]
+pub struct TaintToleration;
+super::without_args!(TaintToleration);
+
+/// Its name.
+pub const NAME: &str = "TaintToleration";
+
+impl Plugin for TaintToleration {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, _: &mut Cycle<'_>) -> Status {
+        Status::success()
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        for (tolerations, among) in tolerations(cycle) {
+            let column = cycle.cache.borrow_mut().taints.get(cycle.snapshot, &tolerations);
+            let mut deleting = column.deleting.clone();
+            if let Some(among) = &among {
+                deleting.and(among);
+            }
+            let code = Code::UnschedulableAndUnresolvable;
+            verdicts.reject(NAME, code, "is being deleted", deleting, Hold::Never);
+            let mut judged: Vec<_> = column
+                .no_schedule
+                .refused
+                .iter()
+                .map(|(reason, rows)| (reason.clone(), rows.clone(), Hold::Always))
+                .collect();
+            let executed = column.no_execute.refused.iter();
+            judged.extend(executed.map(|(reason, rows)| (reason.clone(), rows.clone(), Hold::Never)));
+            for (row, until, reason) in &column.expiring {
+                if *until <= cycle.request.now {
+                    let mut one = BitSet::empty(cycle.snapshot.len());
+                    one.insert(*row);
+                    judged.push((reason.as_str().into(), one, Hold::Never));
+                }
+            }
+            for (reason, mut rows, hold) in judged {
+                if let Some(among) = &among {
+                    rows.and(among);
+                }
+                if cycle.as_karmada() {
+                    rows.minus(&cycle.targets.rows);
+                }
+                verdicts.reject(NAME, Code::Unschedulable, reason, rows, hold);
+            }
+        }
+        Status::success()
+    }
+
+    fn score(&self, cycle: &Cycle<'_>, scores: &mut Scores<'_>) -> Status {
+        let tolerations = cycle.request.placement.cluster_tolerations.clone();
+        let column = cycle.cache.borrow_mut().taints.get(cycle.snapshot, &tolerations);
+        if column.any_prefer_not.is_empty() {
+            scores.values = Values::Same(MAX);
+            return Status::success();
+        }
+        let count = |row: &u32| i64::from(column.prefer_not[*row as usize]);
+        let most = scores.candidates.iter().map(count).max().unwrap_or(0);
+        scores.values = if most == 0 {
+            Values::Same(MAX)
+        } else {
+            let score = |row| MAX - MAX * count(row) / most;
+            Values::Each(scores.candidates.iter().map(score).collect())
+        };
+        Status::success()
+    }
+}
+
+/// The tolerations in force, each list with the clusters that it is for (`None` = all).
+pub fn tolerations(cycle: &Cycle<'_>) -> Vec<(Vec<Toleration>, Option<BitSet>)> {
+    let base = &cycle.request.placement.cluster_tolerations;
+    let Strategy::WorkloadSpread(spread) = &cycle.intent.strategy else {
+        return vec![(base.clone(), None)];
+    };
+    let mut rest = cycle.snapshot.all();
+    let mut lists = Vec::new();
+    for (subset, rows) in spread.spec.subsets.iter().zip(&cycle.subsets) {
+        if !subset.tolerations.is_empty() {
+            rest.minus(rows);
+            let both = base.iter().chain(&subset.tolerations).cloned().collect();
+            lists.push((both, Some(rows.clone())));
+        }
+    }
+    lists.push((base.clone(), Some(rest)));
+    lists
+}

@@ -1,0 +1,155 @@
+//! `topologySpreadConstraints`: a cap on every strategy. The next replica goes to the best cluster whose domain may
+//! take one; what runs already is never moved for it, except from zero.
+
+use std::sync::Arc;
+
+use atoll_api::placement::{InclusionPolicy, TopologySpreadConstraint, WhenUnsatisfiable};
+use atoll_api::selector::Selector;
+
+use super::{cluster_affinity, taint_toleration};
+use crate::cycle::state::Cycle;
+use crate::divide::limits::Skew;
+use crate::framework::plugin::Plugin;
+use crate::framework::scores::{MAX, Scores, Values};
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+use crate::state::bits::BitSet;
+use crate::state::cache::{DomainColumn, NO_DOMAIN};
+
+/// See the module.
+#[derive(Debug)]
+pub struct TopologySpread;
+super::without_args!(TopologySpread);
+
+/// Its name.
+pub const NAME: &str = "TopologySpread";
+
+fn domains(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Arc<DomainColumn> {
+    cycle.cache.borrow_mut().domains.get(cycle.snapshot, &constraint.topology_key)
+}
+
+impl Plugin for TopologySpread {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
+        let given = !cycle.request.placement.topology_spread_constraints.is_empty();
+        if given && cycle.intent.strategy.divides() { Status::success() } else { Status::skip() }
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        let hard = cycle
+            .request
+            .placement
+            .topology_spread_constraints
+            .iter()
+            .filter(|c| c.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule);
+        for constraint in hard {
+            let column = domains(cycle, constraint);
+            let mut without = BitSet::empty(cycle.snapshot.len());
+            for (row, _) in column.of.iter().enumerate().filter(|(_, d)| **d == NO_DOMAIN) {
+                without.insert(row);
+            }
+            let reason = format!("lacks topologyKey {}", constraint.topology_key);
+            let code = Code::UnschedulableAndUnresolvable;
+            verdicts.reject(NAME, code, reason, without, Hold::UnlessChange);
+        }
+        Status::success()
+    }
+
+    fn score(&self, cycle: &Cycle<'_>, scores: &mut Scores<'_>) -> Status {
+        let constraints = &cycle.request.placement.topology_spread_constraints;
+        if constraints.is_empty() || !cycle.intent.strategy.divides() {
+            return Status::skip();
+        }
+        // 100 in the emptiest domain, 0 in the fullest, the mean over the constraints.
+        let mut sums = vec![0_i64; scores.candidates.len()];
+        for constraint in constraints {
+            let skew = skew(cycle, constraint);
+            let running = running(cycle, &skew);
+            let most = running.iter().copied().max().unwrap_or(0).max(1);
+            for (sum, row) in sums.iter_mut().zip(scores.candidates) {
+                let domain = skew.of[*row as usize];
+                let count = if domain == NO_DOMAIN { most } else { running[domain as usize] };
+                *sum += MAX - MAX * count / most;
+            }
+        }
+        let count = constraints.len() as i64;
+        scores.values = Values::Each(sums.into_iter().map(|sum| sum / count).collect());
+        Status::success()
+    }
+
+    fn assign(&self, cycle: &mut Cycle<'_>) -> Status {
+        if cycle.intent.strategy.divides() && !cycle.as_karmada() {
+            let constraints = cycle.request.placement.topology_spread_constraints.clone();
+            let skews: Vec<Skew> = constraints.iter().map(|c| skew(cycle, c)).collect();
+            cycle.rules.skews.extend(skews);
+        }
+        Status::skip()
+    }
+}
+
+/// Own replicas and those of others, by domain.
+fn running(cycle: &Cycle<'_>, skew: &Skew) -> Vec<i64> {
+    let mut counts = skew.counts.clone();
+    for (row, seats) in &cycle.targets.seats {
+        if let Some(count) = counts.get_mut(skew.of[*row as usize] as usize) {
+            *count = count.saturating_add(*seats);
+        }
+    }
+    counts
+}
+
+/// The rule by row, with the counts of other bindings and of own replicas on clusters that are no candidates.
+fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
+    let column = domains(cycle, constraint);
+    let mut eligible = cycle.snapshot.all();
+    if constraint.cluster_affinity_policy == InclusionPolicy::Honor {
+        eligible.minus(&cycle.verdicts.refused_by(cluster_affinity::NAME));
+    }
+    if constraint.cluster_taints_policy == InclusionPolicy::Honor {
+        eligible.minus(&cycle.verdicts.refused_by(taint_toleration::NAME));
+    }
+    // Only domains with an eligible cluster count: they are numbered anew.
+    let mut number = vec![NO_DOMAIN; column.names.len()];
+    let mut domains = 0;
+    for row in eligible.iter().filter(|row| column.of[*row] != NO_DOMAIN) {
+        let number = &mut number[column.of[row] as usize];
+        if *number == NO_DOMAIN {
+            *number = domains;
+            domains += 1;
+        }
+    }
+    let of: Vec<u32> = column
+        .of
+        .iter()
+        .map(|domain| if *domain == NO_DOMAIN { NO_DOMAIN } else { number[*domain as usize] })
+        .collect();
+    let mut counts = vec![0_i64; domains as usize];
+    if let Some(selector) = &constraint.label_selector {
+        // Checked with the placement: a selector that cannot be read does not come this far.
+        let selector = Selector::parse(selector).unwrap_or_default();
+        let namespace = cycle.request.template.namespace.as_deref().unwrap_or_default();
+        let others = cycle.snapshot.bindings(namespace).filter(|facts| {
+            facts.key != cycle.request.key && selector.matches(&facts.pod_labels)
+        });
+        for share in others.flat_map(|facts| &facts.shares) {
+            let Some(row) = cycle.snapshot.find(&share.name) else { continue };
+            if let Some(count) = counts.get_mut(of[row] as usize).filter(|_| eligible.contains(row)) {
+                *count = count.saturating_add(share.replicas);
+            }
+        }
+    }
+    let zero = constraint.min_domains.is_some_and(|min| i64::from(domains) < min);
+    Skew {
+        key: constraint.topology_key.clone(),
+        max: constraint.max_skew,
+        hard: constraint.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule,
+        of,
+        counts,
+        zero,
+        count_full: constraint.count_full_domains,
+        ..Skew::default()
+    }
+}

@@ -1,0 +1,211 @@
+//! WorkloadPolicy: replica targets per domain of clusters.
+
+use std::sync::Arc;
+
+use atoll_api::selector::Selector;
+use atoll_api::workload_policy::{AllocationMethod, AllocationType, WorkloadPolicySpec};
+
+use crate::cycle::intent::Strategy;
+use crate::cycle::state::{Assignment, Cycle};
+use crate::decision::GroupReport;
+use crate::divide::workload_policy::{self as division, Domain};
+use crate::framework::plugin::Plugin;
+use crate::framework::scores::{MAX, Scores, Values};
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+use crate::state::bits::BitSet;
+use crate::state::cache::DomainColumn;
+
+/// See the module.
+#[derive(Debug)]
+pub struct WorkloadPolicy;
+super::without_args!(WorkloadPolicy);
+
+/// Its name.
+pub const NAME: &str = "WorkloadPolicy";
+
+/// The plugin's own state: the domains, with what other bindings run in them.
+struct Prepared {
+    column: Arc<DomainColumn>,
+    /// Place in the list of each domain of the column.
+    listed: Vec<Option<usize>>,
+    /// Replicas of other bindings, by place in the list.
+    others: Vec<i64>,
+}
+
+impl Prepared {
+    fn of(&self, row: usize) -> Option<usize> {
+        self.listed.get(self.column.of[row] as usize).copied().flatten()
+    }
+}
+
+fn policy(cycle: &Cycle<'_>) -> Option<Arc<atoll_api::WorkloadPolicy>> {
+    match &cycle.intent.strategy {
+        Strategy::WorkloadPolicy(policy) => Some(policy.clone()),
+        _ => None,
+    }
+}
+
+fn prepared<'a>(cycle: &'a Cycle<'_>) -> Option<&'a Prepared> {
+    cycle.extras.get(NAME).and_then(|state| state.downcast_ref())
+}
+
+impl Plugin for WorkloadPolicy {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
+        if let Strategy::MissingPolicy(name) = &cycle.intent.strategy {
+            let reason = format!("WorkloadPolicy {name} does not exist: create it, or take the label away");
+            return Status::new(Code::UnschedulableAndUnresolvable, reason);
+        }
+        let Some(policy) = policy(cycle) else { return Status::skip() };
+        let spec = &policy.spec;
+        // Checked with the policy: a selector that cannot be read does not come this far.
+        let selector = Selector::parse(&spec.label_selector).unwrap_or_default();
+        if let Some(failing) = selector.first_failing(&cycle.request.template.pod_labels) {
+            let reason = format!(
+                "the pod labels do not match spec.labelSelector of WorkloadPolicy {}: {failing} does not hold",
+                policy.metadata.name.as_deref().unwrap_or_default()
+            );
+            return Status::new(Code::UnschedulableAndUnresolvable, reason);
+        }
+        let column = cycle.cache.borrow_mut().domains.get(cycle.snapshot, &spec.topology_key);
+        let mut listed = vec![None; column.names.len()];
+        for (at, domain) in spec.allocation_policy.iter().enumerate() {
+            if let Some(found) = column.find(&domain.name) {
+                listed[found as usize] = Some(at);
+            }
+        }
+        let mut others = vec![0_i64; spec.allocation_policy.len()];
+        let namespace = cycle.request.template.namespace.as_deref().unwrap_or_default();
+        let counted = cycle.snapshot.bindings(namespace).filter(|facts| {
+            facts.key != cycle.request.key && selector.matches(&facts.pod_labels)
+        });
+        for share in counted.flat_map(|facts| &facts.shares) {
+            let Some(row) = cycle.snapshot.find(&share.name) else { continue };
+            if let Some(at) = listed.get(column.of[row] as usize).copied().flatten() {
+                others[at] = others[at].saturating_add(share.replicas);
+            }
+        }
+        cycle.extras.insert(NAME, Box::new(Prepared { column, listed, others }));
+        Status::success()
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        let (Some(policy), Some(state)) = (policy(cycle), prepared(cycle)) else {
+            return Status::skip();
+        };
+        if policy.spec.allocation_type == AllocationType::Required {
+            let mut outside = BitSet::empty(cycle.snapshot.len());
+            (0..cycle.snapshot.len())
+                .filter(|row| state.of(*row).is_none())
+                .for_each(|row| outside.insert(row));
+            let reason = format!(
+                "{} is no listed domain, and allocationType is Required",
+                policy.spec.topology_key
+            );
+            let code = Code::UnschedulableAndUnresolvable;
+            verdicts.reject(NAME, code, reason, outside, Hold::UnlessChange);
+        }
+        Status::success()
+    }
+
+    fn score(&self, cycle: &Cycle<'_>, scores: &mut Scores<'_>) -> Status {
+        let (Some(policy), Some(state)) = (policy(cycle), prepared(cycle)) else {
+            return Status::skip();
+        };
+        let mut counts = state.others.clone();
+        for (row, seats) in &cycle.targets.seats {
+            if let Some(at) = state.of(*row as usize) {
+                counts[at] = counts[at].saturating_add(*seats);
+            }
+        }
+        let score = |row: &u32| {
+            let Some(at) = state.of(*row as usize) else { return 0 };
+            let (count, target) = (counts[at], policy.spec.allocation_policy[at].replicas);
+            let filled = count.saturating_mul(MAX) / target.max(1);
+            match policy.spec.allocation_method {
+                _ if count >= target => 0,
+                AllocationMethod::Balance => MAX - filled,
+                AllocationMethod::Fill => filled,
+            }
+        };
+        scores.values = Values::Each(scores.candidates.iter().map(score).collect());
+        Status::success()
+    }
+
+    fn assign(&self, cycle: &mut Cycle<'_>) -> Status {
+        let Some(policy) = policy(cycle) else { return Status::skip() };
+        let Some(state) = prepared(cycle) else { return Status::skip() };
+        let spec: &WorkloadPolicySpec = &policy.spec;
+        let ground = cycle.ground();
+        let domains: Vec<Domain> = spec
+            .allocation_policy
+            .iter()
+            .enumerate()
+            .map(|(at, target)| Domain {
+                name: target.name.clone(),
+                target: target.replicas,
+                others: state.others[at],
+                members: (0..ground.len())
+                    .filter(|index| state.of(cycle.candidates[*index] as usize) == Some(at))
+                    .collect(),
+            })
+            .collect();
+        let question = division::Question {
+            domains: &domains,
+            required: spec.allocation_type == AllocationType::Required,
+            fill: spec.allocation_method == AllocationMethod::Fill,
+            desired: cycle.intent.desired.unwrap_or(0),
+            start: cycle.start(),
+            recover: cycle.trigger == atoll_api::binding::Trigger::Recover,
+        };
+        let answer = division::divide(&ground, &question);
+        let own = |members: &[usize]| members.iter().map(|at| answer.seats[*at]).sum::<i64>();
+        let groups = domains.iter().map(|domain| {
+            let here = own(&domain.members);
+            let free = domain.members.iter().map(|at| match ground.room(*at) {
+                crate::divide::ground::UNBOUNDED => None,
+                room => Some(room.saturating_sub(answer.seats[*at]).max(0)),
+            });
+            let room = free.fold(Some(0_i64), |sum, free| Some(sum?.saturating_add(free?)));
+            let assigned = domain.others.saturating_add(here);
+            let blocked_by = (assigned < domain.target && question.desired > 0)
+                .then(|| division::blocked(domain, room))
+                .flatten();
+            GroupReport {
+                name: domain.name.clone(),
+                target: Some(domain.target),
+                assigned,
+                own: here,
+                room,
+                pending: 0,
+                blocked_by,
+                unschedulable_since: None,
+            }
+        });
+        cycle.groups = groups.collect();
+        cycle.assignment = Some(Assignment {
+            seats: answer.seats,
+            pending: answer.pending,
+            ..Assignment::default()
+        });
+        Status::success()
+    }
+
+    fn reserve(&self, cycle: &mut Cycle<'_>) -> Status {
+        // Committed shares count for other bindings through the tables as soon as the commit is under way; within the
+        // decision the domains' counts are the ones of the assignment.
+        if let (Some(_), Some(assignment)) = (policy(cycle), &cycle.assignment) {
+            let placed = assignment.seats.iter().fold(0_i64, |sum, n| sum.saturating_add(*n));
+            cycle.extras.insert("WorkloadPolicy/reserved", Box::new(placed));
+        }
+        Status::success()
+    }
+
+    fn unreserve(&self, cycle: &mut Cycle<'_>) {
+        cycle.extras.remove("WorkloadPolicy/reserved");
+    }
+}

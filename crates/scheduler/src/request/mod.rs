@@ -1,0 +1,157 @@
+//! The question that a decision answers.
+
+pub mod objects;
+
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{
+    DecisionRecord, GracefulEvictionTask, ReplicaRequirements, TargetCluster,
+};
+use atoll_api::placement::Placement;
+use atoll_api::policy::Failover;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::key::BindingKey;
+
+/// One binding to decide on, with everything about it that is not in the snapshot.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Request {
+    /// The binding.
+    pub key: BindingKey,
+    /// The object that it binds.
+    pub template: Template,
+    /// The placement in force. Empty = all clusters.
+    pub placement: Placement,
+    /// The policies that the placement comes from.
+    pub policies: Vec<PolicyRef>,
+    /// Profile of the scheduler; empty = `default`.
+    pub scheduler_name: String,
+    /// How work leaves a cluster.
+    pub failover: Option<Failover>,
+    /// Whether no decision may be made (`suspension.scheduling`).
+    pub suspended: bool,
+    /// What the last decision left, if there was one.
+    pub previous: Option<Previous>,
+    /// What members report of this binding; a member that is left out is unknown.
+    pub reports: BTreeMap<String, Report>,
+    /// The one time of the decision.
+    pub now: Timestamp,
+}
+
+/// What matters of the object.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Template {
+    /// uid; empty offline, where nobody gave one.
+    pub uid: String,
+    /// For example `apps/v1`.
+    pub api_version: String,
+    /// For example `Deployment`.
+    pub kind: String,
+    /// Absent for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// Its own labels.
+    pub labels: BTreeMap<String, String>,
+    /// Labels of its pods.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Replicas that it asks for; absent for kinds without replicas.
+    pub replicas: Option<i64>,
+    /// What one replica needs.
+    pub requirements: Option<ReplicaRequirements>,
+    /// The WorkloadPolicy that it names.
+    pub workload_policy: Option<String>,
+}
+
+impl Template {
+    /// The API group: empty for core.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Whether it has replicas to divide.
+    #[must_use]
+    pub fn is_workload(&self) -> bool {
+        self.replicas.is_some()
+    }
+}
+
+/// A policy that a decision rests on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyRef {
+    /// For example `PropagationPolicy`.
+    pub kind: String,
+    /// Absent for cluster-scoped policies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// uid.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// metadata.generation that was read.
+    #[serde(default)]
+    pub generation: i64,
+}
+
+/// What the last decision left.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Previous {
+    /// Shares.
+    pub clusters: Vec<TargetCluster>,
+    /// The last decision, in short.
+    pub decision: Option<DecisionRecord>,
+    /// The placement in force at the last decision, as the annotation says it. Absent counts as equal to today's.
+    pub applied_placement: Option<Value>,
+    /// Clusters that the binding is leaving.
+    pub eviction_tasks: Vec<GracefulEvictionTask>,
+    /// When a rebalance was asked for last.
+    pub reschedule_triggered_at: Option<Timestamp>,
+    /// When the last decision was made, where no record says it.
+    pub last_scheduled_time: Option<Timestamp>,
+    /// The affinity term in force, where no record says it.
+    pub affinity_name: Option<String>,
+}
+
+impl Previous {
+    /// When the last decision was made.
+    #[must_use]
+    pub fn decided_at(&self) -> Option<Timestamp> {
+        self.decision.as_ref().map(|record| record.at.0).or(self.last_scheduled_time)
+    }
+
+    /// Replicas that the last decision could not place.
+    #[must_use]
+    pub fn pending(&self) -> i64 {
+        let pending = self.decision.iter().flat_map(|record| &record.pending);
+        pending.fold(0, |sum, group| sum.saturating_add(group.replicas))
+    }
+
+    /// The affinity term in force.
+    #[must_use]
+    pub fn term(&self) -> Option<&str> {
+        let record = self.decision.as_ref().and_then(|record| record.affinity_name.as_deref());
+        record.or(self.affinity_name.as_deref())
+    }
+}
+
+/// What a member reports of a binding.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Report {
+    /// Replicas that exist there.
+    pub replicas: i64,
+    /// Replicas that are ready.
+    pub ready: i64,
+    /// Replicas that found no node.
+    pub unschedulable: i64,
+    /// Since when some found no node.
+    pub unschedulable_since: Option<Timestamp>,
+    /// Whether it does what it should; absent = nobody can say.
+    pub healthy: Option<bool>,
+    /// Completions of a Job that succeeded.
+    pub succeeded: i64,
+}

@@ -1,0 +1,250 @@
+//! From objects to a request. The controller and the offline reader share every line of this way.
+
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
+use atoll_api::marks::{APPLIED_PLACEMENT, WORKLOAD_POLICY, WORKLOAD_POLICY_ALIASES};
+use atoll_api::names::binding_name;
+use atoll_api::placement::Placement;
+use atoll_api::policy::{DEFAULT_PROFILE, Failover, PropagationPolicySpec, Suspension};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::{PolicyRef, Previous, Report, Request, Template};
+use crate::key::BindingKey;
+
+/// Why objects make no request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// A template without a field that every object has.
+    #[error("{field}: the object has none; every Kubernetes object needs one")]
+    Missing {
+        /// Path of the field.
+        field: &'static str,
+    },
+    /// The annotation with the placement in force is no JSON.
+    #[error("metadata.annotations[{APPLIED_PLACEMENT}]: not JSON: {problem}")]
+    AppliedPlacement {
+        /// What the parser says.
+        problem: String,
+    },
+}
+
+/// What a policy says about the objects that it claims.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// Where they go.
+    pub placement: Placement,
+    /// The policy, if one claims.
+    pub policies: Vec<PolicyRef>,
+    /// Profile of the scheduler.
+    pub scheduler_name: String,
+    /// How work leaves a cluster.
+    pub failover: Option<Failover>,
+    /// What is held back.
+    pub suspension: Option<Suspension>,
+}
+
+impl Default for Claim {
+    /// The claim without a policy: all clusters, the default profile.
+    fn default() -> Self {
+        Self {
+            placement: Placement::default(),
+            policies: Vec::new(),
+            scheduler_name: DEFAULT_PROFILE.to_owned(),
+            failover: None,
+            suspension: None,
+        }
+    }
+}
+
+impl Claim {
+    /// The claim of a PropagationPolicy or ClusterPropagationPolicy.
+    #[must_use]
+    pub fn of_policy(kind: &str, meta: &ObjectMeta, spec: &PropagationPolicySpec) -> Self {
+        Self {
+            placement: spec.placement.clone(),
+            policies: vec![policy_ref(kind, meta)],
+            scheduler_name: spec.scheduler_name.clone(),
+            failover: spec.failover.clone(),
+            suspension: spec.suspension.clone(),
+        }
+    }
+
+    /// What the binding holds of its last claim: in force while no policy claims the template.
+    #[must_use]
+    pub fn of_binding(spec: &ResourceBindingSpec) -> Self {
+        Self {
+            placement: spec.placement.clone().unwrap_or_default(),
+            policies: Vec::new(),
+            scheduler_name: spec.scheduler_name.clone().unwrap_or_else(|| DEFAULT_PROFILE.into()),
+            failover: spec.failover.clone(),
+            suspension: spec.suspension.clone(),
+        }
+    }
+}
+
+/// Names a policy object.
+#[must_use]
+pub fn policy_ref(kind: &str, meta: &ObjectMeta) -> PolicyRef {
+    PolicyRef {
+        kind: kind.to_owned(),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        generation: meta.generation.unwrap_or_default(),
+    }
+}
+
+/// A binding that exists.
+#[derive(Debug, Clone, Copy)]
+pub struct Existing<'a> {
+    /// Its metadata.
+    pub metadata: &'a ObjectMeta,
+    /// Its spec.
+    pub spec: &'a ResourceBindingSpec,
+    /// Its status; read only where the spec holds no decision.
+    pub status: Option<&'a ResourceBindingStatus>,
+}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// When apiVersion, kind or metadata.name is missing.
+    pub fn read(object: &Value) -> Result<Self, RequestError> {
+        let text = |path: &str, field| {
+            let found = object.pointer(path).and_then(Value::as_str).filter(|t| !t.is_empty());
+            found.map(str::to_owned).ok_or(RequestError::Missing { field })
+        };
+        let labels: BTreeMap<String, String> = object
+            .pointer("/metadata/labels")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect();
+        let pod_labels = atoll_interpreter::pod_labels(object);
+        Ok(Self {
+            uid: text("/metadata/uid", "metadata.uid").unwrap_or_default(),
+            api_version: text("/apiVersion", "apiVersion")?,
+            kind: text("/kind", "kind")?,
+            namespace: text("/metadata/namespace", "metadata.namespace").ok(),
+            name: text("/metadata/name", "metadata.name")?,
+            replicas: atoll_interpreter::replicas(object),
+            requirements: atoll_interpreter::requirements(object),
+            workload_policy: named_workload_policy(&labels)
+                .or_else(|| named_workload_policy(&pod_labels)),
+            labels,
+            pod_labels,
+        })
+    }
+
+    /// What a binding itself says of its template, for readers that have only the binding.
+    #[must_use]
+    pub fn of_binding(metadata: &ObjectMeta, spec: &ResourceBindingSpec) -> Self {
+        let labels = metadata.labels.clone().unwrap_or_default();
+        Self {
+            uid: spec.resource.uid.clone().unwrap_or_default(),
+            api_version: spec.resource.api_version.clone(),
+            kind: spec.resource.kind.clone(),
+            namespace: spec.resource.namespace.clone(),
+            name: spec.resource.name.clone(),
+            workload_policy: named_workload_policy(&labels),
+            labels,
+            pod_labels: BTreeMap::new(),
+            replicas: spec.replicas,
+            requirements: spec.replica_requirements.clone(),
+        }
+    }
+}
+
+fn named_workload_policy(labels: &BTreeMap<String, String>) -> Option<String> {
+    std::iter::once(WORKLOAD_POLICY)
+        .chain(WORKLOAD_POLICY_ALIASES)
+        .find_map(|key| labels.get(key))
+        .cloned()
+}
+
+impl Previous {
+    /// Reads what the last decision left in a binding.
+    ///
+    /// # Errors
+    /// When the annotation with the placement in force is no JSON.
+    pub fn read(binding: Existing<'_>) -> Result<Self, RequestError> {
+        let annotation =
+            binding.metadata.annotations.as_ref().and_then(|all| all.get(APPLIED_PLACEMENT));
+        let applied_placement = annotation
+            .map(|text| serde_json::from_str(text))
+            .transpose()
+            .map_err(|e| RequestError::AppliedPlacement { problem: e.to_string() })?;
+        let spec = binding.spec;
+        let status = binding.status.filter(|_| spec.decision.is_none());
+        Ok(Self {
+            clusters: spec.clusters.clone(),
+            decision: spec.decision.clone(),
+            applied_placement,
+            eviction_tasks: spec.graceful_eviction_tasks.clone(),
+            reschedule_triggered_at: spec.reschedule_triggered_at.as_ref().map(|time| time.0),
+            last_scheduled_time: status
+                .and_then(|status| status.last_scheduled_time.as_ref())
+                .map(|time| time.0),
+            affinity_name: status
+                .and_then(|status| status.scheduler_observing_affinity_name.clone()),
+        })
+    }
+}
+
+impl Request {
+    /// Puts a request together.
+    ///
+    /// # Errors
+    /// When the template or the binding cannot be read; the error names the field.
+    pub fn from_objects(
+        template: &Value,
+        claim: &Claim,
+        binding: Option<Existing<'_>>,
+        reports: BTreeMap<String, Report>,
+        now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        Self::of(Template::read(template)?, claim, binding, reports, now)
+    }
+
+    /// A request of a binding whose template is not at hand.
+    ///
+    /// # Errors
+    /// As [`Previous::read`].
+    pub fn from_binding(
+        binding: Existing<'_>,
+        reports: BTreeMap<String, Report>,
+        now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        let template = Template::of_binding(binding.metadata, binding.spec);
+        Self::of(template, &Claim::of_binding(binding.spec), Some(binding), reports, now)
+    }
+
+    fn of(
+        template: Template,
+        claim: &Claim,
+        binding: Option<Existing<'_>>,
+        reports: BTreeMap<String, Report>,
+        now: Timestamp,
+    ) -> Result<Self, RequestError> {
+        let name = binding
+            .and_then(|binding| binding.metadata.name.clone())
+            .unwrap_or_else(|| binding_name(&template.name, &template.kind, template.group()));
+        Ok(Self {
+            key: BindingKey { namespace: template.namespace.clone(), name },
+            placement: claim.placement.clone(),
+            policies: claim.policies.clone(),
+            scheduler_name: claim.scheduler_name.clone(),
+            failover: claim.failover.clone(),
+            suspended: claim.suspension.as_ref().is_some_and(|s| s.scheduling),
+            previous: binding.map(Previous::read).transpose()?,
+            reports,
+            now,
+            template,
+        })
+    }
+}

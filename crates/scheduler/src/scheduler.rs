@@ -1,0 +1,41 @@
+//! The scheduler: profiles, and what is kept between decisions.
+
+use std::cell::RefCell;
+
+use crate::cycle::{self, report};
+use crate::decision::Decision;
+use crate::framework::profile::Profiles;
+use crate::request::Request;
+use crate::state::cache::Cache;
+use crate::state::snapshot::Snapshot;
+
+/// Decides, one request at a time. Equal snapshots and requests give equal decisions, whatever was decided before.
+#[derive(Debug, Default)]
+pub struct Scheduler {
+    profiles: Profiles,
+    cache: RefCell<Cache>,
+}
+
+impl Scheduler {
+    /// A scheduler with these profiles.
+    #[must_use]
+    pub fn new(profiles: Profiles) -> Self {
+        Self { profiles, cache: RefCell::default() }
+    }
+
+    /// Decides.
+    pub fn decide(&mut self, snapshot: &Snapshot, request: &Request) -> Decision {
+        match self.profiles.get(&request.scheduler_name) {
+            Some(profile) => cycle::decide(snapshot, request, profile, &self.cache),
+            None => {
+                let known: Vec<&str> = self.profiles.names().collect();
+                let mistake = format!(
+                    "schedulerName: {:?} is no profile; there are {}",
+                    request.scheduler_name,
+                    known.join(", ")
+                );
+                report::invalid(snapshot, request, &request.scheduler_name, &mistake)
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Choosing groups: for each constraint the best groups up to its maximum, then exchanges until the capacity suffices
+//! and every minimum can be met. Polynomial: sorting and at most one exchange a group.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::divide::limits::NONE;
+
+/// A cluster that may be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Replicas that it runs.
+    pub seats: i64,
+    /// Whether it is a target.
+    pub target: bool,
+    /// Sum of scores.
+    pub score: i64,
+    /// Replicas that it can have; `None` = unknown.
+    pub room: Option<i64>,
+    /// Place among equals.
+    pub tie: u64,
+}
+
+/// One constraint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grouping {
+    /// Where it is written.
+    pub field: String,
+    /// What groups.
+    pub key: String,
+    /// Group of each candidate.
+    pub of: Vec<u32>,
+    /// Least groups.
+    pub min: i64,
+    /// Most groups.
+    pub max: Option<i64>,
+}
+
+/// What a group offers. Greater is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Offer {
+    runs: bool,
+    seats: i64,
+    score: i64,
+    room: i64,
+    tie: u64,
+}
+
+/// Chooses candidates; `need` is the number of replicas that must find room, where they are divided.
+///
+/// # Errors
+/// With the constraint that cannot be met.
+pub fn choose(
+    candidates: &[Candidate],
+    groupings: &[Grouping],
+    need: Option<i64>,
+) -> Result<Vec<usize>, String> {
+    let mut order: Vec<usize> = (0..groupings.len()).collect();
+    let distinct = |at: usize| groupings[at].of.iter().collect::<BTreeSet<_>>().len();
+    order.sort_by_key(|at| (distinct(*at), *at));
+    let mut chosen: Vec<usize> = (0..candidates.len()).collect();
+    for (place, at) in order.iter().enumerate() {
+        let finer: Vec<&Grouping> = order[place + 1..].iter().map(|at| &groupings[*at]).collect();
+        chosen = narrow(candidates, &groupings[*at], &finer, chosen, need)?;
+    }
+    for grouping in groupings {
+        enough(grouping, &chosen)?;
+    }
+    Ok(chosen)
+}
+
+fn enough(grouping: &Grouping, chosen: &[usize]) -> Result<(), String> {
+    let groups = groups_in(grouping, chosen) as i64;
+    if groups >= grouping.min {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: minGroups {} by {}, but only {groups} can be used",
+        grouping.field, grouping.min, grouping.key
+    ))
+}
+
+fn groups_in(grouping: &Grouping, chosen: &[usize]) -> usize {
+    let groups = chosen.iter().map(|at| grouping.of[*at]).filter(|group| *group != NONE);
+    groups.collect::<BTreeSet<_>>().len()
+}
+
+fn narrow(
+    candidates: &[Candidate],
+    grouping: &Grouping,
+    finer: &[&Grouping],
+    chosen: Vec<usize>,
+    need: Option<i64>,
+) -> Result<Vec<usize>, String> {
+    let mut members: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for at in &chosen {
+        if grouping.of[*at] != NONE {
+            members.entry(grouping.of[*at]).or_default().push(*at);
+        }
+    }
+    let Some(max) = grouping.max.filter(|max| (members.len() as i64) > *max) else {
+        enough(grouping, &chosen)?;
+        return Ok(chosen);
+    };
+    let max = max as usize;
+    let mut ranked: Vec<(Offer, u32)> =
+        members.iter().map(|(group, of)| (offer(candidates, of), *group)).collect();
+    ranked.sort_by_key(|(offer, group)| (Reverse(*offer), *group));
+    let (mut kept, mut rest) = (ranked[..max].to_vec(), ranked[max..].to_vec());
+    if let Some(need) = need {
+        exchange(&mut kept, &mut rest, |offer, _| offer.room, need);
+    }
+    for other in finer {
+        let width = |_: &Offer, group: u32| groups_in(other, &members[&group]) as i64;
+        exchange(&mut kept, &mut rest, width, other.min);
+    }
+    let kept: BTreeSet<u32> = kept.into_iter().map(|(_, group)| group).collect();
+    Ok(chosen.into_iter().filter(|at| kept.contains(&grouping.of[*at])).collect())
+}
+
+fn offer(candidates: &[Candidate], of: &[usize]) -> Offer {
+    let sum = |value: &dyn Fn(&Candidate) -> i64| {
+        of.iter().fold(0, |sum: i64, at| sum.saturating_add(value(&candidates[*at])))
+    };
+    Offer {
+        runs: of.iter().any(|at| candidates[*at].target),
+        seats: sum(&|candidate| candidate.seats),
+        score: of.iter().map(|at| candidates[*at].score).max().unwrap_or(0),
+        // Unknown capacity does not bind.
+        room: sum(&|candidate| candidate.room.unwrap_or(i64::MAX)),
+        tie: of.iter().map(|at| candidates[*at].tie).max().unwrap_or(0),
+    }
+}
+
+/// Exchanges the poorest kept group for the richest other one, until the sum suffices or nothing more is gained.
+fn exchange(
+    kept: &mut [(Offer, u32)],
+    rest: &mut [(Offer, u32)],
+    value: impl Fn(&Offer, u32) -> i64,
+    need: i64,
+) {
+    for _ in 0..kept.len() {
+        let sum = kept.iter().fold(0_i64, |sum, (o, group)| sum.saturating_add(value(o, *group)));
+        if sum >= need {
+            return;
+        }
+        let worth = |list: &[(Offer, u32)], at: usize| value(&list[at].0, list[at].1);
+        let poorest = (0..kept.len()).min_by_key(|at| (worth(kept, *at), Reverse(*at)));
+        let richest = (0..rest.len()).max_by_key(|at| (worth(rest, *at), Reverse(*at)));
+        let (Some(poorest), Some(richest)) = (poorest, richest) else { return };
+        if worth(rest, richest) <= worth(kept, poorest) {
+            return;
+        }
+        std::mem::swap(&mut kept[poorest], &mut rest[richest]);
+    }
+}

@@ -1,0 +1,12 @@
+//! What decisions look at: the tables that the controller feeds, and immutable snapshots of them.
+
+pub mod affinity;
+pub mod bits;
+pub mod cache;
+pub mod change;
+pub mod needs;
+pub mod row;
+pub mod snapshot;
+pub mod supply;
+pub mod tables;
+pub mod taints;

@@ -1,0 +1,148 @@
+//! An immutable, versioned view of everything that a decision may look at.
+//!
+//! Rows are clusters in ascending order of name. They lie in chunks of 64, one word of a [`BitSet`] each, so that a
+//! changed cluster copies one chunk and shares all others with the snapshot before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_api::{WorkloadPolicy, WorkloadSpread};
+
+use super::bits::BitSet;
+use super::row::Row;
+use super::tables::{BindingFacts, Namespace};
+
+/// Rows of a chunk.
+pub(super) const CHUNK: usize = 64;
+/// Row changes that are remembered, so that cached columns patch rows instead of starting again.
+pub(super) const LOG: usize = 256;
+
+/// Names of the rows, shared by decisions that speak of them.
+pub type Names = Arc<[Arc<str>]>;
+
+/// The view.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    pub(super) version: u64,
+    /// Changes when a cluster joins or leaves, and row numbers mean something else.
+    pub(super) membership: u64,
+    pub(super) names: Option<Names>,
+    pub(super) chunks: Vec<Arc<[Arc<Row>]>>,
+    /// (version, row) of the last changes, ascending.
+    pub(super) log: Vec<(u64, u32)>,
+    /// Changes after this version are all in the log.
+    pub(super) log_from: u64,
+    pub(super) namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
+    pub(super) workload_policies: Arc<BTreeMap<(String, String), Arc<WorkloadPolicy>>>,
+    pub(super) workload_spreads: Arc<BTreeMap<(String, String), Arc<WorkloadSpread>>>,
+}
+
+impl Snapshot {
+    /// Number of this view: equal numbers of one set of tables mean equal content.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Number of the set of clusters.
+    #[must_use]
+    pub fn membership(&self) -> u64 {
+        self.membership
+    }
+
+    /// Clusters.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.as_ref().map_or(0, |names| names.len())
+    }
+
+    /// Whether there are no clusters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Names by row, ascending.
+    #[must_use]
+    pub fn names(&self) -> Names {
+        self.names.clone().unwrap_or_else(|| Arc::from([]))
+    }
+
+    /// The cluster of a row below [`Snapshot::len`].
+    #[must_use]
+    pub fn row(&self, row: usize) -> &Arc<Row> {
+        &self.chunks[row / CHUNK][row % CHUNK]
+    }
+
+    /// All clusters with their rows.
+    pub fn rows(&self) -> impl Iterator<Item = (usize, &Arc<Row>)> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).enumerate()
+    }
+
+    /// The row of a cluster.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.names.as_ref()?.binary_search_by(|have| (**have).cmp(name)).ok()
+    }
+
+    /// Every row.
+    #[must_use]
+    pub fn all(&self) -> BitSet {
+        BitSet::full(self.len())
+    }
+
+    /// Rows that changed after a version; `None` when that is too long ago to know.
+    #[must_use]
+    pub fn changed_since(&self, version: u64) -> Option<impl Iterator<Item = usize> + '_> {
+        let from = self.log.partition_point(|(at, _)| *at <= version);
+        (version >= self.log_from).then(|| self.log[from..].iter().map(|(_, row)| *row as usize))
+    }
+
+    /// A WorkloadPolicy.
+    #[must_use]
+    pub fn workload_policy(&self, namespace: &str, name: &str) -> Option<&Arc<WorkloadPolicy>> {
+        self.workload_policies.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// The WorkloadSpread of a workload: the oldest, by name among equals; the others are `Conflicted`.
+    #[must_use]
+    pub fn workload_spread(
+        &self,
+        namespace: &str,
+        group: &str,
+        kind: &str,
+        name: &str,
+    ) -> Option<&Arc<WorkloadSpread>> {
+        if self.workload_spreads.is_empty() {
+            return None;
+        }
+        self.workload_spreads
+            .range((namespace.to_owned(), String::new())..)
+            .take_while(|((of, _), _)| of == namespace)
+            .map(|(_, spread)| spread)
+            .filter(|spread| {
+                let target = &spread.spec.target_ref;
+                let of = target.api_version.split_once('/').map_or("", |(group, _)| group);
+                target.kind == kind && target.name == name && of == group
+            })
+            .min_by_key(|spread| {
+                let at = spread.metadata.creation_timestamp.as_ref().map(|time| time.0);
+                (at, spread.metadata.name.clone())
+            })
+    }
+
+    /// All WorkloadPolicies.
+    pub fn workload_policies(&self) -> impl Iterator<Item = &Arc<WorkloadPolicy>> {
+        self.workload_policies.values()
+    }
+
+    /// All WorkloadSpreads.
+    pub fn workload_spreads(&self) -> impl Iterator<Item = &Arc<WorkloadSpread>> {
+        self.workload_spreads.values()
+    }
+
+    /// Bindings of a namespace, by key.
+    pub fn bindings(&self, namespace: &str) -> impl Iterator<Item = &Arc<BindingFacts>> {
+        self.namespaces.get(namespace).into_iter().flat_map(|namespace| namespace.bindings())
+    }
+}

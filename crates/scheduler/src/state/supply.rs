@@ -1,0 +1,317 @@
+//! What a cluster can still take: the estimate of how many more replicas fit.
+
+use std::collections::BTreeMap;
+
+use atoll_api::cluster::{Cluster, ResourceModel};
+use atoll_api::selector::Requirement;
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, Taint, Toleration};
+
+use super::needs::{Amounts, Needs, PODS, amount, amounts};
+
+/// Label by which anti-affinity keeps replicas on separate nodes.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Label by which anti-affinity keeps replicas in separate zones.
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// Pods on a modelled node, as Karmada assumes.
+const PODS_PER_MODELLED_NODE: i64 = 110;
+
+/// Free room by node, as the agent reports it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Capacity {
+    /// Nodes that are alike.
+    pub classes: Vec<NodeClass>,
+}
+
+/// Nodes with the same taints and labels.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct NodeClass {
+    /// Taints of the nodes.
+    pub taints: Vec<Taint>,
+    /// Values of the label keys that templates use.
+    pub labels: BTreeMap<String, String>,
+    /// Free room; equal vectors counted together.
+    pub free: Vec<FreeVector>,
+}
+
+/// Free room of so many nodes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FreeVector {
+    /// Nodes with exactly this room.
+    pub nodes: i64,
+    /// Thousandths by resource, `pods` among them.
+    pub milli: BTreeMap<String, i64>,
+}
+
+/// What is known of a cluster's room.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Supply {
+    /// Nothing is known.
+    #[default]
+    Unknown,
+    /// Sums over the nodes.
+    Summary {
+        /// allocatable - allocated - allocating.
+        free: Amounts,
+        /// Node sizes, where the cluster models them: (nodes, least free room).
+        models: Vec<(i64, Amounts)>,
+    },
+    /// Node by node.
+    Nodes(Capacity),
+}
+
+/// How many more replicas fit, and what bounds it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Estimate {
+    /// More replicas that fit. `None` = unknown.
+    pub more: Option<i64>,
+    /// The resource that runs out first, or what else bounds. Empty when unknown.
+    pub bound: std::borrow::Cow<'static, str>,
+}
+
+impl Estimate {
+    fn unknown() -> Self {
+        Self::default()
+    }
+
+    fn of(more: i64, bound: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+        Self { more: Some(more), bound: bound.into() }
+    }
+}
+
+impl Supply {
+    /// Reads a cluster's status; the agent's own figures win.
+    pub fn read(cluster: &Cluster, live: Option<Capacity>, problems: &mut Vec<String>) -> Self {
+        if let Some(capacity) = live {
+            return Self::Nodes(capacity);
+        }
+        let Some(summary) = cluster.status.as_ref().and_then(|s| s.resource_summary.as_ref())
+        else {
+            return Self::Unknown;
+        };
+        let field = |name: &str| format!("status.resourceSummary.{name}");
+        let mut free = amounts(&summary.allocatable, &field("allocatable"), problems);
+        for (name, used) in
+            [("allocated", &summary.allocated), ("allocating", &summary.allocating)]
+        {
+            for (resource, value) in amounts(used, &field(name), problems) {
+                let left = free.entry(resource).or_default();
+                *left = left.saturating_sub(value);
+            }
+        }
+        let models = summary
+            .allocatable_modelings
+            .iter()
+            .filter_map(|of| {
+                let model = cluster.spec.resource_models.iter().find(|m| m.grade == of.grade)?;
+                Some((of.count.max(0), least(model, problems)))
+            })
+            .collect();
+        Self::Summary { free, models }
+    }
+
+    /// How many more replicas fit when `reserved` is already promised.
+    #[must_use]
+    pub fn estimate(&self, needs: &Needs, reserved: &Amounts) -> Estimate {
+        match self {
+            Self::Unknown => Estimate::unknown(),
+            Self::Summary { free, models } => {
+                let left = |resource: &str| {
+                    free.get(resource)
+                        .map(|f| f.saturating_sub(reserved.get(resource).copied().unwrap_or(0)))
+                };
+                let mut best = left(PODS).map(|pods| (pods.max(0), PODS));
+                for (resource, request) in &needs.requests {
+                    let fits = left(resource).unwrap_or(0).max(0) / request;
+                    if best.is_none_or(|(most, _)| fits < most) {
+                        best = Some((fits, resource));
+                    }
+                }
+                if !models.is_empty() && needs.given {
+                    let fits = models
+                        .iter()
+                        .map(|(nodes, least)| nodes.saturating_mul(per_node(least, needs)))
+                        .fold(0, i64::saturating_add);
+                    if best.is_none_or(|(most, _)| fits < most) {
+                        best = Some((fits, "resourceModels"));
+                    }
+                }
+                match best {
+                    Some((most, bound)) => Estimate::of(most, bound.to_owned()),
+                    None => Estimate::unknown(),
+                }
+            }
+            Self::Nodes(capacity) => capacity.estimate(needs, reserved),
+        }
+    }
+
+    /// Karmada's estimate from sums: a missing summary, pod count or resource is no room (`research` of its general
+    /// estimator: `pkg/estimator/client/general.go`).
+    #[must_use]
+    pub fn estimate_as_karmada(&self, needs: &Needs) -> Estimate {
+        match self {
+            Self::Unknown => Estimate::of(0, "resourceSummary"),
+            Self::Summary { free, .. } if free.get(PODS).copied().unwrap_or(0) <= 0 => {
+                Estimate::of(0, PODS)
+            }
+            Self::Summary { .. } | Self::Nodes(_) => self.estimate(needs, &Amounts::new()),
+        }
+    }
+}
+
+fn least(model: &ResourceModel, problems: &mut Vec<String>) -> Amounts {
+    let mut read = Amounts::new();
+    for range in &model.ranges {
+        match amount(&range.name, &range.min) {
+            Ok(min) => {
+                read.insert(range.name.clone(), min);
+            }
+            Err(error) => problems.push(format!(
+                "spec.resourceModels[grade {}].{}.min: {error}",
+                model.grade, range.name
+            )),
+        }
+    }
+    read
+}
+
+/// Replicas that fit on one modelled node.
+fn per_node(free: &Amounts, needs: &Needs) -> i64 {
+    needs
+        .requests
+        .iter()
+        .map(|(resource, request)| free.get(resource).copied().unwrap_or(0).max(0) / request)
+        .fold(PODS_PER_MODELLED_NODE, i64::min)
+}
+
+impl Capacity {
+    fn estimate(&self, needs: &Needs, reserved: &Amounts) -> Estimate {
+        let claim = needs.node.clone().unwrap_or_default();
+        let apart_by_node = claim.self_anti_affinity.iter().any(|key| key == HOSTNAME);
+        let (mut fits, mut nodes) = (0_i64, 0_i64);
+        let (mut any_class, mut short): (bool, BTreeMap<&str, i64>) = (false, BTreeMap::new());
+        let mut domains: BTreeMap<&str, std::collections::BTreeSet<&str>> = BTreeMap::new();
+        for class in self.classes.iter().filter(|class| class.admits(&claim)) {
+            any_class = true;
+            for vector in &class.free {
+                let count = vector.nodes.max(0);
+                let (each, bound) = vector.fits(needs);
+                let each = if apart_by_node { each.min(1) } else { each };
+                nodes = nodes.saturating_add(count);
+                fits = fits.saturating_add(each.saturating_mul(count));
+                let seen = short.entry(bound).or_default();
+                *seen = seen.saturating_add(count);
+                if each > 0 && count > 0 {
+                    for (key, value) in &class.labels {
+                        domains.entry(key).or_default().insert(value);
+                    }
+                }
+            }
+        }
+        if !any_class {
+            return Estimate::of(0, "no node matches the pod's node selector, affinity and tolerations");
+        }
+        // Promised replicas are not on any node yet: they are taken off as replicas of this shape.
+        let promised = reserved_replicas(needs, reserved);
+        let mut bound: std::borrow::Cow<'static, str> = short
+            .iter()
+            .max_by_key(|(name, count)| (**count, std::cmp::Reverse(**name)))
+            .map_or_else(|| PODS.into(), |(name, _)| (*name).to_owned().into());
+        let mut most = fits;
+        if apart_by_node && most == nodes {
+            bound = HOSTNAME.into();
+        }
+        for key in claim.self_anti_affinity.iter().filter(|key| *key != HOSTNAME) {
+            let apart = domains.get(key.as_str()).map_or(0, |values| values.len() as i64);
+            if apart < most {
+                most = apart;
+                bound = if key == ZONE { ZONE.into() } else { key.clone().into() };
+            }
+        }
+        Estimate::of(most.saturating_sub(promised).max(0), bound)
+    }
+}
+
+/// Replicas of this shape that the promised amounts stand for, rounded up over resources.
+fn reserved_replicas(needs: &Needs, reserved: &Amounts) -> i64 {
+    let by_resource = needs
+        .requests
+        .iter()
+        .filter_map(|(resource, request)| Some((reserved.get(resource)?, request)))
+        .map(|(held, request)| held.div_euclid(*request) + i64::from(held.rem_euclid(*request) > 0))
+        .max();
+    by_resource.unwrap_or_else(|| reserved.get(PODS).copied().unwrap_or(0)).max(0)
+}
+
+impl FreeVector {
+    fn fits(&self, needs: &Needs) -> (i64, &str) {
+        let mut best = match self.milli.get_key_value(PODS) {
+            Some((name, pods)) => ((pods / 1000).max(0), name.as_str()),
+            None => (i64::MAX, PODS),
+        };
+        for (resource, request) in &needs.requests {
+            let free = self.milli.get(resource).copied().unwrap_or(0).max(0);
+            let unit = if resource == "cpu" { free } else { free / 1000 };
+            if unit / request < best.0 {
+                best = (unit / request, resource);
+            }
+        }
+        best
+    }
+}
+
+impl NodeClass {
+    fn admits(&self, claim: &NodeClaimRef) -> bool {
+        claim.node_selector.iter().all(|(key, value)| self.labels.get(key) == Some(value))
+            && claim.hard_node_affinity.as_ref().is_none_or(|s| selects(s, &self.labels))
+            && self
+                .taints
+                .iter()
+                .filter(|taint| taint.effect != "PreferNoSchedule")
+                .all(|taint| claim.tolerations.iter().any(|t| tolerates(t, taint)))
+    }
+}
+
+type NodeClaimRef = atoll_api::binding::NodeClaim;
+
+/// Whether the toleration bears the taint, as `ToleratesTaint` of Kubernetes says.
+#[must_use]
+pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let given = |text: &Option<String>| text.as_deref().filter(|t| !t.is_empty()).map(str::to_owned);
+    if given(&toleration.effect).is_some_and(|effect| effect != taint.effect) {
+        return false;
+    }
+    if given(&toleration.key).is_some_and(|key| key != taint.key) {
+        return false;
+    }
+    match toleration.operator.as_deref() {
+        None | Some("" | "Equal") => {
+            given(&toleration.key).is_some()
+                && toleration.value.as_deref().unwrap_or_default()
+                    == taint.value.as_deref().unwrap_or_default()
+        }
+        Some("Exists") => true,
+        Some(_) => false,
+    }
+}
+
+/// Whether the node selector's terms select these labels; terms are alternatives.
+fn selects(selector: &NodeSelector, labels: &BTreeMap<String, String>) -> bool {
+    selector.node_selector_terms.iter().any(|term| {
+        let expressions = term.match_expressions.as_deref().unwrap_or_default();
+        // Node names are not reported per class: a term on fields cannot be judged and does not exclude.
+        (!expressions.is_empty() || term.match_fields.is_some())
+            && expressions.iter().all(|expression| accepts(expression, labels))
+    })
+}
+
+fn accepts(expression: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
+    let values = expression.values.as_deref().unwrap_or_default();
+    let have = labels.get(&expression.key);
+    let numbers = || Some((have?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
+    match expression.operator.as_str() {
+        "Gt" => numbers().is_some_and(|(have, want)| have > want),
+        "Lt" => numbers().is_some_and(|(have, want)| have < want),
+        operator => Requirement::parse(&expression.key, operator, values)
+            .is_ok_and(|requirement| requirement.accepts(have.map(String::as_str))),
+    }
+}

@@ -1,0 +1,326 @@
+//! The mutable side: parsed objects, the reservations derived from committed shares, and what each change could cure.
+//!
+//! Owned by one task of the controller, or by an offline reader. Synchronous, no I/O.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_api::binding::{ReplicaRequirements, TargetCluster};
+use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+
+use super::change::Change;
+use super::needs::{Amounts, Needs, PODS};
+use super::row::{LiveCluster, Row};
+use super::snapshot::{CHUNK, LOG, Snapshot};
+use crate::key::BindingKey;
+
+/// What other decisions must see of a binding.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct BindingFacts {
+    /// The binding.
+    pub key: BindingKey,
+    /// Labels of its pods, by which policies count them.
+    pub pod_labels: Arc<BTreeMap<String, String>>,
+    /// What one replica needs.
+    pub requirements: Option<ReplicaRequirements>,
+    /// Shares of the last committed decision.
+    pub shares: Vec<TargetCluster>,
+    /// Replicas that the members report; a member that is left out reports none.
+    pub reported: BTreeMap<String, i64>,
+}
+
+/// Maps of a namespace; a commit copies one of them.
+const SHARDS: usize = 16;
+
+/// Bindings of one namespace.
+#[derive(Debug, Clone, Default)]
+pub struct Namespace {
+    shards: [Arc<BTreeMap<BindingKey, Arc<BindingFacts>>>; SHARDS],
+}
+
+impl Namespace {
+    pub(super) fn bindings(&self) -> impl Iterator<Item = &Arc<BindingFacts>> {
+        self.shards.iter().flat_map(|shard| shard.values())
+    }
+
+    fn shard(&mut self, key: &BindingKey) -> &mut BTreeMap<BindingKey, Arc<BindingFacts>> {
+        let at = crate::hash::fnv1a_64(key.name.as_bytes()) as usize % SHARDS;
+        Arc::make_mut(&mut self.shards[at])
+    }
+}
+
+/// The tables.
+#[derive(Debug, Default)]
+pub struct Tables {
+    /// Every cluster by name; what the snapshot lacks is in `changed`.
+    clusters: BTreeMap<Arc<str>, Arc<Row>>,
+    /// Clusters whose row must be put into the next snapshot.
+    changed: Vec<Arc<str>>,
+    /// Whether clusters joined or left.
+    resized: bool,
+    /// Reservations for clusters that are not known (yet).
+    reserved: BTreeMap<Arc<str>, Amounts>,
+    dirty: bool,
+    current: Arc<Snapshot>,
+}
+
+impl Tables {
+    /// Takes a Cluster, with what is known of it beyond the object.
+    pub fn upsert_cluster(&mut self, cluster: &Cluster, live: LiveCluster) -> Vec<Change> {
+        let mut row = Row::read(cluster, live);
+        let name = row.name.clone();
+        row.reserved = self.reserved.get(&name).cloned().unwrap_or_default();
+        let Some(old) = self.clusters.get(&name).cloned() else {
+            let row = Arc::new(row);
+            self.clusters.insert(name, row.clone());
+            self.resized = true;
+            return vec![Change::ClusterJoined { row }];
+        };
+        if *old == row {
+            return Vec::new();
+        }
+        if *old.apis == *row.apis {
+            row.apis = old.apis.clone();
+        }
+        let row = Arc::new(row);
+        self.put(row.clone());
+        changes_between(&old, &row)
+    }
+
+    /// Forgets a cluster.
+    pub fn remove_cluster(&mut self, name: &str) -> Vec<Change> {
+        match self.clusters.remove_entry(name) {
+            Some((cluster, _)) => {
+                self.resized = true;
+                vec![Change::ClusterLeft { cluster }]
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Takes a WorkloadPolicy.
+    pub fn upsert_workload_policy(&mut self, policy: &WorkloadPolicy) -> Vec<Change> {
+        let key = object_key(&policy.metadata);
+        let current = Arc::make_mut(&mut self.current);
+        let policies = Arc::make_mut(&mut current.workload_policies);
+        if policies.get(&key).is_some_and(|old| old.spec == policy.spec) {
+            policies.insert(key, Arc::new(policy.clone()));
+            return Vec::new();
+        }
+        policies.insert(key.clone(), Arc::new(policy.clone()));
+        self.dirty = true;
+        vec![Change::WorkloadPolicy { namespace: key.0, name: key.1 }]
+    }
+
+    /// Forgets a WorkloadPolicy.
+    pub fn remove_workload_policy(&mut self, namespace: &str, name: &str) -> Vec<Change> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let current = Arc::make_mut(&mut self.current);
+        if Arc::make_mut(&mut current.workload_policies).remove(&key).is_none() {
+            return Vec::new();
+        }
+        self.dirty = true;
+        vec![Change::WorkloadPolicy { namespace: key.0, name: key.1 }]
+    }
+
+    /// Takes a WorkloadSpread. Its status counts too: a subset's `unschedulableSince` steers Adaptive.
+    pub fn upsert_workload_spread(&mut self, spread: &WorkloadSpread) -> Vec<Change> {
+        let key = object_key(&spread.metadata);
+        let current = Arc::make_mut(&mut self.current);
+        let spreads = Arc::make_mut(&mut current.workload_spreads);
+        let old = spreads.insert(key.clone(), Arc::new(spread.clone()));
+        if old.is_some_and(|old| old.spec == spread.spec && old.status == spread.status) {
+            return Vec::new();
+        }
+        self.dirty = true;
+        vec![spread_change(key.0, spread)]
+    }
+
+    /// Forgets a WorkloadSpread.
+    pub fn remove_workload_spread(&mut self, namespace: &str, name: &str) -> Vec<Change> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let current = Arc::make_mut(&mut self.current);
+        match Arc::make_mut(&mut current.workload_spreads).remove(&key) {
+            Some(spread) => {
+                self.dirty = true;
+                vec![spread_change(key.0, &spread)]
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Takes the committed shares of a binding and what members report of them.
+    pub fn upsert_binding(&mut self, facts: BindingFacts) -> Vec<Change> {
+        let key = facts.key.clone();
+        let namespace: Arc<str> = key.namespace.as_deref().unwrap_or_default().into();
+        let facts = Arc::new(facts);
+        let current = Arc::make_mut(&mut self.current);
+        let bindings = Arc::make_mut(current.namespaces.entry(namespace).or_default());
+        let old = bindings.shard(&key).insert(key, facts.clone());
+        if old.as_ref() == Some(&facts) {
+            return Vec::new();
+        }
+        self.dirty = true;
+        self.book(old.as_deref(), Some(&facts))
+    }
+
+    /// Forgets a binding.
+    pub fn remove_binding(&mut self, key: &BindingKey) -> Vec<Change> {
+        let current = Arc::make_mut(&mut self.current);
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let Some(bindings) = current.namespaces.get_mut(namespace) else { return Vec::new() };
+        let bindings = Arc::make_mut(bindings);
+        let Some(old) = bindings.shard(key).remove(key) else { return Vec::new() };
+        if bindings.bindings().next().is_none() {
+            current.namespaces.remove(namespace);
+        }
+        self.dirty = true;
+        self.book(Some(&old), None)
+    }
+
+    /// The view of now. The same one as before when nothing changed.
+    pub fn snapshot(&mut self) -> Arc<Snapshot> {
+        if self.resized {
+            self.rebuild();
+        } else if !self.changed.is_empty() || self.dirty {
+            let current = Arc::make_mut(&mut self.current);
+            current.version += 1;
+            for name in std::mem::take(&mut self.changed) {
+                let (Some(at), Some(row)) = (current.find(&name), self.clusters.get(&name)) else {
+                    continue;
+                };
+                let chunk = &mut current.chunks[at / CHUNK];
+                if let Some(rows) = Arc::get_mut(chunk) {
+                    rows[at % CHUNK] = row.clone();
+                } else {
+                    let mut rows: Vec<_> = chunk.to_vec();
+                    rows[at % CHUNK] = row.clone();
+                    *chunk = rows.into();
+                }
+                current.log.push((current.version, at as u32));
+            }
+            if current.log.len() > LOG {
+                let drop = current.log.len() - LOG / 2;
+                current.log_from = current.log[drop - 1].0;
+                current.log.drain(..drop);
+            }
+        }
+        self.dirty = false;
+        self.current.clone()
+    }
+
+    fn rebuild(&mut self) {
+        let current = Arc::make_mut(&mut self.current);
+        current.version += 1;
+        current.membership += 1;
+        current.names = Some(self.clusters.keys().cloned().collect());
+        let rows: Vec<_> = self.clusters.values().cloned().collect();
+        current.chunks = rows.chunks(CHUNK).map(Arc::from).collect();
+        current.log.clear();
+        current.log_from = current.version;
+        self.changed.clear();
+        self.resized = false;
+    }
+
+    fn put(&mut self, row: Arc<Row>) {
+        self.changed.push(row.name.clone());
+        self.clusters.insert(row.name.clone(), row);
+    }
+
+    /// Moves what a binding holds reserved from its old facts to its new ones:
+    /// reserved(binding, cluster) = max(0, share - reported).
+    fn book(&mut self, old: Option<&BindingFacts>, new: Option<&BindingFacts>) -> Vec<Change> {
+        let mut delta: BTreeMap<Arc<str>, Amounts> = BTreeMap::new();
+        for (facts, sign) in [(old, -1), (new, 1)] {
+            let Some(facts) = facts else { continue };
+            // Requirements that cannot be read are refused where the binding is scheduled; here they reserve pods.
+            let needs = Needs::read(facts.requirements.as_ref()).unwrap_or_default();
+            for share in &facts.shares {
+                let reported = facts.reported.get(&share.name).copied().unwrap_or(0).max(0);
+                let open = share.replicas.saturating_sub(reported);
+                if open <= 0 {
+                    continue;
+                }
+                let amounts = delta.entry(share.name.as_str().into()).or_default();
+                let pods = (PODS, 1_i64);
+                let each = needs.requests.iter().map(|(r, v)| (r.as_str(), *v)).chain([pods]);
+                for (resource, request) in each {
+                    let entry = amounts.entry(resource.to_owned()).or_default();
+                    *entry =
+                        entry.saturating_add(request.saturating_mul(open).saturating_mul(sign));
+                }
+            }
+        }
+        let mut changes = Vec::new();
+        for (cluster, amounts) in delta {
+            if amounts.values().all(|value| *value == 0) {
+                continue;
+            }
+            let freed = amounts.values().any(|value| *value < 0);
+            let held = self.reserved.entry(cluster.clone()).or_default();
+            for (resource, value) in amounts {
+                let entry = held.entry(resource).or_default();
+                *entry = entry.saturating_add(value);
+            }
+            held.retain(|_, value| *value != 0);
+            let held = held.clone();
+            if held.is_empty() {
+                self.reserved.remove(&cluster);
+            }
+            if let Some(row) = self.clusters.get(&cluster) {
+                let row = Arc::new(Row { reserved: held, ..(**row).clone() });
+                self.put(row.clone());
+                if freed {
+                    changes.push(Change::Capacity { row });
+                }
+            }
+        }
+        if let Some(old) = old.filter(|old| shrank(old, new)) {
+            changes.push(Change::BindingShrank {
+                key: old.key.clone(),
+                pod_labels: old.pod_labels.clone(),
+            });
+        }
+        changes
+    }
+}
+
+fn shrank(old: &BindingFacts, new: Option<&BindingFacts>) -> bool {
+    let Some(new) = new else { return true };
+    old.pod_labels != new.pod_labels
+        || old.shares.iter().any(|share| {
+            let now = new.shares.iter().find(|s| s.name == share.name).map_or(0, |s| s.replicas);
+            now < share.replicas
+        })
+}
+
+fn changes_between(old: &Row, row: &Arc<Row>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let fields = |row: &Row| {
+        (row.labels.clone(), row.provider.clone(), row.region.clone(), row.zones.clone())
+    };
+    if fields(old) != fields(row) || old.terminating != row.terminating {
+        changes.push(Change::ClusterLabels { row: row.clone() });
+    }
+    if old.taints != row.taints || old.session != row.session {
+        changes.push(Change::ClusterTaints { row: row.clone() });
+    }
+    if old.apis != row.apis {
+        changes.push(Change::ClusterApis { row: row.clone() });
+    }
+    if old.supply != row.supply {
+        changes.push(Change::Capacity { row: row.clone() });
+    }
+    changes
+}
+
+fn spread_change(namespace: String, spread: &WorkloadSpread) -> Change {
+    let target = &spread.spec.target_ref;
+    Change::WorkloadSpread { namespace, target: (target.kind.clone(), target.name.clone()) }
+}
+
+fn object_key(
+    meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+) -> (String, String) {
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
