@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Namespace and name of a ResourceBinding, or the name of a ClusterResourceBinding.
-#[derive(
-    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingKey {
     /// Namespace; absent for cluster-scoped bindings.

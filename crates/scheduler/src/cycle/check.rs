@@ -224,9 +224,8 @@ pub fn workload_spread(spec: &WorkloadSpreadSpec, kind: &str) -> Result<(), Mist
     if percents > 0 && kind == "StatefulSet" {
         return Err(Mistake::new(field, "maxReplicas of a StatefulSet must be numbers"));
     }
-    let open: Vec<usize> = (0..spec.subsets.len())
-        .filter(|at| spec.subsets[*at].max_replicas.is_none())
-        .collect();
+    let open: Vec<usize> =
+        (0..spec.subsets.len()).filter(|at| spec.subsets[*at].max_replicas.is_none()).collect();
     if percents > 0 {
         if sum > 100 {
             return Err(Mistake::new(field, format!("maxReplicas add up to {sum}%, above 100%")));

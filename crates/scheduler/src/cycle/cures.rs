@@ -24,7 +24,10 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision) -> Vec<Cure> {
     let short = !decision.pending.is_empty()
         || matches!(
             decision.outcome,
-            Outcome::NoFit | Outcome::Unschedulable | Outcome::FailoverInfeasible | Outcome::Partial
+            Outcome::NoFit
+                | Outcome::Unschedulable
+                | Outcome::FailoverInfeasible
+                | Outcome::Partial
         );
     let allowed = Allowed::new(
         cycle.request.placement.reschedule_on.as_deref(),
@@ -64,7 +67,8 @@ fn watch_targets(cycle: &Cycle<'_>, decision: &Decision, follows: bool, cures: &
     let mut set = BitSet::empty(cycle.snapshot.len());
     rows.for_each(|row| set.insert(row));
     let on_rows = || ClusterSet::new(cycle.snapshot.names(), set.clone());
-    let clusters = if set.count() == decision.after.len() { on_rows() } else { names(&decision.after) };
+    let clusters =
+        if set.count() == decision.after.len() { on_rows() } else { names(&decision.after) };
     cures.push(Cure::ClusterLeaves { clusters: clusters.clone() });
     cures.push(Cure::TaintsChange { clusters: Some(clusters.clone()) });
     // The deletion mark of a cluster comes with its labels.
@@ -151,7 +155,8 @@ fn policies(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
     let template = &cycle.request.template;
     let namespace = template.namespace.clone().unwrap_or_default();
     if let Some(name) = &template.workload_policy {
-        cures.push(Cure::WorkloadPolicyChanges { namespace: namespace.clone(), name: name.clone() });
+        cures
+            .push(Cure::WorkloadPolicyChanges { namespace: namespace.clone(), name: name.clone() });
     }
     cures.push(Cure::WorkloadSpreadChanges {
         namespace,
@@ -190,8 +195,7 @@ fn times(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
                 .map_or(workload_spread::CRITICAL, |s| SignedDuration::from_secs(s.max(0)));
             let reports = cycle.request.reports.values().filter(|report| report.unschedulable > 0);
             due.extend(
-                reports
-                    .filter_map(|report| report.unschedulable_since?.checked_add(critical).ok()),
+                reports.filter_map(|report| report.unschedulable_since?.checked_add(critical).ok()),
             );
         }
     }

@@ -48,7 +48,10 @@ impl Cycle<'_> {
 
     fn limits(&self, desired: i64) -> Limits {
         let pick = |of: &[u32]| -> Vec<u32> {
-            self.candidates.iter().map(|row| of.get(*row as usize).copied().unwrap_or(NONE)).collect()
+            self.candidates
+                .iter()
+                .map(|row| of.get(*row as usize).copied().unwrap_or(NONE))
+                .collect()
         };
         Limits {
             skews: self

@@ -136,9 +136,10 @@ impl Intent {
     ) -> Result<Self, Mistake> {
         let template = &request.template;
         let karmada = profile.semantics == Semantics::Karmada;
-        let needs = Needs::read(template.requirements.as_ref()).map_err(|(resource, problem)| {
-            Mistake::new(format!("replicaRequirements.resourceRequest.{resource}"), problem)
-        })?;
+        let needs =
+            Needs::read(template.requirements.as_ref()).map_err(|(resource, problem)| {
+                Mistake::new(format!("replicaRequirements.resourceRequest.{resource}"), problem)
+            })?;
         let mut desired = template.replicas;
         if let Some(replicas) = desired.filter(|n| !(0..=MAX_REPLICAS).contains(n)) {
             let problem = format!("{replicas} must be within 0..={MAX_REPLICAS}");

@@ -149,7 +149,11 @@ mod tests {
         assert_eq!(trigger(&facts, &none), Trigger::Rebalance);
         facts.rebalance = None;
         assert_eq!(trigger(&facts, &default), Trigger::Reconcile);
-        assert_eq!(trigger(&facts, &none), Trigger::Overflow, "reconcile, scale, failure need leave");
+        assert_eq!(
+            trigger(&facts, &none),
+            Trigger::Overflow,
+            "reconcile, scale, failure need leave"
+        );
         facts.lost = Some("gone".into());
         assert_eq!(trigger(&facts, &none), Trigger::Failover, "a gone target always");
         facts.lost = None;

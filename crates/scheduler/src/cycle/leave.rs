@@ -50,7 +50,8 @@ pub fn plan(
         .map(|task| (task.from_cluster.clone(), task.clone()))
         .collect();
     if trigger != Trigger::Scale {
-        let now: BTreeMap<&str, i64> = after.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
+        let now: BTreeMap<&str, i64> =
+            after.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
         for target in before {
             let left = now.get(target.name.as_str());
             let leaves = target.replicas - left.copied().unwrap_or(0);

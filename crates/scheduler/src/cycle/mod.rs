@@ -219,10 +219,9 @@ fn targets(snapshot: &Snapshot, request: &Request) -> Targets {
                 let seats = seats.entry(row as u32).or_default();
                 *seats = seats.saturating_add(replicas);
             }
-            None => targets.gone.push(atoll_api::binding::TargetCluster {
-                name: target.name.clone(),
-                replicas,
-            }),
+            None => targets
+                .gone
+                .push(atoll_api::binding::TargetCluster { name: target.name.clone(), replicas }),
         }
     }
     targets.seats = seats.into_iter().collect();
@@ -268,7 +267,10 @@ fn earlier_term<'a>(terms: &[Term], new: &dyn Fn(&Term) -> Cycle<'a>) -> Option<
         let result = filtered.and_then(|()| run(&mut cycle));
         let complete = Attempt { cycle, result }.is_complete();
         complete.then(|| {
-            format!("clusterAffinities term {} fits again", term.name.as_deref().unwrap_or_default())
+            format!(
+                "clusterAffinities term {} fits again",
+                term.name.as_deref().unwrap_or_default()
+            )
         })
     })
 }
@@ -446,4 +448,3 @@ fn reserve(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     }
     Ok(())
 }
-

@@ -75,11 +75,8 @@ fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Option<String> {
     let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new) else {
         return Some("the applied placement cannot be read".to_owned());
     };
-    let mut keys: Vec<&String> = old
-        .keys()
-        .chain(new.keys())
-        .filter(|key| old.get(*key) != new.get(*key))
-        .collect();
+    let mut keys: Vec<&String> =
+        old.keys().chain(new.keys()).filter(|key| old.get(*key) != new.get(*key)).collect();
     keys.sort_unstable();
     keys.dedup();
     let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
@@ -116,7 +113,7 @@ fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
     (known != desired).then(|| format!("{known} replicas are accounted for, {desired} asked for"))
 }
 
-fn name(cycle: &Cycle<'_>, row: u32) -> &str {
+fn name<'c>(cycle: &'c Cycle<'_>, row: u32) -> &'c str {
     &cycle.snapshot.row(row as usize).name
 }
 
@@ -124,7 +121,8 @@ fn name(cycle: &Cycle<'_>, row: u32) -> &str {
 fn refused_target(cycle: &Cycle<'_>, hold: Hold) -> Option<String> {
     let refusals = cycle.verdicts.refusals.iter().filter(|refusal| refusal.hold == hold);
     refusals.into_iter().find_map(|refusal| {
-        let row = cycle.targets.seats.iter().find(|(row, _)| refusal.rows.contains(*row as usize))?;
+        let row =
+            cycle.targets.seats.iter().find(|(row, _)| refusal.rows.contains(*row as usize))?;
         Some(format!("{}: {}", name(cycle, row.0), refusal.reason))
     })
 }

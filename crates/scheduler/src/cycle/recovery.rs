@@ -15,7 +15,8 @@ pub fn find(cycle: &mut Cycle<'_>) -> Option<String> {
     match &cycle.intent.strategy {
         Strategy::WorkloadSpread(_) | Strategy::WorkloadPolicy(_) => {
             // The division itself knows targets and limits: it is asked what it would move.
-            let trigger = std::mem::replace(&mut cycle.trigger, atoll_api::binding::Trigger::Recover);
+            let trigger =
+                std::mem::replace(&mut cycle.trigger, atoll_api::binding::Trigger::Recover);
             cycle.kept = cycle.verdicts.kept(&cycle.targets.rows, false);
             let moved = super::score_and_select(cycle).is_ok() && {
                 cycle.rules.skews.clear();
@@ -24,9 +25,11 @@ pub fn find(cycle: &mut Cycle<'_>) -> Option<String> {
             let moved = moved
                 && cycle.assignment.take().is_some_and(|assignment| {
                     assignment.refused.is_none()
-                        && cycle.candidates.iter().zip(&assignment.seats).any(|(row, seats)| {
-                            *seats < cycle.targets.on(*row as usize)
-                        })
+                        && cycle
+                            .candidates
+                            .iter()
+                            .zip(&assignment.seats)
+                            .any(|(row, seats)| *seats < cycle.targets.on(*row as usize))
                 });
             cycle.trigger = trigger;
             cycle.groups.clear();
@@ -37,11 +40,7 @@ pub fn find(cycle: &mut Cycle<'_>) -> Option<String> {
 }
 
 /// Whether a passing cluster of an earlier level has room while replicas run in a later one.
-fn between(
-    cycle: &Cycle<'_>,
-    level: &dyn Fn(usize) -> Option<u32>,
-    what: &str,
-) -> Option<String> {
+fn between(cycle: &Cycle<'_>, level: &dyn Fn(usize) -> Option<u32>, what: &str) -> Option<String> {
     let last = cycle
         .targets
         .seats
@@ -50,7 +49,8 @@ fn between(
         .filter_map(|(row, _)| level(*row as usize))
         .max()?;
     let free = cycle.verdicts.passing.iter().find(|row| {
-        level(*row).is_some_and(|level| level < last) && cycle.more(*row).is_none_or(|more| more > 0)
+        level(*row).is_some_and(|level| level < last)
+            && cycle.more(*row).is_none_or(|more| more > 0)
     })?;
     Some(format!("{} of an earlier {what} has room", cycle.snapshot.row(free).name))
 }

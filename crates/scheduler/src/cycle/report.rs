@@ -110,11 +110,11 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
     decision.outcome = Outcome::Invalid;
     decision.reason = mistake.to_owned();
     decision.strategy = "none: the request cannot be read".to_owned();
-    decision.applied_placement =
-        previous.and_then(|previous| previous.applied_placement.clone()).unwrap_or_else(|| {
-            serde_json::to_value(&request.placement).unwrap_or_default()
-        });
-    let running = decision.before.iter().fold(0_i64, |sum, t| sum.saturating_add(t.replicas.max(0)));
+    decision.applied_placement = previous
+        .and_then(|previous| previous.applied_placement.clone())
+        .unwrap_or_else(|| serde_json::to_value(&request.placement).unwrap_or_default());
+    let running =
+        decision.before.iter().fold(0_i64, |sum, t| sum.saturating_add(t.replicas.max(0)));
     let open = request.template.replicas.unwrap_or(0).saturating_sub(running);
     if open > 0 {
         decision.pending = vec![PendingReplicas { replicas: open, reason: cut(mistake) }];
@@ -124,7 +124,9 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
     for (kind, name) in [("WorkloadPolicy", request.template.workload_policy.clone())] {
         if let (true, Some(name)) = (mistake.starts_with(kind), name) {
             let namespace = request.template.namespace.clone().unwrap_or_default();
-            decision.waits_for.push(crate::decision::Cure::WorkloadPolicyChanges { namespace, name });
+            decision
+                .waits_for
+                .push(crate::decision::Cure::WorkloadPolicyChanges { namespace, name });
         }
     }
     if mistake.starts_with("WorkloadSpread") {
@@ -279,7 +281,8 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
 fn keep_record(decision: &mut Decision, request: &Request) {
     decision.outcome = Outcome::Unchanged;
     if let Some(previous) = &request.previous {
-        decision.affinity_name = previous.term().map(str::to_owned).or(decision.affinity_name.take());
+        decision.affinity_name =
+            previous.term().map(str::to_owned).or(decision.affinity_name.take());
         if let Some(record) = &previous.decision {
             decision.pending.clone_from(&record.pending);
             decision.mode = record.mode;
@@ -293,8 +296,11 @@ fn keep_record(decision: &mut Decision, request: &Request) {
 /// The result of an assignment; `None` = nothing moves.
 fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -> Option<Shares> {
     if let Some(reason) = &assignment.refused {
-        decision.outcome =
-            if assignment.infeasible { Outcome::FailoverInfeasible } else { Outcome::Unschedulable };
+        decision.outcome = if assignment.infeasible {
+            Outcome::FailoverInfeasible
+        } else {
+            Outcome::Unschedulable
+        };
         if reason.starts_with("placement.") {
             decision.outcome = Outcome::Invalid;
         }

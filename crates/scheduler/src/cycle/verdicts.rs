@@ -117,7 +117,8 @@ fn verdict(
     let before = if targets_here { shares(&cycle.targets.seats) } else { Column::default() };
     let chosen = matches!(standing, Standing::Selected | Standing::Kept);
     let after = if chosen { shares(after) } else { Column::default() };
-    let (mut capacity, mut bounds, mut bounded) = (Column::default(), Vec::new(), Column::default());
+    let (mut capacity, mut bounds, mut bounded) =
+        (Column::default(), Vec::new(), Column::default());
     let mut scores = BTreeMap::new();
     if standing != Standing::Refused {
         if let Some(column) = &cycle.capacity {

@@ -117,8 +117,7 @@ fn shorten<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
         let mut entry = format!("{prefix}{{{digits}");
         let (mut last, mut run) = (digits, 0_u32);
         let follows = |a: &str, b: &str| {
-            a.len() == b.len()
-                && a.parse::<u64>().ok().map(|n| n + 1) == b.parse::<u64>().ok()
+            a.len() == b.len() && a.parse::<u64>().ok().map(|n| n + 1) == b.parse::<u64>().ok()
         };
         while let Some(next) = names.next_if(|next| {
             let (p, d) = split(next);

@@ -113,13 +113,9 @@ impl Cure {
             (Self::ServesApi { api_version, kind }, Change::ClusterApis { row }) => {
                 row.apis.contains(&(api_version.clone(), kind.clone()))
             }
-            (
-                Self::CapacityRises { clusters, had, requests, node },
-                Change::Capacity { row },
-            ) => {
+            (Self::CapacityRises { clusters, had, requests, node }, Change::Capacity { row }) => {
                 let Some(at) = clusters.position(&row.name) else { return false };
-                let needs =
-                    Needs { requests: requests.clone(), node: node.clone(), given: true };
+                let needs = Needs { requests: requests.clone(), node: node.clone(), given: true };
                 let now = row.supply.estimate(&needs, &row.reserved).more;
                 match (had.get(at), now) {
                     (Some(had), Some(now)) => now > had,

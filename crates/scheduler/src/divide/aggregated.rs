@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
+use super::Start;
 use super::dynamic_weight::divide_among;
 use super::ground::{Division, Ground, UNBOUNDED};
-use super::Start;
 
 /// Divides over the shortest prefix that holds what is wanted: on the way up clusters in use first, then the most
 /// capacity; on the way down the largest holders. Within the prefix the shares are in proportion.
@@ -25,9 +25,8 @@ pub fn divide(ground: &Ground, order: &[u32], desired: i64, start: Start) -> Div
         }
         Start::Running => (desired, ground.seats.clone()),
     };
-    let in_use = |index: usize| {
-        start == Start::Running && running < desired && ground.seats[index] > 0
-    };
+    let in_use =
+        |index: usize| start == Start::Running && running < desired && ground.seats[index] > 0;
     let unknown = |index: usize| room[index] == UNBOUNDED;
     let mut sequence: Vec<usize> = (0..n).collect();
     sequence.sort_by_key(|index| {

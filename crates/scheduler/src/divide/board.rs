@@ -219,11 +219,7 @@ fn run(
 }
 
 /// One replica for as many further groups as spreadConstraints ask for.
-fn fill_groups(
-    board: &mut Board,
-    take: i64,
-    key: &impl Fn(&Board, usize) -> Option<Key>,
-) -> i64 {
+fn fill_groups(board: &mut Board, take: i64, key: &impl Fn(&Board, usize) -> Option<Key>) -> i64 {
     let mut dealt = 0;
     for constraint in 0..board.limits.minimums.len() {
         if board.limits.minimums[constraint].missing() == 0 {
@@ -237,7 +233,8 @@ fn fill_groups(
                 break;
             }
             let index = best.index as usize;
-            let allowed = matches!(board.may_add(index), Ok(()) | Err(Block::Skewed { hard: false }));
+            let allowed =
+                matches!(board.may_add(index), Ok(()) | Err(Block::Skewed { hard: false }));
             if minimum.is_new(index) && allowed {
                 board.add(index);
                 dealt += 1;
@@ -248,11 +245,7 @@ fn fill_groups(
 }
 
 /// What `bounds[].min` asks for.
-fn fill_bounds(
-    board: &mut Board,
-    take: i64,
-    key: &impl Fn(&Board, usize) -> Option<Key>,
-) -> i64 {
+fn fill_bounds(board: &mut Board, take: i64, key: &impl Fn(&Board, usize) -> Option<Key>) -> i64 {
     let mut dealt = 0;
     for at in 0..board.limits.bounds.len() {
         let bound = &board.limits.bounds[at];
@@ -267,11 +260,7 @@ fn fill_bounds(
 }
 
 /// Takes up to `take` replicas back, the last seat first; returns how many there were not.
-pub fn take_back(
-    board: &mut Board,
-    take: i64,
-    key: impl Fn(&Board, usize) -> Option<Key>,
-) -> i64 {
+pub fn take_back(board: &mut Board, take: i64, key: impl Fn(&Board, usize) -> Option<Key>) -> i64 {
     let left = take_back_within(board, take, &key);
     if left == 0 || board.limits.is_empty() {
         return left;

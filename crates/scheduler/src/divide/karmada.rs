@@ -88,9 +88,8 @@ fn by_tier(cycle: &Cycle<'_>, ground: &Ground, tiers: &[u32], desired: i64) -> D
         if left == 0 {
             break;
         }
-        let of: Vec<usize> = (0..ground.len())
-            .filter(|at| tiers[cycle.candidates[*at] as usize] == tier)
-            .collect();
+        let of: Vec<usize> =
+            (0..ground.len()).filter(|at| tiers[cycle.candidates[*at] as usize] == tier).collect();
         let part = ground.part(&of, &seats);
         let room = (0..part.len()).fold(0_i64, |sum, at| sum.saturating_add(part.room(at)));
         let take = left.min(room);

@@ -37,11 +37,11 @@ pub struct Skew {
     pub count_full: bool,
     /// Candidates with room left, by domain.
     pub open: Vec<u32>,
-    low: i64,
-    high: i64,
+    pub(crate) low: i64,
+    pub(crate) high: i64,
     /// Domains at the low and at the high end: an end moves only when its last domain leaves it.
-    at_low: usize,
-    at_high: usize,
+    pub(crate) at_low: usize,
+    pub(crate) at_high: usize,
 }
 
 /// Least groups of one spreadConstraint.
@@ -56,7 +56,7 @@ pub struct Minimum {
     /// Own replicas by group.
     pub counts: Vec<i64>,
     /// Groups with a replica.
-    used: i64,
+    pub(crate) used: i64,
 }
 
 /// Bounds on the sum of some candidates.
@@ -89,7 +89,9 @@ pub enum Block {
 impl Skew {
     fn counted(&self) -> impl Iterator<Item = i64> + '_ {
         let full = |domain: usize| !self.count_full && self.open.get(domain) == Some(&0);
-        (0..self.counts.len()).filter(move |domain| !full(*domain)).map(|domain| self.counts[domain])
+        (0..self.counts.len())
+            .filter(move |domain| !full(*domain))
+            .map(|domain| self.counts[domain])
     }
 
     fn settle(&mut self) {
@@ -112,7 +114,8 @@ impl Skew {
         let ends = (self.low, self.high);
         self.at_low -= usize::from(before == self.low && self.at_low > 0);
         self.at_high -= usize::from(before == self.high && self.at_high > 0);
-        if after > self.high || after < self.low || self.at_low == 0 || self.at_high == 0 || closed {
+        if after > self.high || after < self.low || self.at_low == 0 || self.at_high == 0 || closed
+        {
             self.settle();
         } else {
             self.at_low += usize::from(after == self.low);
@@ -207,9 +210,7 @@ impl Limits {
     pub fn may_remove(&self, index: usize) -> Result<(), Block> {
         let last_of_group = |minimum: &&Minimum| {
             let group = minimum.of[index];
-            group != NONE
-                && minimum.counts[group as usize] <= 1
-                && minimum.used <= minimum.groups
+            group != NONE && minimum.counts[group as usize] <= 1 && minimum.used <= minimum.groups
         };
         if self.minimums.iter().any(|minimum| last_of_group(&minimum))
             || self.bounds.iter().any(|bound| bound.member[index] && bound.sum <= bound.min)

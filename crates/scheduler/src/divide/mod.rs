@@ -114,11 +114,14 @@ pub(crate) fn to_i64(value: u64) -> i64 {
 
 /// Why replicas of a division found no candidate.
 pub(crate) fn why_left(ground: &Ground, caps_bind: bool) -> String {
-    let skewed = ground.limits.skews.iter().filter(|skew| skew.hard).map(|skew| {
-        format!("topologySpreadConstraints: maxSkew {} over {}", skew.max, skew.key)
-    });
-    let bounded = ground.limits.bounds.iter().map(|bound| format!("{}.max {}", bound.field, bound.max));
-    let mut parts: Vec<String> = skewed.chain(bounded.filter(|b| !b.ends_with(&i64::MAX.to_string()))).collect();
+    let skewed =
+        ground.limits.skews.iter().filter(|skew| skew.hard).map(|skew| {
+            format!("topologySpreadConstraints: maxSkew {} over {}", skew.max, skew.key)
+        });
+    let bounded =
+        ground.limits.bounds.iter().map(|bound| format!("{}.max {}", bound.field, bound.max));
+    let mut parts: Vec<String> =
+        skewed.chain(bounded.filter(|b| !b.ends_with(&i64::MAX.to_string()))).collect();
     if caps_bind {
         parts.insert(0, "no candidate has room for one more".to_owned());
     }

@@ -192,7 +192,11 @@ mod tests {
                     Party {
                         weight: random(i * 10 + 3, huge),
                         seats,
-                        cap: if random(i * 10 + 4, 3) == 0 { seats + random(i * 10 + 5, 9) } else { u64::MAX },
+                        cap: if random(i * 10 + 4, 3) == 0 {
+                            seats + random(i * 10 + 5, 9)
+                        } else {
+                            u64::MAX
+                        },
                         tie: random(i * 10 + 6, 3),
                     }
                 })

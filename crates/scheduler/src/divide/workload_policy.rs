@@ -117,7 +117,13 @@ impl<'a> Run<'a> {
                 UNBOUNDED => -1,
                 room => room,
             };
-            return Key { rank: (i64::from(seats > 0), room), weight: 1, seats: 0, tie, index: index_32 };
+            return Key {
+                rank: (i64::from(seats > 0), room),
+                weight: 1,
+                seats: 0,
+                tie,
+                index: index_32,
+            };
         }
         Key { rank: (0, 0), weight: 1, seats: to_u64(seats), tie, index: index_32 }
     }
@@ -239,16 +245,17 @@ impl<'a> Run<'a> {
     /// The domain whose replica came last, among those where this binding has any.
     fn last_domain(&self, open: &[bool]) -> Option<usize> {
         let holds = || (0..open.len()).filter(|d| open[*d] && self.own[*d] > 0);
-        let above = holds().filter(|domain| self.count(*domain) > self.target(*domain)).min_by(|a, b| {
-            // Greatest (2x - 1)/t; ties: more replicas, then later in the list.
-            let part = |x: usize, y: usize| {
-                (2 * i128::from(self.count(x)) - 1) * i128::from(self.target(y))
-            };
-            part(*b, *a)
-                .cmp(&part(*a, *b))
-                .then(self.count(*b).cmp(&self.count(*a)))
-                .then(Reverse(*a).cmp(&Reverse(*b)))
-        });
+        let above =
+            holds().filter(|domain| self.count(*domain) > self.target(*domain)).min_by(|a, b| {
+                // Greatest (2x - 1)/t; ties: more replicas, then later in the list.
+                let part = |x: usize, y: usize| {
+                    (2 * i128::from(self.count(x)) - 1) * i128::from(self.target(y))
+                };
+                part(*b, *a)
+                    .cmp(&part(*a, *b))
+                    .then(self.count(*b).cmp(&self.count(*a)))
+                    .then(Reverse(*a).cmp(&Reverse(*b)))
+            });
         if above.is_some() {
             return above;
         }
@@ -270,9 +277,8 @@ impl<'a> Run<'a> {
             .filter(|index| self.of[*index].is_none())
             .map(|index| self.board.seats[index])
             .sum();
-        let beyond: i64 = all()
-            .map(|d| (self.count(d) - self.target(d)).clamp(0, self.own[d].max(0)))
-            .sum();
+        let beyond: i64 =
+            all().map(|d| (self.count(d) - self.target(d)).clamp(0, self.own[d].max(0))).sum();
         let wanting: i64 = all()
             .map(|d| {
                 let members = &self.question.domains[d].members;
@@ -296,8 +302,7 @@ impl<'a> Run<'a> {
                     return Some(format!("{} has its target of {}", of.name, of.target));
                 }
                 let room = if full { Some(0) } else { None };
-                let why = blocked(of, room)
-                    .unwrap_or_else(|| super::why_left(self.ground, false));
+                let why = blocked(of, room).unwrap_or_else(|| super::why_left(self.ground, false));
                 Some(format!("{} has {} of {}: {why}", of.name, self.count(domain), of.target))
             })
             .collect();

@@ -135,11 +135,8 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(ground: &'a Ground, question: &'a Question<'a>) -> Self {
-        let seats = if question.plan == Plan::Anew {
-            vec![0; ground.len()]
-        } else {
-            ground.seats.clone()
-        };
+        let seats =
+            if question.plan == Plan::Anew { vec![0; ground.len()] } else { ground.seats.clone() };
         let caps = (0..ground.len()).map(|index| ground.room(index)).collect();
         let mut rank = vec![0; ground.len()];
         for (index, score) in question.subsets.iter().flat_map(|subset| &subset.members) {

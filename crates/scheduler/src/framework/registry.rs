@@ -40,9 +40,7 @@ macro_rules! core {
     };
 }
 
-use Point::{
-    Assign, Bind, Filter, PreEnqueue, PreFilter, QueueSort, Reserve, Score, Select,
-};
+use Point::{Assign, Bind, Filter, PreEnqueue, PreFilter, QueueSort, Reserve, Score, Select};
 
 /// The registry, in the order in which plugins run by default.
 #[rustfmt::skip]

@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Status codes: those of Kubernetes' scheduling framework, and `Partial`, which a scheduler of nodes has no use for.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Code {
     /// Fine.
     Success,

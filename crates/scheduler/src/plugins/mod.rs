@@ -21,7 +21,9 @@ macro_rules! without_args {
             ///
             /// # Errors
             /// On any arg: it takes none.
-            pub fn new(args: Option<&serde_json::Value>) -> Result<Self, crate::framework::registry::ArgError> {
+            pub fn new(
+                args: Option<&serde_json::Value>,
+            ) -> Result<Self, crate::framework::registry::ArgError> {
                 crate::framework::registry::no_args(args).map(|()| Self)
             }
         }

@@ -95,7 +95,8 @@ fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
         let mut spare: Vec<usize> = (0..rows.len())
             .filter(|at| !targets[*at] && !cycle.kept.contains(rows[*at] as usize))
             .collect();
-        let score = |at: usize| cycle.scored.binary_search(&rows[at]).map_or(0, |at| cycle.score(at));
+        let score =
+            |at: usize| cycle.scored.binary_search(&rows[at]).map_or(0, |at| cycle.score(at));
         spare.sort_by_key(|at| {
             let more = cycle.more(rows[*at] as usize);
             std::cmp::Reverse((score(*at), more.is_some(), more, ties[*at], rows.len() - at))
@@ -269,13 +270,13 @@ fn by_tier(
         totals = members.iter().map(|of| runs(of)).collect();
         let running = totals.iter().copied().fold(0, i64::saturating_add);
         left = desired - running;
-        for (total, of) in totals.iter_mut().zip(&members).filter(|_| left > 0) {
+        for (total, of) in totals.iter_mut().zip(&members) {
             let more = left.min(room(of).saturating_sub(*total)).max(0);
             *total = total.saturating_add(more);
             left -= more;
         }
-        for total in totals.iter_mut().rev().filter(|_| left < 0) {
-            let less = (-left).min(*total);
+        for total in totals.iter_mut().rev() {
+            let less = (-left).clamp(0, *total);
             *total -= less;
             left += less;
         }
@@ -284,7 +285,11 @@ fn by_tier(
     let mut pending = Vec::new();
     for (total, of) in totals.into_iter().zip(&members) {
         let part = ground.part(of, &seats);
-        let weights: Vec<u64> = if weights.is_empty() { Vec::new() } else { of.iter().map(|at| weights[*at]).collect() };
+        let weights: Vec<u64> = if weights.is_empty() {
+            Vec::new()
+        } else {
+            of.iter().map(|at| weights[*at]).collect()
+        };
         let division = one(cycle, &part, &weights, total, start);
         for (at, value) in of.iter().zip(division.seats) {
             seats[*at] = value;

@@ -43,8 +43,7 @@ impl Plugin for ResourceFit {
         if cycle.as_karmada() && desired == 0 {
             return Status::skip();
         }
-        let key =
-            CapacityKey { needs: cycle.intent.needs.clone(), as_karmada: cycle.as_karmada() };
+        let key = CapacityKey { needs: cycle.intent.needs.clone(), as_karmada: cycle.as_karmada() };
         cycle.capacity = Some(cycle.cache.borrow_mut().capacity.get(cycle.snapshot, &key));
         Status::success()
     }

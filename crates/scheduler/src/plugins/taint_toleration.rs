@@ -44,7 +44,8 @@ impl Plugin for TaintToleration {
                 .map(|(reason, rows)| (reason.clone(), rows.clone(), Hold::Always))
                 .collect();
             let executed = column.no_execute.refused.iter();
-            judged.extend(executed.map(|(reason, rows)| (reason.clone(), rows.clone(), Hold::Never)));
+            judged
+                .extend(executed.map(|(reason, rows)| (reason.clone(), rows.clone(), Hold::Never)));
             for (row, until, reason) in &column.expiring {
                 if *until <= cycle.request.now {
                     let mut one = BitSet::empty(cycle.snapshot.len());

@@ -131,12 +131,14 @@ fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
         // Checked with the placement: a selector that cannot be read does not come this far.
         let selector = Selector::parse(selector).unwrap_or_default();
         let namespace = cycle.request.template.namespace.as_deref().unwrap_or_default();
-        let others = cycle.snapshot.bindings(namespace).filter(|facts| {
-            facts.key != cycle.request.key && selector.matches(&facts.pod_labels)
-        });
+        let others = cycle
+            .snapshot
+            .bindings(namespace)
+            .filter(|facts| facts.key != cycle.request.key && selector.matches(&facts.pod_labels));
         for share in others.flat_map(|facts| &facts.shares) {
             let Some(row) = cycle.snapshot.find(&share.name) else { continue };
-            if let Some(count) = counts.get_mut(of[row] as usize).filter(|_| eligible.contains(row)) {
+            if let Some(count) = counts.get_mut(of[row] as usize).filter(|_| eligible.contains(row))
+            {
                 *count = count.saturating_add(share.replicas);
             }
         }

@@ -57,7 +57,8 @@ impl Plugin for WorkloadPolicy {
 
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
         if let Strategy::MissingPolicy(name) = &cycle.intent.strategy {
-            let reason = format!("WorkloadPolicy {name} does not exist: create it, or take the label away");
+            let reason =
+                format!("WorkloadPolicy {name} does not exist: create it, or take the label away");
             return Status::new(Code::UnschedulableAndUnresolvable, reason);
         }
         let Some(policy) = policy(cycle) else { return Status::skip() };
@@ -80,9 +81,10 @@ impl Plugin for WorkloadPolicy {
         }
         let mut others = vec![0_i64; spec.allocation_policy.len()];
         let namespace = cycle.request.template.namespace.as_deref().unwrap_or_default();
-        let counted = cycle.snapshot.bindings(namespace).filter(|facts| {
-            facts.key != cycle.request.key && selector.matches(&facts.pod_labels)
-        });
+        let counted = cycle
+            .snapshot
+            .bindings(namespace)
+            .filter(|facts| facts.key != cycle.request.key && selector.matches(&facts.pod_labels));
         for share in counted.flat_map(|facts| &facts.shares) {
             let Some(row) = cycle.snapshot.find(&share.name) else { continue };
             if let Some(at) = listed.get(column.of[row] as usize).copied().flatten() {

@@ -248,3 +248,33 @@ impl Request {
         })
     }
 }
+
+/// Reads a binding as others may have written it: an eviction task without creationTimestamp, or with a reason that is no
+/// trigger of ours, is taken for one of a failover.
+///
+/// # Errors
+/// When it is no binding.
+pub fn read_binding(mut object: Value) -> Result<atoll_api::ResourceBinding, serde_json::Error> {
+    let tasks = object.pointer_mut("/spec/gracefulEvictionTasks").and_then(Value::as_array_mut);
+    for task in tasks.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let known = |reason: &Value| {
+            serde_json::from_value::<atoll_api::binding::Trigger>(reason.clone()).is_ok()
+        };
+        if !task.get("reason").is_some_and(known) {
+            task.insert("reason".to_owned(), "Failover".into());
+        }
+        task.entry("creationTimestamp").or_insert_with(|| Timestamp::UNIX_EPOCH.to_string().into());
+    }
+    serde_json::from_value(object)
+}
+
+/// Reads a Cluster as others may have written it. Its conditions, which decisions do not look at, may lack fields.
+///
+/// # Errors
+/// When it is no Cluster.
+pub fn read_cluster(mut object: Value) -> Result<atoll_api::Cluster, serde_json::Error> {
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.remove("conditions");
+    }
+    serde_json::from_value(object)
+}

@@ -41,7 +41,8 @@ pub fn select(cycle: &mut Cycle<'_>) -> Status {
     // Rows are in the order of names.
     members.sort_by_key(|m| (tier(m.row), Reverse(m.score), Reverse(m.available), m.row));
     let constraints = &cycle.request.placement.spread_constraints;
-    let ignored = constraints.is_empty() || matches!(cycle.intent.strategy, Strategy::StaticWeight(_));
+    let ignored =
+        constraints.is_empty() || matches!(cycle.intent.strategy, Strategy::StaticWeight(_));
     let chosen = if ignored { Ok(members) } else { constrained(cycle, members, desired) };
     match chosen {
         Ok(members) => {
@@ -96,7 +97,8 @@ fn by_cluster(
     }
     let mut rest = members.split_off(n);
     let Some(need) = need else { return Ok(members) };
-    let sum = |members: &[Member]| members.iter().fold(0, |s: i64, m| s.saturating_add(m.available));
+    let sum =
+        |members: &[Member]| members.iter().fold(0, |s: i64, m| s.saturating_add(m.available));
     for k in (0..n).rev() {
         if sum(&members) >= need {
             break;
@@ -148,7 +150,11 @@ fn by_region(
         })
         .collect();
     regions.sort_by(|a, b| {
-        (a.members.len(), Reverse(a.score), &a.name).cmp(&(b.members.len(), Reverse(b.score), &b.name))
+        (a.members.len(), Reverse(a.score), &a.name).cmp(&(
+            b.members.len(),
+            Reverse(b.score),
+            &b.name,
+        ))
     });
     let chosen = combination(&regions, least_clusters, min(constraint), max(constraint))
         .ok_or("no combination of regions has enough clusters")?;

@@ -18,9 +18,9 @@ use super::supply::Estimate;
 const KEPT: usize = 128;
 
 /// One value per cluster.
-pub trait Column: Clone {
+pub trait Column: Clone + std::fmt::Debug {
     /// What the values depend on beside the row.
-    type Key: PartialEq + Clone;
+    type Key: PartialEq + Clone + std::fmt::Debug;
     /// A column of so many rows without values.
     fn new(key: &Self::Key, rows: usize) -> Self;
     /// Sets the value of one row.
@@ -54,7 +54,7 @@ impl<C: Column> Store<C> {
     pub fn get(&mut self, snapshot: &Snapshot, key: &C::Key) -> Arc<C> {
         self.clock += 1;
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.key == *key) else {
-            let column = Arc::new(full(snapshot, key));
+            let column: Arc<C> = Arc::new(full(snapshot, key));
             if self.entries.len() >= KEPT {
                 let oldest = (0..self.entries.len()).min_by_key(|at| self.entries[*at].used);
                 self.entries.swap_remove(oldest.unwrap_or(0));
@@ -247,7 +247,12 @@ impl Column for CapacityColumn {
     type Key = CapacityKey;
 
     fn new(_: &CapacityKey, rows: usize) -> Self {
-        Self { more: vec![None; rows], bounded: vec![0; rows], bounds: vec![String::new()], unreadable: BitSet::empty(rows) }
+        Self {
+            more: vec![None; rows],
+            bounded: vec![0; rows],
+            bounds: vec![String::new()],
+            unreadable: BitSet::empty(rows),
+        }
     }
 
     fn set(&mut self, key: &CapacityKey, at: usize, row: &Row) {
@@ -329,4 +334,3 @@ pub struct Cache {
     /// By topology key.
     pub domains: Store<DomainColumn>,
 }
-

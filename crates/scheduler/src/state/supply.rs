@@ -90,8 +90,7 @@ impl Supply {
         };
         let field = |name: &str| format!("status.resourceSummary.{name}");
         let mut free = amounts(&summary.allocatable, &field("allocatable"), problems);
-        for (name, used) in
-            [("allocated", &summary.allocated), ("allocating", &summary.allocating)]
+        for (name, used) in [("allocated", &summary.allocated), ("allocating", &summary.allocating)]
         {
             for (resource, value) in amounts(used, &field(name), problems) {
                 let left = free.entry(resource).or_default();
@@ -208,7 +207,10 @@ impl Capacity {
             }
         }
         if !any_class {
-            return Estimate::of(0, "no node matches the pod's node selector, affinity and tolerations");
+            return Estimate::of(
+                0,
+                "no node matches the pod's node selector, affinity and tolerations",
+            );
         }
         // Promised replicas are not on any node yet: they are taken off as replicas of this shape.
         let promised = reserved_replicas(needs, reserved);
@@ -243,7 +245,7 @@ fn reserved_replicas(needs: &Needs, reserved: &Amounts) -> i64 {
 }
 
 impl FreeVector {
-    fn fits(&self, needs: &Needs) -> (i64, &str) {
+    fn fits<'a>(&'a self, needs: &'a Needs) -> (i64, &'a str) {
         let mut best = match self.milli.get_key_value(PODS) {
             Some((name, pods)) => ((pods / 1000).max(0), name.as_str()),
             None => (i64::MAX, PODS),
@@ -276,7 +278,8 @@ type NodeClaimRef = atoll_api::binding::NodeClaim;
 /// Whether the toleration bears the taint, as `ToleratesTaint` of Kubernetes says.
 #[must_use]
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let given = |text: &Option<String>| text.as_deref().filter(|t| !t.is_empty()).map(str::to_owned);
+    let given =
+        |text: &Option<String>| text.as_deref().filter(|t| !t.is_empty()).map(str::to_owned);
     if given(&toleration.effect).is_some_and(|effect| effect != taint.effect) {
         return false;
     }

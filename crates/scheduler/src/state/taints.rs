@@ -31,12 +31,8 @@ fn text(taint: &Taint) -> String {
 /// is written.
 #[must_use]
 pub fn judge(tolerations: &[Toleration], row: &Row) -> Judgement {
-    let mut judged = Judgement {
-        no_schedule: Ok(()),
-        no_execute: Ok(()),
-        expires: None,
-        prefer_not: 0,
-    };
+    let mut judged =
+        Judgement { no_schedule: Ok(()), no_execute: Ok(()), expires: None, prefer_not: 0 };
     let silent = (row.session == Session::Lost).then(|| Taint {
         key: TAINT_UNREACHABLE.to_owned(),
         effect: "NoSchedule".to_owned(),
