@@ -25,6 +25,7 @@ mod kinds;
 mod meta;
 mod options;
 pub mod pki;
+mod protobuf;
 mod selector;
 mod serve;
 mod server;

@@ -5,7 +5,7 @@ use http::HeaderMap;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
-use crate::error::ApiError;
+use crate::{error::ApiError, protobuf};
 
 /// Largest body that is read, in bytes: kube-apiserver's own limit for writes.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -38,7 +38,12 @@ pub(crate) fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Value, ApiError
     match content_type(headers) {
         "" | "application/json" => json(body),
         "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(body),
-        _ => Err(ApiError::unsupported_media_type("application/json, application/yaml")),
+        protobuf::MEDIA_TYPE => protobuf::decode(body).map_err(|why| {
+            ApiError::bad_request(format!("the request's body is not valid protobuf: {why}"))
+        }),
+        _ => Err(ApiError::unsupported_media_type(
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
     }
 }
 
@@ -54,6 +59,8 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Value, ApiError> {
     }
     let text = std::str::from_utf8(body)
         .map_err(|e| ApiError::bad_request(format!("the request's body is not UTF-8: {e}")))?;
-    serde_saphyr::from_str(text)
+    // Only `true` and `false` are booleans, as in YAML 1.2; a name may well be `y` or `on`.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(text, options)
         .map_err(|e| ApiError::bad_request(format!("the request's body is not valid YAML: {e}")))
 }

@@ -77,6 +77,8 @@ fn decode(call: &Call, object: &mut Value, warnings: &mut Vec<String>) -> Result
     let kind = &call.kind;
     type_meta(kind, object)?;
     let schema = kind.schema();
+    // First, because it takes out nulls, which every decoder takes for absent.
+    schema::default(object, schema);
     if kind.builtin().is_some() {
         let wrong = schema::validate(object, schema)
             .into_iter()
@@ -106,7 +108,6 @@ fn decode(call: &Call, object: &mut Value, warnings: &mut Vec<String>) -> Result
             }
         }
     }
-    schema::default(object, schema);
     if let Origin::Builtin(b) = &kind.origin {
         (b.default)(object);
     }

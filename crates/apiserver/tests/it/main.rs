@@ -2,4 +2,8 @@
 //! Tests are named after the upstream behaviour that they mirror.
 
 mod common;
+mod kubectl;
 mod read;
+mod tls;
+mod watch;
+mod write;
