@@ -1,0 +1,317 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::index::Source;
+use crate::index::key::{GroupKind, TemplateKey};
+
+const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
+
+fn deployment() -> GroupKind {
+    GroupKind::of(DEPLOYMENT.0, DEPLOYMENT.1)
+}
+
+/// A policy; without a namespace a cluster-scoped one.
+fn policy(
+    namespace: Option<&str>,
+    name: &str,
+    selector: Value,
+    spec: Value,
+) -> (Source, Arc<Value>) {
+    let mut selector = selector;
+    selector["apiVersion"] = json!(DEPLOYMENT.0);
+    selector["kind"] = json!(DEPLOYMENT.1);
+    let mut object = json!({
+        "metadata": {"name": name, "uid": format!("{namespace:?}/{name}"), "generation": 1},
+        "spec": {"resourceSelectors": [selector], "placement": {}},
+    });
+    for (field, value) in spec.as_object().unwrap() {
+        object["spec"][field] = value.clone();
+    }
+    let source = match namespace {
+        Some(namespace) => {
+            object["metadata"]["namespace"] = json!(namespace);
+            Source::PropagationPolicies
+        }
+        None => Source::ClusterPropagationPolicies,
+    };
+    (source, Arc::new(object))
+}
+
+fn template(namespace: &str, name: &str, extra: Value) -> Arc<Value> {
+    let mut object = json!({
+        "apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1,
+        "metadata": {
+            "namespace": namespace, "name": name, "uid": "t", "resourceVersion": "1",
+            "labels": {"app": "web"},
+        },
+        "spec": {"replicas": 1},
+    });
+    for (field, value) in extra.as_object().unwrap() {
+        object[field] = value.clone();
+    }
+    Arc::new(object)
+}
+
+fn index(policies: Vec<(Source, Arc<Value>)>) -> Index {
+    let mut index = Index::default();
+    for (source, policy) in policies {
+        index.apply(&source, policy);
+    }
+    index.replace(&Source::Templates(deployment()), vec![template("shop", "web", json!({}))]);
+    index
+}
+
+fn key(namespace: Option<&str>, name: &str) -> PolicyKey {
+    PolicyKey { namespace: namespace.map(str::to_owned), name: name.to_owned() }
+}
+
+fn claimed(index: &Index, current: Option<PolicyKey>) -> Claim {
+    let key = TemplateKey {
+        kind: deployment(),
+        namespace: Some("shop".to_owned()),
+        name: "web".to_owned(),
+    };
+    claim(index, index.template(&key).unwrap(), current.as_ref())
+}
+
+fn winner(policies: Vec<(Source, Arc<Value>)>, current: Option<PolicyKey>) -> Option<String> {
+    claimed(&index(policies), current).policy().map(|policy| policy.key.to_string())
+}
+
+fn by_name() -> Value {
+    json!({"name": "web"})
+}
+
+fn by_label() -> Value {
+    json!({"labelSelector": {"matchLabels": {"app": "web"}}})
+}
+
+#[test]
+fn the_strongest_policy_claims() {
+    let none = || json!({});
+    let priority = |priority: i32| json!({"priority": priority});
+    let table = [
+        (
+            "a namespaced one before a cluster-scoped one, whatever its priority",
+            vec![
+                policy(None, "cluster", by_name(), priority(10)),
+                policy(Some("shop"), "local", none(), none()),
+            ],
+            Some("shop/local"),
+        ),
+        (
+            "explicit priority before narrowness",
+            vec![
+                policy(Some("shop"), "named", by_name(), none()),
+                policy(Some("shop"), "high", none(), priority(1)),
+            ],
+            Some("shop/high"),
+        ),
+        (
+            "a name before labels before the kind",
+            vec![
+                policy(Some("shop"), "a-kind", none(), none()),
+                policy(Some("shop"), "b-labels", by_label(), none()),
+                policy(Some("shop"), "c-name", by_name(), none()),
+            ],
+            Some("shop/c-name"),
+        ),
+        (
+            "labels before the kind",
+            vec![
+                policy(Some("shop"), "a-kind", none(), none()),
+                policy(Some("shop"), "b-labels", by_label(), none()),
+            ],
+            Some("shop/b-labels"),
+        ),
+        (
+            "the smaller name",
+            vec![
+                policy(Some("shop"), "b", by_name(), none()),
+                policy(Some("shop"), "a", by_name(), none()),
+            ],
+            Some("shop/a"),
+        ),
+        (
+            "a policy selects in its own namespace only",
+            vec![policy(Some("other"), "a", by_name(), none())],
+            None,
+        ),
+        (
+            "labels beside a name are ignored, as in Karmada",
+            vec![policy(
+                Some("shop"),
+                "a",
+                json!({"name": "web", "labelSelector": {"matchLabels": {"app": "other"}}}),
+                none(),
+            )],
+            Some("shop/a"),
+        ),
+        (
+            "a selector's namespace narrows a cluster-scoped policy",
+            vec![
+                policy(None, "a", json!({"namespace": "other"}), none()),
+                policy(None, "b", json!({"namespace": "shop"}), none()),
+            ],
+            Some("b"),
+        ),
+        (
+            "a selector that cannot be read selects nothing",
+            vec![policy(
+                Some("shop"),
+                "a",
+                json!({"labelSelector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}}),
+                none(),
+            )],
+            None,
+        ),
+    ];
+    for (rule, policies, expected) in table {
+        assert_eq!(winner(policies, None).as_deref(), expected, "{rule}");
+    }
+}
+
+#[test]
+fn a_claim_stays_until_its_policy_lets_go_or_another_preempts_it() {
+    let plain = |namespace, name| policy(namespace, name, json!({}), json!({}));
+    let always = |namespace, name, priority: i32| {
+        policy(namespace, name, by_name(), json!({"preemption": "Always", "priority": priority}))
+    };
+    let shop = Some("shop");
+    let table = [
+        (
+            "a stronger one does not take it by being there",
+            vec![plain(shop, "old"), policy(shop, "new", by_name(), json!({"priority": 5}))],
+            key(shop, "old"),
+            "shop/old",
+        ),
+        (
+            "preemption needs a higher priority within a scope",
+            vec![plain(shop, "old"), always(shop, "new", 0)],
+            key(shop, "old"),
+            "shop/old",
+        ),
+        (
+            "and with it takes the object",
+            vec![plain(shop, "old"), always(shop, "new", 1)],
+            key(shop, "old"),
+            "shop/new",
+        ),
+        (
+            "a namespaced one takes it from a cluster-scoped one whatever the priority",
+            vec![policy(None, "old", json!({}), json!({"priority": 9})), always(shop, "new", 0)],
+            key(None, "old"),
+            "shop/new",
+        ),
+        (
+            "never the other way round",
+            vec![plain(shop, "old"), always(None, "new", 9)],
+            key(shop, "old"),
+            "shop/old",
+        ),
+        (
+            "a policy that is gone holds nothing",
+            vec![plain(None, "next")],
+            key(shop, "old"),
+            "next",
+        ),
+    ];
+    for (rule, policies, current, expected) in table {
+        assert_eq!(winner(policies, Some(current)).as_deref(), Some(expected), "{rule}");
+    }
+}
+
+#[test]
+fn a_deleted_policy_claims_nothing_though_its_object_is_still_there() {
+    let (source, object) = policy(Some("shop"), "a", by_name(), json!({}));
+    let mut object = (*object).clone();
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let index = index(vec![(source, Arc::new(object))]);
+    assert_eq!(claimed(&index, Some(key(Some("shop"), "a"))), Claim::None);
+}
+
+#[test]
+fn a_workload_policys_label_or_a_spread_claims_without_a_policy() {
+    let kind = Source::Templates(deployment());
+    let labels = |label: &str| {
+        json!({"metadata": {
+            "namespace": "shop", "name": "web", "uid": "t", "resourceVersion": "1",
+            "labels": {label: "wp"},
+        }})
+    };
+    for label in [marks::WORKLOAD_POLICY].into_iter().chain(marks::WORKLOAD_POLICY_ALIASES) {
+        let mut index = index(vec![]);
+        index.replace(&kind, vec![template("shop", "web", labels(label))]);
+        assert_eq!(claimed(&index, None), Claim::Bare, "{label}");
+    }
+    let pods = json!({"spec": {"template": {"metadata": {"labels": {
+        marks::WORKLOAD_POLICY: "wp",
+    }}}}});
+    let mut index = index(vec![]);
+    assert_eq!(claimed(&index, None), Claim::None);
+    index.replace(&kind, vec![template("shop", "web", pods)]);
+    assert_eq!(claimed(&index, None), Claim::Bare, "the pod template's label");
+
+    index.replace(&kind, vec![template("shop", "web", json!({}))]);
+    index.apply(
+        &Source::WorkloadSpreads,
+        Arc::new(json!({
+            "metadata": {"namespace": "shop", "name": "ws", "uid": "s"},
+            "spec": {
+                "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "subsets": [{"name": "a"}],
+            },
+        })),
+    );
+    assert_eq!(claimed(&index, None), Claim::Bare, "the target of a WorkloadSpread");
+}
+
+#[test]
+fn reserved_namespaces_and_own_kinds_are_never_claimed() {
+    let any = policy(None, "all", json!({}), json!({}));
+    let mut index = index(vec![any]);
+    for namespace in ["kube-system", "atoll-system"] {
+        let object = template(namespace, "web", json!({}));
+        let template = Template::read(&deployment(), object).unwrap();
+        let claim = claim(&index, &template, None);
+        assert_eq!(claim, Claim::Excluded(Excluded::ReservedNamespace), "{namespace}");
+    }
+    let own = GroupKind::of("work.atoll.dev/v1alpha1", "ResourceBinding");
+    let object = template("shop", "web", json!({}));
+    let template = Template::read(&own, object).unwrap();
+    assert_eq!(claim(&index, &template, None), Claim::Excluded(Excluded::OwnKind));
+
+    let (source, object) = policy(Some("shop"), "own", json!({}), json!({}));
+    let mut object = (*object).clone();
+    object["spec"]["resourceSelectors"][0]["apiVersion"] = json!("cluster.atoll.dev/v1alpha1");
+    index.apply(&source, Arc::new(object));
+    let mistake = index.policy(&key(Some("shop"), "own")).unwrap().selectors.clone();
+    assert!(mistake.unwrap_err().contains("spec.resourceSelectors[0]"));
+}
+
+#[test]
+fn on_a_hub_that_runs_workloads_kinds_that_make_pods_are_not_claimed() {
+    let any = policy(None, "all", json!({}), json!({}));
+    let mut index = index(vec![any]);
+    assert!(claimed(&index, None).holds());
+    let node = json!({"metadata": {"name": "node-1", "uid": "n"}});
+    index.apply(&Source::Nodes, Arc::new(node.clone()));
+    let Claim::Excluded(why) = claimed(&index, None) else { panic!("claimed") };
+    assert!(why.to_string().starts_with("HubRunsWorkloads"), "{why}");
+    index.delete(&Source::Nodes, &node);
+    assert!(claimed(&index, None).holds());
+
+    let controlled_by = |name: &str| {
+        Arc::new(json!({"metadata": {
+            "namespace": "shop", "name": "web-1", "uid": "r", "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "controller": true},
+            ],
+        }}))
+    };
+    index.apply(&Source::ReplicaSets, controlled_by("other"));
+    assert!(claimed(&index, None).holds(), "it belongs to no template");
+    index.apply(&Source::ReplicaSets, controlled_by("web"));
+    assert!(!claimed(&index, None).holds());
+}

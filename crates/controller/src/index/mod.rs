@@ -1,0 +1,376 @@
+//! The tables: what the hub holds, with the secondary indexes that the rest asks for.
+//!
+//! Synchronous, without I/O and clock; one task owns them. Events of one object arrive in order, those of different
+//! objects and kinds in any: the tables depend on the newest version of each object only. Every change answers with a
+//! [`Touched`], so that nobody has to scan for what to look at again.
+
+pub mod key;
+pub mod rows;
+mod secondary;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+use serde_json::Value;
+
+use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
+use rows::{Binding, Namespace, Policy, RowError, Template};
+use secondary::Secondary;
+
+/// A stream of objects that feeds the tables.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// Members.
+    Clusters,
+    /// Namespaced policies.
+    PropagationPolicies,
+    /// Cluster-scoped policies.
+    ClusterPropagationPolicies,
+    /// Targets per domain.
+    WorkloadPolicies,
+    /// Ordered subsets.
+    WorkloadSpreads,
+    /// Bindings of namespaced templates.
+    ResourceBindings,
+    /// Bindings of cluster-scoped templates.
+    ClusterResourceBindings,
+    /// Namespaces of the hub, for their labels and their end.
+    Namespaces,
+    /// Nodes of the hub: there should be none.
+    Nodes,
+    /// ReplicaSets of the hub: none should belong to a template.
+    ReplicaSets,
+    /// Pods of the hub: none should belong to a template.
+    Pods,
+    /// Users' objects of one kind.
+    Templates(GroupKind),
+}
+
+/// What has to be looked at again after a change.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Touched {
+    /// Bindings, existing or to be made.
+    pub keys: BTreeSet<BindingKey>,
+    /// Policies whose status may read differently.
+    pub policies: BTreeSet<PolicyKey>,
+    /// WorkloadPolicies whose status may read differently.
+    pub workload_policies: BTreeSet<NamespacedName>,
+    /// Clusters that changed in a way that the scheduler or the members' side has to hear of.
+    pub clusters: BTreeSet<String>,
+    /// Bindings that changed or went.
+    pub bindings: BTreeSet<BindingKey>,
+    /// WorkloadPolicies and WorkloadSpreads that changed or went.
+    pub workload_policy_rows: BTreeSet<NamespacedName>,
+    /// WorkloadSpreads that changed or went.
+    pub spread_rows: BTreeSet<NamespacedName>,
+    /// The set of kinds that are watched may have to change.
+    pub kinds: bool,
+    /// Objects that could not be read: who, and why.
+    pub unreadable: Vec<(String, RowError)>,
+}
+
+impl Touched {
+    /// Adds what another change touched.
+    pub fn merge(&mut self, other: Self) {
+        self.keys.extend(other.keys);
+        self.policies.extend(other.policies);
+        self.workload_policies.extend(other.workload_policies);
+        self.clusters.extend(other.clusters);
+        self.bindings.extend(other.bindings);
+        self.workload_policy_rows.extend(other.workload_policy_rows);
+        self.spread_rows.extend(other.spread_rows);
+        self.kinds |= other.kinds;
+        self.unreadable.extend(other.unreadable);
+    }
+}
+
+/// How much of a source is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reading {
+    /// A whole list arrived once.
+    pub complete: bool,
+    /// It cannot be read now, and why. Its rows stay as they were.
+    pub unreadable: Option<String>,
+}
+
+/// The tables.
+#[derive(Debug, Default, PartialEq)]
+pub struct Index {
+    clusters: BTreeMap<String, Arc<Cluster>>,
+    policies: BTreeMap<PolicyKey, Arc<Policy>>,
+    templates: BTreeMap<TemplateKey, Arc<Template>>,
+    bindings: BTreeMap<BindingKey, Arc<Binding>>,
+    workload_policies: BTreeMap<NamespacedName, Arc<WorkloadPolicy>>,
+    spreads: BTreeMap<NamespacedName, Arc<WorkloadSpread>>,
+    namespaces: BTreeMap<String, Namespace>,
+    /// Nodes by name; ReplicaSets and Pods by namespace/name, with the template that controls them.
+    nodes: BTreeSet<String>,
+    controlled: BTreeMap<(Source, String), TemplateKey>,
+    readings: BTreeMap<Source, Reading>,
+    by: Secondary,
+}
+
+impl Index {
+    /// A member.
+    #[must_use]
+    pub fn cluster(&self, name: &str) -> Option<&Arc<Cluster>> {
+        self.clusters.get(name)
+    }
+
+    /// All members, by name.
+    pub fn clusters(&self) -> impl Iterator<Item = (&String, &Arc<Cluster>)> {
+        self.clusters.iter()
+    }
+
+    /// A policy.
+    #[must_use]
+    pub fn policy(&self, key: &PolicyKey) -> Option<&Arc<Policy>> {
+        self.policies.get(key)
+    }
+
+    /// All policies.
+    pub fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.policies.values()
+    }
+
+    /// Policies with a selector for this kind, in key order.
+    pub fn policies_for(&self, kind: &GroupKind) -> impl Iterator<Item = &Arc<Policy>> {
+        let keys = self.by.policies_by_kind.get(kind).into_iter().flatten();
+        keys.filter_map(|key| self.policies.get(key))
+    }
+
+    /// A template.
+    #[must_use]
+    pub fn template(&self, key: &TemplateKey) -> Option<&Arc<Template>> {
+        self.templates.get(key)
+    }
+
+    /// The templates of a kind.
+    pub fn templates_of(&self, kind: &GroupKind) -> impl Iterator<Item = &Arc<Template>> {
+        let first = TemplateKey { kind: kind.clone(), namespace: None, name: String::new() };
+        self.templates
+            .range(first..)
+            .take_while(move |(key, _)| key.kind == *kind)
+            .map(|(_, template)| template)
+    }
+
+    /// The template that a binding of this name is for: the one that the binding names, otherwise the first that would
+    /// get this name.
+    #[must_use]
+    pub fn template_for(&self, key: &BindingKey) -> Option<TemplateKey> {
+        match self.bindings.get(key) {
+            Some(binding) => Some(binding.template()),
+            None => self.by.templates_by_binding.get(key)?.first().cloned(),
+        }
+    }
+
+    /// A binding.
+    #[must_use]
+    pub fn binding(&self, key: &BindingKey) -> Option<&Arc<Binding>> {
+        self.bindings.get(key)
+    }
+
+    /// The binding with this uid.
+    #[must_use]
+    pub fn binding_by_uid(&self, uid: &str) -> Option<&Arc<Binding>> {
+        self.bindings.get(self.by.bindings_by_uid.get(uid)?)
+    }
+
+    /// All bindings.
+    pub fn bindings(&self) -> impl Iterator<Item = &Arc<Binding>> {
+        self.bindings.values()
+    }
+
+    /// Bindings with a share or an eviction task on this member.
+    pub fn bindings_on(&self, cluster: &str) -> impl Iterator<Item = &Arc<Binding>> {
+        let keys = self.by.bindings_by_cluster.get(cluster).into_iter().flatten();
+        keys.filter_map(|key| self.bindings.get(key))
+    }
+
+    /// Bindings whose marks name this policy.
+    pub fn bindings_of(&self, policy: &PolicyKey) -> impl Iterator<Item = &Arc<Binding>> {
+        let keys = self.by.bindings_by_policy.get(policy).into_iter().flatten();
+        keys.filter_map(|key| self.bindings.get(key))
+    }
+
+    /// A WorkloadPolicy.
+    #[must_use]
+    pub fn workload_policy(&self, key: &NamespacedName) -> Option<&Arc<WorkloadPolicy>> {
+        self.workload_policies.get(key)
+    }
+
+    /// All WorkloadPolicies.
+    pub fn workload_policies(
+        &self,
+    ) -> impl Iterator<Item = (&NamespacedName, &Arc<WorkloadPolicy>)> {
+        self.workload_policies.iter()
+    }
+
+    /// Templates whose label names this WorkloadPolicy.
+    pub fn templates_with(&self, policy: &NamespacedName) -> impl Iterator<Item = &TemplateKey> {
+        self.by.templates_by_workload_policy.get(policy).into_iter().flatten()
+    }
+
+    /// A WorkloadSpread.
+    #[must_use]
+    pub fn spread(&self, key: &NamespacedName) -> Option<&Arc<WorkloadSpread>> {
+        self.spreads.get(key)
+    }
+
+    /// Names of the WorkloadSpreads that have this template as their target.
+    #[must_use]
+    pub fn spreads_for(&self, template: &TemplateKey) -> Option<&BTreeSet<String>> {
+        self.by.spreads_by_target.get(template)
+    }
+
+    /// A namespace of the hub.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> Option<&Namespace> {
+        self.namespaces.get(name)
+    }
+
+    /// How much of a source is known.
+    #[must_use]
+    pub fn reading(&self, source: &Source) -> Reading {
+        self.readings.get(source).cloned().unwrap_or_default()
+    }
+
+    /// Why objects of this kind cannot be read now: nothing that depends on them may be sent or removed.
+    #[must_use]
+    pub fn frozen(&self, kind: &GroupKind) -> Option<String> {
+        let reading = self.reading(&Source::Templates(kind.clone()));
+        match (reading.unreadable, reading.complete) {
+            (Some(why), _) => Some(why),
+            (None, true) => None,
+            (None, false) => Some(format!("{kind} has not been listed yet")),
+        }
+    }
+
+    /// Whether every one of these sources was listed once or is known to be unreadable.
+    pub fn settled<'a>(&self, sources: impl IntoIterator<Item = &'a Source>) -> bool {
+        sources.into_iter().all(|source| {
+            let reading = self.readings.get(source);
+            reading.is_some_and(|reading| reading.complete || reading.unreadable.is_some())
+        })
+    }
+
+    /// Highest term in any binding.
+    #[must_use]
+    pub fn highest_term(&self) -> u64 {
+        let decisions = self.bindings.values().filter_map(|binding| binding.spec.decision.as_ref());
+        decisions.map(|decision| decision.term.max(0).unsigned_abs()).max().unwrap_or_default()
+    }
+
+    /// Kinds that must be watched, with the version to read them in: what policies select, what bindings are for, what
+    /// WorkloadSpreads aim at, and, where WorkloadPolicies exist, the kinds that can carry their label.
+    #[must_use]
+    pub fn wanted_kinds(&self) -> BTreeMap<GroupKind, String> {
+        let mut wanted: BTreeMap<GroupKind, String> = BTreeMap::new();
+        let mut want = |kind: GroupKind, version: &str| {
+            if kind.is_own() {
+                return;
+            }
+            let held = wanted.entry(kind).or_insert_with(|| version.to_owned());
+            if secondary::newer_version(version, held) {
+                version.clone_into(held);
+            }
+        };
+        for selector in self.policies.values().flat_map(|policy| policy.selectors()) {
+            want(selector.kind.clone(), &selector.version);
+        }
+        for binding in self.bindings.values() {
+            want(binding.template().kind, binding.spec.resource.version());
+        }
+        for spread in self.spreads.values() {
+            let target = &spread.spec.target_ref;
+            let version = target.api_version.rsplit_once('/').map_or(&*target.api_version, |v| v.1);
+            want(GroupKind::of(&target.api_version, &target.kind), version);
+        }
+        if !self.workload_policies.is_empty() {
+            for (api_version, kind) in secondary::LABELLED_KINDS {
+                want(GroupKind::of(api_version, kind), "v1");
+            }
+        }
+        wanted
+    }
+
+    /// What shows that something on the hub runs templates besides Atoll: then kinds that make Pods are not claimed.
+    #[must_use]
+    pub fn hub_runs_workloads(&self) -> Option<String> {
+        if let Some(node) = self.nodes.first() {
+            return Some(format!("the hub has a Node ({node})"));
+        }
+        self.controlled.iter().find(|(_, owner)| self.templates.contains_key(*owner)).map(
+            |((source, name), owner)| {
+                let kind = if *source == Source::Pods { "Pod" } else { "ReplicaSet" };
+                format!("the hub has the {kind} {name} of {owner}")
+            },
+        )
+    }
+
+    /// Whether the hub has a Node.
+    #[must_use]
+    pub fn has_nodes(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// Takes in one object.
+    pub fn apply(&mut self, source: &Source, object: Arc<Value>) -> Touched {
+        let mut touched = Touched::default();
+        let reading = self.readings.entry(source.clone()).or_default();
+        if reading.unreadable.take().is_some() {
+            self.touch_source(source, &mut touched);
+        }
+        self.put(source, object, &mut touched);
+        touched
+    }
+
+    /// Takes in a whole list: what it lacks is gone.
+    pub fn replace(&mut self, source: &Source, objects: Vec<Arc<Value>>) -> Touched {
+        let mut touched = Touched::default();
+        let names: BTreeSet<_> = objects.iter().map(|object| secondary::name_of(object)).collect();
+        for name in self.names(source) {
+            if !names.contains(&name) {
+                self.take(source, &name, None, &mut touched);
+            }
+        }
+        for object in objects {
+            self.put(source, object, &mut touched);
+        }
+        let before =
+            self.readings.insert(source.clone(), Reading { complete: true, unreadable: None });
+        if before.is_none_or(|before| before.unreadable.is_some() || !before.complete) {
+            self.touch_source(source, &mut touched);
+        }
+        touched
+    }
+
+    /// An object went.
+    pub fn delete(&mut self, source: &Source, object: &Value) -> Touched {
+        let mut touched = Touched::default();
+        let uid = object["metadata"]["uid"].as_str();
+        self.take(source, &secondary::name_of(object), uid, &mut touched);
+        touched
+    }
+
+    /// A source cannot be read. Its rows stay; what depends on them is frozen.
+    pub fn unreadable(&mut self, source: &Source, why: String) -> Touched {
+        let mut touched = Touched::default();
+        self.readings.entry(source.clone()).or_default().unreadable = Some(why);
+        self.touch_source(source, &mut touched);
+        touched
+    }
+
+    /// A kind is watched no more. Nothing is concluded from it: its rows are forgotten, not deleted.
+    pub fn forget_kind(&mut self, kind: &GroupKind) {
+        let keys: Vec<_> = self.templates_of(kind).map(|template| template.key.clone()).collect();
+        for key in keys {
+            self.set_template(&key, None);
+        }
+        self.readings.remove(&Source::Templates(kind.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! What the tables hold of each object, read once when its event arrives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
+use atoll_api::marks;
+use atoll_api::policy::{PropagationPolicySpec, PropagationPolicyStatus, ResourceSelector};
+use atoll_api::selector::Selector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::key::{BindingKey, GroupKind, PolicyKey, TemplateKey};
+
+/// An object that cannot be read as what its kind says. The row that was there before stays in force.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    /// It does not fit the kind's type.
+    #[error("{0}")]
+    Shape(String),
+    /// Metadata that every API server sets is missing.
+    #[error("metadata.{0} is missing")]
+    Metadata(&'static str),
+}
+
+/// A user's object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    /// Its name in the tables.
+    pub key: TemplateKey,
+    /// As the API server gave it, with apiVersion and kind.
+    pub object: Arc<Value>,
+    /// uid.
+    pub uid: String,
+    /// resourceVersion.
+    pub resource_version: String,
+    /// generation; 0 for kinds that have none (ConfigMap).
+    pub generation: i64,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// It has a deletionTimestamp.
+    pub deleting: bool,
+    /// Another object controls it, so that it is not a user's own.
+    pub controlled: bool,
+    /// The WorkloadPolicy that a label of it or of its pod template names.
+    pub workload_policy: Option<String>,
+}
+
+impl Template {
+    /// Reads an object of this kind.
+    ///
+    /// # Errors
+    /// When metadata that every API server sets is missing.
+    pub fn read(kind: &GroupKind, object: Arc<Value>) -> Result<Self, RowError> {
+        let metadata = &object["metadata"];
+        let text = |field: &str| metadata[field].as_str().map(str::to_owned);
+        let labels = string_map(&metadata["labels"]);
+        let pod_labels = string_map(&object["spec"]["template"]["metadata"]["labels"]);
+        let controlled = metadata["ownerReferences"]
+            .as_array()
+            .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
+        Ok(Self {
+            key: TemplateKey {
+                kind: kind.clone(),
+                namespace: text("namespace").filter(|namespace| !namespace.is_empty()),
+                name: text("name").ok_or(RowError::Metadata("name"))?,
+            },
+            uid: text("uid").ok_or(RowError::Metadata("uid"))?,
+            resource_version: text("resourceVersion").unwrap_or_default(),
+            generation: metadata["generation"].as_i64().unwrap_or_default(),
+            deleting: !metadata["deletionTimestamp"].is_null(),
+            workload_policy: workload_policy(&labels).or_else(|| workload_policy(&pod_labels)),
+            labels,
+            controlled,
+            object,
+        })
+    }
+
+    /// apiVersion under which it was read.
+    #[must_use]
+    pub fn api_version(&self) -> &str {
+        self.object["apiVersion"].as_str().unwrap_or_default()
+    }
+
+    /// Its generation for observers: kinds without one count every version as new.
+    #[must_use]
+    pub fn revision(&self) -> i64 {
+        if self.generation > 0 {
+            self.generation
+        } else {
+            self.resource_version.parse().unwrap_or_default()
+        }
+    }
+}
+
+fn workload_policy(labels: &BTreeMap<String, String>) -> Option<String> {
+    std::iter::once(marks::WORKLOAD_POLICY)
+        .chain(marks::WORKLOAD_POLICY_ALIASES)
+        .find_map(|label| labels.get(label).cloned())
+}
+
+/// The string values of an object.
+pub(crate) fn string_map(value: &Value) -> BTreeMap<String, String> {
+    let entries = value.as_object().into_iter().flatten();
+    entries
+        .filter_map(|(key, value)| value.as_str().map(|value| (key.clone(), value.to_owned())))
+        .collect()
+}
+
+/// A policy of either scope.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Its name in the tables.
+    pub key: PolicyKey,
+    /// uid.
+    pub uid: String,
+    /// generation.
+    pub generation: i64,
+    /// It has a deletionTimestamp: it claims nothing any more.
+    pub deleting: bool,
+    /// What it asks for.
+    pub spec: PropagationPolicySpec,
+    /// What was last said of it.
+    pub status: PropagationPolicyStatus,
+    /// The selectors, read; or the field and the mistake in it, in which case the policy selects nothing.
+    pub selectors: Result<Vec<ReadSelector>, String>,
+}
+
+/// One entry of `spec.resourceSelectors`, read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadSelector {
+    /// The kind, whatever its version.
+    pub kind: GroupKind,
+    /// Version that the selector names.
+    pub version: String,
+    /// Namespace, where it is given.
+    pub namespace: Option<String>,
+    /// Which objects of the kind.
+    pub which: Which,
+}
+
+/// Which objects of a kind a selector takes. The order is the order of strength.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Which {
+    /// All.
+    All,
+    /// By labels.
+    Labels(Selector),
+    /// One.
+    Name(String),
+}
+
+impl ReadSelector {
+    fn read(selector: &ResourceSelector, path: &str) -> Result<Self, String> {
+        let kind = GroupKind::of(&selector.api_version, &selector.kind);
+        if kind.is_own() {
+            return Err(format!("{path}: {kind} is a kind of Atoll's own and is never propagated"));
+        }
+        let version =
+            selector.api_version.rsplit_once('/').map_or(&*selector.api_version, |(_, v)| v);
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        // A selector with a name ignores its labels, as Karmada's does.
+        let which = match (given(&selector.name), &selector.label_selector) {
+            (Some(name), _) => Which::Name(name),
+            (None, Some(labels)) => Which::Labels(
+                Selector::parse(labels).map_err(|e| format!("{path}.labelSelector: {e}"))?,
+            ),
+            (None, None) => Which::All,
+        };
+        Ok(Self { kind, version: version.to_owned(), namespace: given(&selector.namespace), which })
+    }
+}
+
+/// The parts that both scopes of a kind share.
+#[derive(Deserialize)]
+struct Raw<Spec, Status> {
+    metadata: ObjectMeta,
+    spec: Spec,
+    #[serde(default = "Option::default")]
+    status: Option<Status>,
+}
+
+fn shape<Spec: for<'a> Deserialize<'a>, Status: for<'a> Deserialize<'a>>(
+    object: &Value,
+) -> Result<Raw<Spec, Status>, RowError> {
+    Raw::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))
+}
+
+impl Policy {
+    /// Reads a policy of either scope.
+    ///
+    /// # Errors
+    /// When it does not fit its type.
+    pub fn read(object: &Value) -> Result<Self, RowError> {
+        let raw: Raw<PropagationPolicySpec, PropagationPolicyStatus> = shape(object)?;
+        let selectors = raw
+            .spec
+            .resource_selectors
+            .iter()
+            .enumerate()
+            .map(|(i, selector)| {
+                ReadSelector::read(selector, &format!("spec.resourceSelectors[{i}]"))
+            })
+            .collect();
+        Ok(Self {
+            key: PolicyKey {
+                namespace: raw.metadata.namespace,
+                name: raw.metadata.name.ok_or(RowError::Metadata("name"))?,
+            },
+            uid: raw.metadata.uid.ok_or(RowError::Metadata("uid"))?,
+            generation: raw.metadata.generation.unwrap_or_default(),
+            deleting: raw.metadata.deletion_timestamp.is_some(),
+            spec: raw.spec,
+            status: raw.status.unwrap_or_default(),
+            selectors,
+        })
+    }
+
+    /// The selectors that can be read; none while one of them is wrong.
+    pub fn selectors(&self) -> &[ReadSelector] {
+        self.selectors.as_deref().unwrap_or_default()
+    }
+}
+
+/// A binding of either scope.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Binding {
+    /// Its name in the tables.
+    pub key: BindingKey,
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// What was decided.
+    pub spec: ResourceBindingSpec,
+    /// What was last reported.
+    pub status: ResourceBindingStatus,
+}
+
+impl Binding {
+    /// Reads a binding of either scope.
+    ///
+    /// # Errors
+    /// When it does not fit its type.
+    pub fn read(object: &Value) -> Result<Self, RowError> {
+        let raw: Raw<ResourceBindingSpec, ResourceBindingStatus> = shape(object)?;
+        let name = raw.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
+        if raw.metadata.uid.is_none() {
+            return Err(RowError::Metadata("uid"));
+        }
+        let key = BindingKey { namespace: raw.metadata.namespace.clone(), name };
+        Ok(Self {
+            key,
+            metadata: raw.metadata,
+            spec: raw.spec,
+            status: raw.status.unwrap_or_default(),
+        })
+    }
+
+    /// uid: the claim under which members hold its objects.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// resourceVersion that the next write is guarded with.
+    #[must_use]
+    pub fn resource_version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+
+    /// It is being withdrawn.
+    #[must_use]
+    pub fn deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The template.
+    #[must_use]
+    pub fn template(&self) -> TemplateKey {
+        TemplateKey::of(&self.spec.resource)
+    }
+
+    /// An annotation.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// A label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// The policy that its marks name, which may be gone.
+    #[must_use]
+    pub fn policy(&self) -> Option<PolicyKey> {
+        Some(PolicyKey {
+            namespace: self.annotation(marks::POLICY_NAMESPACE).map(str::to_owned),
+            name: self.annotation(marks::POLICY_NAME)?.to_owned(),
+        })
+    }
+
+    /// uid of the policy that its marks name.
+    #[must_use]
+    pub fn policy_uid(&self) -> Option<&str> {
+        self.label(marks::POLICY_UID).or_else(|| self.label(marks::CLUSTER_POLICY_UID))
+    }
+
+    /// id of the decision that it holds.
+    #[must_use]
+    pub fn decision_id(&self) -> Option<&str> {
+        self.spec.decision.as_ref().map(|decision| decision.id.as_str())
+    }
+
+    /// Clusters that a committed decision speaks of: targets, then those it is leaving.
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        let targets = self.spec.clusters.iter().map(|target| target.name.as_str());
+        let leaving =
+            self.spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.as_str());
+        targets.chain(leaving)
+    }
+}
+
+/// A namespace of the hub.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Namespace {
+    /// As the API server gave it.
+    pub object: Arc<Value>,
+    /// It has a deletionTimestamp.
+    pub deleting: bool,
+}

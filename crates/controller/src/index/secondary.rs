@@ -1,0 +1,543 @@
+//! Putting rows into the tables and taking them out, with the secondary indexes kept in step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use atoll_api::placement::{Placement, ReplicaSchedulingType, RescheduleOn};
+use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
+use super::rows::{Binding, Namespace, Policy, RowError, Template};
+use super::{Index, Source, Touched};
+use crate::detect;
+
+/// Kinds on which the label of a WorkloadPolicy is looked for, as long as there is a WorkloadPolicy.
+pub(super) const LABELLED_KINDS: [(&str, &str); 4] = [
+    ("apps/v1", "Deployment"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+    ("batch/v1", "Job"),
+];
+
+/// The secondary indexes. Each is a function of the rows alone.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Secondary {
+    pub(super) policies_by_kind: BTreeMap<GroupKind, BTreeSet<PolicyKey>>,
+    pub(super) templates_by_binding: BTreeMap<BindingKey, BTreeSet<TemplateKey>>,
+    pub(super) templates_by_workload_policy: BTreeMap<NamespacedName, BTreeSet<TemplateKey>>,
+    pub(super) spreads_by_target: BTreeMap<TemplateKey, BTreeSet<String>>,
+    pub(super) bindings_by_uid: BTreeMap<String, BindingKey>,
+    pub(super) bindings_by_cluster: BTreeMap<String, BTreeSet<BindingKey>>,
+    pub(super) bindings_by_policy: BTreeMap<PolicyKey, BTreeSet<BindingKey>>,
+    /// Bindings that a new or changed cluster may concern though they do not run there.
+    pub(super) bindings_following_clusters: BTreeSet<BindingKey>,
+}
+
+fn add<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, value: V) {
+    map.entry(key).or_default().insert(value);
+}
+
+fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(values) = map.get_mut(key) {
+        values.remove(value);
+        if values.is_empty() {
+            map.remove(key);
+        }
+    }
+}
+
+/// `(namespace, name)` of an object.
+pub(super) fn name_of(object: &Value) -> (Option<String>, String) {
+    let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
+    (text("namespace").filter(|n| !n.is_empty()), text("name").unwrap_or_default())
+}
+
+/// Kubernetes' order of versions: GA before beta before alpha, then the larger number.
+pub(super) fn newer_version(candidate: &str, held: &str) -> bool {
+    fn rank(version: &str) -> (u8, u64, u64) {
+        let digits = |text: &str| text.parse::<u64>().ok();
+        let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
+        for (stage, word) in [(1, "alpha"), (2, "beta")] {
+            if let Some((major, minor)) = rest.split_once(word) {
+                return digits(major)
+                    .map_or((0, 0, 0), |major| (stage, major, digits(minor).unwrap_or_default()));
+            }
+        }
+        digits(rest).map_or((0, 0, 0), |major| (3, major, 0))
+    }
+    rank(candidate) > rank(held)
+}
+
+/// Whether a binding with this placement may change because a cluster came or changed.
+fn follows_clusters(placement: Option<&Placement>, has_replicas: bool) -> bool {
+    let Some(placement) = placement else { return true };
+    match &placement.reschedule_on {
+        Some(on) => {
+            on.contains(&RescheduleOn::ClusterChange) || on.contains(&RescheduleOn::Recovery)
+        }
+        None => {
+            !has_replicas
+                || placement.replica_scheduling.as_ref().is_none_or(|scheduling| {
+                    scheduling.replica_scheduling_type == ReplicaSchedulingType::Duplicated
+                })
+        }
+    }
+}
+
+/// What of a Cluster matters to bindings that do not wait for capacity.
+fn eligibility(cluster: &Cluster) -> impl PartialEq + '_ {
+    let status = cluster.status.as_ref();
+    (
+        &cluster.metadata.labels,
+        &cluster.spec,
+        cluster.metadata.deletion_timestamp.is_some(),
+        status.map(|status| &status.api_enablements),
+        status.and_then(|status| status.session.as_ref()).map(|session| session.state),
+    )
+}
+
+impl Index {
+    pub(super) fn put(&mut self, source: &Source, object: Arc<Value>, touched: &mut Touched) {
+        let result = match source {
+            Source::Clusters => self.put_cluster(&object, touched),
+            Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
+                Policy::read(&object).map(|policy| {
+                    self.set_policy(&policy.key.clone(), Some(policy), touched);
+                })
+            }
+            Source::WorkloadPolicies => read::<WorkloadPolicy>(&object).map(|policy| {
+                self.set_workload_policy(&full_name(&object), Some(policy), touched);
+            }),
+            Source::WorkloadSpreads => read::<WorkloadSpread>(&object).map(|spread| {
+                self.set_spread(&full_name(&object), Some(spread), touched);
+            }),
+            Source::ResourceBindings | Source::ClusterResourceBindings => Binding::read(&object)
+                .map(|binding| {
+                    self.set_binding(&binding.key.clone(), Some(binding), touched);
+                }),
+            Source::Templates(kind) => Template::read(kind, object.clone()).map(|template| {
+                let key = template.key.clone();
+                self.put_template(&key, Some(template), touched);
+            }),
+            Source::Namespaces => {
+                let deleting = !object["metadata"]["deletionTimestamp"].is_null();
+                self.namespaces
+                    .insert(name_of(&object).1, Namespace { object: object.clone(), deleting });
+                Ok(())
+            }
+            Source::Nodes => {
+                if self.nodes.insert(name_of(&object).1) && self.nodes.len() == 1 {
+                    self.touch_pod_makers(touched);
+                }
+                Ok(())
+            }
+            Source::ReplicaSets | Source::Pods => {
+                self.put_controlled(source, &object, touched);
+                Ok(())
+            }
+        };
+        if let Err(error) = result {
+            let (namespace, name) = name_of(&object);
+            let who = PolicyKey { namespace, name };
+            touched.unreadable.push((format!("{source:?} {who}"), error));
+        }
+    }
+
+    pub(super) fn take(
+        &mut self,
+        source: &Source,
+        (namespace, name): &(Option<String>, String),
+        uid: Option<&str>,
+        touched: &mut Touched,
+    ) {
+        let full = (namespace.clone().unwrap_or_default(), name.clone());
+        match source {
+            Source::Clusters => {
+                if self.clusters.remove(name).is_some() {
+                    self.touch_cluster(name, touched);
+                }
+            }
+            Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
+                let key = PolicyKey { namespace: namespace.clone(), name: name.clone() };
+                self.set_policy(&key, None, touched);
+            }
+            Source::WorkloadPolicies => self.set_workload_policy(&full, None, touched),
+            Source::WorkloadSpreads => self.set_spread(&full, None, touched),
+            Source::ResourceBindings | Source::ClusterResourceBindings => {
+                let key = BindingKey { namespace: namespace.clone(), name: name.clone() };
+                // A late word of an older binding's end says nothing of the one that is there now.
+                let another = |row: &Arc<Binding>| uid.is_some_and(|uid| uid != row.uid());
+                if !self.bindings.get(&key).is_some_and(another) {
+                    self.set_binding(&key, None, touched);
+                }
+            }
+            Source::Templates(kind) => {
+                let key = TemplateKey {
+                    kind: kind.clone(),
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                };
+                self.put_template(&key, None, touched);
+            }
+            Source::Namespaces => {
+                self.namespaces.remove(name);
+            }
+            Source::Nodes => {
+                if self.nodes.remove(name) && self.nodes.is_empty() {
+                    self.touch_pod_makers(touched);
+                }
+            }
+            Source::ReplicaSets | Source::Pods => {
+                let id = (source.clone(), format!("{}/{}", full.0, full.1));
+                if let Some(owner) = self.controlled.remove(&id) {
+                    touched.keys.insert(owner.binding());
+                }
+            }
+        }
+    }
+
+    /// Everything that a source's becoming readable or unreadable concerns.
+    pub(super) fn touch_source(&self, source: &Source, touched: &mut Touched) {
+        if let Source::Templates(kind) = source {
+            for template in self.templates_of(kind) {
+                touched.keys.insert(template.key.binding());
+            }
+            let of_kind = self.bindings.values().filter(|b| b.template().kind == *kind);
+            touched.keys.extend(of_kind.map(|binding| binding.key.clone()));
+            touched.policies.extend(self.policies_for(kind).map(|policy| policy.key.clone()));
+        }
+    }
+
+    pub(super) fn names(&self, source: &Source) -> Vec<(Option<String>, String)> {
+        let plain = |name: &String| (None, name.clone());
+        let full = |(namespace, name): &NamespacedName| (Some(namespace.clone()), name.clone());
+        match source {
+            Source::Clusters => self.clusters.keys().map(plain).collect(),
+            Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
+                let namespaced = *source == Source::PropagationPolicies;
+                let keys = self.policies.keys();
+                keys.filter(|key| key.namespace.is_some() == namespaced)
+                    .map(|key| (key.namespace.clone(), key.name.clone()))
+                    .collect()
+            }
+            Source::WorkloadPolicies => self.workload_policies.keys().map(full).collect(),
+            Source::WorkloadSpreads => self.spreads.keys().map(full).collect(),
+            Source::ResourceBindings | Source::ClusterResourceBindings => {
+                let namespaced = *source == Source::ResourceBindings;
+                let keys = self.bindings.keys();
+                keys.filter(|key| key.namespace.is_some() == namespaced)
+                    .map(|key| (key.namespace.clone(), key.name.clone()))
+                    .collect()
+            }
+            Source::Templates(kind) => self
+                .templates_of(kind)
+                .map(|template| (template.key.namespace.clone(), template.key.name.clone()))
+                .collect(),
+            Source::Namespaces => self.namespaces.keys().map(plain).collect(),
+            Source::Nodes => self.nodes.iter().map(plain).collect(),
+            Source::ReplicaSets | Source::Pods => {
+                let ids = self.controlled.keys().filter(|(held, _)| held == source);
+                ids.filter_map(|(_, id)| id.split_once('/'))
+                    .map(|(namespace, name)| (Some(namespace.to_owned()), name.to_owned()))
+                    .collect()
+            }
+        }
+    }
+
+    fn put_cluster(&mut self, object: &Value, touched: &mut Touched) -> Result<(), RowError> {
+        let cluster: Arc<Cluster> = Arc::new(read(object)?);
+        let name = cluster.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
+        let before = self.clusters.insert(name.clone(), cluster.clone());
+        touched.clusters.insert(name.clone());
+        if before.is_none_or(|before| eligibility(&before) != eligibility(&cluster)) {
+            self.touch_cluster(&name, touched);
+        }
+        Ok(())
+    }
+
+    fn touch_cluster(&self, name: &str, touched: &mut Touched) {
+        touched.clusters.insert(name.to_owned());
+        touched.keys.extend(self.by.bindings_by_cluster.get(name).into_iter().flatten().cloned());
+        touched.keys.extend(self.by.bindings_following_clusters.iter().cloned());
+        touched.workload_policies.extend(self.workload_policies.keys().cloned());
+    }
+
+    fn set_policy(&mut self, key: &PolicyKey, policy: Option<Policy>, touched: &mut Touched) {
+        let policy = policy.map(Arc::new);
+        let before = match &policy {
+            Some(policy) => self.policies.insert(key.clone(), policy.clone()),
+            None => self.policies.remove(key),
+        };
+        let same = |a: &Policy, b: &Policy| {
+            (&a.uid, &a.spec, a.deleting, &a.selectors)
+                == (&b.uid, &b.spec, b.deleting, &b.selectors)
+        };
+        if let (Some(before), Some(policy)) = (&before, &policy)
+            && same(before, policy)
+        {
+            return;
+        }
+        for selector in before.iter().flat_map(|policy| policy.selectors()) {
+            remove(&mut self.by.policies_by_kind, &selector.kind, key);
+        }
+        for selector in policy.iter().flat_map(|policy| policy.selectors()) {
+            add(&mut self.by.policies_by_kind, selector.kind.clone(), key.clone());
+        }
+        touched.kinds = true;
+        touched.policies.insert(key.clone());
+        // Whoever one of the two versions selects, and whoever is bound to the policy already.
+        for version in before.iter().chain(&policy) {
+            let kinds: BTreeSet<_> = version.selectors().iter().map(|s| s.kind.clone()).collect();
+            for kind in kinds {
+                let chosen = self
+                    .templates_of(&kind)
+                    .filter(|template| detect::selects(version, template).is_some());
+                touched.keys.extend(chosen.map(|template| template.key.binding()));
+                // Other policies of the kind may have won or lost by it.
+                touched.policies.extend(self.policies_for(&kind).map(|p| p.key.clone()));
+            }
+        }
+        let bound = self.by.bindings_by_policy.get(key).into_iter().flatten();
+        touched.keys.extend(bound.cloned());
+    }
+
+    fn put_template(
+        &mut self,
+        key: &TemplateKey,
+        template: Option<Template>,
+        touched: &mut Touched,
+    ) {
+        let fresh = template.as_ref().map(|template| template.resource_version.clone());
+        let workload_policy = template.as_ref().and_then(|t| t.workload_policy.clone());
+        let before = self.set_template(key, template);
+        let now = self.templates.get(key);
+        if let (Some(before), Some(now)) = (&before, now)
+            && (Some(&before.resource_version) == fresh.as_ref()
+                || only_status_differs(before, now))
+        {
+            return;
+        }
+        touched.keys.insert(key.binding());
+        if before.is_none() || fresh.is_none() {
+            touched.policies.extend(self.policies_for(&key.kind).map(|policy| policy.key.clone()));
+        }
+        let named = before.and_then(|before| before.workload_policy.clone());
+        for name in [named, workload_policy].into_iter().flatten() {
+            touched.workload_policies.insert((key.namespace.clone().unwrap_or_default(), name));
+        }
+    }
+
+    /// Sets or removes a template and answers with the row before.
+    pub(super) fn set_template(
+        &mut self,
+        key: &TemplateKey,
+        template: Option<Template>,
+    ) -> Option<Arc<Template>> {
+        let policy_of = |template: &Template| {
+            let name = template.workload_policy.clone()?;
+            Some((template.key.namespace.clone().unwrap_or_default(), name))
+        };
+        let template = template.map(Arc::new);
+        let before = match &template {
+            Some(template) => self.templates.insert(key.clone(), template.clone()),
+            None => self.templates.remove(key),
+        };
+        if let Some(policy) = before.as_deref().and_then(policy_of) {
+            remove(&mut self.by.templates_by_workload_policy, &policy, key);
+        }
+        if let Some(policy) = template.as_deref().and_then(policy_of) {
+            add(&mut self.by.templates_by_workload_policy, policy, key.clone());
+        }
+        match &template {
+            Some(_) => add(&mut self.by.templates_by_binding, key.binding(), key.clone()),
+            None => remove(&mut self.by.templates_by_binding, &key.binding(), key),
+        }
+        before
+    }
+
+    fn set_binding(&mut self, key: &BindingKey, binding: Option<Binding>, touched: &mut Touched) {
+        if let (Some(held), Some(fresh)) = (self.bindings.get(key), &binding)
+            && held.uid() == fresh.uid()
+            && !supersedes(fresh.resource_version(), held.resource_version())
+        {
+            return; // our own write's answer was here before the watch
+        }
+        let binding = binding.map(Arc::new);
+        let before = match &binding {
+            Some(binding) => self.bindings.insert(key.clone(), binding.clone()),
+            None => self.bindings.remove(key),
+        };
+        for (row, present) in
+            before.iter().map(|b| (b, false)).chain(binding.iter().map(|b| (b, true)))
+        {
+            self.link_binding(row, present);
+            touched.policies.extend(row.policy());
+        }
+        let status_only = |a: &Binding, b: &Binding| {
+            a.spec == b.spec
+                && a.metadata.deletion_timestamp == b.metadata.deletion_timestamp
+                && a.metadata.labels == b.metadata.labels
+                && a.metadata.annotations == b.metadata.annotations
+                && a.metadata.finalizers == b.metadata.finalizers
+                && a.uid() == b.uid()
+        };
+        if let (Some(before), Some(binding)) = (&before, &binding)
+            && status_only(before, binding)
+        {
+            return;
+        }
+        let kind_of = |binding: &Arc<Binding>| binding.template().kind;
+        touched.kinds |= before.as_ref().map(kind_of) != binding.as_ref().map(kind_of);
+        touched.keys.insert(key.clone());
+        touched.bindings.insert(key.clone());
+        // A WorkloadPolicy's figures count every binding of the namespace.
+        if let Some(namespace) = &key.namespace {
+            let from = (namespace.clone(), String::new());
+            let policies = self.workload_policies.range(from..);
+            let policies = policies.take_while(|(policy, _)| policy.0 == *namespace);
+            touched.workload_policies.extend(policies.map(|(policy, _)| policy.clone()));
+        }
+    }
+
+    fn link_binding(&mut self, binding: &Binding, present: bool) {
+        let key = &binding.key;
+        let by = &mut self.by;
+        if present {
+            by.bindings_by_uid.insert(binding.uid().to_owned(), key.clone());
+        } else {
+            by.bindings_by_uid.remove(binding.uid());
+        }
+        for cluster in binding.clusters() {
+            let cluster = cluster.to_owned();
+            if present {
+                add(&mut by.bindings_by_cluster, cluster, key.clone());
+            } else {
+                remove(&mut by.bindings_by_cluster, &cluster, key);
+            }
+        }
+        if let Some(policy) = binding.policy() {
+            if present {
+                add(&mut by.bindings_by_policy, policy, key.clone());
+            } else {
+                remove(&mut by.bindings_by_policy, &policy, key);
+            }
+        }
+        let has_replicas = binding.spec.replicas.is_some();
+        if present && follows_clusters(binding.spec.placement.as_ref(), has_replicas) {
+            by.bindings_following_clusters.insert(key.clone());
+        } else {
+            by.bindings_following_clusters.remove(key);
+        }
+    }
+
+    fn set_workload_policy(
+        &mut self,
+        key: &NamespacedName,
+        policy: Option<WorkloadPolicy>,
+        touched: &mut Touched,
+    ) {
+        let policy = policy.map(Arc::new);
+        let before = match &policy {
+            Some(policy) => self.workload_policies.insert(key.clone(), policy.clone()),
+            None => self.workload_policies.remove(key),
+        };
+        if let (Some(before), Some(policy)) = (&before, &policy)
+            && before.spec == policy.spec
+            && before.metadata.uid == policy.metadata.uid
+        {
+            return;
+        }
+        touched.kinds |= before.is_none() || policy.is_none();
+        touched.workload_policies.insert(key.clone());
+        touched.workload_policy_rows.insert(key.clone());
+        touched.keys.extend(self.templates_with(key).map(TemplateKey::binding));
+    }
+
+    fn set_spread(
+        &mut self,
+        key: &NamespacedName,
+        spread: Option<WorkloadSpread>,
+        touched: &mut Touched,
+    ) {
+        let target_of = |spread: &WorkloadSpread| TemplateKey {
+            kind: GroupKind::of(&spread.spec.target_ref.api_version, &spread.spec.target_ref.kind),
+            namespace: Some(key.0.clone()),
+            name: spread.spec.target_ref.name.clone(),
+        };
+        let spread = spread.map(Arc::new);
+        let before = match &spread {
+            Some(spread) => self.spreads.insert(key.clone(), spread.clone()),
+            None => self.spreads.remove(key),
+        };
+        if let (Some(before), Some(spread)) = (&before, &spread)
+            && before.spec == spread.spec
+            && before.metadata.uid == spread.metadata.uid
+        {
+            return;
+        }
+        touched.kinds = true;
+        touched.spread_rows.insert(key.clone());
+        if let Some(target) = before.as_deref().map(target_of) {
+            remove(&mut self.by.spreads_by_target, &target, &key.1);
+            touched.keys.insert(target.binding());
+        }
+        if let Some(target) = spread.as_deref().map(target_of) {
+            touched.keys.insert(target.binding());
+            add(&mut self.by.spreads_by_target, target, key.1.clone());
+        }
+    }
+
+    fn put_controlled(&mut self, source: &Source, object: &Value, touched: &mut Touched) {
+        let (namespace, name) = name_of(object);
+        let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        let owner = owners.filter(|owner| owner["controller"] == true).find_map(|owner| {
+            Some(TemplateKey {
+                kind: GroupKind::of(owner["apiVersion"].as_str()?, owner["kind"].as_str()?),
+                namespace: namespace.clone(),
+                name: owner["name"].as_str()?.to_owned(),
+            })
+        });
+        if let Some(owner) = owner {
+            touched.keys.insert(owner.binding());
+            let id = (source.clone(), format!("{}/{name}", namespace.unwrap_or_default()));
+            self.controlled.insert(id, owner);
+        }
+    }
+
+    fn touch_pod_makers(&self, touched: &mut Touched) {
+        let makers = self.templates.keys().filter(|key| key.kind.makes_pods());
+        touched.keys.extend(makers.map(TemplateKey::binding));
+        touched.policies.extend(self.policies.keys().cloned());
+    }
+}
+
+/// Whether a change is none to whoever places or renders the object: kinds with a generation raise it with their spec.
+fn only_status_differs(before: &Template, now: &Template) -> bool {
+    let metadata = |template: &Template, field: &str| template.object["metadata"][field].clone();
+    before.uid == now.uid
+        && before.generation > 0
+        && before.generation == now.generation
+        && ["labels", "annotations", "deletionTimestamp", "finalizers", "ownerReferences"]
+            .iter()
+            .all(|field| metadata(before, field) == metadata(now, field))
+}
+
+/// Whether a version is newer than the one held. Versions compare as numbers since Kubernetes 1.35 promises it; where one
+/// is no number the newcomer wins, as a watch delivers in order.
+fn supersedes(fresh: &str, held: &str) -> bool {
+    match (fresh.parse::<u64>(), held.parse::<u64>()) {
+        (Ok(fresh), Ok(held)) => fresh > held,
+        _ => fresh != held,
+    }
+}
+
+fn read<K: for<'a> Deserialize<'a>>(object: &Value) -> Result<K, RowError> {
+    K::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))
+}
+
+fn full_name(object: &Value) -> NamespacedName {
+    let (namespace, name) = name_of(object);
+    (namespace.unwrap_or_default(), name)
+}

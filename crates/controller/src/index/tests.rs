@@ -1,0 +1,221 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn deployments() -> Source {
+    Source::Templates(GroupKind::of("apps/v1", "Deployment"))
+}
+
+/// Everything that happens to each object, in order. Objects are independent of each other in a hub's watches.
+fn histories() -> Vec<Vec<(Source, &'static str, Value)>> {
+    let policy = |version: u64, name: &str| {
+        json!({
+            "metadata": {"namespace": "shop", "name": "pp", "uid": "p", "generation": version,
+                "resourceVersion": version.to_string()},
+            "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": name}]},
+        })
+    };
+    let template = |version: u64, label: &str| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": "shop", "name": "web", "uid": "t", "generation": version,
+                "resourceVersion": version.to_string(),
+                "labels": {"policy.atoll.dev/workload-policy": label}},
+            "spec": {"replicas": 2},
+        })
+    };
+    let binding = |version: u64, clusters: Value, policy: &str| {
+        json!({
+            "metadata": {"namespace": "shop", "name": "web-deployment", "uid": "b",
+                "resourceVersion": version.to_string(),
+                "annotations": {"policy.atoll.dev/name": policy, "policy.atoll.dev/namespace": "shop"}},
+            "spec": {
+                "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop",
+                    "name": "web", "uid": "t"},
+                "replicas": 2, "placement": {}, "clusters": clusters,
+            },
+        })
+    };
+    let cluster = |version: u64, region: &str| {
+        json!({
+            "metadata": {"name": "east", "uid": "c", "resourceVersion": version.to_string()},
+            "spec": {"region": region},
+        })
+    };
+    let spread = json!({
+        "metadata": {"namespace": "shop", "name": "ws", "uid": "s"},
+        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "subsets": [{"name": "a"}]},
+    });
+    let workload_policy = json!({
+        "metadata": {"namespace": "shop", "name": "wp", "uid": "w"},
+        "spec": {"topologyKey": "region", "labelSelector": {}, "allocationPolicy": [
+            {"name": "north", "replicas": 1}]},
+    });
+    let owned = json!({"metadata": {"namespace": "shop", "name": "web-1", "uid": "r",
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web",
+            "controller": true}]}});
+    let node = json!({"metadata": {"name": "node-1", "uid": "n"}});
+    vec![
+        vec![
+            (Source::PropagationPolicies, "apply", policy(1, "other")),
+            (Source::PropagationPolicies, "apply", policy(2, "web")),
+        ],
+        vec![
+            (deployments(), "apply", template(1, "old")),
+            (deployments(), "apply", template(2, "wp")),
+        ],
+        vec![
+            (
+                Source::ResourceBindings,
+                "apply",
+                binding(1, json!([{"name": "east", "replicas": 2}]), "x"),
+            ),
+            (
+                Source::ResourceBindings,
+                "apply",
+                binding(2, json!([{"name": "west", "replicas": 2}]), "pp"),
+            ),
+        ],
+        vec![
+            (Source::Clusters, "apply", cluster(1, "north")),
+            (Source::Clusters, "apply", cluster(2, "south")),
+        ],
+        vec![
+            (Source::WorkloadSpreads, "apply", spread.clone()),
+            (Source::WorkloadSpreads, "delete", spread),
+        ],
+        vec![(Source::WorkloadPolicies, "apply", workload_policy)],
+        vec![(Source::ReplicaSets, "apply", owned)],
+        vec![(Source::Nodes, "apply", node.clone()), (Source::Nodes, "delete", node)],
+    ]
+}
+
+fn play(index: &mut Index, (source, what, object): (Source, &str, Value)) {
+    match what {
+        "apply" => index.apply(&source, Arc::new(object)),
+        _ => index.delete(&source, &object),
+    };
+}
+
+/// A step of splitmix64, for seeded choices.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z ^ (z >> 31)
+}
+
+#[test]
+fn events_in_any_order_give_the_same_tables() {
+    let mut expected = Index::default();
+    histories().into_iter().flatten().for_each(|event| play(&mut expected, event));
+    for seed in 0..300_u64 {
+        let mut state = seed;
+        let mut histories: Vec<_> =
+            histories().into_iter().map(|h| h.into_iter().peekable()).collect();
+        let mut index = Index::default();
+        while histories.iter_mut().any(|history| history.peek().is_some()) {
+            let at = usize::try_from(random(&mut state) % 8).unwrap();
+            if let Some(event) = histories[at].next() {
+                play(&mut index, event);
+            }
+        }
+        assert_eq!(index, expected, "seed {seed}");
+    }
+    // And the secondary indexes say what the rows say.
+    let key = BindingKey { namespace: Some("shop".into()), name: "web-deployment".into() };
+    assert_eq!(expected.bindings_on("east").count(), 0);
+    assert_eq!(expected.bindings_on("west").next().unwrap().key, key);
+    assert_eq!(expected.template_for(&key).unwrap().name, "web");
+    let held = PolicyKey { namespace: Some("shop".into()), name: "pp".into() };
+    assert_eq!(expected.bindings_of(&held).count(), 1);
+    assert_eq!(expected.templates_with(&("shop".into(), "wp".into())).count(), 1);
+    assert_eq!(expected.templates_with(&("shop".into(), "old".into())).count(), 0);
+    assert!(expected.hub_runs_workloads().unwrap().contains("web-1"));
+}
+
+#[test]
+fn a_list_is_the_whole_truth_and_touches_what_it_lacks() {
+    let mut index = Index::default();
+    let template = |name: &str| {
+        Arc::new(json!({
+            "metadata": {"namespace": "shop", "name": name, "uid": name, "resourceVersion": "1"},
+        }))
+    };
+    index.replace(&deployments(), vec![template("a"), template("b")]);
+    let touched = index.replace(&deployments(), vec![template("b")]);
+    let names: Vec<_> = touched.keys.iter().map(|key| key.name.as_str()).collect();
+    assert_eq!(names, ["a-deployment"], "b did not change");
+}
+
+#[test]
+fn a_source_that_cannot_be_read_freezes_its_kind_and_keeps_its_rows() {
+    let mut index = Index::default();
+    let kind = GroupKind::of("apps/v1", "Deployment");
+    assert!(index.frozen(&kind).is_some(), "not listed yet");
+    let object = Arc::new(json!({
+        "metadata": {"namespace": "shop", "name": "a", "uid": "a", "resourceVersion": "1"},
+    }));
+    index.replace(&deployments(), vec![object.clone()]);
+    assert_eq!(index.frozen(&kind), None);
+    let touched = index.unreadable(&deployments(), "forbidden".to_owned());
+    assert_eq!(index.frozen(&kind).as_deref(), Some("forbidden"));
+    assert_eq!(touched.keys.len(), 1);
+    assert_eq!(index.templates_of(&kind).count(), 1);
+    assert_eq!(index.replace(&deployments(), vec![object]).keys.len(), 1, "readable again");
+    assert_eq!(index.frozen(&kind), None);
+}
+
+#[test]
+fn an_object_that_cannot_be_read_leaves_the_one_before_in_force() {
+    let mut index = Index::default();
+    let cluster = |region: Value| {
+        Arc::new(json!({
+            "metadata": {"name": "east", "uid": "c"}, "spec": {"region": region},
+        }))
+    };
+    index.apply(&Source::Clusters, cluster(json!("north")));
+    let touched = index.apply(&Source::Clusters, cluster(json!(7)));
+    assert_eq!(touched.unreadable.len(), 1);
+    assert_eq!(index.cluster("east").unwrap().spec.region.as_deref(), Some("north"));
+}
+
+#[test]
+fn our_own_answer_is_newer_than_what_the_watch_brings_late() {
+    let mut index = Index::default();
+    let binding = |version: &str, replicas: i64, uid: &str| {
+        Arc::new(json!({
+            "metadata": {"namespace": "shop", "name": "b", "uid": uid, "resourceVersion": version},
+            "spec": {"resource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "b"},
+                "replicas": replicas},
+        }))
+    };
+    let replicas = |index: &Index| index.bindings().next().unwrap().spec.replicas;
+    index.apply(&Source::ResourceBindings, binding("9", 9, "u"));
+    let touched = index.apply(&Source::ResourceBindings, binding("8", 8, "u"));
+    assert_eq!((replicas(&index), touched), (Some(9), Touched::default()));
+    index.delete(&Source::ResourceBindings, &binding("7", 7, "before"));
+    assert_eq!(replicas(&index), Some(9), "another binding of that name ended");
+    index.delete(&Source::ResourceBindings, &binding("10", 9, "u"));
+    assert_eq!(index.bindings().count(), 0);
+}
+
+#[test]
+fn the_newest_served_version_of_a_kind_is_wanted() {
+    let mut index = Index::default();
+    for (name, version) in [("a", "v1beta1"), ("b", "v1"), ("c", "v2alpha1")] {
+        index.apply(
+            &Source::PropagationPolicies,
+            Arc::new(json!({
+                "metadata": {"namespace": "shop", "name": name, "uid": name},
+                "spec": {"resourceSelectors": [
+                    {"apiVersion": format!("example.io/{version}"), "kind": "Widget"}]},
+            })),
+        );
+    }
+    let wanted = index.wanted_kinds();
+    let kind = GroupKind::of("example.io/v1", "Widget");
+    assert_eq!(wanted.into_iter().collect::<Vec<_>>(), [(kind, "v1".to_owned())]);
+}

@@ -1,0 +1,297 @@
+//! One raw watch stream per source, started and stopped at run time as policies name kinds.
+//!
+//! A stream hands whole lists and single changes to the index task, as JSON with apiVersion and kind; what a kind's
+//! objects mean is read there, object by object, so that a malformed one never stops a stream. Nothing is concluded
+//! from an error except that the source cannot be read for now.
+
+pub mod backoff;
+
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::{
+    Cluster, ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
+    WorkloadPolicy, WorkloadSpread,
+};
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Client, discovery};
+use rustc_hash::FxHasher;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::index::Source;
+use backoff::Backoff;
+
+/// First wait after a failed list or watch.
+const FIRST_RETRY: Duration = Duration::from_millis(250);
+/// Longest wait after failed lists or watches: a hub that comes back is noticed within this.
+const LONGEST_RETRY: Duration = Duration::from_secs(15);
+/// Limit of one discovery request.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What a stream says.
+#[derive(Debug)]
+pub struct Arrival {
+    /// Which stream.
+    pub source: Source,
+    /// Which start of it: what a stopped stream still had under way is not listened to.
+    pub epoch: u64,
+    /// What it says.
+    pub news: News,
+}
+
+/// What happened to a source's objects.
+#[derive(Debug)]
+pub enum News {
+    /// These are all there are.
+    All(Vec<Arc<Value>>),
+    /// One came or changed.
+    Applied(Arc<Value>),
+    /// One went.
+    Deleted(Arc<Value>),
+    /// The API server does not serve them (now), and why.
+    Unreadable(String),
+    /// This is how the API server names the kind.
+    Served(ApiResource),
+}
+
+struct Running {
+    epoch: u64,
+    version: String,
+    token: CancellationToken,
+}
+
+/// The streams that run.
+pub struct Streams {
+    client: Client,
+    news: mpsc::Sender<Arrival>,
+    tasks: TaskTracker,
+    token: CancellationToken,
+    running: BTreeMap<Source, Running>,
+    started: u64,
+    seed: u64,
+}
+
+impl Streams {
+    /// No stream yet. They all end with `token` and are owned by `tasks`. `news` is bounded: while it is full the streams
+    /// wait, and what they miss meanwhile they list again.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        news: mpsc::Sender<Arrival>,
+        tasks: TaskTracker,
+        token: CancellationToken,
+        seed: u64,
+    ) -> Self {
+        Self { client, news, tasks, token, running: BTreeMap::new(), started: 0, seed }
+    }
+
+    /// Whether this is the stream's present start.
+    #[must_use]
+    pub fn is_current(&self, arrival: &Arrival) -> bool {
+        self.running.get(&arrival.source).is_some_and(|running| running.epoch == arrival.epoch)
+    }
+
+    /// The sources that are watched.
+    pub fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.running.keys()
+    }
+
+    /// Makes the running streams those that are wanted (each with the version of its kind; empty for Atoll's own) and
+    /// answers with the sources that were stopped.
+    pub fn set(&mut self, wanted: &BTreeMap<Source, String>) -> Vec<Source> {
+        let running = self.running.iter();
+        let stopped: Vec<_> = running
+            .filter(|(source, running)| wanted.get(source) != Some(&running.version))
+            .map(|(source, _)| source.clone())
+            .collect();
+        for source in &stopped {
+            if let Some(running) = self.running.remove(source) {
+                running.token.cancel();
+            }
+        }
+        for (source, version) in wanted {
+            if !self.running.contains_key(source) {
+                self.start(source.clone(), version.clone());
+            }
+        }
+        stopped.into_iter().filter(|source| !wanted.contains_key(source)).collect()
+    }
+
+    fn start(&mut self, source: Source, version: String) {
+        self.started += 1;
+        let token = self.token.child_token();
+        let mut hasher = FxHasher::default();
+        std::hash::Hash::hash(&source, &mut hasher);
+        let stream = Stream {
+            client: self.client.clone(),
+            source: source.clone(),
+            epoch: self.started,
+            version: version.clone(),
+            news: self.news.clone(),
+            backoff: Backoff::new(FIRST_RETRY, LONGEST_RETRY, self.seed ^ hasher.finish()),
+        };
+        let run = token.clone();
+        self.tasks.spawn(async move { run.run_until_cancelled_owned(stream.run()).await });
+        self.running.insert(source, Running { epoch: self.started, version, token });
+    }
+}
+
+struct Stream {
+    client: Client,
+    source: Source,
+    epoch: u64,
+    version: String,
+    news: mpsc::Sender<Arrival>,
+    backoff: Backoff,
+}
+
+/// The index task is gone: so is the stream's purpose.
+struct Closed;
+
+impl Stream {
+    async fn run(mut self) {
+        loop {
+            let ended = match self.resource().await {
+                Ok(resource) => match self.tell(News::Served(resource.clone())).await {
+                    Ok(()) => self.follow(&resource).await,
+                    Err(closed) => Err(closed),
+                },
+                Err(why) => self.fail(Some(why)).await,
+            };
+            if ended.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The API resource of this source; of a user's kind by discovery, because its plural is not known.
+    async fn resource(&self) -> Result<ApiResource, String> {
+        let kind = match &self.source {
+            Source::Templates(kind) => kind,
+            own => return Ok(fixed_resource(own)),
+        };
+        let gvk = GroupVersionKind::gvk(&kind.group, &self.version, &kind.kind);
+        let found = discovery::pinned_kind(&self.client, &gvk);
+        match tokio::time::timeout(DISCOVERY_TIMEOUT, found).await {
+            Ok(Ok((resource, _))) => Ok(resource),
+            Ok(Err(error)) => {
+                Err(format!("the hub does not serve {kind} in version {}: {error}", self.version))
+            }
+            Err(_) => Err(format!("the hub did not say in time whether it serves {kind}")),
+        }
+    }
+
+    /// Lists and watches until the kind has to be looked up anew.
+    async fn follow(&mut self, resource: &ApiResource) -> Result<(), Closed> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
+        let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
+        let mut listing = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Init) => listing.clear(),
+                Ok(watcher::Event::InitApply(object)) => listing.push(json(object, resource)),
+                Ok(watcher::Event::InitDone) => {
+                    self.backoff.reset();
+                    self.tell(News::All(std::mem::take(&mut listing))).await?;
+                }
+                Ok(watcher::Event::Apply(object)) => {
+                    self.backoff.reset();
+                    self.tell(News::Applied(json(object, resource))).await?;
+                }
+                Ok(watcher::Event::Delete(object)) => {
+                    self.tell(News::Deleted(json(object, resource))).await?;
+                }
+                Err(error) => {
+                    let refused = refusal(&error);
+                    let look_up_again = refused.is_some();
+                    if refused.is_none() {
+                        tracing::debug!(source = ?self.source, %error, "watch interrupted");
+                    }
+                    self.fail(refused).await?;
+                    if look_up_again {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn fail(&mut self, refused: Option<String>) -> Result<(), Closed> {
+        if let Some(why) = refused {
+            self.tell(News::Unreadable(why)).await?;
+        }
+        tokio::time::sleep(self.backoff.next_wait()).await;
+        Ok(())
+    }
+
+    async fn tell(&self, news: News) -> Result<(), Closed> {
+        let arrival = Arrival { source: self.source.clone(), epoch: self.epoch, news };
+        self.news.send(arrival).await.map_err(|_| Closed)
+    }
+}
+
+/// Why the API server does not give out the objects; nothing where it is just away or asks to list again.
+fn refusal(error: &watcher::Error) -> Option<String> {
+    let status = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status,
+        watcher::Error::WatchError(status) => status,
+        watcher::Error::NoResourceVersion => return Some(error.to_string()),
+        _ => return None,
+    };
+    let passing = matches!(status.code, 410 | 429 | 502 | 503 | 504);
+    (!passing).then(|| error.to_string())
+}
+
+/// The object as JSON with apiVersion and kind, which items of a list lack, and without managedFields, which nobody here
+/// reads and which are half of its size.
+fn json(mut object: DynamicObject, resource: &ApiResource) -> Arc<Value> {
+    object.metadata.managed_fields = None;
+    object.types = Some(kube::api::TypeMeta {
+        api_version: resource.api_version.clone(),
+        kind: resource.kind.clone(),
+    });
+    // Names, strings and JSON values only: there is no key or number in it that JSON could not hold.
+    Arc::new(serde_json::to_value(object).unwrap_or_default())
+}
+
+/// The API resource of a source that Atoll knows.
+fn fixed_resource(source: &Source) -> ApiResource {
+    match source {
+        Source::Clusters => ApiResource::erase::<Cluster>(&()),
+        Source::PropagationPolicies => ApiResource::erase::<PropagationPolicy>(&()),
+        Source::ClusterPropagationPolicies => ApiResource::erase::<ClusterPropagationPolicy>(&()),
+        Source::WorkloadPolicies => ApiResource::erase::<WorkloadPolicy>(&()),
+        Source::WorkloadSpreads => ApiResource::erase::<WorkloadSpread>(&()),
+        Source::ResourceBindings => ApiResource::erase::<ResourceBinding>(&()),
+        Source::ClusterResourceBindings => ApiResource::erase::<ClusterResourceBinding>(&()),
+        Source::Nodes => ApiResource::erase::<Node>(&()),
+        Source::ReplicaSets => ApiResource::erase::<ReplicaSet>(&()),
+        Source::Pods => ApiResource::erase::<Pod>(&()),
+        Source::Namespaces | Source::Templates(_) => ApiResource::erase::<Namespace>(&()),
+    }
+}
+
+/// The sources that are always watched.
+pub const ALWAYS: [Source; 9] = [
+    Source::Clusters,
+    Source::PropagationPolicies,
+    Source::ClusterPropagationPolicies,
+    Source::WorkloadPolicies,
+    Source::WorkloadSpreads,
+    Source::ResourceBindings,
+    Source::ClusterResourceBindings,
+    Source::Namespaces,
+    Source::Nodes,
+];
