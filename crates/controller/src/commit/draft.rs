@@ -1,0 +1,228 @@
+//! What a binding should say: the body of its creation, or the merge patch that brings it there.
+
+use atoll_api::binding::{
+    DecisionRecord, GracefulEvictionTask, ObjectReference, ResourceBindingSpec, TargetCluster,
+};
+use atoll_api::{VERSION, WORK_GROUP, marks};
+use serde_json::{Map, Value, json};
+
+use super::diff::merge_patch;
+use super::outbox;
+use crate::detect::Claim;
+use crate::index::rows::{Binding, Template};
+
+/// The part of a decision that becomes durable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decided {
+    /// In short.
+    pub record: DecisionRecord,
+    /// Shares.
+    pub clusters: Vec<TargetCluster>,
+    /// The whole list of eviction tasks.
+    pub evictions: Vec<GracefulEvictionTask>,
+    /// The placement in force, as JSON; nothing where the decision did not look at it.
+    pub applied_placement: Option<String>,
+}
+
+impl Decided {
+    /// Whether committing this would leave the binding as it is, but for the decision's own marks.
+    #[must_use]
+    pub fn changes_nothing(&self, binding: &Binding) -> bool {
+        let Some(last) = &binding.spec.decision else { return false };
+        let new = &self.record;
+        (new.outcome, new.desired, &new.pending, &new.affinity_name)
+            == (last.outcome, last.desired, &last.pending, &last.affinity_name)
+            && self.clusters == binding.spec.clusters
+            && self.evictions == binding.spec.graceful_eviction_tasks
+            && (self.applied_placement.is_none()
+                || self.applied_placement.as_deref()
+                    == binding.annotation(marks::APPLIED_PLACEMENT))
+            && !rebalance_waits(binding)
+    }
+}
+
+/// Whether somebody asked for a rebalance after the last decision.
+fn rebalance_waits(binding: &Binding) -> bool {
+    let asked = binding.spec.reschedule_triggered_at.as_ref();
+    let decided = binding.spec.decision.as_ref().map(|decision| &decision.at);
+    asked.is_some_and(|asked| decided.is_none_or(|decided| asked > decided))
+}
+
+/// Replicas that a template asks for, and what one of them needs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Demand {
+    /// Absent for kinds without replicas.
+    pub replicas: Option<i64>,
+    /// Requests and node claim of one.
+    pub requirements: Option<atoll_api::binding::ReplicaRequirements>,
+}
+
+impl Demand {
+    /// Reads a template.
+    #[must_use]
+    pub fn of(template: &Template) -> Self {
+        Self {
+            replicas: atoll_interpreter::replicas(&template.object),
+            requirements: atoll_interpreter::requirements(&template.object),
+        }
+    }
+}
+
+/// The body that creates a binding with its first decision, finalizer and owner in place.
+#[must_use]
+pub fn create(template: &Template, claim: &Claim, decided: &Decided) -> Value {
+    let key = template.key.binding();
+    let mut spec = ResourceBindingSpec::default();
+    set_from_template(&mut spec, template);
+    set_from_claim(&mut spec, claim);
+    set_decision(&mut spec, decided);
+    let mut labels = Map::new();
+    let mut annotations = Map::new();
+    set_marks(&mut labels, &mut annotations, claim, Some(decided));
+    let kind = if key.namespace.is_some() { "ResourceBinding" } else { "ClusterResourceBinding" };
+    let mut metadata = json!({
+        "name": key.name,
+        "finalizers": [marks::BINDING_FINALIZER],
+        "labels": labels,
+        "annotations": annotations,
+        "ownerReferences": [{
+            "apiVersion": template.api_version(),
+            "kind": template.key.kind.kind,
+            "name": template.key.name,
+            "uid": template.uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        }],
+    });
+    if let Some(namespace) = &key.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    json!({
+        "apiVersion": format!("{WORK_GROUP}/{VERSION}"),
+        "kind": kind,
+        "metadata": metadata,
+        "spec": spec,
+    })
+}
+
+/// The merge patch that makes a binding say what claim, template and, if there is one, a new decision ask for; nothing
+/// where it says so already. `acknowledged` tells which decisions history holds.
+#[must_use]
+pub fn change(
+    binding: &Binding,
+    template: Option<&Template>,
+    claim: &Claim,
+    decided: Option<&Decided>,
+    acknowledged: impl Fn(&str) -> bool,
+) -> Option<Value> {
+    let mut spec = binding.spec.clone();
+    if let Some(template) = template {
+        set_from_template(&mut spec, template);
+    }
+    if claim.holds() {
+        set_from_claim(&mut spec, claim);
+    }
+    if let Some(decided) = decided {
+        spec.unrecorded = outbox::after_commit(&binding.spec, acknowledged);
+        set_decision(&mut spec, decided);
+    }
+    let strings = |map: &Option<std::collections::BTreeMap<String, String>>| {
+        let entries = map.iter().flatten();
+        entries.map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>()
+    };
+    let before_labels = strings(&binding.metadata.labels);
+    let before_annotations = strings(&binding.metadata.annotations);
+    let (mut labels, mut annotations) = (before_labels.clone(), before_annotations.clone());
+    if claim.holds() {
+        set_marks(&mut labels, &mut annotations, claim, decided);
+    } else if let Some(decided) = decided {
+        set_applied_placement(&mut annotations, decided);
+    }
+    let before = json!({
+        "metadata": {"labels": before_labels, "annotations": before_annotations},
+        "spec": binding.spec,
+    });
+    let after = json!({
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": spec,
+    });
+    let mut patch = merge_patch(&before, &after)?;
+    patch["metadata"]["resourceVersion"] = json!(binding.resource_version());
+    Some(patch)
+}
+
+/// The merge patch that takes our finalizer off, guarded.
+#[must_use]
+pub fn without_finalizer(binding: &Binding) -> Value {
+    let kept: Vec<&String> = binding
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .filter(|finalizer| *finalizer != marks::BINDING_FINALIZER)
+        .collect();
+    json!({"metadata": {"resourceVersion": binding.resource_version(), "finalizers": kept}})
+}
+
+fn set_from_template(spec: &mut ResourceBindingSpec, template: &Template) {
+    let demand = Demand::of(template);
+    spec.resource = ObjectReference {
+        api_version: template.api_version().to_owned(),
+        kind: template.key.kind.kind.clone(),
+        namespace: template.key.namespace.clone(),
+        name: template.key.name.clone(),
+        uid: Some(template.uid.clone()),
+    };
+    spec.replicas = demand.replicas;
+    spec.replica_requirements = demand.requirements;
+}
+
+fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim) {
+    let policy = claim.policy().map(|policy| policy.spec.clone()).unwrap_or_default();
+    spec.placement = Some(policy.placement);
+    spec.scheduler_name = Some(policy.scheduler_name).filter(|name| !name.is_empty());
+    spec.suspension = policy.suspension;
+    spec.failover = policy.failover;
+    spec.conflict_resolution = policy.conflict_resolution;
+    spec.preserve_resources_on_deletion = policy.preserve_resources_on_deletion;
+}
+
+fn set_decision(spec: &mut ResourceBindingSpec, decided: &Decided) {
+    spec.clusters.clone_from(&decided.clusters);
+    spec.graceful_eviction_tasks.clone_from(&decided.evictions);
+    spec.decision = Some(decided.record.clone());
+}
+
+fn set_marks(
+    labels: &mut Map<String, Value>,
+    annotations: &mut Map<String, Value>,
+    claim: &Claim,
+    decided: Option<&Decided>,
+) {
+    for label in [marks::POLICY_UID, marks::CLUSTER_POLICY_UID] {
+        labels.remove(label);
+    }
+    for annotation in [marks::POLICY_NAME, marks::POLICY_NAMESPACE] {
+        annotations.remove(annotation);
+    }
+    if let Some(policy) = claim.policy() {
+        let label = match &policy.key.namespace {
+            Some(namespace) => {
+                annotations.insert(marks::POLICY_NAMESPACE.to_owned(), json!(namespace));
+                marks::POLICY_UID
+            }
+            None => marks::CLUSTER_POLICY_UID,
+        };
+        labels.insert(label.to_owned(), json!(policy.uid));
+        annotations.insert(marks::POLICY_NAME.to_owned(), json!(policy.key.name));
+    }
+    if let Some(decided) = decided {
+        set_applied_placement(annotations, decided);
+    }
+}
+
+fn set_applied_placement(annotations: &mut Map<String, Value>, decided: &Decided) {
+    if let Some(placement) = &decided.applied_placement {
+        annotations.insert(marks::APPLIED_PLACEMENT.to_owned(), json!(placement));
+    }
+}

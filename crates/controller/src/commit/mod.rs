@@ -1,0 +1,177 @@
+//! Making a decision durable: one write to the main resource of a binding, and certainty about how it ended.
+//!
+//! A write is guarded: a create by the name, a patch by the resourceVersion, a delete by uid. When the hub's answer is
+//! lost, or says that somebody was first, the object is read and the id of its decision compared: a write that did
+//! arrive counts, whatever became of the answer. What to write is [`draft`]'s matter; when, the engine's.
+
+pub mod diff;
+pub mod draft;
+pub mod outbox;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::{ClusterResourceBinding, ResourceBinding};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+};
+use kube::{Client, Error};
+use serde_json::Value;
+
+use crate::index::key::BindingKey;
+
+/// Limit of one request to the hub.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What to write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// A binding that is not there yet.
+    Create(Value),
+    /// A merge patch that names the resourceVersion which it changes.
+    Patch(Value),
+    /// The end of a binding's life begins.
+    Delete {
+        /// Of the binding meant.
+        uid: String,
+    },
+}
+
+/// One write to a binding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Write {
+    /// Which binding.
+    pub key: BindingKey,
+    /// What to do.
+    pub action: Action,
+    /// id of the decision that it carries, by which it is recognised; nothing for a write without a new decision.
+    pub decision: Option<String>,
+}
+
+/// How a write ended. Only [`Ended::Written`] made anything durable.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// The hub holds it; this is the object after it.
+    Written(Arc<Value>),
+    /// Somebody changed the binding first: decide again from what is there.
+    Conflict,
+    /// There is no such binding (any more).
+    Gone,
+    /// The hub will not take it, now or later as it is.
+    Refused(String),
+    /// It is certain that the write is not there (yet), and why; or nothing is certain and the hub is away.
+    Unanswered(String),
+}
+
+/// The API of the bindings of one scope and namespace.
+#[must_use]
+pub fn api(client: &Client, key: &BindingKey) -> Api<DynamicObject> {
+    match &key.namespace {
+        Some(namespace) => Api::namespaced_with(
+            client.clone(),
+            namespace,
+            &ApiResource::erase::<ResourceBinding>(&()),
+        ),
+        None => Api::all_with(client.clone(), &ApiResource::erase::<ClusterResourceBinding>(&())),
+    }
+}
+
+/// Carries a write out.
+pub async fn perform(client: &Client, write: &Write) -> Ended {
+    let api = api(client, &write.key);
+    let attempt = async {
+        match &write.action {
+            Action::Create(body) => {
+                let object: DynamicObject =
+                    serde_json::from_value(body.clone()).map_err(Error::SerdeError)?;
+                api.create(&PostParams::default(), &object).await.map(Some)
+            }
+            Action::Patch(body) => {
+                let params = PatchParams::default();
+                api.patch(&write.key.name, &params, &Patch::Merge(body)).await.map(Some)
+            }
+            Action::Delete { uid } => {
+                let params = DeleteParams {
+                    preconditions: Some(Preconditions {
+                        uid: Some(uid.clone()),
+                        resource_version: None,
+                    }),
+                    ..DeleteParams::default()
+                };
+                let deleted = api.delete(&write.key.name, &params).await?;
+                Ok(deleted.left())
+            }
+        }
+    };
+    match tokio::time::timeout(TIMEOUT, attempt).await {
+        Ok(Ok(Some(object))) => Ended::Written(to_json(object)),
+        Ok(Ok(None)) => Ended::Gone,
+        Ok(Err(Error::Api(status))) if status.is_already_exists() => {
+            look(&api, write, Ended::Conflict).await
+        }
+        Ok(Err(Error::Api(status))) if status.is_conflict() => Ended::Conflict,
+        Ok(Err(Error::Api(status))) if status.is_not_found() && status.reason == "NotFound" => {
+            match write.action {
+                // The namespace is gone: there is nothing to bind there.
+                Action::Create(_) => Ended::Refused(status.message),
+                Action::Patch(_) | Action::Delete { .. } => Ended::Gone,
+            }
+        }
+        Ok(Err(Error::Api(status))) if is_final(status.code) => Ended::Refused(status.message),
+        Ok(Err(error)) => {
+            let why = error.to_string();
+            look(&api, write, Ended::Unanswered(why)).await
+        }
+        Err(_) => {
+            look(&api, write, Ended::Unanswered("the hub gave no answer in time".to_owned())).await
+        }
+    }
+}
+
+/// The binding as the hub has it now; nothing where it does not say.
+pub async fn read(client: &Client, key: &BindingKey) -> Option<Arc<Value>> {
+    let api = api(client, key);
+    let found = tokio::time::timeout(TIMEOUT, api.get_opt(&key.name)).await;
+    found.ok()?.ok()?.map(to_json)
+}
+
+/// Whether the API server will answer the same request in the same way again.
+fn is_final(code: u16) -> bool {
+    (400..500).contains(&code) && !matches!(code, 408 | 429)
+}
+
+/// The answer is lost or says that the name is taken: is what is there what we wrote?
+async fn look(api: &Api<DynamicObject>, write: &Write, otherwise: Ended) -> Ended {
+    let found = match tokio::time::timeout(TIMEOUT, api.get_opt(&write.key.name)).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(_)) | Err(_) => return otherwise,
+    };
+    let Some(found) = found else {
+        return match write.action {
+            Action::Create(_) => otherwise,
+            Action::Patch(_) | Action::Delete { .. } => Ended::Gone,
+        };
+    };
+    let found = to_json(found);
+    let ours = match &write.action {
+        Action::Delete { uid } => {
+            if found["metadata"]["uid"] != **uid {
+                return Ended::Gone;
+            }
+            !found["metadata"]["deletionTimestamp"].is_null()
+        }
+        Action::Create(_) | Action::Patch(_) => {
+            write.decision.is_some()
+                && found["spec"]["decision"]["id"].as_str() == write.decision.as_deref()
+        }
+    };
+    if ours { Ended::Written(found) } else { otherwise }
+}
+
+fn to_json(mut object: DynamicObject) -> Arc<Value> {
+    object.metadata.managed_fields = None;
+    Arc::new(serde_json::to_value(object).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! From committed decisions to what each member is told.
+//!
+//! The desired set of a member is a function of bindings and templates as the hub holds them; nothing of it is stored.
+//! [`plan`] says what a binding wants where; [`Sent`] remembers what was handed to the members' side, so that only
+//! differences are; [`verdicts`] answers for objects that a member holds and nobody asked for. Sessions, queues per
+//! member and the wire are the members' side's business.
+
+pub mod outlet;
+pub mod plan;
+pub mod verdicts;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_render::{RenderError, Rendered, Share};
+use serde_json::Value;
+
+use crate::index::key::BindingKey;
+use crate::index::rows::{Binding, Template};
+use plan::Presence;
+
+/// How many hashes back a member's report is still understood.
+const REMEMBERED_HASHES: usize = 4;
+
+/// What was last handed out for a binding on a member.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Handed {
+    /// Hash of the manifest.
+    pub hash: String,
+    /// Replicas in it.
+    pub replicas: Option<i64>,
+    /// Whether the object outlives its binding.
+    pub preserve: bool,
+    /// Whether it may replace what is not Atoll's.
+    pub overwrite: bool,
+    /// Revision of the template that each recent hash was made of last, newest hash last.
+    revisions: Vec<(String, i64)>,
+}
+
+impl Handed {
+    /// The newest revision of the template that renders to this hash here; nothing for a hash of before our time.
+    #[must_use]
+    pub fn revision(&self, hash: &str) -> Option<i64> {
+        self.revisions.iter().find(|(held, _)| held == hash).map(|(_, revision)| *revision)
+    }
+}
+
+/// What was handed out, by binding and member.
+#[derive(Debug, Default)]
+pub struct Sent(BTreeMap<BindingKey, BTreeMap<String, Handed>>);
+
+impl Sent {
+    /// Everything of a binding.
+    pub fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&String, &Handed)> {
+        self.0.get(key).into_iter().flatten()
+    }
+
+    /// What a member was given of a binding.
+    #[must_use]
+    pub fn get(&self, key: &BindingKey, cluster: &str) -> Option<&Handed> {
+        self.0.get(key)?.get(cluster)
+    }
+
+    /// Remembers what is handed out and answers whether it differs from what was.
+    pub fn hand(&mut self, key: &BindingKey, cluster: &str, order: &Order, revision: i64) -> bool {
+        let handed = self.0.entry(key.clone()).or_default();
+        let hash = order.object.hash.clone();
+        let before = handed.get(cluster);
+        let same = before.is_some_and(|before| {
+            before.hash == hash
+                && before.preserve == order.preserve
+                && before.overwrite == order.overwrite
+        });
+        let mut revisions = before.map(|before| before.revisions.clone()).unwrap_or_default();
+        revisions.retain(|(held, _)| *held != hash);
+        revisions.push((hash.clone(), revision));
+        if revisions.len() > REMEMBERED_HASHES {
+            revisions.remove(0);
+        }
+        let fresh = Handed {
+            hash,
+            replicas: order.replicas,
+            preserve: order.preserve,
+            overwrite: order.overwrite,
+            revisions,
+        };
+        handed.insert(cluster.to_owned(), fresh);
+        !same
+    }
+
+    /// A member is to hold nothing of the binding any more.
+    pub fn take_back(&mut self, key: &BindingKey, cluster: &str) {
+        if let Some(handed) = self.0.get_mut(key) {
+            handed.remove(cluster);
+            if handed.is_empty() {
+                self.0.remove(key);
+            }
+        }
+    }
+
+    /// The binding is gone.
+    pub fn forget(&mut self, key: &BindingKey) {
+        self.0.remove(key);
+    }
+
+    /// Somebody else leads: what was handed out counts no more.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// What one member is to hold of a binding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// The namespace that the object needs, and the object.
+    pub objects: Vec<Arc<Rendered>>,
+    /// The object.
+    pub object: Arc<Rendered>,
+    /// Replicas in it.
+    pub replicas: Option<i64>,
+    /// Whether it outlives its binding.
+    pub preserve: bool,
+    /// Whether it may replace what is not Atoll's.
+    pub overwrite: bool,
+}
+
+/// Renders what a member is to hold.
+///
+/// # Errors
+/// When the template cannot be rendered; the error names the field.
+pub fn order(
+    binding: &Binding,
+    template: &Template,
+    namespace: Option<&Value>,
+    cluster: &str,
+    presence: Presence,
+) -> Result<Option<Order>, RenderError> {
+    let Presence::Want { replicas, before } = presence else { return Ok(None) };
+    let preserve = binding.spec.preserve_resources_on_deletion;
+    let share = Share {
+        cluster: cluster.to_owned(),
+        replicas,
+        before,
+        claim: binding.uid().to_owned(),
+        preserve,
+    };
+    let object = Arc::new(atoll_render::render(&template.object, &share)?);
+    let mut objects = Vec::with_capacity(2);
+    if let Some(name) = &template.key.namespace {
+        objects.push(Arc::new(atoll_render::namespace(name, namespace)));
+    }
+    objects.push(object.clone());
+    let overwrite =
+        binding.spec.conflict_resolution == atoll_api::policy::ConflictResolution::Overwrite;
+    Ok(Some(Order { objects, object, replicas, preserve, overwrite }))
+}

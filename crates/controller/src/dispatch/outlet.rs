@@ -1,0 +1,72 @@
+//! The members' side as the engine sees it.
+
+use std::sync::Arc;
+
+use atoll_api::Cluster;
+use atoll_api::policy::ConflictResolution;
+use atoll_render::{Key, Rendered};
+
+use super::verdicts::{Judgement, Verdicts};
+use crate::members::{Members, Oracle, Proof, Verdict, Withdrawal};
+
+/// Hands orders to members. Calls never wait: the members' side keeps the newest word for each member and binding.
+pub trait Outlet: Send + Sync + 'static {
+    /// What a binding wants on a member, in place of what it wanted before.
+    fn set_desired(
+        &self,
+        cluster: &str,
+        claim: &str,
+        objects: Vec<Arc<Rendered>>,
+        conflict: ConflictResolution,
+    );
+    /// A binding wants nothing on a member any more, and why that is certain.
+    fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof);
+    /// Every committed decision was handed over: what else members hold may be judged.
+    fn caches_complete(&self);
+    /// A Cluster object came or changed.
+    fn cluster_changed(&self, cluster: &Cluster);
+    /// A Cluster object went.
+    fn cluster_deleted(&self, name: &str);
+}
+
+impl Outlet for Members {
+    fn set_desired(
+        &self,
+        cluster: &str,
+        claim: &str,
+        objects: Vec<Arc<Rendered>>,
+        conflict: ConflictResolution,
+    ) {
+        Self::set_desired(self, cluster, claim, objects, conflict);
+    }
+
+    fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
+        Self::withdraw(self, cluster, claim, how, proof);
+    }
+
+    fn caches_complete(&self) {
+        Self::caches_complete(self);
+    }
+
+    fn cluster_changed(&self, cluster: &Cluster) {
+        Self::cluster_changed(self, cluster);
+    }
+
+    fn cluster_deleted(&self, name: &str) {
+        Self::cluster_deleted(self, name);
+    }
+}
+
+impl Oracle for Verdicts {
+    fn verdict(&self, cluster: &str, claim: &str, _key: &Key) -> Verdict {
+        match self.judge(cluster, claim) {
+            Judgement::Wanted => Verdict::Wanted,
+            Judgement::NotATarget => Verdict::Remove(Proof::NotTargeted),
+            Judgement::Withdrawn => Verdict::Remove(Proof::BindingDeleted),
+            Judgement::Released => Verdict::Release(Proof::BindingDeleted),
+            Judgement::WithdrawnBefore => Verdict::Remove(Proof::Recorded),
+            Judgement::Frozen => Verdict::Frozen,
+            Judgement::Unknown => Verdict::Unknown,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! When the old copy on a cluster that a binding leaves may go, and the decision that ends it.
+
+use atoll_api::binding::{
+    DecisionRecord, GracefulEvictionTask, Mode, ResourceBindingSpec, Trigger,
+};
+use atoll_api::policy::PurgeMode;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use sha2::{Digest, Sha256};
+
+/// What is known about a binding's members.
+pub trait Members {
+    /// Whether this target runs what the decision gave it, and healthily.
+    fn is_healthy(&self, cluster: &str, replicas: Option<i64>) -> bool;
+    /// Whether this member has confirmed that it holds nothing of the binding.
+    fn has_confirmed(&self, cluster: &str) -> bool;
+    /// Whether this cluster is still in the federation.
+    fn exists(&self, cluster: &str) -> bool;
+}
+
+/// Whether a task has ended.
+#[must_use]
+pub fn has_ended(
+    task: &GracefulEvictionTask,
+    spec: &ResourceBindingSpec,
+    members: &impl Members,
+    now: Timestamp,
+) -> bool {
+    if !members.exists(&task.from_cluster) {
+        return true;
+    }
+    if !task.keep {
+        // The copy is to go at once; the task stands until the member says that it is gone.
+        return task.purge_mode != PurgeMode::Never && members.has_confirmed(&task.from_cluster);
+    }
+    let due = task.deadline.as_ref().is_some_and(|deadline| now >= deadline.0);
+    let has_replicas = spec.replicas.is_some();
+    due || (!spec.clusters.is_empty()
+        && spec.clusters.iter().filter(|target| target.name != task.from_cluster).all(|target| {
+            members.is_healthy(&target.name, has_replicas.then_some(target.replicas))
+        }))
+}
+
+/// The tasks that go on.
+#[must_use]
+pub fn remaining(
+    tasks: &[GracefulEvictionTask],
+    spec: &ResourceBindingSpec,
+    members: &impl Members,
+    now: Timestamp,
+) -> Vec<GracefulEvictionTask> {
+    tasks.iter().filter(|task| !has_ended(task, spec, members, now)).cloned().collect()
+}
+
+/// The earliest deadline that is still to come.
+#[must_use]
+pub fn next_deadline(spec: &ResourceBindingSpec, now: Timestamp) -> Option<Timestamp> {
+    let tasks = spec.graceful_eviction_tasks.iter().filter(|task| task.keep);
+    tasks.filter_map(|task| Some(task.deadline.as_ref()?.0)).filter(|at| *at > now).min()
+}
+
+/// The record of the decision that ends tasks: the shares stay as they were.
+#[must_use]
+pub fn record(
+    spec: &ResourceBindingSpec,
+    remaining: &[GracefulEvictionTask],
+    now: Timestamp,
+    term: u64,
+) -> DecisionRecord {
+    let last = spec.decision.as_ref();
+    let mut content = Sha256::new();
+    let mut feed = |text: &str| {
+        content.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
+        content.update(text.as_bytes());
+    };
+    feed(spec.resource.uid.as_deref().unwrap_or_default());
+    feed(last.map_or("", |last| &last.id));
+    feed("EvictionDone");
+    feed(&now.to_string());
+    for task in remaining {
+        feed(&task.from_cluster);
+    }
+    let id = content.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    DecisionRecord {
+        id,
+        parent: last.map(|last| last.id.clone()),
+        trigger: Trigger::EvictionDone,
+        mode: Mode::Steady,
+        outcome: last.map_or(atoll_api::binding::Outcome::Placed, |last| last.outcome),
+        desired: last.map_or_else(|| spec.replicas.unwrap_or_default(), |last| last.desired),
+        pending: last.map(|last| last.pending.clone()).unwrap_or_default(),
+        affinity_name: last.and_then(|last| last.affinity_name.clone()),
+        at: Time(now),
+        term: i64::try_from(term).unwrap_or(i64::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[derive(Default)]
+    struct Fixed {
+        healthy: Vec<(&'static str, i64)>,
+        confirmed: Vec<&'static str>,
+        left: Vec<&'static str>,
+    }
+
+    impl Members for Fixed {
+        fn is_healthy(&self, cluster: &str, replicas: Option<i64>) -> bool {
+            self.healthy.iter().any(|(name, ready)| *name == cluster && Some(*ready) >= replicas)
+        }
+
+        fn has_confirmed(&self, cluster: &str) -> bool {
+            self.confirmed.contains(&cluster)
+        }
+
+        fn exists(&self, cluster: &str) -> bool {
+            !self.left.contains(&cluster)
+        }
+    }
+
+    fn spec(keep: bool, purge: &str) -> ResourceBindingSpec {
+        serde_json::from_value(json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "t"},
+            "replicas": 3,
+            "clusters": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}],
+            "gracefulEvictionTasks": [{
+                "fromCluster": "old", "replicas": 3, "reason": "Failover", "keep": keep,
+                "purgeMode": purge, "creationTimestamp": "2026-01-01T00:00:00Z",
+                "deadline": "2026-01-01T00:10:00Z",
+            }],
+        }))
+        .unwrap()
+    }
+
+    fn ended(spec: &ResourceBindingSpec, members: &Fixed, now: &str) -> bool {
+        let tasks = &spec.graceful_eviction_tasks;
+        remaining(tasks, spec, members, now.parse().unwrap()).is_empty()
+    }
+
+    const EARLY: &str = "2026-01-01T00:05:00Z";
+    const LATE: &str = "2026-01-01T00:10:00Z";
+
+    #[test]
+    fn a_kept_copy_goes_when_every_replacement_is_healthy_or_at_the_deadline() {
+        let spec = spec(true, "Gracefully");
+        let healthy = |ready| Fixed { healthy: vec![("a", ready), ("b", 1)], ..Fixed::default() };
+        assert!(!ended(&spec, &healthy(1), EARLY));
+        assert!(ended(&spec, &healthy(2), EARLY));
+        assert!(ended(&spec, &healthy(1), LATE));
+        let deadline = next_deadline(&spec, EARLY.parse().unwrap());
+        assert_eq!(deadline, Some(LATE.parse().unwrap()));
+        assert_eq!(next_deadline(&spec, LATE.parse().unwrap()), None);
+    }
+
+    #[test]
+    fn the_task_of_a_lost_cluster_ends_with_its_confirmation_and_never_by_time() {
+        let spec = spec(false, "Gracefully");
+        assert!(!ended(&spec, &Fixed::default(), LATE));
+        assert!(ended(&spec, &Fixed { confirmed: vec!["old"], ..Fixed::default() }, EARLY));
+        assert!(ended(&spec, &Fixed { left: vec!["old"], ..Fixed::default() }, EARLY));
+    }
+
+    #[test]
+    fn a_copy_that_is_never_purged_keeps_its_task_until_the_cluster_leaves() {
+        let spec = spec(false, "Never");
+        assert!(!ended(&spec, &Fixed { confirmed: vec!["old"], ..Fixed::default() }, LATE));
+        assert!(ended(&spec, &Fixed { left: vec!["old"], ..Fixed::default() }, EARLY));
+    }
+
+    #[test]
+    fn the_end_of_a_task_is_a_decision_of_its_own() {
+        let spec = spec(true, "Gracefully");
+        let record = record(&spec, &[], LATE.parse().unwrap(), 7);
+        assert_eq!((record.trigger, record.term, record.id.len()), (Trigger::EvictionDone, 7, 32));
+    }
+}

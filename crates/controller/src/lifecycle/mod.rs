@@ -1,0 +1,6 @@
+//! Life and death of a binding: when its template counts as gone, how it is withdrawn from members, and when the old
+//! copy on a cluster that it leaves may go.
+
+pub mod eviction;
+pub mod gone;
+pub mod withdrawal;

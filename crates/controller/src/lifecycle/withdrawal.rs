@@ -1,0 +1,127 @@
+//! Withdrawing a binding: every member that may hold its objects is told, and the binding goes when all that are
+//! connected have confirmed, or after a minute; what is then unconfirmed is in history before the binding is gone.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So long the connected members have to confirm; an unreachable one blocks no name and no namespace.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Wait for confirmations, until this moment.
+    Confirmations(Instant),
+    /// Hand the record to history, with the members that have not confirmed, and wait for its word.
+    Record(Vec<String>),
+    /// Wait for history's word.
+    History,
+    /// Take the finalizer off.
+    Release,
+}
+
+/// One withdrawal under way.
+#[derive(Debug, Clone)]
+pub struct Withdrawal {
+    since: Instant,
+    all: BTreeSet<String>,
+    unconfirmed: BTreeSet<String>,
+    record: Record,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Record {
+    Open,
+    Handed(String),
+    Held,
+}
+
+impl Withdrawal {
+    /// Begins, with every member that may hold something.
+    #[must_use]
+    pub fn begin(members: BTreeSet<String>, now: Instant) -> Self {
+        Self { since: now, unconfirmed: members.clone(), all: members, record: Record::Open }
+    }
+
+    /// Every member that may have held something, by name.
+    #[must_use]
+    pub fn members(&self) -> Vec<String> {
+        self.all.iter().cloned().collect()
+    }
+
+    /// A member confirmed that it holds nothing any more.
+    pub fn confirm(&mut self, cluster: &str) {
+        self.unconfirmed.remove(cluster);
+    }
+
+    /// The record with this id was handed to history.
+    pub fn handed(&mut self, id: String) {
+        self.record = Record::Handed(id);
+    }
+
+    /// The record that history has to acknowledge.
+    #[must_use]
+    pub fn awaited(&self) -> Option<&str> {
+        match &self.record {
+            Record::Handed(id) => Some(id),
+            Record::Open | Record::Held => None,
+        }
+    }
+
+    /// History holds the record.
+    pub fn held(&mut self) {
+        self.record = Record::Held;
+    }
+
+    /// What to do next. `connected` tells which members have a session.
+    #[must_use]
+    pub fn next(&self, now: Instant, connected: impl Fn(&str) -> bool) -> Next {
+        match self.record {
+            Record::Held => Next::Release,
+            Record::Handed(_) => Next::History,
+            Record::Open => {
+                let until = self.since + PATIENCE;
+                let answering = self.unconfirmed.iter().any(|cluster| connected(cluster));
+                if answering && now < until {
+                    Next::Confirmations(until)
+                } else {
+                    Next::Record(self.unconfirmed.iter().cloned().collect())
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connected_confirm_and_the_lost_are_named_to_history() {
+        let now = Instant::now();
+        let connected = |cluster: &str| cluster != "lost";
+        let mut withdrawal = Withdrawal::begin(members(&["a", "b", "lost"]), now);
+        withdrawal.confirm("a");
+        assert_eq!(withdrawal.next(now, connected), Next::Confirmations(now + PATIENCE));
+        withdrawal.confirm("b");
+        assert_eq!(withdrawal.next(now, connected), Next::Record(vec!["lost".to_owned()]));
+        withdrawal.handed("id".to_owned());
+        assert_eq!(withdrawal.next(now, connected), Next::History, "no record, no end");
+        withdrawal.held();
+        assert_eq!(withdrawal.next(now, connected), Next::Release);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connected_member_that_does_not_answer_has_a_minute() {
+        let now = Instant::now();
+        let withdrawal = Withdrawal::begin(members(&["a"]), now);
+        let late = now + PATIENCE;
+        assert_eq!(withdrawal.next(late, |_| true), Next::Record(vec!["a".to_owned()]));
+    }
+}

@@ -1,0 +1,101 @@
+//! The desk where decisions are made: one at a time, by the pure core, on a thread of its own or, in a simulated world,
+//! on a task of the one runtime.
+//!
+//! One at a time, because each decision must see the replicas that the one before it placed. What is asked and what is
+//! answered are values; the core sees no clock, no network and nobody else's state.
+
+use std::sync::Arc;
+use std::thread;
+
+use atoll_scheduler::{Decision, Profiles, Request, Scheduler, Snapshot};
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+/// Questions that the desk holds: one that is asked, and one more of which the asker has lost interest.
+const QUESTIONS: usize = 2;
+
+/// Where the core runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Place {
+    /// On a thread of its own, so that a long decision delays nothing else. For production.
+    #[default]
+    Thread,
+    /// On a task of the runtime, so that a run with paused time is reproducible.
+    Task,
+}
+
+/// One question.
+pub struct Question {
+    /// The world as it is seen.
+    pub snapshot: Arc<Snapshot>,
+    /// The binding.
+    pub request: Box<Request>,
+}
+
+/// Where to ask.
+pub struct Desk {
+    questions: mpsc::Sender<Question>,
+    answers: mpsc::Receiver<Box<Decision>>,
+}
+
+impl Desk {
+    /// Opens the desk. It closes when this handle is dropped.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn open(profiles: Profiles, place: Place, tasks: &TaskTracker) -> std::io::Result<Self> {
+        let (questions, mut asked) = mpsc::channel::<Question>(QUESTIONS);
+        let (answer, answers) = mpsc::channel(QUESTIONS);
+        let mut scheduler = Scheduler::new(profiles);
+        match place {
+            Place::Thread => {
+                thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
+                    while let Some(question) = asked.blocking_recv() {
+                        let decision = scheduler.decide(&question.snapshot, &question.request);
+                        if answer.blocking_send(Box::new(decision)).is_err() {
+                            return;
+                        }
+                    }
+                })?;
+            }
+            Place::Task => {
+                tasks.spawn(async move {
+                    while let Some(question) = asked.recv().await {
+                        let decision = scheduler.decide(&question.snapshot, &question.request);
+                        if answer.send(Box::new(decision)).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        }
+        Ok(Self { questions, answers })
+    }
+
+    /// Asks; never waits.
+    ///
+    /// # Errors
+    /// When the core has ended, which a panic in it does, or is still busy with what nobody waits for any more.
+    pub fn ask(&self, question: Question) -> Result<(), DeskError> {
+        self.questions.try_send(question).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => DeskError::Busy,
+            mpsc::error::TrySendError::Closed(_) => DeskError::Closed,
+        })
+    }
+
+    /// The answer, when there is one; nothing when the core has ended.
+    pub async fn answer(&mut self) -> Option<Box<Decision>> {
+        self.answers.recv().await
+    }
+}
+
+/// Why nothing can be asked now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DeskError {
+    /// The core has ended.
+    #[error("the scheduler has ended")]
+    Closed,
+    /// The core has not finished with earlier questions.
+    #[error("the scheduler is busy")]
+    Busy,
+}

@@ -1,0 +1,182 @@
+//! The status of a binding.
+
+use std::cmp::Reverse;
+
+use atoll_api::binding::{
+    AggregatedStatusItem, BindingSummary, Outcome, ResourceBindingStatus, ResourceHealth,
+};
+use atoll_api::conditions::{self, CLAIMED, FULLY_APPLIED, SCHEDULED, Status};
+use jiff::Timestamp;
+
+use super::views::{Certainty, View};
+use crate::index::rows::Binding;
+
+/// Clusters that `aggregatedStatus` names at most.
+pub const MOST_ITEMS: usize = 100;
+/// Clusters whose raw status it holds at most.
+pub const MOST_RAW: usize = 20;
+
+/// What a status is made of besides the binding.
+pub trait Knowledge {
+    /// What is known of the binding on a member.
+    fn view(&self, cluster: &str) -> Option<&View>;
+    /// Hash of what the member was given; nothing before it was.
+    fn given(&self, cluster: &str) -> Option<&str>;
+    /// Why nothing is sent to members for now, if so.
+    fn hindrance(&self) -> Option<(&'static str, String)>;
+    /// Whether something claims the template, and if not, why.
+    fn unclaimed(&self) -> Option<String>;
+}
+
+/// One member's entry, and whether the member can be asked.
+fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, bool) {
+    let Some(view) = knowledge.view(cluster) else {
+        let unknown = AggregatedStatusItem {
+            cluster_name: cluster.to_owned(),
+            ..AggregatedStatusItem::default()
+        };
+        return (unknown, false);
+    };
+    let mut item = view.item.clone();
+    match view.certainty {
+        Certainty::Seeded => return (item, true),
+        Certainty::Lost => {
+            item.health = ResourceHealth::Unknown;
+            item.applied = false;
+            item.applied_message = Some("the member is lost; this was its last word".to_owned());
+            return (item, false);
+        }
+        Certainty::Fresh => {}
+    }
+    item.applied = !view.hash.is_empty() && knowledge.given(cluster) == Some(view.hash.as_str());
+    if let Some(trouble) = &view.trouble {
+        item.applied = false;
+        item.applied_message = Some(format!("{}: {}", trouble.reason, trouble.message));
+    }
+    (item, true)
+}
+
+/// Whether nothing is left to wait for: every target runs what it was given, healthily, and nothing is leaving.
+#[must_use]
+pub fn is_settled(binding: &Binding, knowledge: &impl Knowledge) -> bool {
+    binding.spec.graceful_eviction_tasks.is_empty()
+        && binding.spec.clusters.iter().all(|target| {
+            let (item, known) = item(&target.name, knowledge);
+            known
+                && item.applied
+                && item.health == ResourceHealth::Healthy
+                && (binding.spec.replicas.is_none()
+                    || item.ready_replicas.is_some_and(|ready| ready >= target.replicas))
+        })
+}
+
+/// The status that a binding should have.
+#[must_use]
+pub fn status(
+    binding: &Binding,
+    knowledge: &impl Knowledge,
+    now: Timestamp,
+) -> ResourceBindingStatus {
+    let spec = &binding.spec;
+    let mut status = ResourceBindingStatus {
+        conditions: binding.status.conditions.clone(),
+        ..ResourceBindingStatus::default()
+    };
+    let kept = spec.graceful_eviction_tasks.iter().filter(|task| task.keep);
+    let mut clusters: Vec<&str> = spec
+        .clusters
+        .iter()
+        .map(|target| target.name.as_str())
+        .chain(kept.map(|task| task.from_cluster.as_str()))
+        .collect();
+    clusters.sort_unstable();
+    clusters.dedup();
+    let mut items: Vec<(AggregatedStatusItem, bool)> =
+        clusters.iter().map(|cluster| item(cluster, knowledge)).collect();
+    let mut summary = BindingSummary::default();
+    for (item, known) in &items {
+        summary.applied += i64::from(item.applied);
+        summary.unhealthy += i64::from(item.health == ResourceHealth::Unhealthy);
+        if *known {
+            summary.ready += item.ready_replicas.unwrap_or_default();
+        } else {
+            summary.unknown += 1;
+        }
+    }
+    let total = items.len();
+    let failing: Vec<String> = items
+        .iter()
+        .filter(|(item, _)| !item.applied)
+        .map(|(item, _)| match &item.applied_message {
+            Some(message) => format!("{}: {message}", item.cluster_name),
+            None => item.cluster_name.clone(),
+        })
+        .collect();
+    let set = |conditions: &mut Vec<_>, type_, holds, reason: &str, message: &str| {
+        let generation = binding.metadata.generation;
+        conditions::set(conditions, type_, holds, reason, message, generation, now);
+    };
+    let (holds, reason, message) = scheduled(binding);
+    set(&mut status.conditions, SCHEDULED, holds, &reason, &message);
+    let (holds, reason, message) = match knowledge.hindrance() {
+        Some((reason, message)) => (Status::Unknown, reason, message),
+        None if total == 0 => (Status::False, "NothingPlaced", String::new()),
+        None if failing.is_empty() => (Status::True, "Applied", String::new()),
+        None => (Status::False, "NotApplied", shorten(&failing)),
+    };
+    set(&mut status.conditions, FULLY_APPLIED, holds, reason, &message);
+    match knowledge.unclaimed() {
+        None => set(&mut status.conditions, CLAIMED, Status::True, "PolicyClaims", ""),
+        Some(why) => set(&mut status.conditions, CLAIMED, Status::False, "NoPolicy", &why),
+    }
+    // Trouble first; among equals by name, which is their order already.
+    items.sort_by_key(|(item, known)| {
+        (Reverse(item.health == ResourceHealth::Unhealthy || !item.applied), Reverse(!known))
+    });
+    status.truncated = total > MOST_ITEMS;
+    items.truncate(MOST_ITEMS);
+    status.aggregated_status = items.into_iter().map(|(item, _)| item).collect();
+    for item in status.aggregated_status.iter_mut().skip(MOST_RAW) {
+        item.status = None;
+    }
+    status.summary = Some(summary);
+    if let Some(decision) = &spec.decision {
+        status.last_scheduled_time = Some(decision.at.clone());
+        status.scheduler_observing_affinity_name.clone_from(&decision.affinity_name);
+    }
+    status
+}
+
+fn scheduled(binding: &Binding) -> (Status, String, String) {
+    let Some(decision) = &binding.spec.decision else {
+        return (Status::Unknown, "NotDecided".to_owned(), String::new());
+    };
+    let pending: Vec<String> = decision
+        .pending
+        .iter()
+        .map(|pending| format!("{} replicas wait: {}", pending.replicas, pending.reason))
+        .collect();
+    let waiting = decision.pending.iter().any(|pending| pending.replicas > 0);
+    let holds = match decision.outcome {
+        Outcome::Placed | Outcome::Unchanged => Status::from(!waiting),
+        Outcome::Partial
+        | Outcome::Unschedulable
+        | Outcome::NoFit
+        | Outcome::FailoverInfeasible
+        | Outcome::Invalid => Status::False,
+    };
+    (holds, decision.outcome.to_string(), shorten(&pending))
+}
+
+/// Entries in one line that a terminal can show.
+fn shorten(entries: &[String]) -> String {
+    const MOST: usize = 5;
+    let mut text = entries.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
+    if entries.len() > MOST {
+        text.push_str(&format!("; and {} more", entries.len() - MOST));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

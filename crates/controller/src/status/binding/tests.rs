@@ -1,0 +1,156 @@
+use std::collections::BTreeMap;
+
+use atoll_api::conditions::find;
+use serde_json::{Value, json};
+
+use super::*;
+
+#[derive(Default)]
+struct Fixed {
+    views: BTreeMap<String, View>,
+    hindrance: Option<(&'static str, String)>,
+    unclaimed: Option<String>,
+}
+
+impl Knowledge for Fixed {
+    fn view(&self, cluster: &str) -> Option<&View> {
+        self.views.get(cluster)
+    }
+
+    fn given(&self, _: &str) -> Option<&str> {
+        Some("new")
+    }
+
+    fn hindrance(&self) -> Option<(&'static str, String)> {
+        self.hindrance.clone()
+    }
+
+    fn unclaimed(&self) -> Option<String> {
+        self.unclaimed.clone()
+    }
+}
+
+fn view(cluster: &str, hash: &str, ready: i64) -> (String, View) {
+    let item = AggregatedStatusItem {
+        cluster_name: cluster.to_owned(),
+        health: ResourceHealth::Healthy,
+        replicas: Some(ready),
+        ready_replicas: Some(ready),
+        status: Some(json!({"readyReplicas": ready})),
+        ..AggregatedStatusItem::default()
+    };
+    let view = View {
+        certainty: Certainty::Fresh,
+        hash: hash.to_owned(),
+        observed: true,
+        item,
+        ..View::default()
+    };
+    (cluster.to_owned(), view)
+}
+
+fn binding(clusters: Value, outcome: &str, pending: i64) -> Binding {
+    Binding::read(&json!({
+        "metadata": {"namespace": "shop", "name": "web-deployment", "uid": "b", "generation": 4},
+        "spec": {
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "replicas": 3, "clusters": clusters,
+            "decision": {
+                "id": "d", "trigger": "First", "mode": "Steady", "outcome": outcome, "desired": 3,
+                "pending": [{"replicas": pending, "reason": "cpu"}],
+                "at": "2026-01-01T00:00:00Z", "term": 1,
+            },
+        },
+    }))
+    .unwrap()
+}
+
+fn now() -> Timestamp {
+    "2026-01-01T00:01:00Z".parse().unwrap()
+}
+
+fn two() -> Value {
+    json!([{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}])
+}
+
+#[test]
+fn a_report_under_another_hash_counts_as_not_applied() {
+    let binding = binding(two(), "Placed", 0);
+    let mut known = Fixed::default();
+    known.views.extend([view("a", "new", 2), view("b", "old", 1)]);
+    let status = status(&binding, &known, now());
+    let applied = find(&status.conditions, FULLY_APPLIED).unwrap();
+    assert_eq!((applied.status.as_str(), applied.message.as_str()), ("False", "b"));
+    assert_eq!(status.summary.unwrap().applied, 1);
+    assert!(!is_settled(&binding, &known));
+    known.views.extend([view("b", "new", 1)]);
+    assert!(is_settled(&binding, &known));
+    let status = super::status(&binding, &known, now());
+    for type_ in [SCHEDULED, FULLY_APPLIED, CLAIMED] {
+        assert!(conditions::is_true(&status.conditions, type_), "{type_}");
+    }
+}
+
+#[test]
+fn what_a_lost_member_said_last_is_remembered_as_unknown_never_as_zero() {
+    let mut known = Fixed::default();
+    let (name, mut lost) = view("a", "new", 2);
+    lost.certainty = Certainty::Lost;
+    known.views.insert(name, lost);
+    known.views.extend([view("b", "new", 1)]);
+    let status = status(&binding(two(), "Placed", 0), &known, now());
+    let summary = status.summary.unwrap();
+    assert_eq!((summary.ready, summary.unknown, summary.unhealthy), (1, 1, 0));
+    let item = status.aggregated_status.iter().find(|item| item.cluster_name == "a").unwrap();
+    assert_eq!((item.health, item.replicas), (ResourceHealth::Unknown, Some(2)));
+}
+
+#[test]
+fn seeded_knowledge_reads_as_it_was_written() {
+    let mut known = Fixed::default();
+    known.views.extend([view("a", "new", 2), view("b", "new", 1)]);
+    let mut binding = binding(two(), "Placed", 0);
+    binding.status = status(&binding, &known, now());
+    let mut seeded = crate::status::views::Views::default();
+    seeded.seed(&binding.key, &binding.status);
+    let seeded = Fixed {
+        views: seeded.of(&binding.key).map(|(name, view)| (name.clone(), view.clone())).collect(),
+        ..Fixed::default()
+    };
+    let later = "2026-01-01T09:00:00Z".parse().unwrap();
+    assert_eq!(status(&binding, &seeded, later), binding.status);
+}
+
+#[test]
+fn the_conditions_say_why() {
+    let nothing = binding(json!([]), "NoFit", 3);
+    let status = status(&nothing, &Fixed::default(), now());
+    let scheduled = find(&status.conditions, SCHEDULED).unwrap();
+    assert_eq!((scheduled.status.as_str(), scheduled.reason.as_str()), ("False", "NoFit"));
+    assert!(scheduled.message.contains("3 replicas wait: cpu"), "{}", scheduled.message);
+    let known = Fixed {
+        hindrance: Some(("KindUnreadable", "gone".to_owned())),
+        unclaimed: Some("no policy".to_owned()),
+        ..Fixed::default()
+    };
+    let status = super::status(&binding(two(), "Placed", 0), &known, now());
+    let frozen = find(&status.conditions, FULLY_APPLIED).unwrap();
+    assert_eq!((frozen.status.as_str(), frozen.reason.as_str()), ("Unknown", "KindUnreadable"));
+    assert_eq!(find(&status.conditions, CLAIMED).unwrap().status, "False");
+}
+
+#[test]
+fn a_wide_binding_shows_trouble_first_and_says_that_it_leaves_members_out() {
+    let clusters: Vec<_> =
+        (0..150).map(|n| json!({"name": format!("m{n:03}"), "replicas": 1})).collect();
+    let mut known = Fixed::default();
+    known.views.extend((0..150).map(|n| view(&format!("m{n:03}"), "new", 1)));
+    let sick = known.views.get_mut("m140").unwrap();
+    sick.item.health = ResourceHealth::Unhealthy;
+    let status = status(&binding(json!(clusters), "Placed", 0), &known, now());
+    assert!(status.truncated);
+    assert_eq!(status.aggregated_status.len(), MOST_ITEMS);
+    assert_eq!(status.aggregated_status[0].cluster_name, "m140");
+    let raw = status.aggregated_status.iter().filter(|item| item.status.is_some()).count();
+    assert_eq!(raw, MOST_RAW);
+}

@@ -1,0 +1,188 @@
+//! When a status may be written: at most once per interval, only while something changes, and what changes together at
+//! once. A status of something that is still on its way waits for the end of the interval, because more will follow; one
+//! that came to rest is written as soon as the interval allows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::index::key::{BindingKey, NamespacedName, PolicyKey};
+
+/// Something that has a status.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A binding.
+    Binding(BindingKey),
+    /// The template of this binding.
+    Template(BindingKey),
+    /// A policy.
+    Policy(PolicyKey),
+    /// A WorkloadPolicy.
+    WorkloadPolicy(NamespacedName),
+}
+
+/// Least time between two writes to a binding's status.
+pub const BINDING_INTERVAL: Duration = Duration::from_secs(1);
+/// Least time between two writes to a template's status.
+pub const TEMPLATE_INTERVAL: Duration = Duration::from_secs(5);
+/// Least time between two writes to a policy's status, whose figures every workload changes.
+pub const POLICY_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a binding on its way waits for more to come: about what containers need to start.
+pub const BINDING_PROGRESS: Duration = Duration::from_secs(3);
+/// How long what came to rest waits for company: reports of several members that come at one time.
+pub const SETTLE: Duration = Duration::from_millis(100);
+
+impl Subject {
+    fn interval(&self) -> Duration {
+        match self {
+            Self::Binding(_) => BINDING_INTERVAL,
+            Self::Template(_) => TEMPLATE_INTERVAL,
+            Self::Policy(_) | Self::WorkloadPolicy(_) => POLICY_INTERVAL,
+        }
+    }
+
+    fn hold(&self, pace: Pace) -> Duration {
+        match (self, pace) {
+            (_, Pace::AtRest) => SETTLE,
+            (Self::Binding(_), Pace::OnItsWay) => BINDING_PROGRESS,
+            (_, Pace::OnItsWay) => self.interval(),
+        }
+    }
+}
+
+/// Whether more is to be expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Yes.
+    OnItsWay,
+    /// No.
+    AtRest,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Entry {
+    due: Option<Instant>,
+    written: Option<Instant>,
+    in_flight: bool,
+}
+
+/// Who is due when.
+#[derive(Debug, Default)]
+pub struct Due {
+    entries: BTreeMap<Subject, Entry>,
+    timers: BTreeSet<(Instant, Subject)>,
+}
+
+impl Due {
+    /// Something changed that the status of this subject may show.
+    pub fn mark(&mut self, subject: Subject, pace: Pace, now: Instant) {
+        let entry = self.entries.entry(subject.clone()).or_default();
+        let allowed = entry.written.map_or(now, |written| written + subject.interval());
+        let wanted = (now + subject.hold(pace)).max(allowed);
+        let due = match (entry.due, pace) {
+            // More of the same does not put the write off; coming to rest brings it forward.
+            (Some(due), _) => due.min(wanted),
+            (None, _) => wanted,
+        };
+        if let Some(old) = entry.due.replace(due) {
+            self.timers.remove(&(old, subject.clone()));
+        }
+        self.timers.insert((due, subject));
+    }
+
+    /// When the next write is due.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// The next subject whose time has come. It is not due again before [`Due::done`].
+    pub fn pop(&mut self, now: Instant) -> Option<Subject> {
+        loop {
+            let (at, subject) = self.timers.first().cloned()?;
+            if at > now {
+                return None;
+            }
+            self.timers.pop_first();
+            let Some(entry) = self.entries.get_mut(&subject) else { continue };
+            entry.due = None;
+            if entry.in_flight {
+                // A write is under way: look again when it has ended, which `done` sees to.
+                entry.due = Some(at);
+                continue;
+            }
+            entry.in_flight = true;
+            return Some(subject);
+        }
+    }
+
+    /// The subject was looked at; `wrote` tells whether it was written.
+    pub fn done(&mut self, subject: &Subject, wrote: bool, now: Instant) {
+        let Some(entry) = self.entries.get_mut(subject) else { return };
+        entry.in_flight = false;
+        if wrote {
+            entry.written = Some(now);
+        }
+        let allowed = entry.written.map_or(now, |written| written + subject.interval());
+        if let Some(due) = entry.due {
+            self.timers.remove(&(due, subject.clone()));
+            let due = due.max(allowed);
+            entry.due = Some(due);
+            self.timers.insert((due, subject.clone()));
+        }
+    }
+
+    /// The subject is gone.
+    pub fn forget(&mut self, subject: &Subject) {
+        if let Some(entry) = self.entries.remove(subject)
+            && let Some(due) = entry.due
+        {
+            self.timers.remove(&(due, subject.clone()));
+        }
+    }
+
+    /// Nothing is due.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.timers.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject() -> Subject {
+        Subject::Binding(BindingKey { namespace: Some("shop".into()), name: "web".into() })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_together_is_written_once() {
+        let start = Instant::now();
+        let mut due = Due::default();
+        for after in [0, 50, 900, 2000] {
+            due.mark(subject(), Pace::OnItsWay, start + Duration::from_millis(after));
+        }
+        assert_eq!(due.next(), Some(start + BINDING_PROGRESS));
+        let rest = start + Duration::from_millis(2100);
+        due.mark(subject(), Pace::AtRest, rest);
+        assert_eq!(due.pop(rest), None);
+        assert_eq!(due.pop(rest + SETTLE), Some(subject()));
+        due.done(&subject(), true, rest + SETTLE);
+        assert_eq!(due.next(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_writes_keep_their_distance_and_none_runs_twice_at_once() {
+        let start = Instant::now();
+        let mut due = Due::default();
+        due.mark(subject(), Pace::AtRest, start);
+        let first = start + SETTLE;
+        assert_eq!(due.pop(first), Some(subject()));
+        due.mark(subject(), Pace::AtRest, first);
+        assert_eq!(due.pop(first + SETTLE), None, "the first write is under way");
+        due.done(&subject(), true, first + SETTLE);
+        assert_eq!(due.next(), Some(first + SETTLE + BINDING_INTERVAL));
+    }
+}

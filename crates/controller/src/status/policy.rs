@@ -1,0 +1,111 @@
+//! The status of policies: what they match and claim, who stands before them, and whether they are understood.
+
+use std::collections::BTreeSet;
+
+use atoll_api::WorkloadPolicy;
+use atoll_api::binding::Outcome;
+use atoll_api::conditions::{self, ACCEPTED, Status};
+use atoll_api::policy::PropagationPolicyStatus;
+use atoll_api::selector::Selector;
+use atoll_api::workload_policy::{DomainStatus, WorkloadPolicyStatus};
+use jiff::Timestamp;
+
+use crate::detect::{self, Claim, Excluded};
+use crate::index::Index;
+use crate::index::key::GroupKind;
+use crate::index::rows::Policy;
+
+/// Policies that `shadowedBy` names at most.
+const MOST_SHADOWS: usize = 20;
+
+/// The status that a policy should have.
+#[must_use]
+pub fn status(index: &Index, policy: &Policy, now: Timestamp) -> PropagationPolicyStatus {
+    let mut status = PropagationPolicyStatus {
+        observed_generation: Some(policy.generation),
+        conditions: policy.status.conditions.clone(),
+        ..PropagationPolicyStatus::default()
+    };
+    let mut shadows = BTreeSet::new();
+    let mut hub_runs = None;
+    let kinds: BTreeSet<&GroupKind> = policy.selectors().iter().map(|s| &s.kind).collect();
+    for template in kinds.iter().flat_map(|kind| index.templates_of(kind)) {
+        if detect::selects(policy, template).is_none() {
+            continue;
+        }
+        let binding = index.binding(&template.key.binding());
+        let held = binding.and_then(|binding| binding.policy());
+        match detect::claim(index, template, held.as_ref()) {
+            Claim::Policy(winner, _) if winner.key == policy.key => {
+                status.matched += 1;
+                status.claimed += 1;
+                let decision = binding.and_then(|binding| binding.spec.decision.as_ref());
+                let failing = decision.is_some_and(|decision| {
+                    !matches!(decision.outcome, Outcome::Placed | Outcome::Unchanged)
+                        || decision.pending.iter().any(|pending| pending.replicas > 0)
+                });
+                status.failing += i64::from(failing);
+            }
+            Claim::Policy(winner, _) => {
+                status.matched += 1;
+                shadows.insert(winner.key.to_string());
+            }
+            Claim::Bare | Claim::None => status.matched += 1,
+            Claim::Excluded(Excluded::HubRunsWorkloads(evidence)) => {
+                status.matched += 1;
+                hub_runs = Some(evidence);
+            }
+            Claim::Excluded(Excluded::OwnKind | Excluded::ReservedNamespace) => {}
+        }
+    }
+    status.shadowed_by = shadows.into_iter().take(MOST_SHADOWS).collect();
+    let unread: Vec<String> = kinds.iter().filter_map(|kind| index.frozen(kind)).collect();
+    let (holds, reason, message) = match (&policy.selectors, hub_runs, unread.first()) {
+        (Err(mistake), _, _) => (Status::False, "Invalid", mistake.clone()),
+        (Ok(_), Some(evidence), _) => (
+            Status::False,
+            "HubRunsWorkloads",
+            format!("{evidence}: kinds that make Pods are not claimed on such a hub"),
+        ),
+        (Ok(_), None, Some(why)) => (Status::False, "KindUnreadable", why.clone()),
+        (Ok(_), None, None) => (Status::True, "Accepted", String::new()),
+    };
+    let generation = Some(policy.generation);
+    let conditions = &mut status.conditions;
+    conditions::set(conditions, ACCEPTED, holds, reason, &message, generation, now);
+    status
+}
+
+/// The status that a WorkloadPolicy should have, given the domains as the last decision under it left them.
+#[must_use]
+pub fn workload_policy(
+    policy: &WorkloadPolicy,
+    domains: Option<&[DomainStatus]>,
+    now: Timestamp,
+) -> WorkloadPolicyStatus {
+    let before = policy.status.clone().unwrap_or_default();
+    let generation = policy.metadata.generation;
+    let mut status = WorkloadPolicyStatus {
+        observed_generation: generation,
+        conditions: before.conditions,
+        // Nobody has decided under it since the start of this process: what is there stands.
+        domains: domains.map_or(before.domains, <[_]>::to_vec),
+    };
+    let names: BTreeSet<_> = policy.spec.allocation_policy.iter().map(|d| &d.name).collect();
+    let mistake = if let Err(error) = Selector::parse(&policy.spec.label_selector) {
+        Some(format!("spec.labelSelector: {error}"))
+    } else if policy.spec.allocation_policy.is_empty() {
+        Some("spec.allocationPolicy: at least one domain is needed".to_owned())
+    } else if names.len() < policy.spec.allocation_policy.len() {
+        Some("spec.allocationPolicy: names must be unique".to_owned())
+    } else {
+        None
+    };
+    let (holds, reason, message) = match mistake {
+        Some(mistake) => (Status::False, "Invalid", mistake),
+        None => (Status::True, "Accepted", String::new()),
+    };
+    let conditions = &mut status.conditions;
+    conditions::set(conditions, ACCEPTED, holds, reason, &message, generation, now);
+    status
+}

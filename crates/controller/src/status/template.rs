@@ -1,0 +1,166 @@
+//! The status of a template: what its copies on the members add up to, so that `kubectl get` and `kubectl rollout status`
+//! on the hub tell the truth.
+
+use atoll_api::binding::Outcome;
+use serde_json::{Value, json};
+
+use super::views::{Certainty, View};
+use crate::index::rows::{Binding, Template};
+
+/// What a template's status is made of.
+pub trait Knowledge {
+    /// What is known of the binding on a member.
+    fn view(&self, cluster: &str) -> Option<&View>;
+    /// The newest revision of the template that this hash was rendered from for the member.
+    fn revision(&self, cluster: &str, hash: &str) -> Option<i64>;
+}
+
+/// The status that the template should have; nothing where too little is known to say anything better than what is
+/// there, and for kinds whose status is nobody's sum.
+#[must_use]
+pub fn status(binding: &Binding, template: &Template, knowledge: &impl Knowledge) -> Option<Value> {
+    let mut parts: Vec<(String, &Value)> = Vec::new();
+    let kept = binding.spec.graceful_eviction_tasks.iter().filter(|task| task.keep);
+    let leaving = kept.map(|task| task.from_cluster.as_str());
+    let mut clusters: Vec<&str> =
+        binding.spec.clusters.iter().map(|target| target.name.as_str()).chain(leaving).collect();
+    clusters.sort_unstable();
+    clusters.dedup();
+    for cluster in &clusters {
+        match knowledge.view(cluster) {
+            // A seeded view may lack the raw status: it would read as replicas that are gone.
+            Some(view) if view.certainty == Certainty::Seeded => return None,
+            // What a lost member runs is not known: it does not count as ready.
+            Some(view) if view.certainty == Certainty::Fresh => {
+                parts.push((
+                    (*cluster).to_owned(),
+                    view.item.status.as_ref().unwrap_or(&Value::Null),
+                ));
+            }
+            Some(_) | None => parts.push(((*cluster).to_owned(), &Value::Null)),
+        }
+    }
+    let before = &template.object["status"];
+    let mut status = atoll_interpreter::aggregate(&template.object, &parts)?;
+    let has_figure = |status: &Value| !status["observedGeneration"].is_null();
+    let counts_generations = template.generation > 0
+        && (template.key.kind.group == "apps"
+            || has_figure(before)
+            || parts.iter().any(|(_, status)| has_figure(status)));
+    if counts_generations {
+        let known = before["observedGeneration"].as_i64().unwrap_or_default();
+        let observed = observed_generation(binding, template, known, knowledge);
+        if observed > 0 {
+            status["observedGeneration"] = json!(observed);
+        }
+    }
+    Some(status)
+}
+
+/// The smallest generation that every target reports under the hash rendered from it, never below what was said before.
+fn observed_generation(
+    binding: &Binding,
+    template: &Template,
+    known: i64,
+    knowledge: &impl Knowledge,
+) -> i64 {
+    let targets = &binding.spec.clusters;
+    if targets.is_empty() {
+        let decision = binding.spec.decision.as_ref();
+        let nothing_wanted = decision.is_some_and(|decision| {
+            decision.desired == 0
+                && matches!(decision.outcome, Outcome::Placed | Outcome::Unchanged)
+        });
+        return if nothing_wanted { template.generation } else { known };
+    }
+    let observed = targets.iter().map(|target| {
+        let view = knowledge.view(&target.name)?;
+        if view.certainty != Certainty::Fresh || !view.observed {
+            return None;
+        }
+        knowledge.revision(&target.name, &view.hash)
+    });
+    // A target that cannot be asked, or has yet to follow, holds the figure at what all had reached before.
+    let smallest = observed.min().flatten();
+    smallest.unwrap_or(known).max(known).min(template.generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use crate::index::key::GroupKind;
+
+    struct Fixed(BTreeMap<&'static str, (View, i64)>);
+
+    impl Knowledge for Fixed {
+        fn view(&self, cluster: &str) -> Option<&View> {
+            self.0.get(cluster).map(|(view, _)| view)
+        }
+
+        fn revision(&self, cluster: &str, hash: &str) -> Option<i64> {
+            self.0.get(cluster).filter(|(view, _)| view.hash == hash).map(|(_, revision)| *revision)
+        }
+    }
+
+    fn view(certainty: Certainty, observed: bool, ready: i64) -> View {
+        let status = json!({
+            "observedGeneration": 1, "replicas": ready, "readyReplicas": ready,
+            "updatedReplicas": ready, "availableReplicas": ready,
+        });
+        let mut view = View { certainty, observed, hash: "h".into(), ..View::default() };
+        view.item.status = Some(status);
+        view
+    }
+
+    fn case(views: &[(&'static str, View, i64)]) -> Option<Value> {
+        let template = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "t", "generation": 5},
+            "spec": {"replicas": 3}, "status": {"observedGeneration": 3},
+        });
+        let kind = GroupKind::of("apps/v1", "Deployment");
+        let template = Template::read(&kind, Arc::new(template)).unwrap();
+        let binding = Binding::read(&json!({
+            "metadata": {"name": "web-deployment", "namespace": "shop", "uid": "b"},
+            "spec": {
+                "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "replicas": 3,
+                "clusters": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}],
+            },
+        }))
+        .unwrap();
+        let views = views.iter().map(|(name, view, at)| (*name, (view.clone(), *at))).collect();
+        status(&binding, &template, &Fixed(views))
+    }
+
+    #[test]
+    fn a_template_is_observed_when_its_last_target_follows() {
+        use Certainty::{Fresh, Lost, Seeded};
+        let generation =
+            |views: &[_]| case(views).map(|status| status["observedGeneration"].clone());
+        let fresh = |revision| view(Fresh, revision > 0, 1);
+        assert_eq!(generation(&[("a", fresh(5), 5), ("b", fresh(5), 5)]), Some(json!(5)));
+        assert_eq!(generation(&[("a", fresh(5), 5), ("b", fresh(4), 4)]), Some(json!(4)));
+        assert_eq!(
+            generation(&[("a", fresh(5), 5), ("b", fresh(0), 5)]),
+            Some(json!(3)),
+            "not seen yet"
+        );
+        assert_eq!(generation(&[("a", fresh(5), 5)]), Some(json!(3)), "b is not known");
+        assert_eq!(
+            generation(&[("a", fresh(5), 5), ("b", view(Lost, true, 1), 5)]),
+            Some(json!(3))
+        );
+        assert_eq!(generation(&[("a", fresh(5), 5), ("b", view(Seeded, true, 1), 5)]), None);
+    }
+
+    #[test]
+    fn replicas_of_a_lost_member_do_not_count_as_ready() {
+        let views =
+            [("a", view(Certainty::Fresh, true, 2), 5), ("b", view(Certainty::Lost, true, 1), 5)];
+        assert_eq!(case(&views).unwrap()["readyReplicas"], 2);
+    }
+}

@@ -1,0 +1,221 @@
+//! What is known of a binding on its members, and how well.
+
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{AggregatedStatusItem, ResourceBindingStatus, ResourceHealth};
+use atoll_scheduler::Report as SchedulerReport;
+
+use crate::index::key::BindingKey;
+use crate::members::{ApplyResult, ObjectHealth, Report};
+
+/// How well something is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Certainty {
+    /// From the binding's status, as an earlier leader wrote it.
+    #[default]
+    Seeded,
+    /// From the member, in its present session.
+    Fresh,
+    /// From the member, which is lost since.
+    Lost,
+}
+
+/// The last failed attempt to apply or remove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// CamelCase.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// One binding on one member.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct View {
+    /// How well it is known.
+    pub certainty: Certainty,
+    /// Hash of what the member holds; empty while nothing is known.
+    pub hash: String,
+    /// What keeps it from holding what it was given.
+    pub trouble: Option<Trouble>,
+    /// The member's own controllers have seen the newest version.
+    pub observed: bool,
+    /// How it looks, for the binding's status.
+    pub item: AggregatedStatusItem,
+    /// Unix time since when replicas find no node.
+    pub unschedulable_since: Option<jiff::Timestamp>,
+}
+
+/// All views.
+#[derive(Debug, Default)]
+pub struct Views(BTreeMap<BindingKey, BTreeMap<String, View>>);
+
+impl Views {
+    /// The views of a binding.
+    pub fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&String, &View)> {
+        self.0.get(key).into_iter().flatten()
+    }
+
+    /// One view.
+    #[must_use]
+    pub fn get(&self, key: &BindingKey, cluster: &str) -> Option<&View> {
+        self.0.get(key)?.get(cluster)
+    }
+
+    /// Takes what an earlier leader wrote, where nothing better is known.
+    pub fn seed(&mut self, key: &BindingKey, status: &ResourceBindingStatus) {
+        for item in &status.aggregated_status {
+            let views = self.0.entry(key.clone()).or_default();
+            views
+                .entry(item.cluster_name.clone())
+                .or_insert_with(|| View { item: item.clone(), ..View::default() });
+        }
+    }
+
+    /// A member told how an apply or a removal went. Answers whether that changed anything.
+    pub fn applied(
+        &mut self,
+        key: &BindingKey,
+        cluster: &str,
+        result: ApplyResult,
+        hash: &str,
+        trouble: Trouble,
+    ) -> bool {
+        let view = self.view(key, cluster);
+        let before = view.clone();
+        view.certainty = Certainty::Fresh;
+        match result {
+            ApplyResult::Applied => {
+                if view.hash != hash {
+                    hash.clone_into(&mut view.hash);
+                    view.observed = false;
+                }
+                view.trouble = None;
+            }
+            ApplyResult::Removed | ApplyResult::Released => {
+                *view = View { certainty: Certainty::Fresh, ..View::default() };
+                cluster.clone_into(&mut view.item.cluster_name);
+            }
+            ApplyResult::Conflict
+            | ApplyResult::Failed
+            | ApplyResult::NotOurs
+            | ApplyResult::Waiting => view.trouble = Some(trouble),
+        }
+        *view != before
+    }
+
+    /// A member holds the object as it was given, by its inventory.
+    pub fn held(&mut self, key: &BindingKey, cluster: &str, hash: &str) {
+        hash.clone_into(&mut self.view(key, cluster).hash);
+    }
+
+    /// A member told how the object is. Answers whether that changed anything.
+    pub fn reported(&mut self, key: &BindingKey, cluster: &str, report: &Report) -> bool {
+        let view = self.view(key, cluster);
+        let before = view.clone();
+        view.certainty = Certainty::Fresh;
+        if report.gone {
+            view.hash.clear();
+            view.observed = false;
+            view.item = AggregatedStatusItem {
+                cluster_name: cluster.to_owned(),
+                health: ResourceHealth::Unhealthy,
+                applied_message: Some("the object is gone from the member".to_owned()),
+                ..AggregatedStatusItem::default()
+            };
+            return *view != before;
+        }
+        view.hash.clone_from(&report.hash);
+        view.observed = report.observed_generation >= report.generation;
+        view.unschedulable_since = report.unschedulable_since;
+        view.item = AggregatedStatusItem {
+            cluster_name: cluster.to_owned(),
+            applied: false,
+            applied_message: None,
+            health: match report.health {
+                ObjectHealth::Healthy => ResourceHealth::Healthy,
+                ObjectHealth::Unhealthy => ResourceHealth::Unhealthy,
+                ObjectHealth::Unknown => ResourceHealth::Unknown,
+            },
+            replicas: report.replicas,
+            ready_replicas: report.ready,
+            unschedulable_replicas: (report.unschedulable > 0).then_some(report.unschedulable),
+            status: report.status.clone(),
+        };
+        *view != before
+    }
+
+    /// A member is lost: what was known of it is only remembered.
+    pub fn lost(&mut self, key: &BindingKey, cluster: &str) -> bool {
+        let Some(view) = self.0.get_mut(key).and_then(|views| views.get_mut(cluster)) else {
+            return false;
+        };
+        let before = view.certainty;
+        view.certainty = Certainty::Lost;
+        before != Certainty::Lost
+    }
+
+    /// A member holds nothing of the binding any more.
+    pub fn withdrawn(&mut self, key: &BindingKey, cluster: &str) {
+        if let Some(views) = self.0.get_mut(key) {
+            views.remove(cluster);
+        }
+    }
+
+    /// The binding is gone.
+    pub fn forget(&mut self, key: &BindingKey) {
+        self.0.remove(key);
+    }
+
+    /// Somebody else leads: everything is to be learned anew from what they write.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// What the scheduler may hear: fresh reports only.
+    #[must_use]
+    pub fn reports(&self, key: &BindingKey) -> BTreeMap<String, SchedulerReport> {
+        let fresh = self
+            .of(key)
+            .filter(|(_, view)| view.certainty == Certainty::Fresh && !view.hash.is_empty());
+        fresh.map(|(cluster, view)| (cluster.clone(), report(view))).collect()
+    }
+
+    /// Replicas that members have, as far as anybody knows: a seeded figure is better than none, because a reservation
+    /// for replicas that run already would count them twice.
+    #[must_use]
+    pub fn replicas(&self, key: &BindingKey) -> BTreeMap<String, i64> {
+        let known = self.of(key).filter_map(|(cluster, view)| {
+            view.item.replicas.map(|replicas| (cluster.clone(), replicas))
+        });
+        known.collect()
+    }
+
+    fn view(&mut self, key: &BindingKey, cluster: &str) -> &mut View {
+        let views = self.0.entry(key.clone()).or_default();
+        views.entry(cluster.to_owned()).or_insert_with(|| View {
+            item: AggregatedStatusItem {
+                cluster_name: cluster.to_owned(),
+                ..AggregatedStatusItem::default()
+            },
+            ..View::default()
+        })
+    }
+}
+
+fn report(view: &View) -> SchedulerReport {
+    let item = &view.item;
+    let succeeded = item.status.as_ref().and_then(|status| status["succeeded"].as_i64());
+    SchedulerReport {
+        replicas: item.replicas.unwrap_or_default(),
+        ready: item.ready_replicas.unwrap_or_default(),
+        unschedulable: item.unschedulable_replicas.unwrap_or_default(),
+        unschedulable_since: view.unschedulable_since,
+        healthy: match item.health {
+            ResourceHealth::Healthy => Some(true),
+            ResourceHealth::Unhealthy => Some(false),
+            ResourceHealth::Unknown => None,
+        },
+        succeeded: succeeded.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,75 @@
+//! Writing a status: a merge patch of what differs, without a guard, so that it never conflicts with users' edits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, TypeMeta};
+use serde_json::{Value, json};
+
+use crate::commit::diff::merge_patch;
+
+/// Limit of one write.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Whose status.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Its kind.
+    pub resource: ApiResource,
+    /// Absent for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+/// Why a status was not written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// For the log.
+    pub message: String,
+    /// Whether trying again may help.
+    pub again: bool,
+}
+
+/// The patch that makes `after` of a status; nothing where they are equal.
+#[must_use]
+pub fn patch(before: &Value, after: &Value) -> Option<Value> {
+    let empty = json!({});
+    let before = if before.is_object() { before } else { &empty };
+    Some(json!({"status": merge_patch(before, after)?}))
+}
+
+/// Writes.
+///
+/// # Errors
+/// As the hub answers, or when it does not in time.
+pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Arc<Value>, Failure> {
+    let api: Api<DynamicObject> = match &target.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource),
+        None => Api::all_with(client.clone(), &target.resource),
+    };
+    let params = PatchParams::default();
+    let patch = Patch::Merge(patch);
+    let request = api.patch_status(&target.name, &params, &patch);
+    let failure = |message: String, again| Failure { message, again };
+    match tokio::time::timeout(TIMEOUT, request).await {
+        Ok(Ok(mut object)) => {
+            object.metadata.managed_fields = None;
+            object.types = Some(TypeMeta {
+                api_version: target.resource.api_version.clone(),
+                kind: target.resource.kind.clone(),
+            });
+            serde_json::to_value(object).map(Arc::new).map_err(|e| failure(e.to_string(), false))
+        }
+        Ok(Err(error)) => {
+            // An object that is gone, and a kind without a status, will not take one later either.
+            let final_word = matches!(
+                &error,
+                kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429
+            );
+            Err(failure(error.to_string(), !final_word))
+        }
+        Err(_) => Err(failure("the hub gave no answer in time".to_owned(), true)),
+    }
+}
