@@ -1,0 +1,363 @@
+//! Who of several controllers leads: one Lease, a term that only grows, and a deadline that the leader keeps itself.
+//!
+//! The rules are client-go's: the record is replaced under its resourceVersion, and a holder counts as gone when *we* have
+//! not seen its record change for a lease duration on the monotonic clock; nobody's wall clock is trusted. The leader
+//! stops earlier, at the renew deadline, so that two never believe it at once. The term is an annotation of the Lease and
+//! grows in the update that takes it: members refuse what a lower term says.
+
+mod record;
+
+use std::time::Duration;
+
+use atoll_api::Clock;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use record::Seen;
+
+/// Largest step by which a member's word raises the term: one member cannot burn the counter.
+pub const LARGEST_TERM_STEP: u64 = 1 << 32;
+/// How many requests to raise the term may wait; more are dropped, because members repeat them.
+const WAITING_TERMS: usize = 16;
+
+/// The times of the election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseTimes {
+    /// A record that has not changed for so long belongs to nobody. Default 15 s, as in client-go.
+    pub duration: Duration,
+    /// A leader that could not renew for so long stops. Default 10 s; less than `duration`.
+    pub renew_deadline: Duration,
+    /// How often the leader renews and the others look. Default 2 s.
+    pub retry: Duration,
+}
+
+impl Default for LeaseTimes {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What an election cannot run with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ElectionError {
+    /// Two leaders could believe in themselves at once.
+    #[error(
+        "lease times: renew deadline ({renew:?}) must be shorter than the lease ({lease:?}) and longer than the retry period ({retry:?})"
+    )]
+    Times {
+        /// Renew deadline.
+        renew: Duration,
+        /// Lease duration.
+        lease: Duration,
+        /// Retry period.
+        retry: Duration,
+    },
+}
+
+/// Who stands for election, and where.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Who we are: a name of the place (the Pod) that stays.
+    pub place: String,
+    /// What makes this start of the process distinct from the one before.
+    pub incarnation: String,
+    /// Nothing else can run in our place (`up` holds a lock on its folder): a record of the same place is of a process
+    /// that is gone, and is taken over at once.
+    pub exclusive_place: bool,
+    /// The times.
+    pub times: LeaseTimes,
+}
+
+impl Candidate {
+    fn identity(&self) -> String {
+        format!("{}_{}", self.place, self.incarnation)
+    }
+
+    fn is_dead_predecessor(&self, holder: &str) -> bool {
+        self.exclusive_place
+            && holder != self.identity()
+            && holder.rsplit_once('_').is_some_and(|(place, _)| place == self.place)
+    }
+}
+
+/// That we lead, and until when without another renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leadership {
+    /// The term, which every decision and every message to a member carries.
+    pub term: u64,
+    /// Past this moment nothing may be written in our name.
+    pub deadline: Instant,
+}
+
+impl Leadership {
+    /// The term, as long as the deadline has not passed.
+    #[must_use]
+    pub fn in_force(&self) -> Option<u64> {
+        (Instant::now() < self.deadline).then_some(self.term)
+    }
+}
+
+/// The handle of a running election.
+#[derive(Clone)]
+pub struct Election {
+    state: watch::Receiver<Option<Leadership>>,
+    heard: mpsc::Sender<u64>,
+}
+
+impl Election {
+    /// Whether we lead, as it changes.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<Option<Leadership>> {
+        self.state.clone()
+    }
+
+    /// A member knows this term, which is higher than ours: raise ours above it.
+    pub fn heard_term(&self, term: u64) {
+        if self.heard.try_send(term).is_err() {
+            tracing::debug!(term, "a higher term is already being dealt with");
+        }
+    }
+}
+
+/// The election's task.
+pub struct Elector {
+    api: Api<Lease>,
+    candidate: Candidate,
+    clock: Clock,
+    state: watch::Sender<Option<Leadership>>,
+    heard: mpsc::Receiver<u64>,
+    /// Highest term in any binding, once the caches are complete; before that we do not stand.
+    ready: watch::Receiver<Option<u64>>,
+    seen: Option<Seen>,
+}
+
+/// Makes an election: run [`Elector::run`] in a task of its own. It does not stand before `ready` holds the highest term
+/// in any binding.
+///
+/// # Errors
+/// When the times would allow two leaders.
+pub fn election(
+    client: Client,
+    candidate: Candidate,
+    clock: Clock,
+    ready: watch::Receiver<Option<u64>>,
+) -> Result<(Election, Elector), ElectionError> {
+    let LeaseTimes { duration, renew_deadline, retry } = candidate.times;
+    if renew_deadline >= duration || retry >= renew_deadline {
+        return Err(ElectionError::Times { renew: renew_deadline, lease: duration, retry });
+    }
+    let (state, receiver) = watch::channel(None);
+    let (sender, heard) = mpsc::channel(WAITING_TERMS);
+    let api = Api::namespaced(client, &candidate.namespace);
+    let elector = Elector { api, candidate, clock, state, heard, ready, seen: None };
+    Ok((Election { state: receiver, heard: sender }, elector))
+}
+
+/// How an attempt to take or renew ended.
+enum Attempt {
+    /// We hold the Lease; the request went out at this moment.
+    Held { term: u64, asked: Instant },
+    /// Somebody else does.
+    Others,
+    /// The hub did not answer or refused.
+    Failed(String),
+}
+
+impl Elector {
+    /// Stands for election until `token` ends; then gives the Lease up, if we hold it.
+    pub async fn run(mut self, token: CancellationToken) {
+        let ready = async {
+            // A closed channel means that the controller is ending: the token says so too.
+            let _ = self.ready.wait_for(Option::is_some).await;
+        };
+        if token.run_until_cancelled(ready).await.is_none() {
+            return;
+        }
+        let mut at_least = 0;
+        loop {
+            let attempt = self.attempt(at_least).await;
+            self.judge(attempt);
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                () = token.cancelled() => break,
+                Some(term) = self.heard.recv() => at_least = self.accept(term).unwrap_or(at_least),
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        let led = self.state.send_replace(None);
+        if led.is_some() {
+            self.release().await;
+        }
+    }
+
+    /// Until the next attempt; a leader whose deadline comes first wakes for it.
+    fn pause(&self) -> Duration {
+        let retry = self.candidate.times.retry;
+        let now = Instant::now();
+        match *self.state.borrow() {
+            Some(leadership) => retry.min(leadership.deadline.saturating_duration_since(now)),
+            None => match &self.seen {
+                // Somebody who shall be taken for gone: look the moment that is so.
+                Some(seen) => retry.min(
+                    seen.expires(self.candidate.times.duration).saturating_duration_since(now),
+                ),
+                None => retry,
+            }
+            .max(Duration::from_millis(10)),
+        }
+    }
+
+    fn accept(&self, heard: u64) -> Option<u64> {
+        let ours = self.state.borrow().map(|leadership| leadership.term)?;
+        if heard <= ours {
+            return None;
+        }
+        if heard - ours > LARGEST_TERM_STEP {
+            tracing::warn!(heard, ours, "a member names a term that no election can have reached");
+            return None;
+        }
+        Some(heard + 1)
+    }
+
+    fn judge(&self, attempt: Attempt) {
+        match attempt {
+            Attempt::Held { term, asked } => {
+                let deadline = asked + self.candidate.times.renew_deadline;
+                self.state.send_if_modified(|state| {
+                    let taken = state.is_none_or(|held| held.term != term);
+                    if taken {
+                        tracing::info!(term, identity = %self.candidate.identity(), "leading");
+                    }
+                    let late = state.is_some_and(|held| held.in_force().is_none());
+                    *state = Some(Leadership { term, deadline });
+                    // A renewal in time changes only the deadline, which readers look up when they need it.
+                    taken || late
+                });
+            }
+            Attempt::Others => self.stop("somebody else holds the lease"),
+            Attempt::Failed(error) => {
+                let led = *self.state.borrow();
+                tracing::debug!(%error, leading = led.is_some(), "lease attempt failed");
+                if led.is_some_and(|leadership| leadership.in_force().is_none()) {
+                    self.stop(&format!("the lease could not be renewed in time: {error}"));
+                }
+            }
+        }
+    }
+
+    fn stop(&self, why: &str) {
+        if self.state.borrow().is_some() {
+            tracing::warn!(why, "leading no more");
+            self.state.send_replace(None);
+        }
+    }
+
+    async fn attempt(&mut self, at_least: u64) -> Attempt {
+        // No attempt may outlast what is left of our own deadline, or of the time between two looks.
+        let left = match *self.state.borrow() {
+            Some(leadership) => leadership.deadline.saturating_duration_since(Instant::now()),
+            None => self.candidate.times.renew_deadline,
+        };
+        let asked = Instant::now();
+        match tokio::time::timeout(left, self.try_hold(at_least)).await {
+            Ok(Ok(Some(term))) => Attempt::Held { term, asked },
+            Ok(Ok(None)) => Attempt::Others,
+            Ok(Err(error)) => Attempt::Failed(error.to_string()),
+            Err(_) => Attempt::Failed("no answer in time".to_owned()),
+        }
+    }
+
+    /// One look at the record and, if it is ours to take or to renew, one guarded write. The term, if we hold it.
+    async fn try_hold(&mut self, at_least: u64) -> Result<Option<u64>, kube::Error> {
+        let identity = self.candidate.identity();
+        let floor = self.ready.borrow().unwrap_or_default();
+        let current = self.api.get_opt(&self.candidate.name).await?;
+        let Some(current) = current else {
+            let term = floor.max(at_least.saturating_sub(1)) + 1;
+            let fresh = record::taken(None, &self.candidate, &identity, term, self.clock.now());
+            return match self.api.create(&PostParams::default(), &fresh).await {
+                Ok(_) => Ok(Some(term)),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+                Err(error) => Err(error),
+            };
+        };
+        let holder = record::holder(&current).to_owned();
+        let held_term = record::term(&current);
+        let now = self.clock.now();
+        let leading = self.state.borrow().is_some();
+        let (fresh, term) = if holder == identity && leading {
+            let term = held_term.max(at_least);
+            (record::renewed(&current, &self.candidate, term, now), term)
+        } else {
+            let expired = self.expired(&current);
+            if !holder.is_empty() && !expired && !self.candidate.is_dead_predecessor(&holder) {
+                return Ok(None);
+            }
+            let term = held_term.max(floor) + 1;
+            (record::taken(Some(&current), &self.candidate, &identity, term, now), term)
+        };
+        match self.api.replace(&self.candidate.name, &PostParams::default(), &fresh).await {
+            Ok(_) => Ok(Some(term)),
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                if leading {
+                    // Perhaps our own earlier write without an answer: the next look tells.
+                    Err(kube::Error::Api(status))
+                } else {
+                    Ok(None)
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the record has stood still for a lease duration of our own clock.
+    fn expired(&mut self, current: &Lease) -> bool {
+        let version = current.metadata.resource_version.clone().unwrap_or_default();
+        let now = Instant::now();
+        match &self.seen {
+            Some(seen) if seen.version == version => {
+                now >= seen.expires(self.candidate.times.duration)
+            }
+            _ => {
+                self.seen = Some(Seen { version, at: now });
+                false
+            }
+        }
+    }
+
+    /// Gives the Lease up, so that another need not wait for it to expire. Best effort: it expires anyway.
+    async fn release(&self) {
+        let give_up = async {
+            let Some(current) = self.api.get_opt(&self.candidate.name).await? else {
+                return Ok(());
+            };
+            if record::holder(&current) != self.candidate.identity() {
+                return Ok(());
+            }
+            let fresh = record::released(&current, self.clock.now());
+            let params = PostParams::default();
+            self.api.replace(&self.candidate.name, &params, &fresh).await.map(drop)
+        };
+        match tokio::time::timeout(self.candidate.times.retry, give_up).await {
+            Ok(Ok(())) => tracing::info!("gave the lease up"),
+            Ok(Err(error)) => tracing::warn!(%error, "could not give the lease up"),
+            Err(_) => tracing::warn!("could not give the lease up in time"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

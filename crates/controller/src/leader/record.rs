@@ -1,0 +1,97 @@
+//! The Lease as the election reads and writes it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use atoll_api::marks;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use tokio::time::Instant;
+
+use super::Candidate;
+
+/// When we last saw the record change.
+pub(super) struct Seen {
+    pub(super) version: String,
+    pub(super) at: Instant,
+}
+
+impl Seen {
+    pub(super) fn expires(&self, duration: Duration) -> Instant {
+        self.at + duration
+    }
+}
+
+/// Who holds it; empty for nobody.
+pub(super) fn holder(lease: &Lease) -> &str {
+    let spec = lease.spec.as_ref();
+    spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+/// The term that it carries; 0 where there is none.
+pub(super) fn term(lease: &Lease) -> u64 {
+    let annotations = lease.metadata.annotations.as_ref();
+    let term = annotations.and_then(|annotations| annotations.get(marks::TERM));
+    term.and_then(|term| term.parse().ok()).unwrap_or_default()
+}
+
+/// The record after we took it.
+pub(super) fn taken(
+    before: Option<&Lease>,
+    candidate: &Candidate,
+    identity: &str,
+    term: u64,
+    now: Timestamp,
+) -> Lease {
+    let transitions = before
+        .and_then(|lease| lease.spec.as_ref()?.lease_transitions)
+        .map_or(0, |transitions| transitions.saturating_add(1));
+    let mut lease = before.cloned().unwrap_or_else(|| Lease {
+        metadata: ObjectMeta {
+            name: Some(candidate.name.clone()),
+            namespace: Some(candidate.namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+    });
+    lease.spec = Some(LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        acquire_time: Some(MicroTime(now)),
+        renew_time: Some(MicroTime(now)),
+        lease_duration_seconds: Some(whole_seconds(candidate.times.duration)),
+        lease_transitions: Some(transitions),
+        ..LeaseSpec::default()
+    });
+    set_term(&mut lease, term);
+    lease
+}
+
+/// The record after one more renewal.
+pub(super) fn renewed(before: &Lease, candidate: &Candidate, term: u64, now: Timestamp) -> Lease {
+    let mut lease = before.clone();
+    let spec = lease.spec.get_or_insert_default();
+    spec.renew_time = Some(MicroTime(now));
+    spec.lease_duration_seconds = Some(whole_seconds(candidate.times.duration));
+    set_term(&mut lease, term);
+    lease
+}
+
+/// The record after we gave it up. The term stays: the next holder raises it.
+pub(super) fn released(before: &Lease, now: Timestamp) -> Lease {
+    let mut lease = before.clone();
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = None;
+    spec.renew_time = Some(MicroTime(now));
+    lease
+}
+
+fn set_term(lease: &mut Lease, term: u64) {
+    let annotations = lease.metadata.annotations.get_or_insert_with(BTreeMap::new);
+    annotations.insert(marks::TERM.to_owned(), term.to_string());
+}
+
+/// The API has whole seconds and at least one.
+fn whole_seconds(duration: Duration) -> i32 {
+    i32::try_from(duration.as_secs().max(1)).unwrap_or(i32::MAX)
+}
