@@ -1,3 +1,26 @@
-//! The control plane.
+//! The control plane: from what users ask for on the hub to what every member runs.
+//!
+//! The modules stand in the order in which data passes: `watch` (streams of the hub's objects) -> `index` (tables) ->
+//! `detect` (which policy claims what) -> `queue` -> `schedule` (the pure core) -> `commit` (one write) -> `dispatch`
+//! (what each member should hold) -> `members` (sessions with agents) -> `status` (what people read). `engine` is the
+//! one task that joins them; `lifecycle`, `events` and `leader` are what their names say. Nothing here knows the agent,
+//! the embedded API server or the simulator.
 
+pub mod commit;
+pub mod detect;
+pub mod dispatch;
+mod engine;
+pub mod events;
+pub mod index;
+pub mod leader;
+pub mod lifecycle;
 pub mod members;
+pub mod queue;
+mod run;
+pub mod schedule;
+pub mod status;
+#[cfg(test)]
+mod testing;
+pub mod watch;
+
+pub use run::{Controller, ControllerError, Hub, MembersSide};

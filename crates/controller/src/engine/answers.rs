@@ -1,0 +1,229 @@
+//! What writes and look-ups came to.
+
+use std::sync::Arc;
+
+use atoll_api::binding::{Outcome, TargetCluster};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Engine;
+use super::jobs::{Committing, JobDone, Purpose};
+use super::work::Step;
+use crate::commit::{Ended, Write};
+use crate::events::{Note, Severity};
+use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
+use crate::index::{Source, Touched};
+use crate::lifecycle::gone::Presence;
+use crate::queue::{Done, Priority};
+
+impl Engine {
+    /// One job ended.
+    pub(super) fn job_done(&mut self, done: JobDone) {
+        match done {
+            JobDone::Wrote { write, ended, fresh, purpose } => {
+                self.wrote(write, ended, fresh, purpose);
+            }
+            JobDone::Looked { key, presence } => self.looked(&key, presence),
+            JobDone::Recorded { key, id, state } => self.withdrawal_recorded(key, &id, state),
+            JobDone::Published { subject, result } => self.published(&subject, result),
+            JobDone::Unconfirmed { term, claims } => self.unconfirmed_known(term, claims),
+        }
+    }
+
+    fn wrote(&mut self, write: Write, ended: Ended, fresh: Option<Arc<Value>>, purpose: Purpose) {
+        let key = write.key;
+        let how = match ended {
+            Ended::Written(object) => self.written(&key, &object, purpose),
+            Ended::Conflict => {
+                tracing::debug!(%key, "changed by somebody else meanwhile; deciding again");
+                match fresh {
+                    Some(object) => {
+                        let touched = self.index.apply(&source_of(&key), object);
+                        self.absorb(touched, Priority::Now);
+                        Done::Again
+                    }
+                    None => Done::Failed,
+                }
+            }
+            Ended::Gone => match purpose {
+                Purpose::Delete | Purpose::Release => {
+                    self.binding_is_gone(&key);
+                    Done::Settled
+                }
+                // The watch brings its end, and with it the key.
+                Purpose::Decision(_) | Purpose::Upkeep(_) => Done::Failed,
+            },
+            Ended::Refused(why) => {
+                tracing::error!(%key, why, "the hub refuses the write");
+                Done::Waits(Vec::new(), None)
+            }
+            Ended::Unanswered(why) => {
+                tracing::warn!(%key, why, "the write did not arrive");
+                Done::Failed
+            }
+        };
+        self.finish(&key, how);
+        // What was assumed of the decision counts no more; what the hub holds does.
+        let changes = match self.index.binding(&key) {
+            Some(_) => self.refresh_facts(&key),
+            None => self.tables.remove_binding(&key),
+        };
+        self.wake(&changes);
+    }
+
+    /// The hub holds what was written.
+    fn written(
+        &mut self,
+        key: &BindingKey,
+        object: &Arc<Value>,
+        purpose: Purpose,
+    ) -> Done<atoll_scheduler::Cure> {
+        let mut touched = self.index.apply(&source_of(key), object.clone());
+        // Our own change: who made it knows already what it means for the key.
+        touched.keys.remove(key);
+        self.absorb(touched, Priority::Now);
+        let binding = self.index.binding(key).cloned();
+        match (purpose, binding) {
+            (Purpose::Decision(committing), Some(binding)) => {
+                self.record(&binding, &committing);
+                self.announce(&binding, &committing);
+                self.dispatch(key);
+                self.mark_status(key);
+                let waits = committing.decision.as_ref().map(|d| d.waits_for().to_vec());
+                let now = self.clock.now_seconds();
+                self.waits(waits.unwrap_or_default(), Some(&binding), now)
+            }
+            (Purpose::Upkeep(waits), Some(binding)) => {
+                self.dispatch(key);
+                self.mark_status(key);
+                self.waits(waits, Some(&binding), self.clock.now_seconds())
+            }
+            (Purpose::Release, Some(binding)) => {
+                if binding.deleting() && binding.metadata.finalizers.iter().flatten().count() == 0 {
+                    self.binding_is_gone(key);
+                }
+                Done::Settled
+            }
+            (Purpose::Delete, Some(_)) => Done::Again,
+            (_, None) => Done::Failed,
+        }
+    }
+
+    /// The binding went, as the hub itself says.
+    fn binding_is_gone(&mut self, key: &BindingKey) {
+        let Some(binding) = self.index.binding(key).cloned() else { return };
+        let object = serde_json::json!({"metadata": {
+            "namespace": key.namespace, "name": key.name, "uid": binding.uid(),
+        }});
+        let touched: Touched = self.index.delete(&source_of(key), &object);
+        self.verdicts.forget(binding.uid());
+        self.absorb(touched, Priority::Now);
+    }
+
+    fn looked(&mut self, key: &BindingKey, presence: Presence) {
+        let Some(binding) = self.index.binding(key).cloned() else {
+            return self.finish(key, Done::Settled);
+        };
+        let of_binding = binding.spec.resource.uid.as_deref();
+        match presence {
+            Presence::There(uid) if of_binding.is_none_or(|held| held == uid) => {
+                // The watch is behind; it brings the template, and with it the key.
+                self.finish(key, Done::Failed);
+            }
+            Presence::There(_) | Presence::Gone => {
+                if self.term().is_none() {
+                    return self.finish(key, Done::Again);
+                }
+                match self.delete(&binding) {
+                    Step::Done(how) => self.finish(key, how),
+                    Step::Decides | Step::Runs => {}
+                }
+            }
+            Presence::Unreadable(why) => {
+                tracing::warn!(%key, why, "frozen: nobody can say whether the template is there");
+                self.finish(key, Done::Waits(Vec::new(), None));
+            }
+        }
+    }
+
+    /// Tells people of a decision.
+    fn announce(&self, binding: &Binding, committing: &Committing) {
+        let record = &committing.decided.record;
+        let severity = match record.outcome {
+            Outcome::Placed | Outcome::Unchanged => Severity::Normal,
+            _ => Severity::Warning,
+        };
+        let mut message = format!(
+            "{}: {} -> {}",
+            record.outcome,
+            shares(&committing.before, binding.spec.replicas.is_some()),
+            shares(&committing.decided.clusters, binding.spec.replicas.is_some()),
+        );
+        for pending in &record.pending {
+            message.push_str(&format!("; {} pending: {}", pending.replicas, pending.reason));
+        }
+        let reason = committing.decision.as_ref().map(|decision| decision.reason.as_str());
+        if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
+            message.push_str(&format!("; {reason}"));
+        }
+        self.notes.tell(Note {
+            about: binding.spec.resource.clone(),
+            id: record.id.clone(),
+            reason: record.trigger.to_string(),
+            message,
+            severity,
+            at: record.at.0,
+        });
+    }
+
+    /// A status was written, or not.
+    fn published(
+        &mut self,
+        subject: &crate::status::due::Subject,
+        result: Result<Arc<Value>, crate::status::write::Failure>,
+    ) {
+        let now = Instant::now();
+        match result {
+            Ok(object) => {
+                self.due.done(subject, true, now);
+                if let Some(source) = self.source_of_subject(subject) {
+                    let touched = self.index.apply(&source, object);
+                    self.absorb(touched, Priority::Now);
+                }
+            }
+            Err(failure) => {
+                tracing::debug!(?subject, error = failure.message, "status not written");
+                self.due.done(subject, false, now);
+                if failure.again {
+                    self.due.mark(subject.clone(), crate::status::due::Pace::OnItsWay, now);
+                }
+            }
+        }
+    }
+}
+
+/// The stream that brings bindings of this scope.
+pub(super) fn source_of(key: &BindingKey) -> Source {
+    if key.namespace.is_some() { Source::ResourceBindings } else { Source::ClusterResourceBindings }
+}
+
+/// Shares in one line.
+fn shares(clusters: &[TargetCluster], has_replicas: bool) -> String {
+    const MOST: usize = 12;
+    if clusters.is_empty() {
+        return "nowhere".to_owned();
+    }
+    let each = clusters.iter().take(MOST).map(|target| {
+        if has_replicas {
+            format!("{} {}", target.name, target.replicas)
+        } else {
+            target.name.clone()
+        }
+    });
+    let mut text = each.collect::<Vec<_>>().join(", ");
+    if clusters.len() > MOST {
+        text.push_str(&format!(" and {} more", clusters.len() - MOST));
+    }
+    text
+}

@@ -1,0 +1,29 @@
+//! What members say of themselves, in the scheduler's words.
+
+use atoll_scheduler::{Capacity, FreeVector, NodeClass};
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::members::MemberFacts;
+
+/// A member's room, node class by node class.
+pub(super) fn capacity(facts: &MemberFacts) -> Capacity {
+    let classes = facts.node_classes.iter().map(|class| NodeClass {
+        taints: class
+            .taints
+            .iter()
+            .map(|(key, value, effect)| Taint {
+                key: key.clone(),
+                value: Some(value.clone()).filter(|value| !value.is_empty()),
+                effect: effect.clone(),
+                time_added: None,
+            })
+            .collect(),
+        labels: class.labels.clone(),
+        free: class
+            .free
+            .iter()
+            .map(|(nodes, milli)| FreeVector { nodes: *nodes, milli: milli.clone() })
+            .collect(),
+    });
+    Capacity { classes: classes.collect() }
+}

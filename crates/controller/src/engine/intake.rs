@@ -1,0 +1,180 @@
+//! Watch events into the tables, and from the tables to everybody whom a change concerns.
+
+use std::collections::BTreeMap;
+
+use atoll_scheduler::{BindingFacts, Change, LiveCluster};
+use tokio::time::Instant;
+
+use super::Engine;
+use crate::commit::draft::Demand;
+use crate::index::key::BindingKey;
+use crate::index::{Source, Touched};
+use crate::queue::Priority;
+use crate::status::due::{Pace, Subject};
+use crate::watch::{ALWAYS, Arrival, News};
+
+impl Engine {
+    /// One word of a stream.
+    pub(super) fn take_in(&mut self, arrival: Arrival) {
+        if !self.streams.is_current(&arrival) {
+            return;
+        }
+        let source = arrival.source;
+        let (touched, priority) = match arrival.news {
+            News::All(objects) => (self.index.replace(&source, objects), Priority::Later),
+            News::Applied(object) => (self.index.apply(&source, object), Priority::Now),
+            News::Deleted(object) => (self.index.delete(&source, &object), Priority::Now),
+            News::Unreadable(why) => {
+                tracing::warn!(?source, why, "cannot be read");
+                (self.index.unreadable(&source, why), Priority::Later)
+            }
+            News::Served(resource) => {
+                if let Source::Templates(kind) = source {
+                    self.resources.insert(kind, resource);
+                }
+                return;
+            }
+        };
+        if source == Source::Nodes {
+            self.watch_kinds();
+        }
+        self.absorb(touched, priority);
+        self.report_ready();
+    }
+
+    /// Passes a change of the tables on.
+    pub(super) fn absorb(&mut self, touched: Touched, priority: Priority) {
+        let now = Instant::now();
+        for (who, error) in &touched.unreadable {
+            tracing::warn!(who, %error, "object cannot be read; what was known of it stays in force");
+        }
+        if touched.kinds {
+            self.watch_kinds();
+        }
+        let mut changes = Vec::new();
+        for name in &touched.clusters {
+            changes.extend(self.cluster_changed(name));
+        }
+        for (namespace, name) in &touched.workload_policy_rows {
+            changes.extend(match self.index.workload_policy(&(namespace.clone(), name.clone())) {
+                Some(policy) => self.tables.upsert_workload_policy(policy),
+                None => self.tables.remove_workload_policy(namespace, name),
+            });
+        }
+        for (namespace, name) in &touched.spread_rows {
+            changes.extend(match self.index.spread(&(namespace.clone(), name.clone())) {
+                Some(spread) => self.tables.upsert_workload_spread(spread),
+                None => self.tables.remove_workload_spread(namespace, name),
+            });
+        }
+        for key in &touched.bindings {
+            changes.extend(self.binding_changed(key));
+        }
+        self.wake(&changes);
+        if self.led.is_none() {
+            return;
+        }
+        for key in touched.keys {
+            self.queue.add(key, priority);
+        }
+        for policy in touched.policies {
+            self.due.mark(Subject::Policy(policy), Pace::OnItsWay, now);
+        }
+        for policy in touched.workload_policies {
+            self.due.mark(Subject::WorkloadPolicy(policy), Pace::OnItsWay, now);
+        }
+    }
+
+    /// Wakes what waits for one of these.
+    pub(super) fn wake(&mut self, changes: &[Change]) {
+        let now = Instant::now();
+        for change in changes {
+            self.queue.wake(change, now, |change, cure| cure.is_met_by(change));
+        }
+    }
+
+    fn cluster_changed(&mut self, name: &str) -> Vec<Change> {
+        match self.index.cluster(name) {
+            Some(cluster) => {
+                let live = self.live.entry(name.to_owned());
+                let live = live.or_insert_with(|| LiveCluster::from_status(cluster)).clone();
+                self.outlet.cluster_changed(cluster);
+                self.tables.upsert_cluster(cluster, live)
+            }
+            None => {
+                self.live.remove(name);
+                self.outlet.cluster_deleted(name);
+                self.tables.remove_cluster(name)
+            }
+        }
+    }
+
+    /// A binding came, changed or went.
+    fn binding_changed(&mut self, key: &BindingKey) -> Vec<Change> {
+        let Some(binding) = self.index.binding(key).cloned() else {
+            self.forget_binding(key);
+            return self.tables.remove_binding(key);
+        };
+        let term = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
+        self.ready.send_if_modified(|ready| match ready {
+            Some(highest) if *highest < term => {
+                *highest = term;
+                true
+            }
+            _ => false,
+        });
+        if self.led.is_some_and(|ours| ours < term) {
+            self.election.heard_term(term);
+        }
+        self.views.seed(key, &binding.status);
+        self.refresh_facts(key)
+    }
+
+    /// What other decisions must see of a binding.
+    pub(super) fn facts_of(&self, key: &BindingKey) -> Option<BindingFacts> {
+        let binding = self.index.binding(key)?;
+        let template = self.index.template(&binding.template());
+        let (pod_labels, requirements) = match template {
+            Some(template) => {
+                (atoll_interpreter::pod_labels(&template.object), Demand::of(template).requirements)
+            }
+            None => (BTreeMap::new(), binding.spec.replica_requirements.clone()),
+        };
+        Some(BindingFacts {
+            key: key.clone(),
+            pod_labels: pod_labels.into(),
+            requirements,
+            shares: binding.spec.clusters.clone(),
+            reported: self.views.replicas(key),
+        })
+    }
+
+    /// Starts and stops streams so that everything is watched that matters and nothing else.
+    pub(super) fn watch_kinds(&mut self) {
+        let mut wanted: BTreeMap<Source, String> =
+            ALWAYS.into_iter().map(|source| (source, String::new())).collect();
+        // A Node says enough by itself; without one, what belongs to templates does.
+        let nodes = self.index.reading(&Source::Nodes);
+        if (nodes.complete || nodes.unreadable.is_some()) && !self.index.has_nodes() {
+            wanted.insert(Source::ReplicaSets, String::new());
+            wanted.insert(Source::Pods, String::new());
+        }
+        for (kind, version) in self.index.wanted_kinds() {
+            wanted.insert(Source::Templates(kind), version);
+        }
+        for stopped in self.streams.set(&wanted) {
+            if let Source::Templates(kind) = stopped {
+                self.index.forget_kind(&kind);
+                self.resources.remove(&kind);
+            }
+        }
+    }
+
+    /// Tells the election that we know enough to lead.
+    fn report_ready(&self) {
+        if self.ready.borrow().is_none() && self.is_complete() {
+            tracing::info!("everything is listed");
+            self.ready.send_replace(Some(self.index.highest_term()));
+        }
+    }
+}

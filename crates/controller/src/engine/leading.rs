@@ -1,0 +1,196 @@
+//! What happens when the leadership comes and goes, and what history is handed.
+
+use std::time::Duration;
+
+use atoll_history::{Detail, Record, outbox};
+use tokio::time::Instant;
+
+use super::Engine;
+use super::jobs::{Committing, JobDone};
+use super::outward::binding_ref;
+use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
+use crate::queue::{Priority, Queue};
+
+/// Limit of one question to history.
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long decisions that history had no room for wait before they are offered again.
+const OFFER_AGAIN: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// The leadership changed.
+    pub(super) fn follow_leadership(&mut self) {
+        let leadership = *self.leadership.borrow_and_update();
+        let term = leadership.and_then(|leadership| leadership.in_force());
+        if term == self.led {
+            return;
+        }
+        if self.led.is_some() {
+            self.step_down();
+        }
+        if let Some(term) = term {
+            self.take_over(term);
+        }
+    }
+
+    /// Nothing may be written any more. What is under way is abandoned; the tables stay hot.
+    fn step_down(&mut self) {
+        self.led = None;
+        self.jobs.abandon();
+        self.queue = Queue::default();
+        self.stale_answers += usize::from(self.deciding.take().is_some());
+        self.sent.clear();
+        self.leaving.clear();
+        self.confirmed.clear();
+        self.withdrawals.clear();
+        self.due.clear();
+        self.receipts.clear();
+        self.unoffered.clear();
+        self.offer_again = None;
+        self.views.clear();
+        let bindings: Vec<_> = self.index.bindings().cloned().collect();
+        for binding in bindings {
+            self.views.seed(&binding.key, &binding.status);
+            // Shares of decisions that may never have been committed must not count.
+            if let Some(facts) = self.facts_of(&binding.key) {
+                self.tables.upsert_binding(facts);
+            }
+        }
+    }
+
+    /// Begins to lead: what is committed goes to the members and to history, then everything is looked at once.
+    fn take_over(&mut self, term: u64) {
+        self.led = Some(term);
+        let bindings: Vec<_> = self.index.bindings().cloned().collect();
+        for binding in &bindings {
+            self.dispatch(&binding.key);
+            self.offer(&binding.key);
+            self.queue.add(binding.key.clone(), Priority::Later);
+        }
+        let kinds: Vec<_> = self.index.wanted_kinds().into_keys().collect();
+        for kind in kinds {
+            for template in self.index.templates_of(&kind) {
+                self.queue.add(template.key.binding(), Priority::Later);
+            }
+        }
+        let now = Instant::now();
+        let policies: Vec<_> = self.index.policies().map(|policy| policy.key.clone()).collect();
+        for policy in policies {
+            let subject = crate::status::due::Subject::Policy(policy);
+            self.due.mark(subject, crate::status::due::Pace::OnItsWay, now);
+        }
+        self.ask_for_unconfirmed(term);
+    }
+
+    /// Members that were away while a binding was withdrawn hold objects whose binding is no more. History has the
+    /// proof by which they go; where it does not answer they stay, as orphans, until the next session.
+    fn ask_for_unconfirmed(&mut self, term: u64) {
+        let store = self.store.clone();
+        let clusters: Vec<String> = self.index.clusters().map(|(name, _)| name.clone()).collect();
+        self.jobs.spawn(async move {
+            let mut claims = Vec::new();
+            for cluster in clusters {
+                let asked = tokio::time::timeout(HISTORY_TIMEOUT, store.unconfirmed(&cluster));
+                match asked.await {
+                    Ok(Ok(uids)) if uids.is_empty() => {}
+                    Ok(Ok(uids)) => claims.push((cluster, uids)),
+                    Ok(Err(error)) => {
+                        tracing::warn!(cluster, %error, "history does not say what it has to give back");
+                        break;
+                    }
+                    Err(_) => {
+                        tracing::warn!(cluster, "history does not answer");
+                        break;
+                    }
+                }
+            }
+            JobDone::Unconfirmed { term, claims }
+        });
+    }
+
+    /// History's proofs are there, and every committed decision was handed out: members' inventories may be judged.
+    pub(super) fn unconfirmed_known(&mut self, term: u64, claims: Vec<(String, Vec<String>)>) {
+        for (cluster, uids) in claims {
+            self.verdicts.unconfirmed(&cluster, uids);
+        }
+        if self.led == Some(term) {
+            self.outlet.caches_complete();
+        }
+    }
+
+    /// Whether history holds a decision.
+    pub(super) fn is_recorded(&self, id: &str) -> bool {
+        self.receipts.get(id).is_some_and(atoll_history::Receipt::is_recorded)
+    }
+
+    /// Hands a decision that was just committed to history, with its detail.
+    pub(super) fn record(&mut self, binding: &Binding, committing: &Committing) {
+        let decision = committing.decision.as_ref();
+        let detail = decision
+            .and_then(|decision| serde_json::to_value(decision).ok())
+            .map(|decision| Detail::encode(&decision));
+        let record = Record {
+            record: committing.decided.record.clone(),
+            binding: binding_ref(binding),
+            workload: binding.spec.resource.clone(),
+            before: Some(committing.before.clone()),
+            after: committing.decided.clusters.clone(),
+            reason: decision.map(|d| d.reason.clone()).filter(|reason| !reason.is_empty()),
+            gap: None,
+            withdrawal: None,
+            detail,
+        };
+        self.hand_to_history(binding.key.clone(), record);
+        self.trim_receipts(binding);
+    }
+
+    /// Hands everything that a binding holds to history, which leaves out what it has.
+    fn offer(&mut self, key: &BindingKey) {
+        let Some(binding) = self.index.binding(key).cloned() else { return };
+        for record in outbox::records(&binding_ref(&binding), &binding.spec) {
+            if !self.receipts.contains_key(&record.record.id)
+                && !self.hand_to_history(key.clone(), record)
+            {
+                return;
+            }
+        }
+    }
+
+    fn hand_to_history(&mut self, key: BindingKey, record: Record) -> bool {
+        let id = record.record.id.clone();
+        match self.recorder.record(record) {
+            Ok(receipt) => {
+                self.receipts.insert(id, receipt);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%key, %error, "the decision stays in its binding for now");
+                self.unoffered.insert(key);
+                self.offer_again.get_or_insert(Instant::now() + OFFER_AGAIN);
+                false
+            }
+        }
+    }
+
+    /// Offers again what history had no room for.
+    pub(super) fn offer_again(&mut self, now: Instant) {
+        if self.offer_again.is_none_or(|at| at > now) {
+            return;
+        }
+        self.offer_again = None;
+        for key in std::mem::take(&mut self.unoffered) {
+            self.offer(&key);
+        }
+    }
+
+    /// Receipts of decisions that the binding holds no more are of no further use.
+    fn trim_receipts(&mut self, binding: &Binding) {
+        let parent = binding.spec.decision.as_ref().and_then(|decision| decision.parent.as_ref());
+        let still = |id: &str| binding.spec.unrecorded.iter().any(|held| held.decision.id == id);
+        if let Some(parent) = parent
+            && !still(parent)
+        {
+            self.receipts.remove(parent);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The one task that owns what the controller knows: it takes in events, keeps the tables and the queue, and hands work
+//! out. Nothing in it waits: decisions, writes and look-ups run elsewhere and come back as events.
+//!
+//! The order of business: `intake` (watch events into the tables) -> `work` (a key at a time: detect, ask the scheduler,
+//! commit) -> `outward` (what is committed to the members) -> `reports` (what members say) -> `publish` (statuses). A
+//! follower does the first only; `leading` is what happens when the leadership comes and goes.
+
+mod answers;
+mod facts;
+mod intake;
+mod jobs;
+mod leading;
+mod outward;
+mod publish;
+mod reports;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use atoll_api::Clock;
+use atoll_api::workload_policy::DomainStatus;
+use atoll_history::{Receipt, Recorder, Store};
+use atoll_scheduler::{Change, Cure, LiveCluster, Tables};
+use kube::Client;
+use kube::api::ApiResource;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::dispatch::Sent;
+use crate::dispatch::outlet::Outlet;
+use crate::dispatch::verdicts::Verdicts;
+use crate::events::Notes;
+use crate::index::key::{BindingKey, GroupKind, NamespacedName};
+use crate::index::{Index, Source};
+use crate::leader::{Election, Leadership};
+use crate::lifecycle::withdrawal::Withdrawal;
+use crate::members::MemberEvent;
+use crate::queue::Queue;
+use crate::run::ControllerError;
+use crate::schedule::Desk;
+use crate::status::due::Due;
+use crate::status::views::Views;
+use crate::watch::{Arrival, Streams};
+use jobs::Jobs;
+use work::Deciding;
+
+/// Writes and look-ups under way at once: enough to keep a hub busy, few enough that a slow one is not buried.
+const MOST_JOBS: usize = 64;
+/// Events taken in before work is handed out again, so that neither starves the other.
+const BATCH: usize = 256;
+
+/// What the engine works with.
+pub(crate) struct Parts {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) notes: Notes,
+    pub(crate) recorder: Recorder,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) outlet: Arc<dyn Outlet>,
+    pub(crate) verdicts: Arc<Verdicts>,
+    pub(crate) election: Election,
+    pub(crate) ready: watch::Sender<Option<u64>>,
+    pub(crate) streams: Streams,
+    pub(crate) arrivals: mpsc::Receiver<Arrival>,
+    pub(crate) reports: mpsc::Receiver<MemberEvent>,
+    pub(crate) desk: Desk,
+}
+
+/// The engine.
+pub(crate) struct Engine {
+    client: Client,
+    clock: Clock,
+    notes: Notes,
+    recorder: Recorder,
+    store: Arc<dyn Store>,
+    outlet: Arc<dyn Outlet>,
+    verdicts: Arc<Verdicts>,
+    election: Election,
+    leadership: watch::Receiver<Option<Leadership>>,
+    ready: watch::Sender<Option<u64>>,
+    streams: Streams,
+    arrivals: mpsc::Receiver<Arrival>,
+    reports: mpsc::Receiver<MemberEvent>,
+    desk: Desk,
+
+    index: Index,
+    resources: BTreeMap<GroupKind, ApiResource>,
+    tables: Tables,
+    live: BTreeMap<String, LiveCluster>,
+    queue: Queue<BindingKey, Cure, Change>,
+    deciding: Option<Deciding>,
+    /// Answers that nobody waits for any more, because the leadership went after the question.
+    stale_answers: usize,
+    jobs: Jobs,
+    /// The term under which everything below was set up; nothing while we do not lead.
+    led: Option<u64>,
+    sent: Sent,
+    /// Members that were told to give a binding up, and those that have confirmed it.
+    leaving: BTreeMap<BindingKey, BTreeSet<String>>,
+    confirmed: BTreeMap<BindingKey, BTreeSet<String>>,
+    /// Why a template could not be rendered.
+    unrendered: BTreeMap<BindingKey, String>,
+    withdrawals: BTreeMap<BindingKey, Withdrawal>,
+    views: Views,
+    due: Due,
+    domains: BTreeMap<NamespacedName, Vec<DomainStatus>>,
+    /// What became of the decisions that bindings hold, by id.
+    receipts: BTreeMap<String, Receipt>,
+    /// Bindings whose decisions history had no room for.
+    unoffered: BTreeSet<BindingKey>,
+    offer_again: Option<Instant>,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let leadership = parts.election.state();
+        Self {
+            client: parts.client,
+            clock: parts.clock,
+            notes: parts.notes,
+            recorder: parts.recorder,
+            store: parts.store,
+            outlet: parts.outlet,
+            verdicts: parts.verdicts,
+            election: parts.election,
+            leadership,
+            ready: parts.ready,
+            streams: parts.streams,
+            arrivals: parts.arrivals,
+            reports: parts.reports,
+            desk: parts.desk,
+            index: Index::default(),
+            resources: BTreeMap::new(),
+            tables: Tables::default(),
+            live: BTreeMap::new(),
+            queue: Queue::default(),
+            deciding: None,
+            stale_answers: 0,
+            jobs: Jobs::default(),
+            led: None,
+            sent: Sent::default(),
+            leaving: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
+            unrendered: BTreeMap::new(),
+            withdrawals: BTreeMap::new(),
+            views: Views::default(),
+            due: Due::default(),
+            domains: BTreeMap::new(),
+            receipts: BTreeMap::new(),
+            unoffered: BTreeSet::new(),
+            offer_again: None,
+        }
+    }
+
+    /// Runs until `token` ends. What is under way then is abandoned: every write is guarded, and an answer that nobody
+    /// hears is found by the next leader in the hub.
+    pub(crate) async fn run(mut self, token: CancellationToken) -> Result<(), ControllerError> {
+        self.watch_kinds();
+        loop {
+            self.hand_out_work();
+            let wake = self.next_timer();
+            let sleep = async {
+                match wake {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return Ok(()),
+                Ok(()) = self.leadership.changed() => self.follow_leadership(),
+                Some(done) = self.jobs.next() => self.job_done(done),
+                answer = self.desk.answer() => match answer {
+                    Some(decision) => self.decided(*decision),
+                    None => return Err(ControllerError::Scheduler),
+                },
+                Some(event) = self.reports.recv() => {
+                    self.take_report(event);
+                    for _ in 1..BATCH {
+                        let Ok(event) = self.reports.try_recv() else { break };
+                        self.take_report(event);
+                    }
+                }
+                Some(arrival) = self.arrivals.recv() => {
+                    self.take_in(arrival);
+                    for _ in 1..BATCH {
+                        let Ok(arrival) = self.arrivals.try_recv() else { break };
+                        self.take_in(arrival);
+                    }
+                }
+                () = sleep => {}
+            }
+        }
+    }
+
+    /// Until when nothing happens by itself.
+    fn next_timer(&self) -> Option<Instant> {
+        self.term()?;
+        // With all hands full the next one that is free looks for itself.
+        let due = self.due.next().filter(|_| self.jobs.len() < MOST_JOBS);
+        [self.queue.next_timer(), due, self.offer_again].into_iter().flatten().min()
+    }
+
+    /// The term, as long as we lead and are sure of it. Asked before every write.
+    fn term(&self) -> Option<u64> {
+        let in_force = self.leadership.borrow().and_then(|leadership| leadership.in_force());
+        in_force.filter(|term| self.led == Some(*term))
+    }
+
+    /// The streams that must have listed everything before anybody may lead.
+    fn is_complete(&self) -> bool {
+        let own = [
+            Source::Clusters,
+            Source::PropagationPolicies,
+            Source::ClusterPropagationPolicies,
+            Source::WorkloadPolicies,
+            Source::WorkloadSpreads,
+            Source::ResourceBindings,
+            Source::ClusterResourceBindings,
+        ];
+        let kinds: Vec<Source> =
+            self.index.wanted_kinds().into_keys().map(Source::Templates).collect();
+        own.iter().all(|source| self.index.reading(source).complete)
+            && self.index.settled(&[Source::Namespaces, Source::Nodes])
+            && self.index.settled(&kinds)
+    }
+}
+
+#[cfg(test)]
+mod tests;

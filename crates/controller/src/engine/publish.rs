@@ -1,0 +1,193 @@
+//! Statuses whose time has come: made, compared with what the hub says, and written where they differ.
+
+use atoll_api::workload_policy::DomainStatus;
+use atoll_api::{
+    ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
+    WorkloadPolicy,
+};
+use atoll_scheduler::Decision;
+use kube::api::ApiResource;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::answers::source_of;
+use super::jobs::JobDone;
+use super::{Engine, MOST_JOBS};
+use crate::detect::{self, Claim};
+use crate::index::Source;
+use crate::index::key::BindingKey;
+use crate::index::rows::{Binding, Template};
+use crate::status::due::{Pace, Subject};
+use crate::status::views::View;
+use crate::status::write::{self, Target};
+use crate::status::{binding, policy, template};
+
+/// A binding as its statuses see it.
+struct Known<'a> {
+    engine: &'a Engine,
+    binding: &'a Binding,
+}
+
+impl binding::Knowledge for Known<'_> {
+    fn view(&self, cluster: &str) -> Option<&View> {
+        self.engine.views.get(&self.binding.key, cluster)
+    }
+
+    fn given(&self, cluster: &str) -> Option<&str> {
+        self.engine.sent.get(&self.binding.key, cluster).map(|handed| handed.hash.as_str())
+    }
+
+    fn hindrance(&self) -> Option<(&'static str, String)> {
+        if let Some(error) = self.engine.unrendered.get(&self.binding.key) {
+            return Some(("CannotRender", error.clone()));
+        }
+        if self.binding.spec.suspension.as_ref().is_some_and(|suspension| suspension.dispatching) {
+            return Some(("Suspended", "spec.suspension.dispatching is set".to_owned()));
+        }
+        let kind = self.binding.template().kind;
+        self.engine.index.frozen(&kind).map(|why| ("KindUnreadable", why))
+    }
+
+    fn unclaimed(&self) -> Option<String> {
+        let template = self.engine.index.template(&self.binding.template())?;
+        match detect::claim(&self.engine.index, template, self.binding.policy().as_ref()) {
+            Claim::Policy(..) | Claim::Bare => None,
+            Claim::None => Some("no policy selects the object; it stays where it is".to_owned()),
+            Claim::Excluded(why) => Some(format!("{why}; it stays where it is")),
+        }
+    }
+}
+
+impl template::Knowledge for Known<'_> {
+    fn view(&self, cluster: &str) -> Option<&View> {
+        self.engine.views.get(&self.binding.key, cluster)
+    }
+
+    fn revision(&self, cluster: &str, hash: &str) -> Option<i64> {
+        self.engine.sent.get(&self.binding.key, cluster)?.revision(hash)
+    }
+}
+
+impl Engine {
+    /// Something changed that the statuses of a binding and its template may show.
+    pub(super) fn mark_status(&mut self, key: &BindingKey) {
+        if self.led.is_none() {
+            return;
+        }
+        let Some(row) = self.index.binding(key).cloned() else { return };
+        let settled = binding::is_settled(&row, &Known { engine: self, binding: &row });
+        let pace = if settled { Pace::AtRest } else { Pace::OnItsWay };
+        let now = Instant::now();
+        self.due.mark(Subject::Binding(key.clone()), pace, now);
+        self.due.mark(Subject::Template(key.clone()), pace, now);
+    }
+
+    /// The domains of a WorkloadPolicy, as a decision under it leaves them.
+    pub(super) fn note_domains(&mut self, template: &Template, decision: &Decision) {
+        let (Some(name), Some(namespace)) = (&template.workload_policy, &template.key.namespace)
+        else {
+            return;
+        };
+        if decision.groups.is_empty() {
+            return;
+        }
+        let domains: Vec<DomainStatus> = decision
+            .groups
+            .iter()
+            .map(|group| DomainStatus {
+                name: group.name.clone(),
+                target: group.target.unwrap_or_default(),
+                assigned: group.assigned,
+                room: group.room,
+                blocked_by: group.blocked_by.clone(),
+            })
+            .collect();
+        let key = (namespace.clone(), name.clone());
+        if self.domains.get(&key) != Some(&domains) {
+            self.domains.insert(key.clone(), domains);
+            self.due.mark(Subject::WorkloadPolicy(key), Pace::OnItsWay, Instant::now());
+        }
+    }
+
+    /// Writes every status whose time has come.
+    pub(super) fn publish_due(&mut self, now: Instant) {
+        while self.jobs.len() < MOST_JOBS {
+            let Some(subject) = self.due.pop(now) else { return };
+            let Some((target, patch)) = self.status_of(&subject) else {
+                self.due.done(&subject, false, now);
+                continue;
+            };
+            let client = self.client.clone();
+            self.jobs.spawn(async move {
+                let result = write::write(&client, &target, &patch).await;
+                JobDone::Published { subject, result }
+            });
+        }
+    }
+
+    /// Whose status, and the patch that it needs; nothing where the hub says it already.
+    fn status_of(&self, subject: &Subject) -> Option<(Target, Value)> {
+        let now = self.clock.now_seconds();
+        match subject {
+            Subject::Binding(key) => {
+                let row = self.index.binding(key)?;
+                let status = binding::status(row, &Known { engine: self, binding: row }, now);
+                let resource = if key.namespace.is_some() {
+                    ApiResource::erase::<ResourceBinding>(&())
+                } else {
+                    ApiResource::erase::<ClusterResourceBinding>(&())
+                };
+                let target = target(resource, key.namespace.as_ref(), &key.name);
+                Some((target, write::patch(&json!(row.status), &json!(status))?))
+            }
+            Subject::Template(key) => {
+                let row = self.index.binding(key).filter(|row| !row.deleting())?;
+                let template_key = row.template();
+                let template = self.index.template(&template_key)?;
+                let known = Known { engine: self, binding: row };
+                let status = template::status(row, template, &known)?;
+                let resource = self.resources.get(&template_key.kind)?.clone();
+                let target = target(resource, template_key.namespace.as_ref(), &template_key.name);
+                Some((target, write::patch(&template.object["status"], &status)?))
+            }
+            Subject::Policy(key) => {
+                let row = self.index.policy(key)?;
+                let status = policy::status(&self.index, row, now);
+                let resource = if key.namespace.is_some() {
+                    ApiResource::erase::<PropagationPolicy>(&())
+                } else {
+                    ApiResource::erase::<ClusterPropagationPolicy>(&())
+                };
+                let target = target(resource, key.namespace.as_ref(), &key.name);
+                Some((target, write::patch(&json!(row.status), &json!(status))?))
+            }
+            Subject::WorkloadPolicy(key) => {
+                let row = self.index.workload_policy(key)?;
+                let domains = self.domains.get(key).map(Vec::as_slice);
+                let status = policy::workload_policy(row, domains, now);
+                let resource = ApiResource::erase::<WorkloadPolicy>(&());
+                let before = json!(row.status.clone().unwrap_or_default());
+                let target = target(resource, Some(&key.0), &key.1);
+                Some((target, write::patch(&before, &json!(status))?))
+            }
+        }
+    }
+
+    /// The stream that brings a subject.
+    pub(super) fn source_of_subject(&self, subject: &Subject) -> Option<Source> {
+        match subject {
+            Subject::Binding(key) => Some(source_of(key)),
+            Subject::Template(key) => {
+                let kind = self.index.binding(key)?.template().kind;
+                Some(Source::Templates(kind))
+            }
+            Subject::Policy(key) if key.namespace.is_some() => Some(Source::PropagationPolicies),
+            Subject::Policy(_) => Some(Source::ClusterPropagationPolicies),
+            Subject::WorkloadPolicy(_) => Some(Source::WorkloadPolicies),
+        }
+    }
+}
+
+fn target(resource: ApiResource, namespace: Option<&String>, name: &str) -> Target {
+    Target { resource, namespace: namespace.cloned(), name: name.to_owned() }
+}

@@ -1,0 +1,167 @@
+//! What members say, to everybody whom it concerns.
+
+use std::sync::Arc;
+
+use atoll_scheduler::{Change, LiveCluster, Session};
+
+use super::{Engine, facts};
+use crate::index::key::{BindingKey, GroupKind, TemplateKey};
+use crate::index::rows::Binding;
+use crate::members::{ApplyResult, Key, MemberEvent};
+use crate::queue::Priority;
+use crate::status::views::Trouble;
+
+impl Engine {
+    /// One event of a member.
+    pub(super) fn take_report(&mut self, event: MemberEvent) {
+        match event {
+            MemberEvent::Connected { cluster } => {
+                self.session(&cluster, Session::Connected);
+            }
+            MemberEvent::Lost { cluster, reason } => {
+                tracing::info!(cluster, %reason, "member lost");
+                self.session(&cluster, Session::Lost);
+                let keys: Vec<_> =
+                    self.index.bindings_on(&cluster).map(|binding| binding.key.clone()).collect();
+                for key in keys {
+                    if self.views.lost(&key, &cluster) {
+                        self.mark_status(&key);
+                    }
+                }
+            }
+            MemberEvent::Facts { cluster, facts } => {
+                let capacity = facts::capacity(&facts);
+                self.live_changed(&cluster, |live| live.capacity = Some(capacity));
+            }
+            MemberEvent::Applied {
+                cluster, key, claims, hash, result, reason, message, ..
+            } => {
+                for claim in claims {
+                    let Some(binding) = self.index.binding_by_uid(&claim).cloned() else {
+                        continue;
+                    };
+                    let own = is_template(&binding, &key);
+                    // Of what the object needs besides (its namespace), only trouble is of interest.
+                    if !own && matches!(result, ApplyResult::Applied | ApplyResult::Waiting) {
+                        continue;
+                    }
+                    let message =
+                        if own { message.clone() } else { format!("{}: {message}", key.kind) };
+                    let trouble = Trouble { reason: reason.clone(), message };
+                    if self.views.applied(&binding.key, &cluster, result, &hash, trouble) {
+                        self.view_changed(&binding.key);
+                    }
+                }
+            }
+            MemberEvent::Status { cluster, key, claims, report } => {
+                for claim in claims {
+                    let Some(binding) = self.index.binding_by_uid(&claim).cloned() else {
+                        continue;
+                    };
+                    if !is_template(&binding, &key) {
+                        continue;
+                    }
+                    if self.views.reported(&binding.key, &cluster, &report) {
+                        self.view_changed(&binding.key);
+                    }
+                }
+            }
+            MemberEvent::Withdrawn { cluster, claim } => self.withdrawn(&cluster, &claim),
+            MemberEvent::Inventory { cluster, held, .. } => {
+                for object in held.into_iter().filter(|object| object.current) {
+                    for claim in &object.claims {
+                        let Some(binding) = self.index.binding_by_uid(claim).cloned() else {
+                            continue;
+                        };
+                        let fresh = self.views.get(&binding.key, &cluster);
+                        let known = fresh.is_some_and(|view| view.hash == object.hash);
+                        if is_template(&binding, &object.key) && !known {
+                            self.views.held(&binding.key, &cluster, &object.hash);
+                        }
+                    }
+                }
+            }
+            MemberEvent::HigherTerm { cluster, term } => {
+                tracing::warn!(cluster, term, "a member has acted on a higher term than ours");
+                self.election.heard_term(term);
+            }
+        }
+    }
+
+    fn session(&mut self, cluster: &str, session: Session) {
+        self.live_changed(cluster, |live| live.session = session);
+        // Its shares may have to move, or its old copies may go now.
+        let keys: Vec<_> =
+            self.index.bindings_on(cluster).map(|binding| binding.key.clone()).collect();
+        let withdrawing: Vec<_> = self.withdrawals.keys().cloned().collect();
+        if self.led.is_some() {
+            for key in keys.into_iter().chain(withdrawing) {
+                self.queue.add(key, Priority::Now);
+            }
+        }
+    }
+
+    fn live_changed(&mut self, name: &str, change: impl FnOnce(&mut LiveCluster)) {
+        let Some(cluster) = self.index.cluster(name).cloned() else { return };
+        let live = self.live.entry(name.to_owned());
+        let live = live.or_insert_with(|| LiveCluster::from_status(&cluster));
+        change(live);
+        let live = live.clone();
+        let changes = self.tables.upsert_cluster(&cluster, live);
+        self.wake(&changes);
+    }
+
+    /// What is known of a binding on a member changed.
+    fn view_changed(&mut self, key: &BindingKey) {
+        let changes = self.refresh_facts(key);
+        self.wake(&changes);
+        self.mark_status(key);
+        let Some(binding) = self.index.binding(key) else { return };
+        let unschedulable =
+            self.views.of(key).any(|(_, view)| view.item.unschedulable_replicas.is_some());
+        if self.led.is_some() && (has_tasks(binding) || unschedulable) {
+            self.queue.add(key.clone(), Priority::Now);
+        }
+    }
+
+    /// Tells the scheduler's tables what a binding has now.
+    pub(super) fn refresh_facts(&mut self, key: &BindingKey) -> Vec<Change> {
+        // While a decision is on its way its shares count, not those that the hub still shows.
+        if self.queue.is_in_flight(key) {
+            return Vec::new();
+        }
+        let facts = self.facts_of(key);
+        facts.map(|facts| self.tables.upsert_binding(facts)).unwrap_or_default()
+    }
+
+    fn withdrawn(&mut self, cluster: &str, claim: &str) {
+        let Some(binding) = self.index.binding_by_uid(claim).cloned() else { return };
+        let key = &binding.key;
+        let told = self.leaving.get(key).is_some_and(|leaving| leaving.contains(cluster));
+        if let Some(withdrawal) = self.withdrawals.get_mut(key) {
+            withdrawal.confirm(cluster);
+        } else if !told {
+            return; // it was wanted again meanwhile
+        }
+        self.confirmed.entry(key.clone()).or_default().insert(cluster.to_owned());
+        self.views.withdrawn(key, cluster);
+        self.mark_status(key);
+        if self.led.is_some() {
+            self.queue.add(key.clone(), Priority::Now);
+        }
+    }
+}
+
+fn has_tasks(binding: &Arc<Binding>) -> bool {
+    !binding.spec.graceful_eviction_tasks.is_empty()
+}
+
+/// Whether a member's object is the binding's own, not one that it needs besides.
+fn is_template(binding: &Binding, key: &Key) -> bool {
+    binding.template()
+        == TemplateKey {
+            kind: GroupKind { group: key.group.clone(), kind: key.kind.clone() },
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        }
+}

@@ -1,0 +1,137 @@
+//! A controller with a hub, members and history in this process, on paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::binding::Trigger;
+use atoll_history::{Filter, MemoryStore, Store};
+use atoll_scheduler::Profiles;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::leader::{Candidate, LeaseTimes};
+use crate::run::{ControllerError, Core, Hub as HubOptions};
+use crate::schedule::Place;
+use crate::testing::eventually;
+use crate::testing::hub::{Hub, Spy};
+use crate::testing::members::FakeMembers;
+
+pub(super) const SOON: Duration = Duration::from_secs(30);
+
+pub(super) struct Federation {
+    pub(super) hub: Hub,
+    pub(super) members: FakeMembers,
+    pub(super) store: Arc<MemoryStore>,
+    pub(super) spy: Spy,
+    token: CancellationToken,
+    running: JoinHandle<Result<(), ControllerError>>,
+    starts: u32,
+}
+
+fn candidate(start: u32) -> Candidate {
+    Candidate {
+        namespace: "atoll-system".to_owned(),
+        name: "atoll-controller".to_owned(),
+        place: "test".to_owned(),
+        incarnation: start.to_string(),
+        exclusive_place: true,
+        times: LeaseTimes::default(),
+    }
+}
+
+impl Federation {
+    /// With members `m1`, `m2`, `m3`, connected, and a controller that leads.
+    pub(super) async fn start() -> Self {
+        let hub = Hub::open().await;
+        for name in ["m1", "m2", "m3"] {
+            hub.cluster(name).await;
+        }
+        Self::with(hub, Arc::new(MemoryStore::default()), None, 0).await
+    }
+
+    async fn with(
+        hub: Hub,
+        store: Arc<MemoryStore>,
+        members: Option<FakeMembers>,
+        starts: u32,
+    ) -> Self {
+        let (client, spy) = hub.spied();
+        let core = Core::new(HubOptions {
+            client,
+            clock: hub.clock.clone(),
+            history: store.clone(),
+            candidate: candidate(starts),
+            profiles: Profiles::default(),
+            place: Place::Task,
+            seed: 1,
+        })
+        .unwrap();
+        let seen = spy.clone();
+        // I5: whatever reaches a member, a decision is durable in the hub before.
+        let durable = move || {
+            let calls = seen.calls();
+            let written = calls
+                .iter()
+                .any(|call| call.path.contains("resourcebindings") && call.status.is_success());
+            assert!(written, "an order before any decision was durable: {calls:?}");
+        };
+        let members = match members {
+            Some(members) => members.rewire(core.events.clone()),
+            None => FakeMembers::new(core.events.clone(), durable),
+        };
+        let token = CancellationToken::new();
+        let outlet = Arc::new(members.clone());
+        let running = tokio::spawn(core.run(outlet, token.clone(), CancellationToken::new()));
+        let federation = Self { hub, members, store, spy, token, running, starts };
+        let members = &federation.members;
+        eventually("leads", SOON, || async { members.is_complete() }).await;
+        for name in ["m1", "m2", "m3"] {
+            members.connect(name).await;
+        }
+        federation
+    }
+
+    /// Stops the controller and starts another on the same hub, members and history.
+    pub(super) async fn restart(self) -> Self {
+        self.token.cancel();
+        self.running.await.unwrap().unwrap();
+        Self::with(self.hub, self.store, Some(self.members), self.starts + 1).await
+    }
+
+    /// Waits until a path of an object of the namespace `shop` has a value.
+    pub(super) async fn until(&self, kind: (&str, &str), name: &str, path: &str, value: Value) {
+        let what = format!("{} {name} {path} = {value}", kind.1);
+        eventually(&what, SOON, || async {
+            let object = self.hub.get(kind.0, kind.1, Some("shop"), name).await;
+            object.pointer(path) == Some(&value)
+        })
+        .await;
+    }
+
+    /// Waits until members hold these replicas.
+    pub(super) async fn until_replicas(&self, expected: &[(&str, i64)]) {
+        let expected = expected.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        eventually(&format!("replicas {expected:?}"), Duration::from_secs(900), || async {
+            self.members.replicas() == expected
+        })
+        .await;
+    }
+
+    /// Triggers of all recorded decisions, oldest first.
+    pub(super) async fn history(&self) -> Vec<Trigger> {
+        let page = self.store.page(&Filter::default(), 1000, None).await.unwrap();
+        let rows = page.rows.iter().rev();
+        rows.map(|row| row.entry.record().unwrap().record.trigger).collect()
+    }
+
+    pub(super) async fn until_history(&self, expected: &[Trigger]) {
+        eventually(&format!("history {expected:?}"), SOON, || async {
+            self.history().await == expected
+        })
+        .await;
+    }
+}
+
+pub(super) const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
+pub(super) const BINDING: (&str, &str) = ("work.atoll.dev/v1alpha1", "ResourceBinding");

@@ -1,0 +1,4 @@
+mod harness;
+mod life;
+mod moves;
+mod writes;

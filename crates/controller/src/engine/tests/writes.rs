@@ -1,0 +1,73 @@
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+
+use super::harness::{BINDING, DEPLOYMENT, Federation};
+use crate::testing::hub::How;
+
+/// Longer than every window in which statuses are held back.
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_on_three_members_costs_four_writes_and_a_restart_none() {
+    let federation = Federation::start().await;
+    federation.hub.policy("all", DEPLOYMENT, json!({"replicaScheduling": {}})).await;
+    // The policy's own status is not the workload's.
+    tokio::time::sleep(LONG).await;
+    federation.spy.take_writes();
+
+    federation.hub.deployment("web", 3).await;
+    federation.until(DEPLOYMENT, "web", "/status/readyReplicas", json!(3)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let writes = federation.spy.take_writes();
+    assert_eq!(writes.len(), 4, "{writes:#?}");
+    assert!(writes[0].starts_with("POST") && writes[0].ends_with("resourcebindings"));
+    let deployment = federation.hub.get("apps/v1", "Deployment", Some("shop"), "web").await;
+    assert_eq!(deployment["status"]["observedGeneration"], deployment["metadata"]["generation"]);
+
+    // The policy's figures follow in their own time, once for everything that happened meanwhile.
+    tokio::time::sleep(LONG).await;
+    let writes = federation.spy.take_writes();
+    assert!(writes.len() <= 1, "{writes:#?}");
+
+    let federation = federation.restart().await;
+    tokio::time::sleep(LONG).await;
+    let writes = federation.spy.take_writes();
+    assert!(writes.is_empty(), "a restart with nothing changed: {writes:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_whose_answer_is_lost_is_recognised_and_not_repeated() {
+    let federation = Federation::start().await;
+    federation.hub.policy("all", DEPLOYMENT, json!({"replicaScheduling": {}})).await;
+    federation.spy.fail_next(Method::POST, "/resourcebindings", How::LoseAnswer);
+    federation.hub.deployment("web", 3).await;
+    federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(3)).await;
+    let posts = federation
+        .spy
+        .calls()
+        .into_iter()
+        .filter(|call| call.method == Method::POST && call.path.contains("/resourcebindings"));
+    assert_eq!(posts.count(), 1);
+
+    federation.spy.fail_next(Method::PATCH, "/resourcebindings/web-deployment", How::LoseRequest);
+    federation.hub.deployment("web", 6).await;
+    federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(6)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_users_edit_of_a_binding_does_not_get_lost() {
+    let federation = Federation::start().await;
+    federation.hub.policy("all", DEPLOYMENT, json!({"replicaScheduling": {}})).await;
+    federation.hub.deployment("web", 3).await;
+    federation.until(BINDING, "web-deployment", "/spec/decision/trigger", json!("First")).await;
+    // Both at once: whoever is second decides again from what is there.
+    let label = json!({"metadata": {"name": "web-deployment", "labels": {"team": "a"}}});
+    tokio::join!(
+        federation.hub.apply(BINDING.0, BINDING.1, Some("shop"), label),
+        federation.hub.deployment("web", 6),
+    );
+    federation.until(BINDING, "web-deployment", "/spec/decision/trigger", json!("Scale")).await;
+    federation.until(BINDING, "web-deployment", "/metadata/labels/team", json!("a")).await;
+}

@@ -1,0 +1,300 @@
+//! One key at a time: what claims the template, is there anything to decide, and the write that makes it so.
+
+use std::sync::Arc;
+
+use atoll_api::binding::{TargetCluster, Trigger};
+use atoll_scheduler::{BindingFacts, Cure, Decision, PolicyRef, Request};
+use atoll_scheduler::{Claim as Asked, Existing};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::jobs::{Committing, JobDone, Purpose};
+use super::{Engine, MOST_JOBS};
+use crate::commit::draft::{self, Decided, Demand};
+use crate::commit::{self, Action, Ended, Write};
+use crate::detect::{self, Claim};
+use crate::index::key::BindingKey;
+use crate::index::rows::{Binding, Template};
+use crate::lifecycle::{eviction, gone};
+use crate::queue::Done;
+use crate::schedule::Question;
+
+/// The key that the scheduler has, with the rows that the question was made of: what is committed must be guarded by
+/// the version that was decided on.
+pub(super) struct Deciding {
+    key: BindingKey,
+    claim: Claim,
+    template: Arc<Template>,
+    binding: Option<Arc<Binding>>,
+}
+
+/// How work on a key goes on.
+pub(super) enum Step {
+    /// It is done.
+    Done(Done<Cure>),
+    /// The scheduler has it.
+    Decides,
+    /// A job has it.
+    Runs,
+}
+
+impl Engine {
+    /// Hands out as much work as may be under way at once.
+    pub(super) fn hand_out_work(&mut self) {
+        let Some(term) = self.term() else { return };
+        let now = Instant::now();
+        self.queue.expire(now);
+        self.offer_again(now);
+        self.publish_due(now);
+        while self.deciding.is_none() && self.jobs.len() < MOST_JOBS {
+            let Some(key) = self.queue.pop(now) else { return };
+            match self.reconcile(&key, term) {
+                Step::Done(how) => self.finish(&key, how),
+                Step::Decides | Step::Runs => {}
+            }
+        }
+    }
+
+    /// Work on a key has ended.
+    pub(super) fn finish(&mut self, key: &BindingKey, how: Done<Cure>) {
+        let now = Instant::now();
+        self.queue.done(key, how, now, |change, cure| cure.is_met_by(change));
+    }
+
+    fn reconcile(&mut self, key: &BindingKey, term: u64) -> Step {
+        let binding = self.index.binding(key).cloned();
+        if let Some(binding) = &binding
+            && binding.deleting()
+        {
+            return self.withdraw(binding, term);
+        }
+        let Some(template_key) = self.index.template_for(key) else {
+            return Step::Done(Done::Settled);
+        };
+        if self.index.frozen(&template_key.kind).is_some() {
+            self.dispatch(key);
+            return Step::Done(Done::Settled); // its source's return adds it again
+        }
+        let Some(template) = self.index.template(&template_key).cloned() else {
+            let Some(binding) = binding else { return Step::Done(Done::Settled) };
+            let client = self.client.clone();
+            let version = binding.spec.resource.version().to_owned();
+            let key = key.clone();
+            self.jobs.spawn(async move {
+                let presence = gone::look(&client, &template_key, &version).await;
+                JobDone::Looked { key, presence }
+            });
+            return Step::Runs;
+        };
+        if let Some(binding) = &binding
+            && binding.spec.resource.uid.as_deref().is_some_and(|uid| uid != template.uid)
+        {
+            // Recreated under the same name: the new one waits until the old one's binding is gone.
+            return self.delete(binding);
+        }
+        let held = binding.as_ref().and_then(|binding| binding.policy());
+        let claim = detect::claim(&self.index, &template, held.as_ref());
+        if binding.is_none() && (!claim.holds() || template.deleting || self.ends(&template)) {
+            return Step::Done(Done::Settled);
+        }
+        self.ask(Deciding { key: key.clone(), claim, template, binding })
+    }
+
+    /// Whether the namespace of a template is being deleted: nothing new can be made in it.
+    fn ends(&self, template: &Template) -> bool {
+        let namespace = template.key.namespace.as_ref();
+        namespace.and_then(|name| self.index.namespace(name)).is_some_and(|n| n.deleting)
+    }
+
+    fn ask(&mut self, deciding: Deciding) -> Step {
+        let existing = deciding.binding.as_ref().map(|binding| Existing {
+            metadata: &binding.metadata,
+            spec: &binding.spec,
+            status: Some(&binding.status),
+        });
+        let claim = asked(&deciding.claim, deciding.binding.as_deref());
+        let reports = self.views.reports(&deciding.key);
+        let now = self.clock.now_seconds();
+        let object = &deciding.template.object;
+        let request = match Request::from_objects(object, &claim, existing, reports, now) {
+            Ok(request) => Box::new(request),
+            Err(error) => {
+                tracing::warn!(key = %deciding.key, %error, "cannot be decided");
+                return Step::Done(Done::Waits(Vec::new(), None));
+            }
+        };
+        let question = Question { snapshot: self.tables.snapshot(), request };
+        if let Err(error) = self.desk.ask(question) {
+            tracing::error!(key = %deciding.key, %error, "cannot be decided");
+            return Step::Done(Done::Failed);
+        }
+        self.deciding = Some(deciding);
+        Step::Decides
+    }
+
+    /// The scheduler's answer.
+    pub(super) fn decided(&mut self, decision: Decision) {
+        if self.stale_answers > 0 {
+            self.stale_answers -= 1; // asked under an earlier leadership
+            return;
+        }
+        let Some(deciding) = self.deciding.take() else { return };
+        let key = deciding.key.clone();
+        self.note_domains(&deciding.template, &decision);
+        let Some(term) = self.term() else {
+            return self.finish(&key, Done::Again);
+        };
+        if let Step::Done(how) = self.conclude(deciding, decision, term) {
+            self.finish(&key, how);
+        }
+    }
+
+    fn conclude(&mut self, deciding: Deciding, decision: Decision, term: u64) -> Step {
+        let Deciding { key, claim, template, binding } = deciding;
+        let now = self.clock.now_seconds();
+        let waits = decision.waits_for().to_vec();
+        let Some(binding) = binding else {
+            if decision.trigger() == Trigger::Avoid {
+                return Step::Done(self.waits(waits, None, now));
+            }
+            let decided = decided_by(&decision, term);
+            let body = draft::create(&template, &claim, &decided);
+            return self.commit(&key, Action::Create(body), decided, Some(decision), Vec::new());
+        };
+        let held = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
+        if held > term {
+            // The hub would refuse it: somebody has led after us, or still does.
+            self.election.heard_term(held);
+            return Step::Done(Done::Failed);
+        }
+        let before = binding.spec.clusters.clone();
+        let new = (decision.trigger() != Trigger::Avoid)
+            .then(|| {
+                // A task is never ended by the decision that changes what it waits for: the next look does it.
+                decided_by(&decision, term)
+            })
+            .filter(|decided| !decided.changes_nothing(&binding));
+        let (decided, decision) = match new {
+            Some(decided) => (Some(decided), Some(decision)),
+            None => (self.end_of_tasks(&binding, now, term), None),
+        };
+        let patch = draft::change(&binding, Some(&template), &claim, decided.as_ref(), |id| {
+            self.is_recorded(id)
+        });
+        match (patch, decided) {
+            (Some(patch), Some(decided)) => {
+                self.commit(&key, Action::Patch(patch), decided, decision, before)
+            }
+            (Some(patch), None) => {
+                let write = Write { key, action: Action::Patch(patch), decision: None };
+                self.write(write, Purpose::Upkeep(waits))
+            }
+            (None, _) => {
+                self.dispatch(&key);
+                self.mark_status(&key);
+                Step::Done(self.waits(waits, Some(&binding), now))
+            }
+        }
+    }
+
+    /// How to wait: for what the decision names, or until time brings something.
+    pub(super) fn waits(
+        &self,
+        waits: Vec<Cure>,
+        binding: Option<&Binding>,
+        now: Timestamp,
+    ) -> Done<Cure> {
+        let due = waits.iter().filter_map(Cure::due);
+        let deadline = binding.and_then(|b| eviction::next_deadline(&b.spec, now));
+        let at = due.chain(deadline).min().map(|at| {
+            let wait = at.duration_since(now);
+            Instant::now() + std::time::Duration::try_from(wait).unwrap_or_default()
+        });
+        if waits.is_empty() && at.is_none() { Done::Settled } else { Done::Waits(waits, at) }
+    }
+
+    fn commit(
+        &mut self,
+        key: &BindingKey,
+        action: Action,
+        decided: Decided,
+        decision: Option<Decision>,
+        before: Vec<TargetCluster>,
+    ) -> Step {
+        // The next decision must see these replicas, although the hub has not heard of them yet.
+        if let Some(template) = self.index.template_for(key).and_then(|t| self.index.template(&t)) {
+            let facts = BindingFacts {
+                key: key.clone(),
+                pod_labels: Arc::new(atoll_interpreter::pod_labels(&template.object)),
+                requirements: Demand::of(template).requirements,
+                shares: decided.clusters.clone(),
+                reported: self.views.replicas(key),
+            };
+            let changes = self.tables.upsert_binding(facts);
+            self.wake(&changes);
+        }
+        let write = Write { key: key.clone(), action, decision: Some(decided.record.id.clone()) };
+        self.write(write, Purpose::Decision(Box::new(Committing { decided, decision, before })))
+    }
+
+    pub(super) fn write(&mut self, write: Write, purpose: Purpose) -> Step {
+        let client = self.client.clone();
+        self.jobs.spawn(async move {
+            let ended = commit::perform(&client, &write).await;
+            // Whoever was first: decide again from what is there now, not from what the watch will bring some day.
+            let fresh = match ended {
+                Ended::Conflict => commit::read(&client, &write.key).await,
+                _ => None,
+            };
+            JobDone::Wrote { write, ended, fresh, purpose }
+        });
+        Step::Runs
+    }
+
+    pub(super) fn delete(&mut self, binding: &Binding) -> Step {
+        let action = Action::Delete { uid: binding.uid().to_owned() };
+        self.write(Write { key: binding.key.clone(), action, decision: None }, Purpose::Delete)
+    }
+
+    /// The decision that ends eviction tasks, if one has ended.
+    fn end_of_tasks(&self, binding: &Binding, now: Timestamp, term: u64) -> Option<Decided> {
+        let tasks = &binding.spec.graceful_eviction_tasks;
+        let left = eviction::remaining(tasks, &binding.spec, &self.members_of(binding), now);
+        (left.len() < tasks.len()).then(|| Decided {
+            record: eviction::record(&binding.spec, &left, now, term),
+            clusters: binding.spec.clusters.clone(),
+            evictions: left,
+            applied_placement: None,
+        })
+    }
+}
+
+/// What the scheduler is told of a claim. Without one, what the binding holds of its last stays in force.
+fn asked(claim: &Claim, binding: Option<&Binding>) -> Asked {
+    match (claim, binding) {
+        (Claim::Policy(policy, _), _) => Asked {
+            placement: policy.spec.placement.clone(),
+            policies: vec![PolicyRef {
+                kind: policy.key.kind().to_owned(),
+                namespace: policy.key.namespace.clone(),
+                name: policy.key.name.clone(),
+                uid: policy.uid.clone(),
+                generation: policy.generation,
+            }],
+            scheduler_name: policy.spec.scheduler_name.clone(),
+            failover: policy.spec.failover.clone(),
+            suspension: policy.spec.suspension.clone(),
+        },
+        (Claim::Bare, _) | (_, None) => Asked::default(),
+        (Claim::None | Claim::Excluded(_), Some(binding)) => Asked::of_binding(&binding.spec),
+    }
+}
+
+fn decided_by(decision: &Decision, term: u64) -> Decided {
+    Decided {
+        record: decision.record(term),
+        clusters: decision.clusters().to_vec(),
+        evictions: decision.evictions().to_vec(),
+        applied_placement: Some(decision.applied_placement()),
+    }
+}

@@ -1,0 +1,282 @@
+//! Members that do what they are told, as soon as they are connected.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use atoll_api::Cluster;
+use atoll_api::policy::ConflictResolution;
+use atoll_render::Rendered;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::dispatch::outlet::Outlet;
+use crate::members::{
+    ApplyResult, LostReason, MemberEvent, ObjectHealth, Proof, Report, Withdrawal,
+};
+
+/// How long a member needs to apply, and then until its pods are ready.
+const APPLY: Duration = Duration::from_millis(30);
+const START: Duration = Duration::from_secs(1);
+
+/// One order, as it was given.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Order {
+    Set { cluster: String, claim: String, hash: String, replicas: Option<i64> },
+    Withdraw { cluster: String, how: Withdrawal, proof: Proof },
+}
+
+#[derive(Default)]
+struct State {
+    orders: Vec<Order>,
+    held: BTreeMap<(String, String), Arc<Rendered>>,
+    to_remove: BTreeSet<(String, String)>,
+    lost: BTreeSet<String>,
+    sick: BTreeSet<String>,
+    /// Hashes that run and are ready, by member.
+    ready: BTreeSet<(String, String)>,
+    deleted: BTreeSet<String>,
+    complete: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct FakeMembers {
+    state: Arc<Mutex<State>>,
+    events: mpsc::Sender<MemberEvent>,
+    /// Called before an order is taken: the place to check what must hold by then.
+    check: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl FakeMembers {
+    pub(crate) fn new(
+        events: mpsc::Sender<MemberEvent>,
+        check: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self { state: Arc::default(), events, check: Arc::new(check) }
+    }
+
+    /// The same members with another controller: they hold what they held.
+    pub(crate) fn rewire(&self, events: mpsc::Sender<MemberEvent>) -> Self {
+        self.state.lock().unwrap().complete = false;
+        Self { state: self.state.clone(), events, check: Arc::new(|| ()) }
+    }
+
+    pub(crate) fn orders(&self) -> Vec<Order> {
+        self.state.lock().unwrap().orders.clone()
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.state.lock().unwrap().complete
+    }
+
+    /// Replicas that members hold.
+    pub(crate) fn replicas(&self) -> BTreeMap<String, i64> {
+        let state = self.state.lock().unwrap();
+        let held = state.held.iter();
+        held.map(|((cluster, _), object)| (cluster.clone(), replicas(object).unwrap_or(0)))
+            .collect()
+    }
+
+    /// Pods on this member never become ready.
+    pub(crate) fn make_sick(&self, cluster: &str, sick: bool) {
+        let mut state = self.state.lock().unwrap();
+        if sick {
+            state.sick.insert(cluster.to_owned());
+        } else {
+            state.sick.remove(cluster);
+        }
+        let held: Vec<_> =
+            state.held.iter().map(|((c, k), o)| (c.clone(), k.clone(), o.clone())).collect();
+        drop(state);
+        for (name, claim, object) in held {
+            if name == cluster {
+                self.answer(name, claim, object);
+            }
+        }
+    }
+
+    pub(crate) async fn lose(&self, cluster: &str) {
+        self.state.lock().unwrap().lost.insert(cluster.to_owned());
+        let reason = LostReason::Silent(Duration::from_secs(15));
+        self.tell(MemberEvent::Lost { cluster: cluster.to_owned(), reason }).await;
+    }
+
+    pub(crate) async fn bring_back(&self, cluster: &str) {
+        self.connect(cluster).await;
+        let removed: Vec<_> = {
+            let mut state = self.state.lock().unwrap();
+            state.lost.remove(cluster);
+            let due: Vec<_> =
+                state.to_remove.iter().filter(|(name, _)| name == cluster).cloned().collect();
+            for key in &due {
+                state.to_remove.remove(key);
+                state.held.remove(key);
+            }
+            due
+        };
+        for (cluster, claim) in removed {
+            self.tell(MemberEvent::Withdrawn { cluster, claim }).await;
+        }
+    }
+
+    /// A session starts: the member says what it holds.
+    pub(crate) async fn connect(&self, cluster: &str) {
+        self.tell(MemberEvent::Connected { cluster: cluster.to_owned() }).await;
+        let held: Vec<_> = {
+            let state = self.state.lock().unwrap();
+            let held = state.held.iter().filter(|((name, _), _)| name == cluster);
+            held.map(|((name, claim), object)| (name.clone(), claim.clone(), object.clone()))
+                .collect()
+        };
+        for (name, claim, object) in held {
+            self.answer(name, claim, object);
+        }
+    }
+
+    async fn tell(&self, event: MemberEvent) {
+        // A controller that has stopped listens to nobody.
+        let _ = self.events.send(event).await;
+    }
+
+    fn answer(&self, cluster: String, claim: String, object: Arc<Rendered>) {
+        let members = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(APPLY).await;
+            let is_held = |state: &State| {
+                let held = state.held.get(&(cluster.clone(), claim.clone()));
+                held.is_some_and(|held| held.hash == object.hash) && !state.lost.contains(&cluster)
+            };
+            if !is_held(&members.state.lock().unwrap()) {
+                return;
+            }
+            let applied = MemberEvent::Applied {
+                cluster: cluster.clone(),
+                key: object.key.clone(),
+                claims: vec![claim.clone()],
+                hash: object.hash.clone(),
+                current: true,
+                result: ApplyResult::Applied,
+                reason: String::new(),
+                message: String::new(),
+                object_uid: "on-the-member".to_owned(),
+                drift: 0,
+            };
+            let was_ready = {
+                let key = (cluster.clone(), object.hash.clone());
+                members.state.lock().unwrap().ready.contains(&key)
+            };
+            members.tell(applied).await;
+            let status = |ready| MemberEvent::Status {
+                cluster: cluster.clone(),
+                key: object.key.clone(),
+                claims: vec![claim.clone()],
+                report: report(&object, ready),
+            };
+            members.tell(status(was_ready)).await;
+            if was_ready {
+                return;
+            }
+            tokio::time::sleep(START).await;
+            let well = {
+                let mut state = members.state.lock().unwrap();
+                let well = is_held(&state) && !state.sick.contains(&cluster);
+                if well {
+                    state.ready.insert((cluster.clone(), object.hash.clone()));
+                }
+                well
+            };
+            if well {
+                members.tell(status(true)).await;
+            }
+        });
+    }
+}
+
+fn replicas(object: &Rendered) -> Option<i64> {
+    object.manifest["spec"]["replicas"].as_i64()
+}
+
+fn report(object: &Rendered, ready: bool) -> Report {
+    let replicas = replicas(object);
+    let up = if ready { replicas.unwrap_or(0) } else { 0 };
+    let status = replicas.map(|replicas| {
+        json!({
+            "observedGeneration": 1, "replicas": replicas, "updatedReplicas": replicas,
+            "readyReplicas": up, "availableReplicas": up, "unavailableReplicas": replicas - up,
+        })
+    });
+    let healthy = ready || replicas.is_none();
+    Report {
+        hash: object.hash.clone(),
+        current: true,
+        generation: 1,
+        observed_generation: 1,
+        replicas,
+        ready: replicas.map(|_| up),
+        unschedulable: 0,
+        unschedulable_since: None,
+        unschedulable_reason: String::new(),
+        health: if healthy { ObjectHealth::Healthy } else { ObjectHealth::Unhealthy },
+        health_reason: String::new(),
+        status,
+        gone: false,
+        object_uid: "on-the-member".to_owned(),
+    }
+}
+
+impl Outlet for FakeMembers {
+    fn set_desired(
+        &self,
+        cluster: &str,
+        claim: &str,
+        objects: Vec<Arc<Rendered>>,
+        _: ConflictResolution,
+    ) {
+        (self.check)();
+        let object = objects.last().unwrap().clone();
+        let key = (cluster.to_owned(), claim.to_owned());
+        let mut state = self.state.lock().unwrap();
+        state.orders.push(Order::Set {
+            cluster: cluster.to_owned(),
+            claim: claim.to_owned(),
+            hash: object.hash.clone(),
+            replicas: replicas(&object),
+        });
+        state.to_remove.remove(&key);
+        let before = state.held.insert(key.clone(), object.clone());
+        drop(state);
+        if before.is_none_or(|before| before.hash != object.hash) {
+            self.answer(key.0, key.1, object);
+        }
+    }
+
+    fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
+        (self.check)();
+        let key = (cluster.to_owned(), claim.to_owned());
+        let mut state = self.state.lock().unwrap();
+        state.orders.push(Order::Withdraw { cluster: cluster.to_owned(), how, proof });
+        if state.lost.contains(cluster) {
+            state.to_remove.insert(key);
+            return;
+        }
+        state.held.remove(&key);
+        drop(state);
+        let members = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(APPLY).await;
+            members.tell(MemberEvent::Withdrawn { cluster: key.0, claim: key.1 }).await;
+        });
+    }
+
+    fn caches_complete(&self) {
+        self.state.lock().unwrap().complete = true;
+    }
+
+    fn cluster_changed(&self, cluster: &Cluster) {
+        self.state.lock().unwrap().deleted.remove(cluster.metadata.name.as_deref().unwrap());
+    }
+
+    fn cluster_deleted(&self, name: &str) {
+        self.state.lock().unwrap().deleted.insert(name.to_owned());
+    }
+}
