@@ -58,7 +58,10 @@ fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Divisi
     match &cycle.intent.strategy {
         Strategy::DynamicWeight => dynamic_weight::divide(ground, desired, start),
         Strategy::Aggregated => {
-            let order: Vec<u32> = (0..ground.len() as u32).collect();
+            let down = start == Start::Running && ground.running() > desired;
+            let order: Vec<u32> = (0..ground.len())
+                .map(|at| if down { place_before(cycle, of[at]) } else { at as u32 })
+                .collect();
             aggregated::divide(ground, &order, desired, start)
         }
         Strategy::StaticWeight(rules) => {
@@ -79,6 +82,13 @@ fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Divisi
         }
         _ => Division::refuse("Karmada knows no such strategy"),
     }
+}
+
+/// Scaling down, equal holders stay in the order in which the binding lists them.
+fn place_before(cycle: &Cycle<'_>, candidate: usize) -> u32 {
+    let name = &cycle.snapshot.row(cycle.candidates[candidate] as usize).name;
+    let mut before = cycle.request.previous.iter().flat_map(|previous| &previous.clusters);
+    before.position(|target| *target.name == **name).map_or(u32::MAX, |at| at as u32)
 }
 
 fn by_tier(cycle: &Cycle<'_>, ground: &Ground, tiers: &[u32], desired: i64) -> Division {
