@@ -16,6 +16,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
 use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
@@ -296,8 +297,15 @@ fn check_request(csr_der: &[u8]) -> Result<rcgen::PublicKey, CaError> {
     if request.certification_request_info.subject.iter().next().is_some() {
         return Err(CaError::RequestNames("subject"));
     }
-    for extension in request.requested_extensions().into_iter().flatten() {
-        return Err(CaError::RequestNames(match extension {
+    let mut asked =
+        request.certification_request_info.iter_attributes().flat_map(|attribute| match attribute
+            .parsed_attribute()
+        {
+            ParsedCriAttribute::ExtensionRequest(request) => request.extensions.as_slice(),
+            _ => &[],
+        });
+    if let Some(extension) = asked.next() {
+        return Err(CaError::RequestNames(match extension.parsed_extension() {
             ParsedExtension::SubjectAlternativeName(_) => "subject alternative names",
             _ => "extensions",
         }));

@@ -1,4 +1,5 @@
 //! Who gets through the handshake, over in-memory streams and a clock of the test's own.
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a panic is the report")]
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ const ROOM: usize = 8_192;
 
 #[derive(Debug)]
 enum Slot {
-    Event(MemberEvent),
+    Event(Box<MemberEvent>),
     /// Place of the newest report on this object.
     Status(String, Key),
 }
@@ -47,7 +47,7 @@ impl Outbox {
                 queue.slots.push_back(Slot::Status(place.0, place.1));
             }
         } else {
-            queue.slots.push_back(Slot::Event(event));
+            queue.slots.push_back(Slot::Event(Box::new(event)));
         }
         drop(queue);
         self.filled.notify_one();
@@ -75,7 +75,7 @@ impl Outbox {
     fn pop(&self) -> Option<MemberEvent> {
         let mut queue = self.lock();
         match queue.slots.pop_front()? {
-            Slot::Event(event) => Some(event),
+            Slot::Event(event) => Some(*event),
             Slot::Status(cluster, key) => queue.newest.remove(&(cluster, key)),
         }
     }
@@ -175,8 +175,8 @@ mod tests {
         }
         let (sender, mut receiver) = mpsc::channel(1);
         let token = CancellationToken::new();
+        assert!(outbox.is_full());
         let wait = async {
-            assert!(outbox.is_full());
             outbox.room().await;
             token.cancel();
         };

@@ -68,6 +68,9 @@ pub(super) async fn run(cx: Arc<Context>) {
             () = cx.due.marked.notified() => tokio::time::sleep(GATHER).await,
             () = retry => (),
         }
+        if cx.token.is_cancelled() {
+            return;
+        }
         let mut names = cx.due.take();
         names.append(&mut failed);
         let cx = &cx;

@@ -104,6 +104,7 @@ impl Vitals {
 
     pub(crate) fn started(&mut self, now: Instant) {
         self.session = Some(now);
+        self.joined = true;
         self.frame(now);
     }
 
@@ -154,15 +155,12 @@ impl Vitals {
             return if overdue { Turn::Other } else { Turn::None };
         }
         let stable = |since: Instant, span| now.saturating_duration_since(since) >= span;
-        if let Some(session) = self.session {
-            if self.lost.is_some() && stable(session, times.settle) {
-                self.lost = None;
-                return Turn::Back;
-            }
-            if !self.joined {
-                self.joined = true;
-                return Turn::Back;
-            }
+        if let Some(session) = self.session
+            && self.lost.is_some()
+            && stable(session, times.settle)
+        {
+            self.lost = None;
+            return Turn::Back;
         }
         match (&self.api, self.sick) {
             (Api::Unhealthy { since, .. }, None) if stable(*since, times.silent_after) => {
@@ -221,7 +219,6 @@ mod tests {
         assert_eq!(member.judge(start + 60 * SECOND, &times), Turn::None);
         assert_eq!(member.standing(), Standing::NotJoined { overdue: true });
         member.started(start + 60 * SECOND);
-        assert_eq!(member.judge(start + 60 * SECOND, &times), Turn::Back);
         assert_eq!(member.standing(), Standing::Joining);
         assert!(member.api(start + 60 * SECOND, true, ""));
         assert_eq!(member.standing(), Standing::Well);

@@ -1,0 +1,257 @@
+//! A hub, the members part on it, and hands to drive both.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use atoll_api::cluster::{ClusterSpec, ClusterStatus};
+use atoll_api::policy::ConflictResolution;
+use atoll_api::{Clock, Cluster, marks};
+use atoll_apiserver::{Options, Server};
+use atoll_controller::members::{
+    Arrival, HealthTimes, Incoming, Key, MemberEvent, Members, MembersOptions, Metrics, Oracle,
+    Rendered, Verdict,
+};
+use atoll_protocol::identity::TrustDomain;
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use serde_json::json;
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Limit of every wait in these tests, in the test's own time.
+pub(crate) const LIMIT: Duration = Duration::from_secs(600);
+
+/// Verdicts by claim; a claim without one is unknown.
+#[derive(Default)]
+pub(crate) struct Verdicts(pub(crate) Mutex<BTreeMap<String, Verdict>>);
+
+impl Oracle for Verdicts {
+    fn verdict(&self, _: &str, claim: &str, _: &Key) -> Verdict {
+        self.0.lock().unwrap().get(claim).copied().unwrap_or(Verdict::Unknown)
+    }
+}
+
+/// The hub: outlives controllers.
+#[derive(Clone)]
+pub(crate) struct Hub {
+    pub(crate) client: kube::Client,
+    pub(crate) clock: Clock,
+}
+
+impl Hub {
+    pub(crate) async fn start() -> Self {
+        let (origin, base) = (Instant::now(), Timestamp::from_second(1_700_000_000).unwrap());
+        let now = move || base + origin.elapsed();
+        let server = Server::open(Options { clock: Arc::new(now), ..Options::memory() }).unwrap();
+        let client = server.client();
+        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for crd in atoll_api::crds::all() {
+            crds.create(&PostParams::default(), &crd).await.unwrap();
+        }
+        let hub = Self { client, clock: Clock::from_fn(now) };
+        // A CRD is served a moment after it was made.
+        eventually(async || hub.clusters().list(&Default::default()).await.is_ok()).await;
+        hub
+    }
+
+    pub(crate) fn clusters(&self) -> Api<Cluster> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) async fn register(&self, name: &str) -> Cluster {
+        let cluster = Cluster::new(name, ClusterSpec::default());
+        self.clusters().create(&PostParams::default(), &cluster).await.unwrap()
+    }
+
+    pub(crate) async fn status(&self, name: &str) -> ClusterStatus {
+        self.clusters().get(name).await.unwrap().status.unwrap_or_default()
+    }
+
+    pub(crate) async fn version(&self, name: &str) -> String {
+        self.clusters().get(name).await.unwrap().metadata.resource_version.unwrap()
+    }
+
+    /// "key:effect" of our taints.
+    pub(crate) async fn taints(&self, name: &str) -> Vec<String> {
+        let mut taints: Vec<_> = self
+            .clusters()
+            .get(name)
+            .await
+            .unwrap()
+            .spec
+            .taints
+            .iter()
+            .map(|taint| format!("{}:{}", taint.key.rsplit('/').next().unwrap(), taint.effect))
+            .collect();
+        taints.sort();
+        taints
+    }
+
+    pub(crate) async fn ready(&self, name: &str) -> String {
+        let conditions = self.status(name).await.conditions;
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+        ready.map(|ready| format!("{}/{}", ready.status, ready.reason)).unwrap_or_default()
+    }
+
+    pub(crate) async fn annotate(&self, name: &str, key: &str, value: &str) {
+        let patch = json!({"metadata": {"annotations": {key: value}}});
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.clusters().patch(name, &params, &patch).await.unwrap();
+    }
+}
+
+/// One controller's members part.
+pub(crate) struct Rig {
+    pub(crate) hub: Hub,
+    pub(crate) members: Members,
+    pub(crate) term: watch::Sender<Option<u64>>,
+    pub(crate) verdicts: Arc<Verdicts>,
+    arrivals: mpsc::Sender<Arrival>,
+    events: mpsc::Receiver<MemberEvent>,
+    pub(crate) seen: Vec<MemberEvent>,
+    token: CancellationToken,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.token.cancel();
+    }
+}
+
+impl Rig {
+    pub(crate) async fn start(hub: &Hub) -> Self {
+        let rig = Self::start_with(hub, HealthTimes::default(), Some(1), |_| ()).await;
+        rig.members.caches_complete();
+        rig
+    }
+
+    /// `before` runs once the Clusters are known; nothing is complete yet.
+    pub(crate) async fn start_with(
+        hub: &Hub,
+        health: HealthTimes,
+        term: Option<u64>,
+        before: impl FnOnce(&Members),
+    ) -> Self {
+        let (arrivals, incoming) = mpsc::channel(8);
+        let (sender, events) = mpsc::channel(64);
+        let (term, receiver) = watch::channel(term);
+        let (verdicts, token) = (Arc::<Verdicts>::default(), CancellationToken::new());
+        let options = MembersOptions {
+            client: hub.client.clone(),
+            clock: hub.clock.clone(),
+            incoming: Incoming::Streams(incoming),
+            health,
+            term: receiver,
+            trust_domain: TrustDomain::new("atoll.test").unwrap(),
+            metrics: Metrics::default(),
+        };
+        let members = Members::start(options, verdicts.clone(), sender, token.clone()).unwrap();
+        for cluster in hub.clusters().list(&Default::default()).await.unwrap() {
+            members.cluster_changed(&cluster);
+        }
+        before(&members);
+        tokio::spawn(follow(hub.clusters(), members.clone(), token.clone()));
+        let hub = hub.clone();
+        Self { hub, members, term, verdicts, arrivals, events, seen: Vec::new(), token }
+    }
+
+    /// Stops the controller and waits for its end.
+    pub(crate) async fn stop(self) {
+        self.token.cancel();
+        timeout(LIMIT, self.members.stopped()).await.expect("all tasks end");
+    }
+
+    /// A new connection; the near end. `room` = bytes under way in each direction.
+    pub(crate) async fn connect(&self, room: usize) -> DuplexStream {
+        let (near, far) = tokio::io::duplex(room);
+        let arrival = Arrival { io: Box::new(far), identity: None };
+        self.arrivals.send(arrival).await.expect("the listener takes connections");
+        near
+    }
+
+    /// Waits for an event; those before it are kept in `seen`.
+    pub(crate) async fn event(&mut self, wanted: impl Fn(&MemberEvent) -> bool) -> MemberEvent {
+        let wait = async {
+            loop {
+                let event = self.events.recv().await.expect("events go on");
+                self.seen.push(event.clone());
+                if wanted(&event) {
+                    return event;
+                }
+            }
+        };
+        match timeout(LIMIT, wait).await {
+            Ok(event) => event,
+            Err(_) => panic!("the event did not come; seen: {:?}", self.seen),
+        }
+    }
+
+    /// Sets one object of this claim.
+    pub(crate) fn set(&self, cluster: &str, claim: &str, hash: &str) {
+        let objects = vec![rendered(claim, claim, hash, 0)];
+        self.members.set_desired(cluster, claim, objects, ConflictResolution::Abort);
+    }
+}
+
+/// Hands the hub's Clusters on, as the controller's watch does.
+async fn follow(clusters: Api<Cluster>, members: Members, token: CancellationToken) {
+    let mut events = std::pin::pin!(watcher(clusters, watcher::Config::default()));
+    loop {
+        let event = tokio::select! {
+            biased;
+            () = token.cancelled() => return,
+            event = events.next() => event,
+        };
+        match event {
+            Some(Ok(watcher::Event::Apply(cluster) | watcher::Event::InitApply(cluster))) => {
+                members.cluster_changed(&cluster);
+            }
+            Some(Ok(watcher::Event::Delete(cluster))) => {
+                members.cluster_deleted(&cluster.metadata.name.unwrap());
+            }
+            Some(Ok(_)) => (),
+            Some(Err(error)) => panic!("watch: {error}"),
+            None => return,
+        }
+    }
+}
+
+/// A Deployment of this claim, with so many bytes of ballast.
+pub(crate) fn rendered(name: &str, claim: &str, hash: &str, ballast: usize) -> Arc<Rendered> {
+    let key = Key {
+        group: "apps".into(),
+        kind: "Deployment".into(),
+        namespace: Some("shop".into()),
+        name: name.into(),
+    };
+    let manifest = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "labels": {marks::MANAGED_BY: marks::MANAGED_BY_VALUE},
+            "annotations": {
+                marks::CLAIMS: claim, marks::HASH: hash, "ballast": "x".repeat(ballast),
+            },
+        },
+    });
+    Arc::new(Rendered { key, api_version: "apps/v1".into(), manifest, hash: hash.into() })
+}
+
+/// Waits until it holds.
+pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(LIMIT, wait).await.expect("it holds in time");
+}
