@@ -35,6 +35,8 @@ pub(crate) struct HubFlags {
 pub(crate) enum Command {
     /// List the decisions made about a workload, newest first
     History(read::history::HistoryArgs),
+    /// Say for every cluster why a workload got what it got
+    Explain(read::explain::ExplainArgs),
     /// Show what the federation consists of
     Get(read::get::GetArgs),
     /// List what each member is to run
@@ -45,7 +47,7 @@ impl Command {
     /// What goes to stderr where RUST_LOG says nothing: verbs that print an answer log warnings, servers their work.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
-            Self::History(_) | Self::Get(_) | Self::Work(_) => "warn",
+            Self::History(_) | Self::Explain(_) | Self::Get(_) | Self::Work(_) => "warn",
         }
     }
 }

@@ -64,6 +64,20 @@ pub(super) async fn list(
     }
 }
 
+/// An object of [`list`] with its detail.
+///
+/// # Errors
+/// When the hub does not answer.
+pub(super) async fn get(hub: &Hub, workload: &Workload, item: &Value) -> anyhow::Result<Value> {
+    let name = item["metadata"]["name"].as_str().context("a decision has a name")?;
+    if !workload.decisions_served {
+        return Ok(item.clone());
+    }
+    let doing = format!("get decision {name} about {workload}");
+    let object = hub.call(&doing, served(hub, workload).get(name)).await?;
+    serde_json::to_value(object).context("read a decision")
+}
+
 fn served(hub: &Hub, workload: &Workload) -> Api<DynamicObject> {
     let kind = match &workload.namespace {
         Some(_) => api::Kind::Decision,

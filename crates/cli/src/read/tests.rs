@@ -9,6 +9,7 @@ use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 
 use super::decisions::{self as read, Fields};
+use super::explain;
 use super::workload::resolve;
 use crate::hub::Hub;
 
@@ -66,12 +67,27 @@ fn ids(items: &[Value]) -> Vec<&str> {
 async fn served() -> Server {
     let server = Server::open(Options::memory()).unwrap();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let first = decision("one", Trigger::First, 100, &[("member1", 2), ("member2", 1)]);
-    let mut second = decision("two", Trigger::Scale, 200, &[("member1", 6), ("member2", 3)]);
-    second.record.parent = Some("one".to_owned());
-    let mut other = decision("three", Trigger::First, 300, &[("member1", 1)]);
+    let first = decision("0000aaaa", Trigger::First, 100, &[("member1", 2), ("member2", 1)]);
+    let mut second = decision("0000bbbb", Trigger::Scale, 200, &[("member1", 6), ("member2", 3)]);
+    second.record.parent = Some("0000aaaa".to_owned());
+    let mut other = decision("cccc", Trigger::First, 300, &[("member1", 1)]);
     other.workload.name = "other".to_owned();
-    store.insert(&[first, second, other]).await.unwrap();
+    second.detail = Some(Detail::encode(&json!({
+        "id": "0000bbbb", "binding": {"namespace": "default", "name": "nginx-deployment"},
+        "template": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "nginx"},
+        "profile": "default", "trigger": "Scale", "mode": "Steady", "outcome": "Placed", "strategy": "Static weights",
+        "verdicts": [
+            {"clusters": ["member1", "member2"], "standing": "Selected", "before": [2, 1], "after": [6, 3],
+             "capacity": [40, null], "bounds": ["cpu"], "bounded": [0, null], "scores": {"Locality": [100, 50]}},
+            {"clusters": ["member3"], "standing": "Refused", "rejections": [
+                {"plugin": "ClusterAffinity", "code": "Unschedulable", "reason": "not in clusterNames"}]},
+        ],
+        "snapshot": 1, "now": "2026-01-01T00:00:00Z", "appliedPlacement": {},
+    })));
+    let mut done =
+        decision("0000dddd", Trigger::EvictionDone, 250, &[("member1", 6), ("member2", 3)]);
+    done.detail = None;
+    store.insert(&[first, second, done, other]).await.unwrap();
     decisions::Decisions::all(&store).into_iter().for_each(|kind| server.mount(kind));
     server
 }
@@ -84,11 +100,14 @@ async fn history_is_read_from_the_hub_newest_first() {
         let workload = resolve(&hub, &words).await.unwrap();
         assert!(workload.decisions_served);
         let all = read::list(&hub, &workload, &Fields::new(), 10).await.unwrap();
-        assert_eq!((ids(&all.items), all.more), (vec!["two", "one"], false));
+        assert_eq!((ids(&all.items), all.more), (vec!["0000dddd", "0000bbbb", "0000aaaa"], false));
         let one = read::list(&hub, &workload, &Fields::new(), 1).await.unwrap();
-        assert_eq!((ids(&one.items), one.more), (vec!["two"], true));
+        assert_eq!((ids(&one.items), one.more), (vec!["0000dddd"], true));
         let first = vec![("spec.trigger", "First".to_owned())];
-        assert_eq!(ids(&read::list(&hub, &workload, &first, 10).await.unwrap().items), ["one"]);
+        assert_eq!(
+            ids(&read::list(&hub, &workload, &first, 10).await.unwrap().items),
+            ["0000aaaa"]
+        );
         let wrong = vec![("spec.trigger", "Whim".to_owned())];
         let error = read::list(&hub, &workload, &wrong, 10).await.err().unwrap();
         assert!(format!("{error:#}").contains("one of `First`"), "{error:#}");
@@ -129,4 +148,37 @@ async fn a_hub_without_history_shows_what_the_binding_holds() {
     assert_eq!(list.items[0]["spec"]["after"], json!([{"name": "member2", "replicas": 3}]));
     let scale = vec![("spec.trigger", "Scale".to_owned())];
     assert!(read::list(&hub, &workload, &scale, 10).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn explain_finds_the_decision_and_says_what_is_not_known() {
+    let hub = hub(&served().await);
+    let workload = resolve(&hub, &["deploy/nginx".to_owned()]).await.unwrap();
+    // By default the last one that weighed clusters, with what came after it.
+    let (shown, later) = explain::find(&hub, &workload, None).await.unwrap();
+    assert_eq!(shown["metadata"]["name"], "0000bbbb");
+    assert!(later.len() == 1 && later[0].contains("EvictionDone"), "{later:?}");
+    let whole = explain::explained(&shown, None).unwrap();
+    for member in ["member1", "member2", "member3"] {
+        assert!(whole.contains(member), "{whole}");
+    }
+    let one = explain::explained(&shown, Some("member1")).unwrap();
+    for part in
+        ["member1: selected", "replicas: 2 -> 6", "40 more, bounded by cpu", "Locality: 100"]
+    {
+        assert!(one.contains(part), "{part}: {one}");
+    }
+    let refused = explain::explained(&shown, Some("member3")).unwrap();
+    assert!(refused.contains("ClusterAffinity: not in clusterNames"), "{refused}");
+    let error = explain::explained(&shown, Some("moon")).unwrap_err().to_string();
+    assert!(error.contains("--cluster \"moon\""), "{error}");
+
+    let (named, later) = explain::find(&hub, &workload, Some("0000d")).await.unwrap();
+    assert!(later.is_empty());
+    let text = explain::explained(&named, None).unwrap();
+    assert!(text.contains("EvictionDone") && text.contains("not known"), "{text}");
+    for (id, part) in [("0000", "several"), ("ffff", "no decision"), ("cccc", "no decision")] {
+        let error = explain::find(&hub, &workload, Some(id)).await.unwrap_err().to_string();
+        assert!(error.contains("--decision") && error.contains(part), "{error}");
+    }
 }
