@@ -4,7 +4,6 @@ use anyhow::{Context, bail};
 use atoll_api::binding::TargetCluster;
 use atoll_history::api::text;
 use atoll_scheduler::decision::{Column, Decision, Standing, Verdict};
-use atoll_scheduler::explain;
 use clap::Args;
 use serde_json::Value;
 
@@ -12,7 +11,7 @@ use super::decisions::{self, Fields};
 use super::workload::{self, Workload};
 use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
-use crate::print::{Printer, WIDTH};
+use crate::print::Printer;
 
 /// Decisions among which a shortened id is looked up, the newest.
 const SEARCHED: usize = 5_000;
@@ -63,7 +62,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ExplainArgs, out: &Printer) -> a
 }
 
 /// The decision asked for, and lines about what came after the one that is shown by default.
-pub(super) async fn find(
+async fn find(
     hub: &Hub,
     workload: &Workload,
     id: Option<&str>,
@@ -121,11 +120,11 @@ fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>> {
 }
 
 /// The decision in words.
-pub(super) fn explained(object: &Value, cluster: Option<&str>) -> anyhow::Result<String> {
+fn explained(object: &Value, cluster: Option<&str>) -> anyhow::Result<String> {
     match detail(object)? {
         Ok(decision) => match cluster {
             Some(cluster) => one_cluster(&decision, cluster),
-            None => Ok(explain::render(&decision, usize::from(WIDTH))),
+            None => Ok(every_cluster(&decision, object)),
         },
         Err(missing) => Ok(format!("{}\n{missing}", in_short(object))),
     }
@@ -151,6 +150,40 @@ fn in_short(object: &Value) -> String {
     )
 }
 
+/// What a decision says of every cluster, those with the same fate together.
+fn every_cluster(decision: &Decision, object: &Value) -> String {
+    let mut lines = vec![in_short(object), format!("Strategy: {}", decision.strategy)];
+    for verdict in &decision.verdicts {
+        lines.push(format!("{}: {}", verdict.clusters.short().join(", "), fate(verdict.standing)));
+        for (place, name) in verdict.clusters.iter().enumerate() {
+            let (before, after) = (verdict.before.get(place), verdict.after.get(place));
+            if before.is_some() || after.is_some() {
+                lines.push(format!("  {name}: {} -> {}", count(before), count(after)));
+            }
+        }
+        let reasons = verdict.rejections.iter();
+        lines.extend(
+            reasons.map(|rejection| format!("  {}: {}", rejection.plugin, rejection.reason)),
+        );
+    }
+    lines.extend(decision.notes.iter().cloned());
+    lines.join("\n")
+}
+
+fn fate(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Selected => "selected",
+        Standing::Kept => "kept, although it fails rules that newcomers must satisfy",
+        Standing::NotSelected => "passed every filter, others were chosen",
+        Standing::Refused => "refused",
+        Standing::Gone => "is no cluster any more",
+    }
+}
+
+fn count(replicas: Option<i64>) -> String {
+    replicas.map_or_else(|| "none".to_owned(), |replicas| replicas.to_string())
+}
+
 fn verdict<'a>(decision: &'a Decision, cluster: &str) -> anyhow::Result<(&'a Verdict, usize)> {
     decision.verdict(cluster).with_context(|| {
         format!(
@@ -166,20 +199,13 @@ fn one_cluster(decision: &Decision, cluster: &str) -> anyhow::Result<String> {
     let number = |column: &Column| column.get(place);
     let mut lines = vec![format!(
         "{cluster}: {} (decision {}, trigger {}, outcome {})",
-        match verdict.standing {
-            Standing::Selected => "selected",
-            Standing::Kept => "kept, although it fails rules that newcomers must satisfy",
-            Standing::NotSelected => "passed every filter, others were chosen",
-            Standing::Refused => "refused",
-            Standing::Gone => "is no cluster any more",
-        },
+        fate(verdict.standing),
         decision.id(),
         decision.trigger(),
         decision.outcome(),
     )];
-    let share =
-        |column: &Column| number(column).map_or_else(|| "none".to_owned(), |n| n.to_string());
-    lines.push(format!("replicas: {} -> {}", share(&verdict.before), share(&verdict.after)));
+    let (before, after) = (number(&verdict.before), number(&verdict.after));
+    lines.push(format!("replicas: {} -> {}", count(before), count(after)));
     if !verdict.capacity.is_empty() {
         let room =
             number(&verdict.capacity).map_or_else(|| "unknown".to_owned(), |n| n.to_string());

@@ -4,7 +4,5 @@ mod decisions;
 pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod history;
-#[cfg(test)]
-mod tests;
 pub(crate) mod work;
 mod workload;

@@ -1,0 +1,153 @@
+//! The reading verbs of the real binary, and kubectl where it is installed, against an embedded API server over TLS.
+
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
+
+#[path = "../../src/up/decisions.rs"]
+mod decisions;
+mod served;
+
+use serde_json::{Value, json};
+use served::{Hub, decision};
+
+use atoll_api::binding::Trigger;
+
+fn ids(list: &Value) -> Vec<&str> {
+    let items = list["items"].as_array().unwrap();
+    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_lists_a_workloads_decisions_newest_first() {
+    let hub = Hub::with_history().await;
+    for workload in [&["deploy/nginx"][..], &["deployments.apps/nginx"], &["Deployment", "nginx"]] {
+        let table = hub.atoll("history", workload).await.ok();
+        let lines: Vec<_> = table.lines().collect();
+        assert!(lines[0].starts_with("TIME") && lines[0].contains("BEFORE -> AFTER"), "{table}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 100), "{table}");
+        let at = |word: &str| table.find(word).unwrap_or_else(|| panic!("no {word}:\n{table}"));
+        assert!(at("EvictionDone") < at("Scale") && at("Scale") < at("First"), "{table}");
+        assert!(table.contains("because of 0000aaaa"), "{table}");
+    }
+    let list = hub.atoll("history", &["deploy/nginx", "-o", "json"]).await.json();
+    assert_eq!(list["kind"], "DecisionList");
+    assert_eq!(ids(&list), ["0000dddd", "0000bbbb", "0000aaaa"]);
+    assert_eq!(list["items"][1]["spec"]["before"], list["items"][2]["spec"]["after"]);
+    for (flags, expected) in [
+        (&["--trigger", "First"][..], &["0000aaaa"][..]),
+        (&["--member", "member2", "--since", "1970-01-01T00:03:00Z"], &["0000bbbb"]),
+        (&["--until", "1970-01-01T00:03:00Z"], &["0000aaaa"]),
+        (&["--limit", "1"], &["0000dddd"]),
+        (&["--outcome", "NoFit"], &[]),
+    ] {
+        let args = [&["deploy/nginx", "-o", "json"], flags].concat();
+        assert_eq!(ids(&hub.atoll("history", &args).await.json()), expected, "{flags:?}");
+    }
+    let yaml = hub.atoll("history", &["deploy/nginx", "-o", "yaml"]).await.ok();
+    assert!(yaml.starts_with("apiVersion: history.atoll.dev/v1alpha1"), "{yaml}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_are_answered_with_the_flag_and_the_fix() {
+    let hub = Hub::with_history().await;
+    for (verb, args, code, part) in [
+        ("history", &["gizmo/nginx"][..], 1, "kubectl api-resources"),
+        ("history", &["nginx"], 1, "TYPE/NAME"),
+        (
+            "history",
+            &["deploy/absent"],
+            1,
+            "nothing was ever decided about deployment.apps default/absent",
+        ),
+        ("history", &["deploy/nginx", "--trigger", "Whim"], 1, "one of `First`"),
+        ("history", &["deploy/nginx", "--since", "soon"], 2, "--since"),
+        ("history", &["deploy/nginx", "--context", "moon"], 1, "--context \"moon\""),
+        ("history", &["deploy/nginx", "--kubeconfig", "/absent"], 1, "--kubeconfig /absent"),
+        ("explain", &["deploy/nginx", "--decision", "0000"], 1, "the beginning of several"),
+        ("explain", &["deploy/nginx", "--decision", "ffff"], 1, "--decision ffff"),
+        ("explain", &["deploy/nginx", "--decision", "xyz!"], 2, "32 hex digits"),
+        ("explain", &["deploy/nginx", "--cluster", "moon"], 1, "--cluster \"moon\""),
+        ("explain", &["deploy/absent"], 1, "nothing was ever decided"),
+    ] {
+        let error = hub.atoll(verb, args).await.failed(code);
+        assert!(error.contains(part), "{verb} {args:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_says_what_is_known_of_every_cluster() {
+    let hub = Hub::with_history().await;
+    // By default the last decision that weighed clusters, with what came after it.
+    let text = hub.atoll("explain", &["deploy/nginx"]).await.ok();
+    for part in ["EvictionDone", "member1", "member2", "member3", "not in clusterNames"] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let one = hub.atoll("explain", &["deploy/nginx", "--cluster", "member1"]).await.ok();
+    for part in ["member1: selected", "2 -> 6", "40 more, bounded by cpu", "Locality: 100"] {
+        assert!(one.contains(part), "{part}:\n{one}");
+    }
+    let refused = hub.atoll("explain", &["deploy/nginx", "--cluster", "member3"]).await.ok();
+    assert!(refused.contains("ClusterAffinity: not in clusterNames"), "{refused}");
+    let object = hub.atoll("explain", &["deploy/nginx", "-o", "json"]).await.json();
+    assert_eq!(object["spec"]["detail"]["trigger"], "Scale");
+    let old = hub.atoll("explain", &["deploy/nginx", "--decision", "0000d"]).await.ok();
+    assert!(old.contains("EvictionDone") && old.contains("not known"), "{old}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_without_history_shows_what_the_binding_holds_and_says_so() {
+    let hub = Hub::without_history().await;
+    hub.install_crds().await;
+    hub.atoll("history", &["deploy/nginx"]).await.failed(1);
+    let held = decision("0000eeee", Trigger::Failover, 100, &[("member2", 3)]);
+    hub.create_binding(&held).await;
+    let answer = hub.atoll("history", &["deploy/nginx", "-o", "json"]).await;
+    assert!(answer.stderr.contains("serves no history.atoll.dev"), "{}", answer.stderr);
+    let list = answer.json();
+    assert_eq!(ids(&list), ["0000eeee"]);
+    assert_eq!(list["items"][0]["spec"]["after"], json!([{"name": "member2", "replicas": 3}]));
+    let none = hub.atoll("history", &["deploy/nginx", "--trigger", "Scale"]).await.ok();
+    assert!(none.contains("No decision matches"), "{none}");
+    let text = hub.atoll("explain", &["deploy/nginx"]).await.ok();
+    assert!(text.contains("Failover") && text.contains("not known"), "{text}");
+    let work = hub.atoll("work", &["member2"]).await.ok();
+    assert!(work.contains("deployment/nginx") && work.contains("Target"), "{work}");
+    assert!(hub.atoll("work", &["member9"]).await.ok().contains("No work"));
+    assert!(hub.atoll("get", &["members"]).await.ok().contains("No members"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_reads_decisions() {
+    let hub = Hub::with_history().await;
+    if !hub.has_kubectl() {
+        return;
+    }
+    let table = hub.kubectl(&["get", "decisions"]).await.ok();
+    let mut lines = table.lines();
+    let header: Vec<_> = lines.next().unwrap().split_whitespace().collect();
+    assert_eq!(header[..5], ["NAME", "AGE", "WORKLOAD", "TRIGGER", "OUTCOME"], "{table}");
+    assert!(lines.next().unwrap().starts_with("cccc"), "newest first:\n{table}");
+    let one = hub.kubectl(&["get", "dec", "0000bbbb", "-o", "json"]).await.json();
+    assert_eq!(one["spec"]["detail"]["strategy"], "Static weights");
+    for (flag, selector, expected) in [
+        ("-l", "history.atoll.dev/trigger=Scale", &["0000bbbb"][..]),
+        ("-l", "history.atoll.dev/cluster=member2", &["0000bbbb", "0000aaaa"]),
+        ("--field-selector", "spec.workload.name=other", &["cccc"]),
+        ("--field-selector", "since=1970-01-01T00:04:00Z", &["cccc", "0000dddd"]),
+    ] {
+        let list = hub.kubectl(&["get", "decisions", "-o", "json", flag, selector]).await.json();
+        assert_eq!(ids(&list), expected, "{selector}");
+    }
+    let paged = hub.kubectl(&["get", "decisions", "--chunk-size=1", "-o", "name"]).await.ok();
+    assert_eq!(paged.lines().count(), 4, "{paged}");
+    let error =
+        hub.kubectl(&["get", "dec", "-l", "history.atoll.dev/trigger in (Scale,First)"]).await;
+    assert!(error.failed(1).contains("one value only"));
+    let error = hub.kubectl(&["get", "dec", "--field-selector", "since=yesterday"]).await.failed(1);
+    assert!(error.contains("RFC 3339"), "{error}");
+    let described = hub.kubectl(&["describe", "decision", "0000bbbb"]).await.ok();
+    assert!(described.contains("Trigger") && described.contains("Scale"), "{described}");
+    let fields = hub.kubectl(&["explain", "decision.spec.outcome"]).await.ok();
+    assert!(fields.contains("How it ended"), "{fields}");
+    hub.kubectl(&["delete", "decision", "0000bbbb"]).await.failed(1);
+}

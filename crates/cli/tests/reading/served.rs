@@ -1,0 +1,221 @@
+//! A hub on loopback with some history, and programs that ask it.
+
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::ResourceBinding;
+use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
+use atoll_apiserver::pki::Authority;
+use atoll_apiserver::{Options, Server};
+use atoll_history::{BindingRef, Detail, MemoryStore, Record, Store};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::decisions::Decisions;
+
+/// One command may take this long; on a busy machine kubectl itself needs a second or two.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A decision about Deployment default/nginx, `at` seconds after 1970.
+pub(crate) fn decision(id: &str, trigger: Trigger, at: i64, shares: &[(&str, i64)]) -> Record {
+    let share = |(name, replicas): &(&str, i64)| TargetCluster {
+        name: (*name).to_owned(),
+        replicas: *replicas,
+    };
+    Record {
+        record: DecisionRecord {
+            id: id.to_owned(),
+            parent: None,
+            trigger,
+            mode: Mode::Steady,
+            outcome: Outcome::Placed,
+            desired: shares.iter().map(|(_, replicas)| replicas).sum(),
+            pending: vec![],
+            affinity_name: None,
+            at: jiff::Timestamp::from_second(at).unwrap().into(),
+            term: 1,
+        },
+        binding: BindingRef {
+            kind: "ResourceBinding".to_owned(),
+            namespace: Some("default".to_owned()),
+            name: "nginx-deployment".to_owned(),
+            uid: "binding".to_owned(),
+        },
+        workload: ObjectReference {
+            api_version: "apps/v1".to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: Some("default".to_owned()),
+            name: "nginx".to_owned(),
+            uid: Some("template".to_owned()),
+        },
+        before: None,
+        after: shares.iter().map(share).collect(),
+        reason: Some(format!("because of {id}")),
+        gap: None,
+        withdrawal: None,
+        detail: None,
+    }
+}
+
+/// First, Scale with its whole Decision, the end of an eviction; and the first decision of another workload.
+fn some_history() -> [Record; 4] {
+    let first = decision("0000aaaa", Trigger::First, 100, &[("member1", 2), ("member2", 1)]);
+    let after = [("member1", 6), ("member2", 3)];
+    let mut second = decision("0000bbbb", Trigger::Scale, 200, &after);
+    second.record.parent = Some(first.record.id.clone());
+    second.detail = Some(Detail::encode(&json!({
+        "id": "0000bbbb", "binding": {"namespace": "default", "name": "nginx-deployment"},
+        "template": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "nginx"},
+        "profile": "default", "trigger": "Scale", "mode": "Steady", "outcome": "Placed", "strategy": "Static weights",
+        "verdicts": [
+            {"clusters": ["member1", "member2"], "standing": "Selected", "before": [2, 1], "after": [6, 3],
+             "capacity": [40, null], "bounds": ["cpu"], "bounded": [0, null], "scores": {"Locality": [100, 50]}},
+            {"clusters": ["member3"], "standing": "Refused", "rejections": [
+                {"plugin": "ClusterAffinity", "code": "Unschedulable", "reason": "not in clusterNames"}]},
+        ],
+        "snapshot": 1, "now": "2026-01-01T00:00:00Z", "appliedPlacement": {},
+    })));
+    let mut done = decision("0000dddd", Trigger::EvictionDone, 250, &after);
+    done.record.parent = Some(second.record.id.clone());
+    let mut other = decision("cccc", Trigger::First, 300, &[("member1", 1)]);
+    other.workload.name = "other".to_owned();
+    [first, second, done, other]
+}
+
+/// What a program said.
+pub(crate) struct Answer {
+    shown: String,
+    code: Option<i32>,
+    stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Answer {
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{}: {}", self.shown, self.stderr);
+        self.stdout
+    }
+
+    #[track_caller]
+    pub(crate) fn json(self) -> Value {
+        serde_json::from_str(&self.ok()).unwrap()
+    }
+
+    /// What it said on stderr before it ended with this code.
+    #[track_caller]
+    pub(crate) fn failed(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{}: {}{}", self.shown, self.stdout, self.stderr);
+        self.stderr
+    }
+}
+
+/// An embedded hub that listens, with a kubeconfig for it.
+pub(crate) struct Hub {
+    server: Server,
+    folder: tempfile::TempDir,
+    _stop: DropGuard,
+}
+
+impl Hub {
+    pub(crate) async fn with_history() -> Self {
+        let hub = Self::without_history().await;
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        store.insert(&some_history()).await.unwrap();
+        Decisions::all(&store).into_iter().for_each(|kind| hub.server.mount(kind));
+        hub
+    }
+
+    pub(crate) async fn without_history() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::open(Options::memory()).unwrap();
+        let authority = Authority::open(&folder.path().join("pki")).unwrap();
+        let certificate = authority.server(&["127.0.0.1".to_owned()]).unwrap();
+        let tls = authority.server_config(&certificate).unwrap();
+        let admin = authority.client("admin", "admin", &["system:masters"]).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for (name, content) in [
+            ("ca.crt", authority.certificate()),
+            ("admin.crt", &admin.certificate),
+            ("admin.key", &admin.key),
+        ] {
+            std::fs::write(folder.path().join(name), content).unwrap();
+        }
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "hub",
+            "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "admin"}}],
+            "clusters": [{"name": "hub", "cluster": {
+                "server": format!("https://{address}"), "certificate-authority": "ca.crt"}}],
+            "users": [{"name": "admin", "user": {
+                "client-certificate": "admin.crt", "client-key": "admin.key"}}],
+        });
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        let token = CancellationToken::new();
+        tokio::spawn(server.clone().serve(listener, tls, token.clone()));
+        Self { server, folder, _stop: token.drop_guard() }
+    }
+
+    pub(crate) async fn install_crds(&self) {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.server.client());
+        for crd in atoll_api::crds::all() {
+            crds.create(&PostParams::default(), &crd).await.unwrap();
+        }
+    }
+
+    /// A binding that holds this decision.
+    pub(crate) async fn create_binding(&self, held: &Record) {
+        let binding: ResourceBinding = serde_json::from_value(json!({
+            "apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
+            "metadata": {"name": held.binding.name, "namespace": held.binding.namespace},
+            "spec": {
+                "resource": held.workload, "replicas": held.record.desired, "clusters": held.after,
+                "decision": held.record,
+            },
+        }))
+        .unwrap();
+        let api: Api<ResourceBinding> = Api::namespaced(self.server.client(), "default");
+        api.create(&PostParams::default(), &binding).await.unwrap();
+    }
+
+    pub(crate) async fn atoll(&self, verb: &str, args: &[&str]) -> Answer {
+        self.run(env!("CARGO_BIN_EXE_atoll"), &[&[verb], args].concat()).await
+    }
+
+    pub(crate) async fn kubectl(&self, args: &[&str]) -> Answer {
+        self.run("kubectl", args).await
+    }
+
+    pub(crate) fn has_kubectl(&self) -> bool {
+        let mut command = std::process::Command::new("kubectl");
+        command.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let found = command.status().is_ok_and(|status| status.success());
+        if !found {
+            println!("skipped: kubectl is not installed");
+        }
+        found
+    }
+
+    async fn run(&self, program: &str, args: &[&str]) -> Answer {
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
+            .env("KUBECACHEDIR", self.folder.path().join("cache"))
+            .env("HOME", self.folder.path())
+            .env_remove("RUST_LOG")
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = tokio::time::timeout(LIMIT, command.output()).await.expect("it hangs");
+        let Output { status, stdout, stderr } = output.unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let shown = format!("{program} {}", args.join(" "));
+        Answer { shown, code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+}
