@@ -1,1 +1,108 @@
+use http::Method;
+use serde_json::json;
 
+use super::*;
+use crate::testing::hub::{How, Hub};
+
+fn key() -> BindingKey {
+    BindingKey { namespace: Some("shop".to_owned()), name: "web-deployment".to_owned() }
+}
+
+fn decision(id: &str, term: i64) -> Value {
+    json!({
+        "id": id, "trigger": "First", "mode": "Steady", "outcome": "Placed",
+        "at": "2026-01-01T00:00:00Z", "term": term,
+    })
+}
+
+fn create(id: &str, term: i64) -> Write {
+    let body = json!({
+        "apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
+        "metadata": {"namespace": "shop", "name": "web-deployment"},
+        "spec": {
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "decision": decision(id, term),
+        },
+    });
+    Write { key: key(), action: Action::Create(body), decision: Some(id.to_owned()) }
+}
+
+fn patch(version: &Value, id: &str, term: i64) -> Write {
+    let body = json!({
+        "metadata": {"resourceVersion": version}, "spec": {"decision": decision(id, term)},
+    });
+    Write { key: key(), action: Action::Patch(body), decision: Some(id.to_owned()) }
+}
+
+fn written(ended: Ended) -> Arc<Value> {
+    match ended {
+        Ended::Written(object) => object,
+        other => panic!("not written: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taken_name_is_ours_only_with_our_decision_in_it() {
+    let hub = Hub::open().await;
+    let (client, _) = hub.spied();
+    written(perform(&client, &create("one", 1)).await);
+    written(perform(&client, &create("one", 1)).await);
+    assert_eq!(perform(&client, &create("two", 1)).await, Ended::Conflict);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_looked_up_and_a_lost_request_is_not_taken_for_written() {
+    let hub = Hub::open().await;
+    let (client, spy) = hub.spied();
+    spy.fail_next(Method::POST, "resourcebindings", How::LoseRequest);
+    assert!(matches!(perform(&client, &create("one", 1)).await, Ended::Unanswered(_)));
+    spy.fail_next(Method::POST, "resourcebindings", How::LoseAnswer);
+    let object = written(perform(&client, &create("one", 1)).await);
+    let version = &object["metadata"]["resourceVersion"];
+    spy.fail_next(Method::PATCH, "resourcebindings", How::LoseRequest);
+    assert!(matches!(perform(&client, &patch(version, "two", 1)).await, Ended::Unanswered(_)));
+    spy.fail_next(Method::PATCH, "resourcebindings", How::LoseAnswer);
+    let object = written(perform(&client, &patch(version, "two", 1)).await);
+    assert_eq!(object["spec"]["decision"]["id"], "two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_on_an_older_version_is_dropped() {
+    let hub = Hub::open().await;
+    let (client, _) = hub.spied();
+    let old = written(perform(&client, &create("one", 1)).await);
+    let version = &old["metadata"]["resourceVersion"];
+    written(perform(&client, &patch(version, "two", 1)).await);
+    assert_eq!(perform(&client, &patch(version, "three", 1)).await, Ended::Conflict);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hub_refuses_the_decision_of_an_earlier_term() {
+    let hub = Hub::open().await;
+    let (client, _) = hub.spied();
+    let object = written(perform(&client, &create("one", 7)).await);
+    let version = &object["metadata"]["resourceVersion"];
+    let Ended::Refused(why) = perform(&client, &patch(version, "two", 6)).await else {
+        panic!("a late leader's decision was taken")
+    };
+    assert!(why.contains("term"), "{why}");
+    written(perform(&client, &patch(version, "two", 8)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_binding_that_is_meant_is_deleted() {
+    let hub = Hub::open().await;
+    let (client, spy) = hub.spied();
+    let object = written(perform(&client, &create("one", 1)).await);
+    let delete = |uid: &str| Write {
+        key: key(),
+        action: Action::Delete { uid: uid.to_owned() },
+        decision: None,
+    };
+    let ended = perform(&client, &delete("another")).await;
+    assert!(matches!(ended, Ended::Conflict | Ended::Gone), "{ended:?}");
+    assert!(!hub.binding("web-deployment").await.is_null());
+    spy.fail_next(Method::DELETE, "resourcebindings", How::LoseAnswer);
+    let uid = object["metadata"]["uid"].as_str().unwrap();
+    assert_eq!(perform(&client, &delete(uid)).await, Ended::Gone);
+}

@@ -1,5 +1,6 @@
 //! The members' side as the engine sees it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::Cluster;
@@ -23,6 +24,8 @@ pub trait Outlet: Send + Sync + 'static {
     fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof);
     /// Every committed decision was handed over: what else members hold may be judged.
     fn caches_complete(&self);
+    /// Node label keys by which members shall tell their nodes apart, because placed templates ask for them.
+    fn watch_labels(&self, keys: &BTreeSet<String>);
     /// A Cluster object came or changed.
     fn cluster_changed(&self, cluster: &Cluster);
     /// A Cluster object went.
@@ -46,6 +49,10 @@ impl Outlet for Members {
 
     fn caches_complete(&self) {
         Self::caches_complete(self);
+    }
+
+    fn watch_labels(&self, keys: &BTreeSet<String>) {
+        Self::watch_labels(self, keys);
     }
 
     fn cluster_changed(&self, cluster: &Cluster) {

@@ -70,6 +70,9 @@ impl Engine {
         for key in &touched.bindings {
             changes.extend(self.binding_changed(key));
         }
+        if !touched.bindings.is_empty() {
+            self.outlet.watch_labels(&self.index.node_labels());
+        }
         self.wake(&changes);
         if self.led.is_none() {
             return;

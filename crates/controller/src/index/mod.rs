@@ -295,6 +295,12 @@ impl Index {
         wanted
     }
 
+    /// Node label keys that placed templates ask for.
+    #[must_use]
+    pub fn node_labels(&self) -> BTreeSet<String> {
+        self.by.node_labels.keys().cloned().collect()
+    }
+
     /// What shows that something on the hub runs templates besides Atoll: then kinds that make Pods are not claimed.
     #[must_use]
     pub fn hub_runs_workloads(&self) -> Option<String> {

@@ -31,6 +31,8 @@ pub(super) struct Secondary {
     pub(super) bindings_by_uid: BTreeMap<String, BindingKey>,
     pub(super) bindings_by_cluster: BTreeMap<String, BTreeSet<BindingKey>>,
     pub(super) bindings_by_policy: BTreeMap<PolicyKey, BTreeSet<BindingKey>>,
+    /// Node label keys that the pods of placed templates ask for, with the number of bindings that do.
+    pub(super) node_labels: BTreeMap<String, usize>,
     /// Bindings that a new or changed cluster may concern though they do not run there.
     pub(super) bindings_following_clusters: BTreeSet<BindingKey>,
 }
@@ -68,6 +70,18 @@ pub(super) fn newer_version(candidate: &str, held: &str) -> bool {
         digits(rest).map_or((0, 0, 0), |major| (3, major, 0))
     }
     rank(candidate) > rank(held)
+}
+
+/// The node label keys that a replica of a binding asks for.
+fn node_labels(binding: &Binding) -> BTreeSet<String> {
+    let requirements = binding.spec.replica_requirements.as_ref();
+    let Some(claim) = requirements.and_then(|needs| needs.node_claim.as_ref()) else {
+        return BTreeSet::new();
+    };
+    let terms = claim.hard_node_affinity.iter().flat_map(|affinity| &affinity.node_selector_terms);
+    let expressions = terms.flat_map(|term| term.match_expressions.iter().flatten());
+    let keys = expressions.map(|expression| expression.key.clone());
+    claim.node_selector.keys().cloned().chain(keys).collect()
 }
 
 /// Whether a binding with this placement may change because a cluster came or changed.
@@ -422,6 +436,13 @@ impl Index {
                 add(&mut by.bindings_by_policy, policy, key.clone());
             } else {
                 remove(&mut by.bindings_by_policy, &policy, key);
+            }
+        }
+        for label in node_labels(binding) {
+            let count = by.node_labels.entry(label.clone()).or_default();
+            *count = if present { *count + 1 } else { count.saturating_sub(1) };
+            if *count == 0 {
+                by.node_labels.remove(&label);
             }
         }
         let has_replicas = binding.spec.replicas.is_some();

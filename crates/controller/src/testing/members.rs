@@ -35,6 +35,7 @@ struct State {
     sick: BTreeSet<String>,
     /// Hashes that run and are ready, by member.
     ready: BTreeSet<(String, String)>,
+    labels: BTreeSet<String>,
     deleted: BTreeSet<String>,
     complete: bool,
 }
@@ -75,6 +76,10 @@ impl FakeMembers {
         let held = state.held.iter();
         held.map(|((cluster, _), object)| (cluster.clone(), replicas(object).unwrap_or(0)))
             .collect()
+    }
+
+    pub(crate) fn labels(&self) -> BTreeSet<String> {
+        self.state.lock().unwrap().labels.clone()
     }
 
     /// Pods on this member never become ready.
@@ -270,6 +275,10 @@ impl Outlet for FakeMembers {
 
     fn caches_complete(&self) {
         self.state.lock().unwrap().complete = true;
+    }
+
+    fn watch_labels(&self, keys: &BTreeSet<String>) {
+        self.state.lock().unwrap().labels.clone_from(keys);
     }
 
     fn cluster_changed(&self, cluster: &Cluster) {
