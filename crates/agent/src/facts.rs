@@ -123,6 +123,13 @@ impl FactsSource {
         v1::Heartbeat { api_healthy: health.healthy, api_message: health.message.clone() }
     }
 
+    /// Waits until the capacity is known; for ever where nobody may count it.
+    pub(crate) async fn counted(&mut self) {
+        if self.figures.wait_for(Option::is_some).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Waits until kinds or capacity differ from what was last read; for ever once nobody makes them any more.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {

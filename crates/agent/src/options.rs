@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use atoll_api::Clock;
 use atoll_protocol::ca::PublicKeyHash;
+use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::token::BootstrapToken;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -60,6 +61,9 @@ pub enum IdentityStore {
     Secret(String),
     /// A folder of this machine; it is made where it does not exist.
     Folder(PathBuf),
+    /// Nowhere: controller and agent are in one process, the connector's streams lead to this Cluster's place in it, and no
+    /// TLS is spoken over them. For simulated worlds.
+    InProcess(ClusterUid),
 }
 
 /// Times that a fast or a simulated federation sets otherwise.

@@ -17,10 +17,10 @@ use crate::inventory::index::Index;
 use crate::key::{GroupKind, Key};
 use crate::lease::{self, Held, LeaseOptions};
 use crate::member::{Discovery, Fence, Member, MemberError, Target};
-use crate::options::AgentOptions;
+use crate::options::{AgentOptions, IdentityStore};
 use crate::session::enrol::{Enrolment, Renewal};
 use crate::session::identity::Keeper;
-use crate::session::{self, Addresses, Sessions};
+use crate::session::{self, Addresses, Credentials, Sessions};
 use crate::terms::Terms;
 
 /// Waits while the member's API does not answer at the start.
@@ -93,22 +93,10 @@ impl Active<'_> {
     ) -> Result<(), AgentError> {
         let options = self.options;
         let Some((member_uid, discovery, index)) = self.learn(scope).await else { return Ok(()) };
-        let keeper = Keeper {
-            store: options.identity.clone(),
-            member: self.member.clone(),
-            namespace: options.namespace.clone(),
-        };
         let kubernetes_version = discovery.current().version().to_owned();
-        let enrolment = Enrolment {
-            keeper: &keeper,
-            join: options.join.as_ref(),
-            connector: &options.connector,
-            addresses: &mut *addresses,
-            clock: options.clock.clone(),
-            member_uid: &member_uid,
-            kubernetes_version: &kubernetes_version,
-        };
-        let Some(identity) = enrolment.identity(scope).await? else { return Ok(()) };
+        let credentials =
+            self.credentials(addresses, &member_uid, &kubernetes_version, scope).await?;
+        let Some(credentials) = credentials else { return Ok(()) };
 
         let (health, health_seen) = watch::channel(Health::default());
         let (figures, figures_seen) = watch::channel(None);
@@ -141,13 +129,7 @@ impl Active<'_> {
             connector: options.connector.clone(),
             addresses,
             clock: options.clock.clone(),
-            renewal: Renewal {
-                keeper,
-                identity: watch::Sender::new(Arc::new(identity)),
-                clock: options.clock.clone(),
-                after: options.timings.renew_after,
-                jitter: self.jitter.clone(),
-            },
+            credentials,
             epoch: self.held.epoch,
             member_uid,
             commands,
@@ -174,6 +156,42 @@ impl Active<'_> {
             tracing::warn!("tasks of the agent did not end in time");
         }
         result
+    }
+
+    /// Who the agent is; enrols where that is not known yet. `None` when the token ends the wait.
+    async fn credentials(
+        &self,
+        addresses: &mut Addresses,
+        member_uid: &str,
+        kubernetes_version: &str,
+        scope: &CancellationToken,
+    ) -> Result<Option<Credentials>, AgentError> {
+        let options = self.options;
+        if let IdentityStore::InProcess(uid) = &options.identity {
+            return Ok(Some(Credentials::InProcess(uid.clone())));
+        }
+        let keeper = Keeper {
+            store: options.identity.clone(),
+            member: self.member.clone(),
+            namespace: options.namespace.clone(),
+        };
+        let enrolment = Enrolment {
+            keeper: &keeper,
+            join: options.join.as_ref(),
+            connector: &options.connector,
+            addresses,
+            clock: options.clock.clone(),
+            member_uid,
+            kubernetes_version,
+        };
+        let Some(identity) = enrolment.identity(scope).await? else { return Ok(None) };
+        Ok(Some(Credentials::Certificate(Renewal {
+            keeper,
+            identity: watch::Sender::new(Arc::new(identity)),
+            clock: options.clock.clone(),
+            after: options.timings.renew_after,
+            jitter: self.jitter.clone(),
+        })))
     }
 
     /// What has to be known of the member before anything else; `None` when the token ends the wait.

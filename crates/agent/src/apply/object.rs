@@ -11,7 +11,6 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::fields::{Fingerprint, scaled_by, with_client_side_moved};
-use super::order::is_namespace;
 use crate::key::{GroupKind, Key};
 use crate::member::{Apis, Member, MemberError, Target};
 
@@ -30,6 +29,8 @@ pub(crate) struct Desired {
     pub manifest: Bytes,
     /// Take over an object that is not Atoll's.
     pub overwrite: bool,
+    /// Create it where it is missing and be content with whatever is there: a namespace that others need.
+    pub if_absent: bool,
 }
 
 /// Atoll's marks on an object of the member, and what tells whether it is untouched.
@@ -125,12 +126,11 @@ pub(crate) async fn apply(
     if live.terminating {
         return Ok(Applied::Terminating { uid: live.uid });
     }
+    if desired.if_absent {
+        return Ok(Applied::Done { live, written: false });
+    }
     let ours = live.marked || known.uid.as_ref() == Some(&live.uid);
     if !ours {
-        if is_namespace(&key.kind) {
-            // Namespaces are made on demand; one that is there serves as it is.
-            return Ok(Applied::Done { live, written: false });
-        }
         if !desired.overwrite {
             return Ok(Applied::Conflict { uid: live.uid });
         }
@@ -221,10 +221,8 @@ async fn take_over(
 fn check_identity(manifest: &Value, key: &Key, desired: &Desired) -> Result<(), MemberError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &manifest["metadata"];
-    // Namespaces are made because something went there; nobody claims them, so they need no marks.
-    let marked = is_namespace(&key.kind)
-        || metadata["labels"][MANAGED_BY] == MANAGED_BY_VALUE
-            && metadata["annotations"][HASH].as_str() == Some(&desired.hash);
+    let marked = metadata["labels"][MANAGED_BY] == MANAGED_BY_VALUE
+        && metadata["annotations"][HASH].as_str() == Some(&desired.hash);
     let group = desired.api_version.rsplit_once('/').map_or("", |(group, _)| group);
     if text(&manifest["apiVersion"]) != desired.api_version
         || group != key.kind.group

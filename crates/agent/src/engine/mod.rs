@@ -113,6 +113,8 @@ struct Engine {
     /// Objects whose status waits for the window's end.
     statuses: BTreeSet<Key>,
     flush: Option<Instant>,
+    /// Objects were found after the inventory was sent.
+    late: bool,
     /// When the inventory is taken as it is, complete or not.
     patience: Option<Instant>,
 }
@@ -144,6 +146,7 @@ pub(crate) async fn run(
         unschedulable: BTreeMap::new(),
         statuses: BTreeSet::new(),
         flush: None,
+        late: false,
         patience,
         options,
     };
@@ -240,6 +243,7 @@ impl Engine {
 
     /// Sends the inventory as it is now; nothing is removed before the controller agrees with it.
     fn send_inventory(&mut self) {
+        self.late = false;
         self.table.drop_held();
         let inventory = self.table.inventory();
         if let Some(session) = &mut self.session {
@@ -298,6 +302,7 @@ impl Engine {
             api_version: upsert.api_version,
             manifest: upsert.manifest_json,
             overwrite,
+            if_absent: upsert.if_absent,
         };
         if let Some(session) = &mut self.session {
             let line = Line {
@@ -475,6 +480,9 @@ impl Engine {
 
     /// Ends watches of kinds that nothing is known of any more, and takes them out of the index.
     fn drop_unused(&mut self) {
+        if self.late {
+            self.send_inventory();
+        }
         let unused: Vec<_> = self
             .index
             .kinds
@@ -523,8 +531,10 @@ impl Engine {
                     self.gone(&key, &uid, now);
                 }
                 let late = self.session.as_ref().is_some_and(|session| session.waiting.is_none());
-                if first && late && !seen.is_empty() {
-                    // The controller knows an inventory without these.
+                // The controller knows an inventory without these. It hears of all that were late at once: each inventory costs
+                // a comparison of everything.
+                self.late |= first && late && !seen.is_empty();
+                if self.late && self.kinds.all_listed() {
                     self.send_inventory();
                 }
             }

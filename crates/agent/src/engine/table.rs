@@ -161,7 +161,9 @@ impl Table {
             return;
         }
         entry.uid = Some(live.uid.clone());
-        if !live.terminating
+        let claimed = !claims(&live.claims).is_empty();
+        if claimed
+            && !live.terminating
             && !touched_since_apply(object)
             && let Some(manifest) = extract(object)
         {
@@ -175,10 +177,12 @@ impl Table {
                 api_version: object["apiVersion"].as_str().unwrap_or_default().to_owned(),
                 manifest: manifest.to_string().into(),
                 overwrite: false,
+                if_absent: false,
             });
             entry.live = Some(live);
         } else {
-            // Under no hash, so that the controller sends it again.
+            // Under no hash, so that the controller sends it again. (What nobody claims is not kept in step: namespaces that
+            // others needed.)
             entry.live = Some(Live { hash: String::new(), ..live });
         }
     }

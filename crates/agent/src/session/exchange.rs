@@ -26,6 +26,8 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const FACTS: Duration = Duration::from_secs(5);
 /// Neither interval is shorter than this, whatever the controller says.
 const LEAST: Duration = Duration::from_millis(50);
+/// How long the first facts wait for nodes and pods to be counted, so that they do not say that nothing is known.
+const FIRST_FACTS: Duration = Duration::from_secs(3);
 /// How long a stop waits for the stream to end in good order.
 const GOODBYE: Duration = Duration::from_millis(300);
 
@@ -69,7 +71,7 @@ pub(super) async fn run(
         }
         why = reader => why,
         () = talker => "facts ended".to_owned(),
-        () = sessions.renewal.run(channel.clone()) => "renewal ended".to_owned(),
+        () = sessions.credentials.keep(channel.clone()) => "renewal ended".to_owned(),
     };
     tracing::warn!(%address, %why, "the session ended");
     End::Lost
@@ -101,9 +103,8 @@ async fn begin(
     let command = Command::Begin { outbox: Arc::clone(outbox), reply };
     sessions.commands.send(command).await.map_err(|_| unwelcome("the agent stops"))?;
     let digest = digest.await.map_err(|_| unwelcome("the agent stops"))?;
-    let identity = sessions.renewal.identity.borrow().clone();
     outbox.hello(v1::Hello {
-        cluster_uid: identity.cluster_uid().to_string(),
+        cluster_uid: sessions.credentials.cluster_uid(),
         epoch: sessions.epoch,
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         highest_term: terms.highest(),
@@ -180,17 +181,24 @@ async fn talk(outbox: &Outbox, facts: &mut FactsSource, welcome: &v1::Welcome) {
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let pause = interval(welcome.facts_ms, FACTS);
     let mut health = facts.clone();
-    outbox.facts(facts.read());
+    let mut first = facts.clone();
     let mut next_facts = Instant::now() + pause;
+    let mut first = std::pin::pin!(tokio::time::timeout(FIRST_FACTS, first.counted()));
+    let mut sent = false;
     loop {
         tokio::select! {
             biased;
             _ = beat.tick() => outbox.heartbeat(health.heartbeat()),
             () = health.health_changed() => outbox.heartbeat(health.heartbeat()),
+            _ = &mut first, if !sent => {
+                sent = true;
+                outbox.facts(facts.read());
+                next_facts = Instant::now() + pause;
+            }
             () = async {
                 tokio::time::sleep_until(next_facts).await;
                 facts.changed().await;
-            } => {
+            }, if sent => {
                 outbox.facts(facts.read());
                 next_facts = Instant::now() + pause;
             }

@@ -99,6 +99,7 @@ impl Keeper {
                     .map_err(|_| IdentityError::Damaged(format!("Secret {name}")))?;
                 serde_json::from_slice(&bytes).map_err(damaged(format!("Secret {name}")))
             }
+            IdentityStore::InProcess(_) => Ok(Kept::default()),
             IdentityStore::Folder(folder) => {
                 let path = folder.join(FILE);
                 match tokio::fs::read(&path).await {
@@ -130,6 +131,7 @@ impl Keeper {
                 let saved = self.member.apply(&target(), &self.key(name), &secret, true).await;
                 saved.map(drop).map_err(|error| IdentityError::Secret(name.clone(), error))
             }
+            IdentityStore::InProcess(_) => Ok(()),
             IdentityStore::Folder(folder) => {
                 let path = folder.join(FILE);
                 write_private(folder, &path, &text)

@@ -12,10 +12,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::Clock;
+use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::member::MemberIdentity;
 use atoll_protocol::tls::member_config;
+use atoll_protocol::transport;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
 
 pub(crate) use addresses::{Addresses, Refusal};
 
@@ -33,8 +36,8 @@ pub(crate) struct Sessions<'a> {
     pub addresses: &'a mut Addresses,
     /// Clock for TLS.
     pub clock: Clock,
-    /// Renewals; has the identity.
-    pub renewal: Renewal,
+    /// Who the agent is.
+    pub credentials: Credentials,
     /// Number of the Lease's acquisition.
     pub epoch: u64,
     /// uid of the member's kube-system namespace.
@@ -45,6 +48,31 @@ pub(crate) struct Sessions<'a> {
     pub facts: FactsSource,
     /// Label keys that node classes are told apart by.
     pub labels: watch::Sender<BTreeSet<String>>,
+}
+
+/// By what the controller knows the agent.
+pub(crate) enum Credentials {
+    /// A certificate, renewed.
+    Certificate(Renewal),
+    /// The place of the stream in this process.
+    InProcess(ClusterUid),
+}
+
+impl Credentials {
+    fn cluster_uid(&self) -> String {
+        match self {
+            Self::Certificate(renewal) => renewal.identity.borrow().cluster_uid().to_string(),
+            Self::InProcess(uid) => uid.to_string(),
+        }
+    }
+
+    /// Keeps them fresh over this channel. Never ends by itself.
+    async fn keep(&self, channel: Channel) {
+        match self {
+            Self::Certificate(renewal) => renewal.run(channel).await,
+            Self::InProcess(_) => std::future::pending().await,
+        }
+    }
 }
 
 /// How a session ended.
@@ -91,18 +119,28 @@ pub(crate) async fn run(
     }
 }
 
-/// TLS with the newest identity; `None` when the token ends it.
+/// A channel with the newest identity; `None` when the token ends it.
 async fn connect(
     sessions: &Sessions<'_>,
     address: &str,
     token: &CancellationToken,
-) -> Result<Option<tonic::transport::Channel>, String> {
-    let identity: Arc<MemberIdentity> = sessions.renewal.identity.borrow().clone();
+) -> Result<Option<Channel>, String> {
     let dial = async {
         let text = |error: &dyn std::error::Error| enrol::chain(error);
-        let tls = member_config(&identity, sessions.clock.clone()).map_err(|error| text(&error))?;
+        let tls = match &sessions.credentials {
+            Credentials::Certificate(renewal) => {
+                let identity: Arc<MemberIdentity> = renewal.identity.borrow().clone();
+                let config = member_config(&identity, sessions.clock.clone());
+                Some(config.map_err(|error| text(&error))?)
+            }
+            Credentials::InProcess(_) => None,
+        };
         let io = sessions.connector.connect(address).await.map_err(|error| text(&error))?;
-        atoll_protocol::transport::channel(io, tls).await.map_err(|error| text(&error))
+        match tls {
+            Some(tls) => transport::channel(io, tls).await,
+            None => transport::plain_channel(io).await,
+        }
+        .map_err(|error| text(&error))
     };
     tokio::select! {
         biased;

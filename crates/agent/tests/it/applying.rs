@@ -1,0 +1,335 @@
+//! What happens to objects of the member when the controller wants them.
+
+use atoll_protocol::v1::ApplyResult;
+use serde_json::json;
+
+use crate::member::{Fault, config, config_path, deployment, deployment_path, marked};
+use crate::setup::Setup;
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_applied_server_side_and_listed_in_the_index_first() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    session.apply(&deployment("web", "h1", 2)).await;
+    // A namespace that nobody made is made.
+    session.apply(&config("fresh", "settings", "h1", "a")).await;
+
+    let web = setup.member.get(&deployment_path("web")).await.unwrap();
+    let managers = web["metadata"]["managedFields"].as_array().unwrap();
+    assert_eq!(managers.len(), 1, "{managers:?}");
+    assert_eq!(
+        (&managers[0]["manager"], &managers[0]["operation"]),
+        (&json!("atoll"), &json!("Apply"))
+    );
+    let fresh = setup.member.get("/api/v1/namespaces/fresh").await.unwrap();
+    assert_eq!(fresh["metadata"]["labels"]["atoll.dev/managed-by"], json!(null));
+    let index = "/api/v1/namespaces/atoll-system/configmaps/atoll-inventory";
+    let index = setup.member.get(index).await.unwrap();
+    assert_eq!(index["data"]["group-kinds"], "ConfigMap,Deployment.apps");
+    assert_eq!(index["data"]["namespaces"], "fresh,shop");
+
+    // The next version drops a field.
+    let mut next = config("fresh", "settings", "h2", "b");
+    next["data"].as_object_mut().unwrap().remove("other");
+    session.apply(&next).await;
+    let settings = setup.member.get("/api/v1/namespaces/fresh/configmaps/settings").await.unwrap();
+    assert_eq!(settings["data"], json!({"key": "b"}));
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_elses_object_is_left_alone_or_taken_over_whole() {
+    let setup = Setup::new().await;
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "shop"},
+        "data": {"key": "theirs", "extra": "theirs"},
+    });
+    let path = config_path("settings");
+    let theirs =
+        setup.member.create(crate::member::SHOP, "kubectl-client-side-apply", theirs).await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let manifest = config("shop", "settings", "h1", "ours");
+    let key = session.upsert(&manifest, false).await;
+    let applied = session.applied(&key).await;
+    assert_eq!(applied.result(), ApplyResult::Conflict);
+    assert_eq!(applied.object_uid, theirs["metadata"]["uid"].as_str().unwrap());
+    assert_eq!(setup.member.get(&path).await.unwrap(), theirs);
+
+    session.upsert(&manifest, true).await;
+    assert_eq!(session.applied(&key).await.result(), ApplyResult::Applied);
+    let ours = setup.member.get(&path).await.unwrap();
+    assert_eq!(ours["metadata"]["uid"], theirs["metadata"]["uid"]);
+    assert_eq!(
+        ours["data"],
+        json!({"key": "ours", "other": "constant"}),
+        "`extra` went with its owner"
+    );
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_there_serves_as_it_is() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let namespace = |name: &str| {
+        let bare = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": "a"}},
+        });
+        marked(bare, "h1", "")
+    };
+    for (name, team) in [("shop", json!(null)), ("fresh", json!("a"))] {
+        let mut upsert = crate::hub::upsert(&namespace(name), false);
+        upsert.if_absent = true;
+        let key = upsert.key.clone().unwrap();
+        session.say(atoll_protocol::v1::controller_message::Message::Upsert(upsert)).await;
+        assert_eq!(session.applied(&key).await.result(), ApplyResult::Applied);
+        let found = setup.member.get(&format!("/api/v1/namespaces/{name}")).await.unwrap();
+        assert_eq!(found["metadata"]["labels"]["team"], team);
+    }
+    // Nobody claims it, so it is no part of the inventory, and what people do to it is their affair.
+    session.take_inventory().await;
+    assert!(session.picture.is_empty());
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_with_equal_hashes_writes_nothing() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let manifests = [deployment("web", "h1", 2), config("shop", "settings", "h1", "a")];
+    for manifest in &manifests {
+        session.apply(manifest).await;
+    }
+    session.take_inventory().await;
+    let before = session.digest().to_vec();
+    agent.kill().await;
+    setup.member.writes();
+
+    let agent = setup.agent();
+    let mut session = setup.hub.session(1).await;
+    assert_eq!(session.hello.inventory_digest, before, "nothing has to be said");
+    // A controller that knows nothing says all of it again.
+    for manifest in &manifests {
+        session.apply(manifest).await;
+    }
+    assert_eq!(setup.member.writes(), Vec::<String>::new());
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn drift_is_put_right_and_counted_with_and_without_a_session() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let key = session.apply(&config("shop", "settings", "h1", "right")).await;
+    let path = config_path("settings");
+    let right =
+        |object: Option<&serde_json::Value>| object.is_some_and(|o| o["data"]["key"] == "right");
+
+    setup.member.edit(&path, "kubectl-edit", json!({"data": {"key": "wrong"}})).await;
+    let applied = session.applied(&key).await;
+    assert_eq!((applied.result(), applied.drift), (ApplyResult::Applied, 1));
+    assert!(right(setup.member.get(&path).await.as_ref()));
+
+    setup.member.delete(&path).await;
+    assert_eq!(session.applied(&key).await.drift, 2);
+    assert!(right(setup.member.get(&path).await.as_ref()));
+
+    // A field that we do not apply is theirs.
+    setup.member.edit(&path, "kubectl-edit", json!({"data": {"theirs": "x"}})).await;
+    // Taking the label off hides the object from the watch; it is still the one that we applied.
+    let label = json!({"metadata": {"labels": {"atoll.dev/managed-by": null}}});
+    setup.member.edit(&path, "kubectl-label", label).await;
+    assert_eq!(session.applied(&key).await.drift, 3);
+    let object = setup.member.get(&path).await.unwrap();
+    assert_eq!(object["data"]["theirs"], "x");
+
+    // Without a session, and after a restart in which nobody sends the manifest again.
+    agent.kill().await;
+    session.end();
+    setup.hub.refuse(Some(tonic::Status::unavailable("not leader")));
+    let agent = setup.agent();
+    setup.member.edit(&path, "kubectl-edit", json!({"data": {"key": "wrong"}})).await;
+    setup.member.until(&path, right).await;
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_edited_while_the_agent_was_away_is_asked_for_again() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let manifest = config("shop", "settings", "h1", "right");
+    let key = session.apply(&manifest).await;
+    agent.kill().await;
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    let path = config_path("settings");
+    setup.member.edit(&path, "kubectl-edit", json!({"data": {"key": "wrong"}})).await;
+
+    let agent = setup.agent();
+    let mut session = setup.hub.session(1).await;
+    session.take_inventory().await;
+    assert_eq!(session.picture[&key].0, "", "held under no hash, so that the controller sends it");
+    session.apply(&manifest).await;
+    assert_eq!(setup.member.get(&path).await.unwrap()["data"]["key"], "right");
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_object_is_reported_and_holds_nothing_else_up() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    // One is invalid, one never gets an answer, one is of a kind that nobody serves.
+    let mut invalid = deployment("invalid", "h1", 1);
+    invalid["spec"]["template"]["metadata"]["labels"]["app"] = json!("other");
+    let unknown = marked(
+        json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "shop"}}),
+        "h1",
+        "claim-1",
+    );
+    setup.member.set_fault("configmaps/hangs", Some(Fault::Hang));
+    let invalid = session.upsert(&invalid, false).await;
+    let unknown = session.upsert(&unknown, false).await;
+    let hangs = session.upsert(&config("shop", "hangs", "h1", "a"), false).await;
+    let started = tokio::time::Instant::now();
+    for n in 0..40 {
+        session.upsert(&deployment(&format!("web-{n}"), "h1", 1), false).await;
+    }
+    for n in 0..40 {
+        let path = deployment_path(&format!("web-{n}"));
+        setup.member.until(&path, |object| object.is_some()).await;
+    }
+    assert!(started.elapsed().as_secs() < 8, "{:?}", started.elapsed());
+
+    // Each one's reason comes on its own key.
+    let mut reasons = std::collections::BTreeMap::new();
+    while reasons.len() < 3 {
+        let (key, reason) = session
+            .wait(|said| match said {
+                atoll_protocol::v1::agent_message::Message::Applied(applied)
+                    if applied.result() == ApplyResult::Failed =>
+                {
+                    Some((applied.key.clone().unwrap(), applied.reason.clone()))
+                }
+                _ => None,
+            })
+            .await;
+        reasons.insert(key, reason);
+    }
+    assert_eq!(reasons[&invalid], "Invalid");
+    assert_eq!(reasons[&unknown], "KindNotServed");
+    assert_eq!(reasons[&hangs], "Timeout");
+
+    // And it is tried again until it works.
+    setup.member.set_fault("configmaps/hangs", None);
+    assert_eq!(session.applied(&hangs).await.result(), ApplyResult::Applied);
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_going_away_is_waited_for() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let key = session.apply(&config("shop", "settings", "h1", "a")).await;
+    let path = config_path("settings");
+    let held = json!({"metadata": {"finalizers": ["example.io/hold"]}});
+    let old = setup.member.edit(&path, "somebody", held).await;
+    setup.member.delete(&path).await;
+    session.upsert(&config("shop", "settings", "h2", "b"), false).await;
+    let applied = session.applied(&key).await;
+    assert_eq!((applied.result(), applied.reason.as_str()), (ApplyResult::Waiting, "Terminating"));
+
+    setup.member.edit(&path, "somebody", json!({"metadata": {"finalizers": null}})).await;
+    let applied = session.applied(&key).await;
+    assert_eq!(applied.result(), ApplyResult::Applied);
+    assert_ne!(applied.object_uid, old["metadata"]["uid"].as_str().unwrap());
+    assert_eq!(setup.member.get(&path).await.unwrap()["data"]["key"], "b");
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_immutable_field_is_reported_and_never_answered_with_delete() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let mut manifest = config("shop", "settings", "h1", "a");
+    manifest["immutable"] = json!(true);
+    let key = session.apply(&manifest).await;
+    let uid = setup.member.get(&config_path("settings")).await.unwrap()["metadata"]["uid"].clone();
+    let mut next = config("shop", "settings", "h2", "b");
+    next["immutable"] = json!(true);
+    session.upsert(&next, false).await;
+    let applied = session.applied(&key).await;
+    assert_eq!(applied.result(), ApplyResult::Failed);
+    assert_eq!(applied.reason, "ImmutableField", "{}", applied.message);
+    let object = setup.member.get(&config_path("settings")).await.unwrap();
+    assert_eq!((&object["data"]["key"], &object["metadata"]["uid"]), (&json!("a"), &uid));
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_belong_to_an_autoscaler_once_it_took_them() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let key = session.apply(&deployment("web", "h1", 2)).await;
+    let path = deployment_path("web");
+    let scale = format!("{path}/scale");
+
+    // A person's scaling is drift.
+    setup.member.edit(&scale, "kubectl", json!({"spec": {"replicas": 7}})).await;
+    assert_eq!(session.applied(&key).await.drift, 1);
+    assert_eq!(setup.member.get(&path).await.unwrap()["spec"]["replicas"], 2);
+
+    let autoscaler = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "maxReplicas": 10,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        },
+    });
+    let autoscalers = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers";
+    setup.member.create(autoscalers, "admin", autoscaler).await;
+    setup.member.edit(&scale, "kube-controller-manager", json!({"spec": {"replicas": 5}})).await;
+    // It is no drift, and the next version leaves the count alone.
+    let mut next = deployment("web", "h2", 3);
+    next["spec"]["template"]["spec"]["containers"][0]["image"] = json!("nginx:2");
+    session.upsert(&next, false).await;
+    let applied = session
+        .wait(|said| match said {
+            atoll_protocol::v1::agent_message::Message::Applied(applied)
+                if applied.hash == "h2" =>
+            {
+                Some(applied.clone())
+            }
+            _ => None,
+        })
+        .await;
+    assert_eq!((applied.result(), applied.drift), (ApplyResult::Applied, 1));
+    let web = setup.member.get(&path).await.unwrap();
+    assert_eq!(web["spec"]["replicas"], 5);
+    assert_eq!(web["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:2");
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_with_another_identity_than_its_key_is_refused() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let mut upsert = crate::hub::upsert(&config("kube-system", "stolen", "h1", "a"), false);
+    upsert.key = Some(crate::hub::key_of(&config("shop", "settings", "h1", "a")));
+    let key = upsert.key.clone().unwrap();
+    session.say(atoll_protocol::v1::controller_message::Message::Upsert(upsert)).await;
+    let applied = session.applied(&key).await;
+    assert_eq!((applied.result(), applied.reason.as_str()), (ApplyResult::Failed, "InvalidKey"));
+    assert_eq!(setup.member.get("/api/v1/namespaces/kube-system/configmaps/stolen").await, None);
+    agent.stop().await;
+}

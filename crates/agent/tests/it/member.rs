@@ -1,0 +1,214 @@
+//! The member: the embedded API server behind a wire that counts, delays and cuts.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use atoll_api::{Clock, marks};
+use atoll_apiserver::{Options, Server};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// Virtual time after which something that should have come about counts as never coming.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two looks, of virtual time.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What happens to requests of the agent whose path holds this text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// No answer, ever.
+    Hang,
+    /// 503.
+    Unavailable,
+}
+
+#[derive(Clone)]
+pub(crate) struct Member {
+    server: Server,
+    /// Writes of the agent to paths that are not its own, as `METHOD path`.
+    writes: Arc<Mutex<Vec<String>>>,
+    faults: Arc<Mutex<BTreeMap<String, Fault>>>,
+}
+
+impl Member {
+    pub(crate) fn start(clock: &Clock) -> Self {
+        let clock = clock.clone();
+        let options = Options { clock: Arc::new(move || clock.now()), ..Options::memory() };
+        let server = Server::open(options).unwrap();
+        let controllers = server.clone();
+        tokio::spawn(async move { controllers.run_controllers(Default::default()).await });
+        Self { server, writes: Default::default(), faults: Default::default() }
+    }
+
+    /// The agent's client: counted and subject to faults.
+    pub(crate) fn agent_client(&self) -> Client {
+        let member = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let member = member.clone();
+            async move {
+                let path = request.uri().path().to_owned();
+                if request.method() != http::Method::GET && !path.contains("/atoll-system/") {
+                    let line = format!("{} {path}", request.method());
+                    member.writes.lock().unwrap().push(line);
+                }
+                let fault = member.fault(&path);
+                match fault {
+                    Some(Fault::Hang) => std::future::pending().await,
+                    Some(Fault::Unavailable) => {
+                        let status = json!({
+                            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503,
+                            "reason": "ServiceUnavailable", "message": "it is on fire",
+                        });
+                        let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
+                        let mut response = http::Response::new(body);
+                        *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+                        Ok::<_, Infallible>(response)
+                    }
+                    None => {
+                        let mut server = member.server.service();
+                        let response = tower::Service::call(&mut server, request).await?;
+                        Ok(response)
+                    }
+                }
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn fault(&self, path: &str) -> Option<Fault> {
+        let faults = self.faults.lock().unwrap();
+        faults.iter().find(|(text, _)| path.contains(*text)).map(|(_, fault)| *fault)
+    }
+
+    pub(crate) fn set_fault(&self, path: &str, fault: Option<Fault>) {
+        let mut faults = self.faults.lock().unwrap();
+        match fault {
+            Some(fault) => faults.insert(path.to_owned(), fault),
+            None => faults.remove(path),
+        };
+    }
+
+    /// Writes of the agent since the last call.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.writes.lock().unwrap())
+    }
+
+    async fn call(&self, method: &str, path: &str, kind: &str, body: Value) -> kube::Result<Value> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .body(body)
+            .unwrap();
+        self.server.client().request(request).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
+        match self.call("GET", path, "application/json", Value::Null).await {
+            Ok(object) => Some(object),
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// Creates as somebody.
+    pub(crate) async fn create(&self, path: &str, manager: &str, object: Value) -> Value {
+        let path = format!("{path}?fieldManager={manager}");
+        self.call("POST", &path, "application/json", object).await.unwrap()
+    }
+
+    /// Merge patch as somebody.
+    pub(crate) async fn edit(&self, path: &str, manager: &str, patch: Value) -> Value {
+        let path = format!("{path}?fieldManager={manager}");
+        self.call("PATCH", &path, "application/merge-patch+json", patch).await.unwrap()
+    }
+
+    pub(crate) async fn delete(&self, path: &str) {
+        self.call("DELETE", path, "application/json", Value::Null).await.unwrap();
+    }
+
+    /// Waits until the object is as it should be.
+    pub(crate) async fn until(
+        &self,
+        path: &str,
+        good: impl Fn(Option<&Value>) -> bool,
+    ) -> Option<Value> {
+        let mut last = None;
+        let wait = tokio::time::timeout(PATIENCE, async {
+            loop {
+                last = self.get(path).await;
+                if good(last.as_ref()) {
+                    return;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        let waited = wait.await;
+        assert!(waited.is_ok(), "{path} stays {last:#?}");
+        last
+    }
+}
+
+/// A manifest as the controller renders it.
+pub(crate) fn marked(mut manifest: Value, hash: &str, claims: &str) -> Value {
+    let metadata = &mut manifest["metadata"];
+    if !metadata["labels"].is_object() {
+        metadata["labels"] = json!({});
+    }
+    metadata["labels"][marks::MANAGED_BY] = json!(marks::MANAGED_BY_VALUE);
+    if !metadata["annotations"].is_object() {
+        metadata["annotations"] = json!({});
+    }
+    metadata["annotations"][marks::HASH] = json!(hash);
+    metadata["annotations"][marks::CLAIMS] = json!(claims);
+    manifest
+}
+
+pub(crate) fn config(namespace: &str, name: &str, hash: &str, value: &str) -> Value {
+    marked(
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace},
+            "data": {"key": value, "other": "constant"},
+        }),
+        hash,
+        "claim-1",
+    )
+}
+
+pub(crate) fn deployment(name: &str, hash: &str, replicas: i64) -> Value {
+    marked(
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {"containers": [
+                        {"name": "main", "image": "nginx:1", "ports": [{"containerPort": 80}]},
+                    ]},
+                },
+            },
+        }),
+        hash,
+        "claim-1",
+    )
+}
+
+pub(crate) const SHOP: &str = "/api/v1/namespaces/shop/configmaps";
+
+pub(crate) fn config_path(name: &str) -> String {
+    format!("{SHOP}/{name}")
+}
+
+pub(crate) fn deployment_path(name: &str) -> String {
+    format!("/apis/apps/v1/namespaces/shop/deployments/{name}")
+}
