@@ -18,7 +18,7 @@ mod store;
 pub use detail::{Detail, DetailError};
 pub use filter::{Filter, FilterError, Scope};
 pub use memory::MemoryStore;
-pub use record::{BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, moves};
+pub use record::{BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, moves, reason};
 pub use recorder::{
     Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,
 };

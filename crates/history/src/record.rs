@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
+use atoll_scheduler::Decision;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -201,6 +202,17 @@ fn changes<'a>(
     shares
 }
 
+/// Why a Decision was made and, where that is not plain success, why it ended so: one line for people. `None` when it says
+/// neither.
+#[must_use]
+pub fn reason(decision: &Decision) -> Option<String> {
+    // The last trigger that was looked at is the one that named it.
+    let why = decision.ladder.last().map(|rung| rung.why.as_str());
+    let parts = [why, Some(decision.reason.as_str())];
+    let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
 /// The moves between two results: losses and gains are paired in the order of the clusters' names; what is left of
 /// one side is new or gone.
 #[must_use]
@@ -260,6 +272,29 @@ mod tests {
         assert_eq!(text(&[], &[("a", 1)]), ">a 1");
         assert_eq!(text(&[("a", 2), ("b", 1)], &[("b", 1)]), "a> 2");
         assert_eq!(text(&[("a", 2)], &[("a", 2)]), "");
+    }
+
+    #[test]
+    fn a_reason_says_why_it_was_made_and_why_it_ended_so() {
+        let with = |ladder: serde_json::Value, reason: &str| {
+            let decision: Decision = serde_json::from_value(serde_json::json!({
+                "id": "x", "binding": {"namespace": "d", "name": "b"},
+                "template": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "b"},
+                "profile": "default", "trigger": "Scale", "mode": "Steady", "outcome": "Partial",
+                "strategy": "", "verdicts": [], "snapshot": 1, "now": "2026-01-01T00:00:00Z",
+                "appliedPlacement": null, "ladder": ladder, "reason": reason,
+            }))
+            .unwrap();
+            super::reason(&decision)
+        };
+        let rung = |trigger: &str, allowed: bool, why: &str| serde_json::json!({"trigger": trigger, "holds": true, "allowed": allowed, "why": why});
+        let ladder = serde_json::json!([
+            rung("Reconcile", false, "the policy changed"),
+            rung("Scale", true, "9 wanted, 3 placed"),
+        ]);
+        assert_eq!(with(ladder, "no room").as_deref(), Some("9 wanted, 3 placed; no room"));
+        assert_eq!(with(serde_json::json!([]), "no room").as_deref(), Some("no room"));
+        assert_eq!(with(serde_json::json!([]), ""), None);
     }
 
     #[test]
