@@ -135,7 +135,7 @@ impl Engine {
             workload: binding.spec.resource.clone(),
             before: Some(committing.before.clone()),
             after: committing.decided.clusters.clone(),
-            reason: decision.map(|d| d.reason.clone()).filter(|reason| !reason.is_empty()),
+            reason: decision.and_then(|decision| atoll_history::reason(decision)),
             gap: None,
             withdrawal: None,
             detail,
