@@ -50,6 +50,10 @@ pub fn reason(record: &Record) -> String {
         text.push_str(&format!("; not confirmed by {}", withdrawal.unconfirmed.join(", ")));
     }
     for pending in &record.record.pending {
+        // The Decision's own words may name it already.
+        if text.contains(&pending.reason) {
+            continue;
+        }
         text.push_str(&format!("; {} pending: {}", pending.replicas, pending.reason));
     }
     text
