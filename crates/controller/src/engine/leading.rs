@@ -135,7 +135,7 @@ impl Engine {
             workload: binding.spec.resource.clone(),
             before: Some(committing.before.clone()),
             after: committing.decided.clusters.clone(),
-            reason: decision.and_then(|decision| atoll_history::reason(decision)),
+            reason: decision.and_then(atoll_history::reason),
             gap: None,
             withdrawal: None,
             detail,
