@@ -179,6 +179,21 @@ impl Members {
         self.0.complete.send_replace(true);
     }
 
+    /// This controller no longer leads, or leads in another term. What was set is forgotten, because another leader may
+    /// have decided otherwise since, and sessions end: the next term sets everything anew and says when it is complete.
+    /// To be called before anything is set in that term.
+    pub fn stepped_down(&self) {
+        self.0.complete.send_replace(false);
+        for member in self.0.registry.all() {
+            let mut state = member.lock();
+            state.desired = desired::DesiredSet::default();
+            state.agreed = false;
+            if let Some(session) = &state.session {
+                session.end(Status::unavailable("another term begins"));
+            }
+        }
+    }
+
     /// A Cluster, as the hub's watch brought it.
     pub fn cluster_changed(&self, cluster: &Cluster) {
         let now = (Instant::now(), self.0.clock.now());
