@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     crd,
@@ -32,8 +31,6 @@ pub(crate) struct Core {
     pub(crate) version: Version,
     pub(crate) documents: Documents,
     pub(crate) tokens: Tokens,
-    /// Cancelled when the server stops: watches end.
-    pub(crate) closing: CancellationToken,
 }
 
 impl Core {
@@ -52,7 +49,6 @@ impl Core {
             garbage_collection: options.garbage_collection,
             version: options.version,
             documents: Documents::default(),
-            closing: CancellationToken::new(),
         };
         core.sync_catalog();
         for name in SYSTEM_NAMESPACES {

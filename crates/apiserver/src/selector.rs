@@ -126,7 +126,10 @@ impl Selectors {
             let equal = match meta::at(object, path) {
                 None => missing == f.value,
                 Some(Value::String(text)) => *text == f.value,
-                Some(other) => other.to_string() == f.value,
+                Some(other) => {
+                    let shown = other.to_string();
+                    shown == f.value
+                }
             };
             equal == f.equal
         })

@@ -8,14 +8,17 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use rustls_pki_types::CertificateDer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use crate::{
     core::Core,
-    http::{Service, auth::Identity},
+    http::{Closing, Service, auth::Identity},
     pki,
 };
 
@@ -26,6 +29,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after a failed accept (out of file descriptors), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Open connections. Every watch of a client without HTTP/2 is one, so there are many of them.
+const MAX_CONNECTIONS: usize = 4096;
 /// Streams on one HTTP/2 connection: a kubectl or informer host opens one per watch.
 const MAX_STREAMS: u32 = 1000;
 
@@ -41,11 +46,17 @@ pub(crate) async fn serve(
     let service = Service::new(core.clone());
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let accepted = tokio::select! {
+        let next = async {
+            // Beyond the bound, connections wait in the listener's backlog.
+            let place = places.clone().acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
             biased;
             () = token.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            next = next => next,
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -58,6 +69,7 @@ pub(crate) async fn serve(
         let connection = connect(stream, acceptor.clone(), service.clone(), graceful.watcher());
         let token = token.clone();
         connections.spawn(async move {
+            let _place = place;
             // A handshake in progress is not waited for at the end; requests are, by `graceful`.
             if let Err(error) = connection(token).await {
                 tracing::debug!(%error, "connection ended");
@@ -65,7 +77,6 @@ pub(crate) async fn serve(
         });
     }
     drop(listener);
-    core.closing.cancel();
     connections.close();
     let end = tokio::time::timeout(STOP_TIMEOUT, graceful.shutdown()).await;
     if end.is_err() {
@@ -94,10 +105,12 @@ fn connect(
                 () = token.cancelled() => return Ok(()),
                 done = handshake => done??,
             };
+            let closing = Closing(token);
             let identity = identify(stream.get_ref().1.peer_certificates());
             let service =
                 service.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
                     request.extensions_mut().insert(identity.clone());
+                    request.extensions_mut().insert(closing.clone());
                     request
                 });
             let mut builder = auto::Builder::new(TokioExecutor::new());

@@ -38,7 +38,6 @@ pub(crate) async fn run(core: Arc<Core>, token: CancellationToken) {
     tokio::select! {
         biased;
         () = token.cancelled() => {}
-        () = core.closing.cancelled() => {}
         _ = async { tokio::join!(namespaces::run(&core), crds::run(&core), collector) } => {}
     }
 }
@@ -57,5 +56,6 @@ fn call(core: &Arc<Core>, kind: &Arc<Kind>, key: &ObjectKey, controller: &'stati
         namespace: kind.namespaced.then(|| key.namespace.clone()),
         name: key.name.clone(),
         subresource: None,
+        closing: CancellationToken::new(),
     }
 }

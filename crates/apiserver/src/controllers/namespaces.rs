@@ -56,34 +56,28 @@ pub(super) async fn run(core: &Arc<Core>) {
 /// Brings the set of terminating namespaces up to date.
 fn follow(core: &Core, cursor: &mut Option<u64>, terminating: &mut BTreeSet<String>) {
     let table = Core::namespaces();
-    loop {
-        let changes = cursor.map(|c| core.store.changes(&table, c, usize::MAX));
-        match changes {
-            Some(Changes::Batch(batch, upto)) => {
-                for change in batch {
-                    let value = &change.object.value;
-                    let gone = change.kind == crate::store::ChangeType::Deleted;
-                    if !gone && meta::is_deleting(value) {
-                        terminating.insert(meta::name(value).to_owned());
-                    } else {
-                        terminating.remove(meta::name(value));
-                    }
-                }
-                *cursor = Some(upto);
-                return;
-            }
-            None | Some(Changes::Expired(_) | Changes::Gone) => {
-                let (revision, all) = core.store.list(&table, None);
-                *terminating = all
-                    .iter()
-                    .filter(|r| meta::is_deleting(&r.value))
-                    .map(|r| meta::name(&r.value).to_owned())
-                    .collect();
-                *cursor = Some(revision);
-                return;
+    let changes = cursor.map(|c| core.store.changes(&table, c, usize::MAX));
+    if let Some(Changes::Batch(batch, upto)) = changes {
+        for change in batch {
+            let value = &change.object.value;
+            let gone = change.kind == crate::store::ChangeType::Deleted;
+            if !gone && meta::is_deleting(value) {
+                terminating.insert(meta::name(value).to_owned());
+            } else {
+                terminating.remove(meta::name(value));
             }
         }
+        *cursor = Some(upto);
+        return;
     }
+    // The first look, or the log is too short.
+    let (revision, all) = core.store.list(&table, None);
+    *terminating = all
+        .iter()
+        .filter(|r| meta::is_deleting(&r.value))
+        .map(|r| meta::name(&r.value).to_owned())
+        .collect();
+    *cursor = Some(revision);
 }
 
 /// Deletes what is in the namespace and, once nothing is left, takes its finalizer.
@@ -131,8 +125,8 @@ async fn empty(core: &Arc<Core>, name: &str) -> Result<(), ApiError> {
     request.subresource = Some("finalize".to_owned());
     ignore_missing(
         write::modify(&request, Part::Internal, |live| {
-            // Something may have come in through a finalizer's owner; creation is refused, so this is settled
-            // under the same lock order as creates: they look at the namespace in their own step.
+            // Nothing can have come in since the look above: creates are refused in a terminating namespace,
+            // and they find that out in the same step that would make the object.
             let mut object = live.clone();
             meta::child(&mut object, "spec").remove("finalizers");
             Ok(write::draft(object))

@@ -95,6 +95,10 @@ pub(crate) fn check(
         if compiled.transition && site.old.is_none() && !optional {
             continue;
         }
+        // Ratcheting: what was there before and did not change is not held against the writer.
+        if !compiled.transition && site.old == Some(site.value) {
+            continue;
+        }
         // Rules of one field come one after the other: its value is converted once.
         let here: *const Value = site.value;
         let this = match &converted {

@@ -60,7 +60,7 @@ fn step<'a>(segment: &Segment, value: &'a Value) -> Vec<&'a Value> {
         }
         Segment::All => children(),
         Segment::Filter { path, equal, literal } => {
-            let holds = |item: &&Value| find(path, item).iter().any(|v| *v == literal) == *equal;
+            let holds = |item: &&Value| find(path, item).contains(&literal) == *equal;
             children().into_iter().filter(holds).collect()
         }
         Segment::Exists(path) => {

@@ -49,6 +49,21 @@ pub(crate) fn objects_table(definition: &Value) -> TableId {
     TableId::new(text(definition, "spec.group"), text(definition, "spec.names.plural"))
 }
 
+/// Whether the value at a path is what it was before the update. Violations of such values are passed over
+/// (validation ratcheting, so that a stricter CRD does not freeze the objects that are there). A missing
+/// value is unchanged where its parent is.
+pub(crate) fn unchanged(old: &Value, new: &Value, path: &str) -> bool {
+    let Ok(parsed) = jsonpath::JsonPath::parse(path) else { return false };
+    match (parsed.first(old), parsed.first(new)) {
+        (Some(before), Some(after)) => before == after,
+        (None, None) => {
+            let parent = path.rfind(['.', '[']).map_or("", |end| &path[..end]);
+            !parent.is_empty() && unchanged(old, new, parent)
+        }
+        _ => false,
+    }
+}
+
 /// A dotted path without its leading dot.
 fn undotted(path: &str) -> String {
     path.strip_prefix('.').unwrap_or(path).to_owned()

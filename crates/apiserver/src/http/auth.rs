@@ -197,12 +197,21 @@ pub(super) fn identify(
         .get(header::AUTHORIZATION)
         .and_then(|v| v.to_str().ok())
         .and_then(|v| v.strip_prefix("Bearer ").or_else(|| v.strip_prefix("bearer ")));
-    match (listener, bearer) {
-        (None, _) => Ok(Identity::internal()),
-        (Some(known), _) if !known.is_anonymous() => Ok(known.clone()),
+    let identity = match (listener, bearer) {
+        (None, _) => Identity::internal(),
+        (Some(known), _) if !known.is_anonymous() => known.clone(),
         (Some(_), Some(token)) => {
-            core.tokens.check(core, token.trim())?.ok_or_else(ApiError::unauthorized)
+            core.tokens.check(core, token.trim())?.ok_or_else(ApiError::unauthorized)?
         }
-        (Some(anonymous), None) => Ok(anonymous.clone()),
-    }
+        (Some(anonymous), None) => anonymous.clone(),
+    };
+    Ok(impersonated(headers).filter(|_| !identity.is_anonymous()).unwrap_or(identity))
+}
+
+/// Whom an authenticated user wants to act as (`kubectl --as`); everybody may.
+fn impersonated(headers: &HeaderMap) -> Option<Identity> {
+    let text = |v: &http::HeaderValue| v.to_str().ok().map(str::to_owned);
+    let user = headers.get("impersonate-user").and_then(text).filter(|u| !u.is_empty())?;
+    let groups = headers.get_all("impersonate-group").iter().filter_map(text);
+    Some(Identity::user(user, groups.collect::<Vec<_>>()))
 }

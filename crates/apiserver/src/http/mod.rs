@@ -19,11 +19,16 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::{core::Core, error::ApiError, store::encode};
 
 /// The body of every answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// In a request's extensions: cancelled when the listener that took it stops.
+#[derive(Clone)]
+pub(crate) struct Closing(pub(crate) CancellationToken);
 
 pub(crate) const JSON: &str = "application/json";
 

@@ -7,7 +7,7 @@ use http::{Method, Response, request::Parts};
 use serde_json::json;
 
 use super::{
-    Body, accept,
+    Body, Closing, accept,
     auth::{self, Identity},
     body,
     path::{self, ObjectPath, Target},
@@ -117,6 +117,7 @@ fn call(
         namespace: path.namespace,
         name: path.name.unwrap_or_default(),
         subresource: path.subresource,
+        closing: parts.extensions.get::<Closing>().map(|c| c.0.clone()).unwrap_or_default(),
     })
 }
 

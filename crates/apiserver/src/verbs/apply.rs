@@ -60,6 +60,8 @@ pub(super) async fn apply(
                 let kind = &call.kind;
                 return Err(ApiError::modified(&kind.group, &kind.plural, &call.name));
             }
+            // The merge ignores identity and version of what is applied: they are preconditions.
+            prepare::same_object(call, live, &applied)?;
             Ok(Draft { object: managed::apply(call, Some(live), &applied)?, managed: true })
         })
         .await;

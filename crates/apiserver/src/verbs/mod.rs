@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     core::Core,
@@ -46,6 +47,8 @@ pub(crate) struct Call {
     /// Empty for a collection.
     pub(crate) name: String,
     pub(crate) subresource: Option<String>,
+    /// Cancelled when the listener that took the request stops: watches end.
+    pub(crate) closing: CancellationToken,
 }
 
 /// What a write did.

@@ -126,7 +126,10 @@ fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), ApiErro
         }
         Origin::Custom(custom) => {
             // Labels, annotations and the like were checked by name above.
-            let violations = schema::validate(new, kind.schema());
+            let mut violations = schema::validate(new, kind.schema());
+            if let Some(old) = old {
+                violations.retain(|v| !crd::unchanged(old, new, &v.path));
+            }
             let structural = violations.is_empty();
             errors.extend(violations.into_iter().map(from_schema));
             // Upstream runs CEL only on objects that fit their schema.
@@ -275,7 +278,7 @@ pub(super) fn is_finished(object: &Value) -> bool {
 }
 
 /// Name, uid and resourceVersion of a body must be those of the object at the path.
-fn same_object(call: &Call, live: &Value, new: &Value) -> Result<(), ApiError> {
+pub(super) fn same_object(call: &Call, live: &Value, new: &Value) -> Result<(), ApiError> {
     let kind = &call.kind;
     let name = meta::name(live);
     let sent = meta::name(new);
@@ -335,6 +338,8 @@ fn keep_all_but_status(kind: &Kind, live: &Value, new: &mut Value) {
             }
         }
     }
+    // An apply has computed them; a plain write's are computed later.
+    meta::set(new, "managedFields", meta::get(&sent, "managedFields").cloned());
     let Origin::Builtin(b) = &kind.origin else { return };
     let open: &[&str] = if b.status_labels {
         &["labels", "annotations", "finalizers"]
@@ -349,7 +354,7 @@ fn keep_all_but_status(kind: &Kind, live: &Value, new: &mut Value) {
 /// Whether anything that counts for `metadata.generation` differs.
 fn spec_changed(kind: &Kind, live: &Value, new: &Value) -> bool {
     let counts = |name: &str| {
-        !matches!(name, "metadata" | "apiVersion" | "kind") && !(name == "status" && kind.status)
+        !(matches!(name, "metadata" | "apiVersion" | "kind") || name == "status" && kind.status)
     };
     let fields = |value: &Value| -> Vec<(String, Value)> {
         let all = value.as_object().into_iter().flatten();

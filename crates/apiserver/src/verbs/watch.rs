@@ -63,7 +63,7 @@ pub(crate) async fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         selectors,
         cursor: 0,
         signal,
-        closing: call.core.closing.clone(),
+        closing: call.closing.clone(),
         deadline,
         bookmarks: call.query.bookmarks,
         next_bookmark: Instant::now() + BOOKMARK_EVERY,
@@ -263,9 +263,10 @@ fn relay(
     call: &Call,
 ) -> impl futures::Stream<Item = Bytes> + Send + 'static {
     let (core, bookmarks) = (call.core.clone(), call.query.bookmarks);
+    let closing = call.closing.clone();
     let state = (events, view, true, false);
     stream::unfold(state, move |(mut events, view, mut first, ended)| {
-        let core = core.clone();
+        let (core, closing) = (core.clone(), closing.clone());
         async move {
             if ended {
                 return None;
@@ -273,7 +274,7 @@ fn relay(
             loop {
                 let event = tokio::select! {
                     biased;
-                    () = core.closing.cancelled() => return None,
+                    () = closing.cancelled() => return None,
                     event = events.next() => event?,
                     () = tokio::time::sleep_until(deadline) => return None,
                 };

@@ -1,9 +1,18 @@
 //! The server through its front door: kube clients in process, sockets where TLS or kubectl are the point.
 //! Tests are named after the upstream behaviour that they mirror.
 
+// Helpers outside of test functions may unwrap and print too: a panic there is the report.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod apply;
 mod common;
+mod controllers;
+mod crd;
+mod durable;
 mod kubectl;
 mod read;
+mod tables;
 mod tls;
+mod virtual_kinds;
 mod watch;
 mod write;
