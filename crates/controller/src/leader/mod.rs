@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use atoll_api::Clock;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
@@ -288,7 +290,12 @@ impl Elector {
         let Some(current) = current else {
             let term = floor.max(at_least.saturating_sub(1)) + 1;
             let fresh = record::taken(None, &self.candidate, &identity, term, self.clock.now());
-            return match self.api.create(&PostParams::default(), &fresh).await {
+            let mut created = self.api.create(&PostParams::default(), &fresh).await;
+            if matches!(&created, Err(kube::Error::Api(status)) if status.is_not_found()) {
+                self.make_namespace().await?;
+                created = self.api.create(&PostParams::default(), &fresh).await;
+            }
+            return match created {
                 Ok(_) => Ok(Some(term)),
                 Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
                 Err(error) => Err(error),
@@ -320,6 +327,22 @@ impl Elector {
                 }
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// On a new hub the namespace of the Lease is not there yet.
+    async fn make_namespace(&self) -> Result<(), kube::Error> {
+        let namespaces: Api<Namespace> = Api::all(self.api.clone().into_client());
+        let namespace = Namespace {
+            metadata: ObjectMeta {
+                name: Some(self.candidate.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        match namespaces.create(&PostParams::default(), &namespace).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            made => made.map(drop),
         }
     }
 

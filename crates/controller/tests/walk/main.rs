@@ -1,0 +1,89 @@
+//! The whole way on one thread and paused time: the controller with real agents over TLS in memory, and members that
+//! behave. What each part does alone is tested in its own place; here is what they do together.
+
+mod federation;
+
+use std::time::Duration;
+
+use federation::{Federation, condition, deployment, policy, replicas};
+use serde_json::json;
+
+const DEPLOYMENTS: (&str, &str) = ("apps/v1", "deployments");
+const BINDINGS: (&str, &str) = ("work.atoll.dev/v1alpha1", "resourcebindings");
+const POLICIES: (&str, &str) = ("policy.atoll.dev/v1alpha1", "propagationpolicies");
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_is_placed_scaled_moved_fails_over_and_leaves() {
+    let mut federation = Federation::start(3).await;
+    federation.hub.apply(POLICIES, policy(&[("member1", 2), ("member2", 1)])).await;
+    federation.hub.apply(DEPLOYMENTS, deployment(3)).await;
+    federation.until_runs(&[("member1", 2), ("member2", 1)]).await;
+    federation.until_hub_is_ready(3).await;
+
+    federation.hub.apply(DEPLOYMENTS, deployment(9)).await;
+    federation.until_runs(&[("member1", 6), ("member2", 3)]).await;
+    federation.until_hub_is_ready(9).await;
+
+    federation.hub.apply(POLICIES, policy(&[("member1", 2), ("member2", 1), ("member3", 1)])).await;
+    federation.until_trigger("EvictionDone").await;
+    federation.until_hub_is_ready(9).await;
+    let spread = federation.runs().await;
+    assert_eq!(spread.len(), 3, "{spread:?}");
+    assert_eq!(spread.values().sum::<i64>(), 9, "{spread:?}");
+
+    federation.stop_agent("member1").await;
+    federation.until_trigger("Failover").await;
+    let moved = federation.until_sum_without("member1", 9).await;
+    assert_eq!(moved.len(), 2, "{moved:?}");
+    federation.start_agent("member1").await;
+    federation.until_trigger("EvictionDone").await;
+    federation.until_runs(&[("member2", moved["member2"]), ("member3", moved["member3"])]).await;
+    federation.until_hub_is_ready(9).await;
+
+    federation.hub.delete(POLICIES, "nginx").await;
+    federation
+        .hub
+        .until("Claimed=False", BINDINGS, "nginx-deployment", |binding| {
+            condition(binding, "Claimed") == Some("False")
+        })
+        .await;
+    assert_eq!(federation.runs().await.values().sum::<i64>(), 9, "nothing was removed");
+
+    federation.hub.delete(DEPLOYMENTS, "nginx").await;
+    federation.until_runs(&[]).await;
+    federation.hub.until_gone(BINDINGS, "nginx-deployment").await;
+    let history = federation.triggers().await;
+    assert_eq!(
+        history,
+        ["First", "Scale", "Reconcile", "EvictionDone", "Failover", "EvictionDone", "Withdrawn"]
+    );
+    federation.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_controller_finds_everything_as_it_was_and_writes_nothing() {
+    let mut federation = Federation::start(2).await;
+    federation.hub.apply(POLICIES, policy(&[("member1", 1), ("member2", 1)])).await;
+    federation.hub.apply(DEPLOYMENTS, deployment(4)).await;
+    federation.until_hub_is_ready(4).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].clone();
+    let before = [
+        version(&federation.hub.get(BINDINGS, "nginx-deployment").await),
+        version(&federation.hub.get(DEPLOYMENTS, "nginx").await),
+        version(&federation.hub.get(POLICIES, "nginx").await),
+    ];
+    federation.restart_controller().await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let after = [
+        version(&federation.hub.get(BINDINGS, "nginx-deployment").await),
+        version(&federation.hub.get(DEPLOYMENTS, "nginx").await),
+        version(&federation.hub.get(POLICIES, "nginx").await),
+    ];
+    assert_eq!(before, after);
+    federation.until_runs(&[("member1", 2), ("member2", 2)]).await;
+    let deployment = federation.hub.get(DEPLOYMENTS, "nginx").await;
+    assert_eq!(replicas(&deployment, "/status/readyReplicas"), 4);
+    assert_eq!(deployment["status"]["observedGeneration"], json!(1));
+    federation.stop().await;
+}
