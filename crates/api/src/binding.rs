@@ -28,7 +28,7 @@ use crate::quantity::ResourceList;
     printcolumn = r#"{"name":"Replicas","type":"integer","jsonPath":".spec.replicas"}"#,
     printcolumn = r#"{"name":"Scheduled","type":"string","jsonPath":".status.conditions[?(@.type==\"Scheduled\")].status"}"#,
     printcolumn = r#"{"name":"FullyApplied","type":"string","jsonPath":".status.conditions[?(@.type==\"FullyApplied\")].status"}"#,
-    printcolumn = r#"{"name":"Clusters","type":"string","jsonPath":".spec.clusters[*].name"}"#,
+    printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.summary.ready"}"#,
     printcolumn = r#"{"name":"Trigger","type":"string","jsonPath":".spec.decision.trigger"}"#,
     printcolumn = r#"{"name":"Outcome","type":"string","jsonPath":".spec.decision.outcome","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
