@@ -26,8 +26,6 @@ pub trait Outlet: Send + Sync + 'static {
     fn caches_complete(&self);
     /// Node label keys by which members shall tell their nodes apart, because placed templates ask for them.
     fn watch_labels(&self, keys: &BTreeSet<String>);
-    /// This controller no longer leads, or its term changed: what was set is no longer to be trusted.
-    fn stepped_down(&self);
     /// A Cluster object came or changed.
     fn cluster_changed(&self, cluster: &Cluster);
     /// A Cluster object went.
@@ -55,10 +53,6 @@ impl Outlet for Members {
 
     fn watch_labels(&self, keys: &BTreeSet<String>) {
         Self::watch_labels(self, keys);
-    }
-
-    fn stepped_down(&self) {
-        Self::stepped_down(self);
     }
 
     fn cluster_changed(&self, cluster: &Cluster) {

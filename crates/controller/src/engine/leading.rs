@@ -36,7 +36,6 @@ impl Engine {
     /// Nothing may be written any more. What is under way is abandoned; the tables stay hot.
     fn step_down(&mut self) {
         self.led = None;
-        self.outlet.stepped_down();
         self.jobs.abandon();
         self.queue = Queue::default();
         self.stale_answers += usize::from(self.deciding.take().is_some());

@@ -48,9 +48,7 @@ pub enum AuthorityError {
 ///
 /// # Errors
 /// When the hub does not answer, or the Secret cannot be used.
-pub(super) async fn load(
-    client: &kube::Client,
-) -> Result<Option<CertificateAuthority>, AuthorityError> {
+pub async fn load(client: &kube::Client) -> Result<Option<CertificateAuthority>, AuthorityError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE);
     let secret = in_time(secrets.get_opt(AUTHORITY_SECRET)).await?;
     secret.map(|secret| read(&secret)).transpose()

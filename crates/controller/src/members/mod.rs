@@ -43,7 +43,7 @@ use tonic::Status;
 
 pub use atoll_render::{Key, Rendered};
 
-pub use self::authority::{AUTHORITY_SECRET, AuthorityError, load_or_create};
+pub use self::authority::{AUTHORITY_SECRET, AuthorityError, load, load_or_create};
 pub use self::enrol::{
     MAX_TOKEN_LIFE, TOKEN_LIFE, TOKEN_SECRET_TYPE, TokenCreateError, create_token,
 };
@@ -177,21 +177,6 @@ impl Members {
     /// and no member is told that it is in sync.
     pub fn caches_complete(&self) {
         self.0.complete.send_replace(true);
-    }
-
-    /// This controller no longer leads, or leads in another term. What was set is forgotten, because another leader may
-    /// have decided otherwise since, and sessions end: the next term sets everything anew and says when it is complete.
-    /// To be called before anything is set in that term.
-    pub fn stepped_down(&self) {
-        self.0.complete.send_replace(false);
-        for member in self.0.registry.all() {
-            let mut state = member.lock();
-            state.desired = desired::DesiredSet::default();
-            state.agreed = false;
-            if let Some(session) = &state.session {
-                session.end(Status::unavailable("another term begins"));
-            }
-        }
     }
 
     /// A Cluster, as the hub's watch brought it.

@@ -138,8 +138,7 @@ impl AgentService for Service {
         let (cx, inbound) = (self.cx.clone(), request.into_inner());
         self.cx.tasks.spawn(async move {
             session::run(cx, member, Peer::clone(&peer), inbound, out).await;
-            // Cut already when the controller stops.
-            link.cut.run_until_cancelled(tokio::time::sleep(LINGER)).await;
+            tokio::time::sleep(LINGER).await;
             link.cut.cancel();
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))

@@ -277,10 +277,6 @@ impl Outlet for FakeMembers {
         self.state.lock().unwrap().complete = true;
     }
 
-    fn stepped_down(&self) {
-        self.state.lock().unwrap().complete = false;
-    }
-
     fn watch_labels(&self, keys: &BTreeSet<String>) {
         self.state.lock().unwrap().labels.clone_from(keys);
     }

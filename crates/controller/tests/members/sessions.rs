@@ -216,30 +216,6 @@ async fn only_the_leader_speaks_and_a_higher_term_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_set_in_an_earlier_term_counts_no_more() {
-    let hub = Hub::start().await;
-    let rig = Rig::start(&hub).await;
-    hub.register("member1").await;
-    let identity = enrol(&rig, "member1").await;
-    let mut store = Store::default();
-    rig.set("member1", "a", "h1");
-    rig.set("member1", "b", "h1");
-    let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
-    agent.sync(&mut store).await;
-    // Another controller leads for a while, and its decisions are followed. Then this one leads again.
-    rig.term.send_replace(None);
-    rig.members.stepped_down();
-    assert_eq!(agent.end().await.code(), Code::Unavailable);
-    store.0.retain(|key, _| key.name == "b");
-    rig.term.send_replace(Some(3));
-    rig.set("member1", "b", "h1");
-    let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
-    assert!(timeout(Duration::from_secs(3), agent.next()).await.is_err(), "not complete yet");
-    rig.members.caches_complete();
-    assert_eq!(agent.sync(&mut store).await, [""; 0], "`a` must not come back");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_member_that_does_not_read_slows_nobody() {
     let hub = Hub::start().await;
     let rig = Rig::start(&hub).await;
