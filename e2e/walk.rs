@@ -13,7 +13,8 @@ const PORTS: u16 = 5;
 /// Shares of a binding, by cluster.
 fn shares(binding: &Value) -> Vec<(String, i64)> {
     let clusters = binding["spec"]["clusters"].as_array().cloned().unwrap_or_default();
-    let share = |c: &Value| (c["name"].as_str().unwrap().to_owned(), c["replicas"].as_i64().unwrap());
+    let share =
+        |c: &Value| (c["name"].as_str().unwrap().to_owned(), c["replicas"].as_i64().unwrap());
     let mut shares: Vec<_> = clusters.iter().map(share).collect();
     shares.sort();
     shares
@@ -71,7 +72,8 @@ async fn the_walk_through_of_the_readme() {
     assert_eq!(on(2).get("nginx").await.unwrap().data["spec"]["replicas"], 1);
     assert!(on(3).get_opt("nginx").await.unwrap().is_none());
     let bound = until(&binding, "nginx-deployment", "fully applied", |b| {
-        condition(b, "FullyApplied").as_deref() == Some("True") && b["status"]["summary"]["ready"] == 3
+        condition(b, "FullyApplied").as_deref() == Some("True")
+            && b["status"]["summary"]["ready"] == 3
     })
     .await;
     assert!(are(&bound, &[("member1", 2), ("member2", 1)]), "{bound:#}");
@@ -120,21 +122,31 @@ async fn the_walk_through_of_the_readme() {
     run(&mut federation.sim(&["start", "member1"]));
     until_gone(&on(1), "nginx").await;
     let after = binding.get("nginx-deployment").await.unwrap();
-    assert!(shares(&serde_json::to_value(after).unwrap()).iter().all(|(name, _)| name != "member1"));
+    assert!(
+        shares(&serde_json::to_value(after).unwrap()).iter().all(|(name, _)| name != "member1")
+    );
 
     // History and explanation.
     let listed: Vec<_> = triggers(&federation, "deploy/nginx");
-    let named: Vec<_> = listed.iter().filter(|t| *t != "EvictionDone").map(String::as_str).collect();
+    let named: Vec<_> =
+        listed.iter().filter(|t| *t != "EvictionDone").map(String::as_str).collect();
     assert_eq!(named, ["First", "Scale", "Reconcile", "Failover"]);
     let table = run(&mut federation.atoll(&["history", "deploy/nginx"]));
-    assert!(table.contains("Failover") && table.lines().all(|l| l.chars().count() <= 100), "{table}");
+    assert!(
+        table.contains("Failover") && table.lines().all(|l| l.chars().count() <= 100),
+        "{table}"
+    );
     let explained = run(&mut federation.atoll(&["explain", "deploy/nginx"]));
     for member in ["member1", "member2", "member3"] {
         assert!(explained.contains(member), "{member} is not explained:\n{explained}");
     }
-    let explained: Value =
-        serde_json::from_str(&run(&mut federation.atoll(&["explain", "deploy/nginx", "-o", "json"])))
-            .expect("explain -o json is JSON");
+    let explained: Value = serde_json::from_str(&run(&mut federation.atoll(&[
+        "explain",
+        "deploy/nginx",
+        "-o",
+        "json",
+    ])))
+    .expect("explain -o json is JSON");
     assert!(explained.to_string().contains("Failover"));
     assert!(kubectl(&["get", "decisions"]).contains("Failover"));
 
@@ -178,7 +190,8 @@ async fn the_walk_through_of_the_readme() {
     assert!(refused.contains("in use") && refused.contains("--data-dir"), "{refused}");
     let other = data.path().join("other");
     let busy = port.to_string();
-    let refused = fail(support::cli::atoll().args(["up", "--port", &busy, "--data-dir"]).arg(&other));
+    let refused =
+        fail(support::cli::atoll().args(["up", "--port", &busy, "--data-dir"]).arg(&other));
     assert!(refused.contains(&busy) && refused.contains("--port"), "{refused}");
 }
 
@@ -192,20 +205,24 @@ async fn workload_policy(federation: &Federation) {
     kubectl(&["label", "cluster", "member2", "member3", "workload-test=host"]);
 
     kubectl(&["apply", "-f", &example("06-workload-policy.yaml")]);
-    let soft = until(&binding, name, "6 placed", |b| b["spec"]["decision"]["outcome"] == "Placed").await;
+    let soft =
+        until(&binding, name, "6 placed", |b| b["spec"]["decision"]["outcome"] == "Placed").await;
     assert!(are(&soft, &[("member1", 2), ("member2", 2), ("member3", 2)]), "{soft:#}");
     let floater = deployments(&hub, "workload-test");
     until(&floater, "clusterlink-floater-mix", "6 ready", |d| ready(d, 6)).await;
     kubectl(&["delete", "-f", &example("06-workload-policy.yaml")]);
 
     kubectl(&["apply", "-f", &example("07-workload-policy-required.yaml")]);
-    let hard = until(&binding, name, "4 of 6 placed", |b| b["spec"]["decision"]["outcome"] == "Partial").await;
+    let hard =
+        until(&binding, name, "4 of 6 placed", |b| b["spec"]["decision"]["outcome"] == "Partial")
+            .await;
     let hard_shares = shares(&hard);
     let host: i64 = hard_shares.iter().filter(|(name, _)| name != "member1").map(|(_, n)| n).sum();
     assert_eq!((hard_shares[0].clone(), host), (("member1".to_owned(), 1), 3), "{hard:#}");
     let pending = hard["spec"]["decision"]["pending"].as_array().unwrap();
     assert_eq!(pending.iter().map(|group| group["replicas"].as_i64().unwrap()).sum::<i64>(), 2);
-    until(&floater, "clusterlink-floater-mix", "4 ready", |d| d["status"]["readyReplicas"] == 4).await;
+    until(&floater, "clusterlink-floater-mix", "4 ready", |d| d["status"]["readyReplicas"] == 4)
+        .await;
 }
 
 /// The first steps by the client library alone.
@@ -217,7 +234,9 @@ async fn without_kubectl(federation: &Federation) {
         let (group, version) =
             object["apiVersion"].as_str().unwrap().split_once('/').expect("a group and a version");
         let api = objects(&hub, group, version, object["kind"].as_str().unwrap(), "default");
-        api.create(&Default::default(), &serde_json::from_value(object.clone()).unwrap()).await.unwrap();
+        api.create(&Default::default(), &serde_json::from_value(object.clone()).unwrap())
+            .await
+            .unwrap();
     }
     let deployment = deployments(&hub, "default");
     until(&deployment, "nginx", "3 of 3 ready", |d| ready(d, 3)).await;

@@ -4,29 +4,29 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The binary under test.
-pub fn atoll() -> Command {
+pub(crate) fn atoll() -> Command {
     Command::new(env!("CARGO_BIN_EXE_atoll"))
 }
 
 /// The repository's root.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// An example's path.
-pub fn example(name: &str) -> String {
+pub(crate) fn example(name: &str) -> String {
     root().join("examples").join(name).display().to_string()
 }
 
 /// Runs a command that must succeed; its standard output.
-pub fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let (ok, out, err) = outcome(command);
     assert!(ok, "{command:?} failed\nstdout: {out}\nstderr: {err}");
     out
 }
 
 /// Runs a command that must fail; its standard error.
-pub fn fail(command: &mut Command) -> String {
+pub(crate) fn fail(command: &mut Command) -> String {
     let (ok, out, err) = outcome(command);
     assert!(!ok, "{command:?} succeeded\nstdout: {out}\nstderr: {err}");
     err
@@ -39,7 +39,7 @@ fn outcome(command: &mut Command) -> (bool, String, String) {
 }
 
 /// Whether there is a kubectl. Where there is none the tests say so and go on with the client library alone.
-pub fn has_kubectl() -> bool {
+pub(crate) fn has_kubectl() -> bool {
     let found = Command::new("kubectl").args(["version", "--client"]).output().is_ok();
     if !found {
         println!("kubectl is not installed: its part of the walk is left out");

@@ -18,15 +18,15 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running `atoll up`. Killed when dropped.
-pub struct Federation {
+pub(crate) struct Federation {
     child: Child,
-    pub folder: PathBuf,
-    pub port: u16,
+    pub(crate) folder: PathBuf,
+    pub(crate) port: u16,
 }
 
 impl Federation {
     /// Starts one on this folder and waits until it says that it is ready.
-    pub fn start(folder: &Path, port: u16) -> Self {
+    pub(crate) fn start(folder: &Path, port: u16) -> Self {
         let mut child = cli::atoll()
             .args(["up", "--port", &port.to_string(), "--data-dir"])
             .arg(folder)
@@ -57,7 +57,7 @@ impl Federation {
     }
 
     /// Sends a signal and waits for the end; how long that took, and the exit code.
-    pub fn signal(mut self, signal: &str) -> (Duration, Option<i32>) {
+    pub(crate) fn signal(mut self, signal: &str) -> (Duration, Option<i32>) {
         let started = Instant::now();
         let pid = self.child.id().to_string();
         cli::run(Command::new("kill").args([signal, &pid]));
@@ -75,17 +75,17 @@ impl Federation {
         })
     }
 
-    pub fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }
 
     /// A client for a context of the kubeconfig: `hub`, `member1`, ...
-    pub async fn client(&self, context: &str) -> Client {
+    pub(crate) async fn client(&self, context: &str) -> Client {
         client(&self.kubeconfig(), context).await
     }
 
     /// `kubectl` on a context.
-    pub fn kubectl(&self, context: &str) -> Command {
+    pub(crate) fn kubectl(&self, context: &str) -> Command {
         let mut command = Command::new("kubectl");
         command.arg("--kubeconfig").arg(self.kubeconfig()).args(["--context", context]);
         // A cache in the home folder would mix the discovery of several servers on one port.
@@ -94,14 +94,14 @@ impl Federation {
     }
 
     /// A verb of `atoll` on this federation's hub.
-    pub fn atoll(&self, args: &[&str]) -> Command {
+    pub(crate) fn atoll(&self, args: &[&str]) -> Command {
         let mut command = cli::atoll();
         command.args(args).arg("--kubeconfig").arg(self.kubeconfig());
         command
     }
 
     /// `atoll sim` on this federation.
-    pub fn sim(&self, args: &[&str]) -> Command {
+    pub(crate) fn sim(&self, args: &[&str]) -> Command {
         let mut command = cli::atoll();
         command.arg("sim").args(args).arg("--data-dir").arg(&self.folder);
         command
@@ -116,7 +116,7 @@ impl Drop for Federation {
 }
 
 /// A client for a context of a kubeconfig.
-pub async fn client(kubeconfig: &Path, context: &str) -> Client {
+pub(crate) async fn client(kubeconfig: &Path, context: &str) -> Client {
     let options = KubeConfigOptions { context: Some(context.into()), ..Default::default() };
     let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("read the kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("use it");
@@ -124,23 +124,29 @@ pub async fn client(kubeconfig: &Path, context: &str) -> Client {
 }
 
 /// Objects of a kind in a namespace.
-pub fn objects(client: &Client, group: &str, version: &str, kind: &str, ns: &str) -> Api<DynamicObject> {
+pub(crate) fn objects(
+    client: &Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+    ns: &str,
+) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     Api::namespaced_with(client.clone(), ns, &resource)
 }
 
 /// Deployments of a namespace.
-pub fn deployments(client: &Client, namespace: &str) -> Api<DynamicObject> {
+pub(crate) fn deployments(client: &Client, namespace: &str) -> Api<DynamicObject> {
     objects(client, "apps", "v1", "Deployment", namespace)
 }
 
 /// ResourceBindings of a namespace.
-pub fn bindings(client: &Client, namespace: &str) -> Api<DynamicObject> {
+pub(crate) fn bindings(client: &Client, namespace: &str) -> Api<DynamicObject> {
     objects(client, "work.atoll.dev", "v1alpha1", "ResourceBinding", namespace)
 }
 
 /// The first of a row of ports that are free now.
-pub fn free_ports(count: u16) -> u16 {
+pub(crate) fn free_ports(count: u16) -> u16 {
     for _ in 0..100 {
         let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();

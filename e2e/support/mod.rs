@@ -1,5 +1,5 @@
 //! What the scenarios share: a federation in a process of its own, clients for it, and waiting for conditions.
 
-pub mod cli;
-pub mod federation;
-pub mod wait;
+pub(crate) mod cli;
+pub(crate) mod federation;
+pub(crate) mod wait;

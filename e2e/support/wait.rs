@@ -8,10 +8,10 @@ use kube::runtime::wait::await_condition;
 use serde_json::Value;
 
 /// Longest wait for one state. Generous, because test machines are slow: a state that comes, comes in a few seconds.
-pub const LIMIT: Duration = Duration::from_secs(90);
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// The object as JSON, once it is in the state; with the last state seen in the panic otherwise.
-pub async fn until(
+pub(crate) async fn until(
     api: &Api<DynamicObject>,
     name: &str,
     what: &str,
@@ -31,10 +31,13 @@ pub async fn until(
 }
 
 /// Returns once the object is gone.
-pub async fn until_gone(api: &Api<DynamicObject>, name: &str) {
+pub(crate) async fn until_gone(api: &Api<DynamicObject>, name: &str) {
     let gone = |object: Option<&DynamicObject>| object.is_none();
     if tokio::time::timeout(LIMIT, await_condition(api.clone(), name, gone)).await.is_err() {
-        panic!("{name}: waited {LIMIT:?} for it to be gone; last state: {:?}", api.get_opt(name).await);
+        panic!(
+            "{name}: waited {LIMIT:?} for it to be gone; last state: {:?}",
+            api.get_opt(name).await
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::read;
+use crate::{join, read, serve, sim, up};
 
 /// A federation control plane for Kubernetes.
 #[derive(Debug, Parser)]
@@ -33,6 +33,16 @@ pub(crate) struct HubFlags {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a whole federation on this machine: a hub and simulated members
+    Up(up::UpArgs),
+    /// Cause faults in the simulated members of `atoll up`
+    Sim(sim::SimArgs),
+    /// Run the control plane against a hub
+    Controller(serve::controller::ControllerArgs),
+    /// Run a member's agent
+    Agent(serve::agent::AgentArgs),
+    /// Register a member and print the command that joins it
+    Join(join::JoinArgs),
     /// List the decisions made about a workload, newest first
     History(read::history::HistoryArgs),
     /// Say for every cluster why a workload got what it got
@@ -47,7 +57,15 @@ impl Command {
     /// What goes to stderr where RUST_LOG says nothing: verbs that print an answer log warnings, servers their work.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
-            Self::History(_) | Self::Explain(_) | Self::Get(_) | Self::Work(_) => "warn",
+            Self::Controller(_) | Self::Agent(_) => "info",
+            // `up` tells people what it does by itself.
+            Self::Up(_)
+            | Self::Sim(_)
+            | Self::Join(_)
+            | Self::History(_)
+            | Self::Explain(_)
+            | Self::Get(_)
+            | Self::Work(_) => "warn",
         }
     }
 }

@@ -31,23 +31,7 @@ impl Hub {
     /// # Errors
     /// When there is no kubeconfig, or it has no such context.
     pub(crate) async fn find(flags: &HubFlags) -> anyhow::Result<Self> {
-        let (kubeconfig, source) = kubeconfig(flags)?;
-        let context = flags.context.clone().or_else(|| kubeconfig.current_context.clone());
-        let Some(context) = context else {
-            bail!("{source} has no current context: choose one with --context");
-        };
-        if !kubeconfig.contexts.iter().any(|known| known.name == context) {
-            let known: Vec<_> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
-            bail!("--context {context:?} is not in {source}, which has {}", known.join(", "));
-        }
-        let found = format!("context {context:?} of {source}");
-        let options = KubeConfigOptions { context: Some(context), ..KubeConfigOptions::default() };
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
-            .await
-            .with_context(|| format!("use {found}"))?;
-        config.connect_timeout = Some(CONNECT);
-        // A person waits: one clear error now is worth more than an answer in minutes.
-        config.default_retry = false;
+        let (config, found) = config(flags).await?;
         let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).with_context(|| format!("use {found}"))?;
         Ok(Self { client, namespace, found })
@@ -73,6 +57,44 @@ impl Hub {
             Err(_) => bail!("{doing}: no answer from {} in {} s", self.found, CALL.as_secs()),
         }
     }
+}
+
+/// The client configuration that the flags name, and where it was found.
+async fn config(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
+    let (kubeconfig, source) = kubeconfig(flags)?;
+    let context = flags.context.clone().or_else(|| kubeconfig.current_context.clone());
+    let Some(context) = context else {
+        bail!("{source} has no current context: choose one with --context");
+    };
+    if !kubeconfig.contexts.iter().any(|known| known.name == context) {
+        let known: Vec<_> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
+        bail!("--context {context:?} is not in {source}, which has {}", known.join(", "));
+    }
+    let found = format!("context {context:?} of {source}");
+    let options = KubeConfigOptions { context: Some(context), ..KubeConfigOptions::default() };
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .with_context(|| format!("use {found}"))?;
+    config.connect_timeout = Some(CONNECT);
+    // A person waits: one clear error now is worth more than an answer in minutes.
+    config.default_retry = false;
+    Ok((config, found))
+}
+
+/// The API server that a part of the federation works on: what the flags name, or, in a Pod of it without a kubeconfig,
+/// the cluster itself.
+///
+/// # Errors
+/// As [`Hub::find`].
+pub(crate) async fn own_server(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
+    let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    if in_pod && flags.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none() {
+        let mut config = Config::incluster().context("use the Pod's service account")?;
+        config.connect_timeout = Some(CONNECT);
+        config.default_retry = false;
+        return Ok((config, "the Pod's own cluster".to_owned()));
+    }
+    config(flags).await
 }
 
 fn kubeconfig(flags: &HubFlags) -> anyhow::Result<(Kubeconfig, String)> {

@@ -3,9 +3,13 @@
 
 mod args;
 mod hub;
+mod join;
 mod logging;
 mod print;
 mod read;
+mod serve;
+mod sim;
+mod up;
 
 use std::process::ExitCode;
 
@@ -38,6 +42,11 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let out = Printer::stdout();
     runtime.block_on(async {
         match cli.command {
+            Command::Up(args) => up::run(args, &out).await,
+            Command::Sim(args) => sim::run(args, &out).await,
+            Command::Controller(args) => serve::controller::run(&cli.hub, args).await,
+            Command::Agent(args) => serve::agent::run(&cli.hub, args).await,
+            Command::Join(args) => join::run(&cli.hub, args, &out).await,
             Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,
             Command::Work(args) => read::work::run(&cli.hub, args, &out).await,

@@ -93,8 +93,9 @@ pub(crate) async fn ask(folder: &Path, request: &Request) -> anyhow::Result<Vec<
         stream.read_line(&mut answer).await.context("read the answer")?;
         serde_json::from_str::<Response>(&answer).context("decode the answer")
     };
-    let response =
-        tokio::time::timeout(EXCHANGE, exchange).await.context("wait for `atoll up` to answer")??;
+    let response = tokio::time::timeout(EXCHANGE, exchange)
+        .await
+        .context("wait for `atoll up` to answer")??;
     match response {
         Response::Members(members) => Ok(members),
         Response::Refused(why) => bail!("{why}"),

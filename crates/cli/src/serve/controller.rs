@@ -1,0 +1,118 @@
+//! `atoll controller`: the control plane as a process of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use atoll_api::{Clock, marks};
+use atoll_controller::leader::{Candidate, LeaseTimes};
+use atoll_controller::members::{HealthTimes, Incoming, Metrics};
+use atoll_controller::schedule::Place;
+use atoll_controller::{Controller, Hub, MembersSide};
+use atoll_history::{SqliteStore, Store};
+use atoll_protocol::identity::TrustDomain;
+use atoll_scheduler::{Profiles, SchedulerConfiguration};
+use clap::Args;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::HubFlags;
+use crate::hub;
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerArgs {
+    /// Address on which agents come in
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7443")]
+    listen: SocketAddr,
+    /// SQLite file in which decisions are recorded; it is made where it is missing
+    #[arg(long, value_name = "FILE", default_value = "atoll-history.db")]
+    history: PathBuf,
+    /// Trust domain of the agents' identities. A hub that has a certificate authority keeps its own
+    #[arg(long, value_name = "DOMAIN", default_value = "atoll.local")]
+    trust_domain: String,
+    /// Name of this controller in the Lease, for example its Pod's [default: the host's name]
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    identity: Option<String>,
+    /// SchedulerConfiguration file with profiles besides `default` and `karmada`
+    #[arg(long, value_name = "FILE")]
+    scheduler_config: Option<PathBuf>,
+    /// Seconds between two signs of life of an agent with nothing else to say
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    heartbeat: u64,
+    /// Seconds of silence after which a member is lost (taint unreachable:NoSchedule)
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    silent_after: u64,
+    /// Seconds from the loss of a member to the move of its work (taint unreachable:NoExecute)
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    failover_after: u64,
+}
+
+pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Result<()> {
+    let token = CancellationToken::new();
+    super::end_on_signal(token.clone())?;
+    let (config, found) = hub::own_server(flags).await?;
+    let client = Client::try_from(config).with_context(|| format!("use {found}"))?;
+    let clock = Clock::system();
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("listen on --listen {}", args.listen))?;
+    let history = SqliteStore::open(&args.history)
+        .await
+        .with_context(|| format!("open --history {}", args.history.display()))?;
+    let history: Arc<dyn Store> = Arc::new(history);
+    let profiles = match &args.scheduler_config {
+        None => Profiles::default(),
+        Some(file) => read_profiles(file)?,
+    };
+    let place = args.identity.unwrap_or_else(host_name);
+    let times = HealthTimes {
+        heartbeat: Duration::from_secs(args.heartbeat),
+        silent_after: Duration::from_secs(args.silent_after),
+        failover_after: Duration::from_secs(args.failover_after),
+        ..HealthTimes::default()
+    };
+    let trust_domain: TrustDomain =
+        TrustDomain::new(args.trust_domain).context("--trust-domain")?;
+    let incarnation = format!("{}-{}", std::process::id(), clock.now().as_microsecond());
+    let parts = Hub {
+        client,
+        clock,
+        history,
+        candidate: Candidate {
+            namespace: marks::SYSTEM_NAMESPACE.to_owned(),
+            name: "atoll-controller".to_owned(),
+            place,
+            incarnation,
+            exclusive_place: false,
+            times: LeaseTimes::default(),
+        },
+        profiles,
+        place: Place::Thread,
+        seed: u64::from(std::process::id()),
+    };
+    let members = MembersSide {
+        incoming: Incoming::Tcp(listener),
+        health: times,
+        trust_domain,
+        metrics: Metrics::default(),
+    };
+    tracing::info!(hub = found, listen = %args.listen, "controller starts");
+    let controller = Controller::new(parts, members, token).context("start the controller")?;
+    controller.run().await.context("run the controller")
+}
+
+fn read_profiles(file: &std::path::Path) -> anyhow::Result<Profiles> {
+    let doing = || format!("read --scheduler-config {}", file.display());
+    let text = std::fs::read_to_string(file).with_context(doing)?;
+    let config: SchedulerConfiguration = serde_saphyr::from_str(&text).with_context(doing)?;
+    Profiles::read(&config).with_context(doing)
+}
+
+/// The host's name, which names this place in the Lease.
+fn host_name() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    read.map_or_else(|_| "atoll".to_owned(), |name| name.trim().to_owned())
+}

@@ -1,0 +1,71 @@
+//! `atoll sim`: faults for the simulated members of a running `atoll up`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::args::{Format, OutputFlag};
+use crate::print::{Printer, Text, Tone};
+use crate::up::control::{self, MemberState, Power, Request};
+use crate::up::folder;
+
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    verb: Verb,
+    /// Data folder of the `atoll up` to speak to
+    #[arg(long, global = true, value_name = "FOLDER", default_value = folder::DEFAULT)]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show the simulated members
+    List,
+    /// Take a member down: nothing runs on it and its API server does not answer
+    Stop {
+        /// The member
+        #[arg(value_name = "MEMBER")]
+        member: String,
+    },
+    /// Bring a stopped member back, or give a cut one its network back
+    Start {
+        /// The member
+        #[arg(value_name = "MEMBER")]
+        member: String,
+    },
+    /// Take the network from a member's agent; its workloads go on
+    Cut {
+        /// The member
+        #[arg(value_name = "MEMBER")]
+        member: String,
+    },
+}
+
+pub(crate) async fn run(args: SimArgs, out: &Printer) -> anyhow::Result<()> {
+    let request = match args.verb {
+        Verb::List => Request::List,
+        Verb::Stop { member } => Request::Stop(member),
+        Verb::Start { member } => Request::Start(member),
+        Verb::Cut { member } => Request::Cut(member),
+    };
+    let members = control::ask(&args.data_dir, &request).await?;
+    match args.output.output {
+        Format::Table => {
+            out.table(&["MEMBER", "STATE", "API SERVER"], members.iter().map(row).collect())
+        }
+        format => out.object(format, &json!({ "members": members })),
+    }
+}
+
+fn row(member: &MemberState) -> Vec<Text> {
+    let tone = match member.power {
+        Power::Running => Tone::Good,
+        Power::Cut => Tone::Warn,
+        Power::Stopped => Tone::Bad,
+    };
+    vec![(&member.name).into(), Text::toned(member.power, tone), (&member.server).into()]
+}

@@ -1,0 +1,275 @@
+//! The hub of `atoll up`: its API server with Atoll's kinds, the controller, and history.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use atoll_agent::{Join, Timings};
+use atoll_api::cluster::ClusterSpec;
+use atoll_api::{Clock, Cluster, conditions, marks};
+use atoll_apiserver::{Server, pki};
+use atoll_controller::leader::{Candidate, LeaseTimes};
+use atoll_controller::members::{self, HealthTimes, Incoming, Metrics};
+use atoll_controller::schedule::Place;
+use atoll_controller::{Controller, MembersSide};
+use atoll_history::{SqliteStore, Store};
+use atoll_protocol::ca::PublicKeyHash;
+use atoll_protocol::identity::TrustDomain;
+use atoll_scheduler::Profiles;
+use jiff::SignedDuration;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::{conditions as kube_conditions, wait::await_condition};
+use kube::{Api, Client};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::decisions::Decisions;
+use super::folder::Folder;
+use super::member::{Parts, SimulatedMember};
+use super::server;
+
+/// Name of the hub in the kubeconfig and the data folder.
+const NAME: &str = "hub";
+/// Longest wait for the CRDs to be served.
+const ESTABLISHED: Duration = Duration::from_secs(10);
+/// Longest wait for all members to be Ready.
+const READY: Duration = Duration::from_secs(60);
+/// Age from which a kept identity is not relied on: certificates live 7 days and are renewed daily while `up` runs.
+const IDENTITY_AGE: Duration = Duration::from_secs(6 * 24 * 60 * 60);
+
+/// Times of health, short enough to watch. The defaults for production are minutes.
+const HEALTH: HealthTimes = HealthTimes {
+    heartbeat: Duration::from_secs(1),
+    silent_after: Duration::from_secs(4),
+    settle: Duration::from_secs(2),
+    failover_after: Duration::from_secs(6),
+    leader_grace: Duration::from_secs(5),
+    suspicion_window: Duration::from_secs(10),
+    status_interval: Duration::from_secs(60),
+    facts: Duration::from_secs(10),
+};
+
+/// A running hub.
+pub(crate) struct Hub {
+    client: Client,
+    context: pki::Context,
+    agents: SocketAddr,
+    ca_hash: PublicKeyHash,
+    clock: Clock,
+}
+
+impl Hub {
+    /// Starts API server, controller and history.
+    ///
+    /// # Errors
+    /// When one of them cannot be opened or does not start.
+    pub(crate) async fn start(
+        folder: &Folder,
+        listener: TcpListener,
+        agents: TcpListener,
+        tasks: &TaskTracker,
+        token: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        let clock = Clock::system();
+        let address = listener.local_addr().context("the hub's address")?;
+        let agents_address = agents.local_addr().context("the agents' address")?;
+        let endpoint = server::open(NAME, &folder.hub(), &folder.pki(NAME), address, 0)?;
+        serve(&endpoint.server, listener, endpoint.tls, tasks, token);
+        let client = endpoint.server.client();
+        install(&client).await?;
+        let trust_domain: TrustDomain =
+            TrustDomain::new("atoll.local").context("the trust domain")?;
+        let authority = members::load_or_create(&client, &clock, &trust_domain)
+            .await
+            .context("the certificate authority for agents")?;
+        let history = SqliteStore::open(&folder.history())
+            .await
+            .with_context(|| format!("open {}", folder.history().display()))?;
+        let history: Arc<dyn Store> = Arc::new(history);
+        for kind in Decisions::all(&history) {
+            endpoint.server.mount(kind);
+        }
+        let ca_hash = authority.hash();
+        controller(client.clone(), clock.clone(), history, agents, trust_domain, tasks, token)?;
+        Ok(Self { client, context: endpoint.context, agents: agents_address, ca_hash, clock })
+    }
+
+    pub(crate) fn context(&self) -> &pki::Context {
+        &self.context
+    }
+
+    pub(crate) fn health(&self) -> HealthTimes {
+        HEALTH
+    }
+
+    /// Registers and starts the simulated member with this number.
+    ///
+    /// # Errors
+    /// When the Cluster cannot be made, or a part of the member does not start.
+    pub(crate) async fn member(
+        &self,
+        folder: &Folder,
+        number: u64,
+        listener: TcpListener,
+        token: &CancellationToken,
+    ) -> anyhow::Result<SimulatedMember> {
+        let name = format!("member{number}");
+        let address = listener.local_addr().with_context(|| format!("the address of {name}"))?;
+        let endpoint =
+            server::open(&name, &folder.member(&name), &folder.pki(&name), address, number)?;
+        let cluster = self.register(&name).await?;
+        let identity = folder.agent(&name);
+        let join = if has_identity(&identity) {
+            None
+        } else {
+            let token = members::create_token(
+                &self.client,
+                &self.clock,
+                &cluster,
+                SignedDuration::from_mins(15),
+            )
+            .await
+            .with_context(|| format!("make the token for {name}"))?;
+            Some(Join { token, ca_hash: self.ca_hash.clone() })
+        };
+        let config = server::config(&endpoint.context).await?;
+        let parts = Parts {
+            client: atoll_agent::member_client(config).with_context(|| format!("reach {name}"))?,
+            name,
+            address,
+            server: endpoint.server,
+            tls: endpoint.tls,
+            context: endpoint.context,
+            controller: self.agents,
+            identity,
+            join,
+            timings: Timings::default(),
+            seed: number,
+        };
+        SimulatedMember::start(parts, listener, token.clone()).await
+    }
+
+    /// The Cluster object, made when it is missing. People's edits of it stay.
+    async fn register(&self, name: &str) -> anyhow::Result<Cluster> {
+        let clusters: Api<Cluster> = Api::all(self.client.clone());
+        if let Some(cluster) =
+            clusters.get_opt(name).await.with_context(|| format!("look for Cluster {name}"))?
+        {
+            return Ok(cluster);
+        }
+        let cluster = Cluster::new(name, ClusterSpec::default());
+        clusters
+            .create(&PostParams::default(), &cluster)
+            .await
+            .with_context(|| format!("make Cluster {name}"))
+    }
+
+    /// Waits until every member is Ready.
+    ///
+    /// # Errors
+    /// When one is not within a minute.
+    pub(crate) async fn all_ready(&self, members: &[Arc<SimulatedMember>]) -> anyhow::Result<()> {
+        let clusters: Api<Cluster> = Api::all(self.client.clone());
+        let waits = members.iter().map(|member| {
+            await_condition(clusters.clone(), member.name(), |cluster: Option<&Cluster>| {
+                let status = cluster.and_then(|cluster| cluster.status.as_ref());
+                status.is_some_and(|status| {
+                    conditions::is_true(&status.conditions, conditions::READY)
+                })
+            })
+        });
+        match tokio::time::timeout(READY, futures::future::try_join_all(waits)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error).context("watch the members"),
+            Err(_) => bail!("not every member was Ready within {} s", READY.as_secs()),
+        }
+    }
+}
+
+fn serve(
+    server: &Server,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    tasks: &TaskTracker,
+    token: &CancellationToken,
+) {
+    let serving = server.clone().serve(listener, tls, token.clone());
+    tasks.spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the hub's API server");
+        }
+    });
+    let (server, ends) = (server.clone(), token.clone());
+    tasks.spawn(async move { server.run_controllers(ends).await });
+}
+
+/// Installs Atoll's kinds, of this version, and waits until they are served.
+async fn install(client: &Client) -> anyhow::Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let params = PatchParams::apply(marks::MANAGER).force();
+    for crd in atoll_api::crds::all() {
+        let name = crd.metadata.name.clone().context("a CRD without a name")?;
+        crds.patch(&name, &params, &Patch::Apply(&crd))
+            .await
+            .with_context(|| format!("install {name}"))?;
+        let established =
+            await_condition(crds.clone(), &name, kube_conditions::is_crd_established());
+        tokio::time::timeout(ESTABLISHED, established)
+            .await
+            .with_context(|| format!("wait for {name} to be served"))?
+            .with_context(|| format!("watch {name}"))?;
+    }
+    Ok(())
+}
+
+/// Starts the one controller. Nobody else can have the hub: the data folder is locked.
+fn controller(
+    client: Client,
+    clock: Clock,
+    history: Arc<dyn Store>,
+    agents: TcpListener,
+    trust_domain: TrustDomain,
+    tasks: &TaskTracker,
+    token: &CancellationToken,
+) -> anyhow::Result<()> {
+    let incarnation = format!("{}-{}", std::process::id(), clock.now().as_microsecond());
+    let hub = atoll_controller::Hub {
+        client,
+        clock,
+        history,
+        candidate: Candidate {
+            namespace: marks::SYSTEM_NAMESPACE.to_owned(),
+            name: "atoll-controller".to_owned(),
+            place: "atoll-up".to_owned(),
+            incarnation,
+            exclusive_place: true,
+            times: LeaseTimes::default(),
+        },
+        profiles: Profiles::default(),
+        place: Place::Thread,
+        seed: 0,
+    };
+    let members = MembersSide {
+        incoming: Incoming::Tcp(agents),
+        health: HEALTH,
+        trust_domain,
+        metrics: Metrics::default(),
+    };
+    let controller =
+        Controller::new(hub, members, token.clone()).context("start the controller")?;
+    tasks.spawn(async move {
+        if let Err(error) = controller.run().await {
+            tracing::error!("controller: {:#}", anyhow::Error::from(error));
+        }
+    });
+    Ok(())
+}
+
+/// Whether an agent has a certificate that is still good.
+fn has_identity(folder: &std::path::Path) -> bool {
+    let written = std::fs::metadata(folder.join("identity.json")).and_then(|file| file.modified());
+    written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < IDENTITY_AGE))
+}

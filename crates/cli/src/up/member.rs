@@ -1,0 +1,198 @@
+//! One simulated member of `atoll up`: its API server, its machinery, its agent, and their power switch.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use atoll_agent::{AgentOptions, IdentityStore, Join, Timings};
+use atoll_api::Clock;
+use atoll_apiserver::{Server, pki};
+use atoll_simulator::{Member, MemberOptions};
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::control::{MemberState, Power};
+use super::network::Network;
+
+/// Longest wait for a member's parts to stop, when it is stopped by hand.
+const STOP: Duration = Duration::from_secs(5);
+
+/// What a member is made of; it stays the same over stops and starts.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) server: Server,
+    pub(crate) tls: Arc<rustls::ServerConfig>,
+    pub(crate) context: pki::Context,
+    /// The agent's own client of the member's API, over HTTPS as a real one.
+    pub(crate) client: kube::Client,
+    pub(crate) controller: SocketAddr,
+    pub(crate) identity: PathBuf,
+    /// Absent once the agent has its certificate.
+    pub(crate) join: Option<Join>,
+    pub(crate) timings: Timings,
+    pub(crate) seed: u64,
+}
+
+/// A simulated member.
+pub(crate) struct SimulatedMember {
+    parts: Parts,
+    state: Mutex<State>,
+    token: CancellationToken,
+}
+
+struct State {
+    power: Power,
+    running: Option<Running>,
+}
+
+/// What runs while the power is on.
+struct Running {
+    token: CancellationToken,
+    tasks: TaskTracker,
+    machinery: Member,
+    network: Network,
+}
+
+impl SimulatedMember {
+    /// Switches the member on with a listener that is bound already.
+    ///
+    /// # Errors
+    /// When its machinery does not start.
+    pub(crate) async fn start(
+        parts: Parts,
+        listener: TcpListener,
+        token: CancellationToken,
+    ) -> anyhow::Result<Self> {
+        let running = Running::start(&parts, listener, &token).await?;
+        let state = State { power: Power::Running, running: Some(running) };
+        Ok(Self { parts, state: Mutex::new(state), token })
+    }
+
+    /// The member's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    /// The member's context for the kubeconfig.
+    pub(crate) fn context(&self) -> &pki::Context {
+        &self.parts.context
+    }
+
+    /// How the member is.
+    pub(crate) async fn state(&self) -> MemberState {
+        MemberState {
+            name: self.parts.name.clone(),
+            power: self.state.lock().await.power,
+            server: format!("https://{}", self.parts.address),
+        }
+    }
+
+    /// Takes the power away. A member that is down stays down.
+    pub(crate) async fn power_off(&self) {
+        let mut state = self.state.lock().await;
+        if let Some(running) = state.running.take() {
+            running.stop(&self.parts.name).await;
+        }
+        state.power = Power::Stopped;
+    }
+
+    /// Gives power and network back.
+    ///
+    /// # Errors
+    /// When the member's address was taken meanwhile, or its machinery does not start.
+    pub(crate) async fn power_on(&self) -> anyhow::Result<()> {
+        let mut state = self.state.lock().await;
+        match &state.running {
+            Some(running) => running.network.set(true),
+            None => {
+                let listener = TcpListener::bind(self.parts.address).await.with_context(|| {
+                    format!("listen on {} for {} again", self.parts.address, self.parts.name)
+                })?;
+                state.running = Some(Running::start(&self.parts, listener, &self.token).await?);
+            }
+        }
+        state.power = Power::Running;
+        Ok(())
+    }
+
+    /// Takes the agent's network away.
+    ///
+    /// # Errors
+    /// When the member is down.
+    pub(crate) async fn cut(&self) -> anyhow::Result<()> {
+        let mut state = self.state.lock().await;
+        let name = &self.parts.name;
+        let running = state
+            .running
+            .as_ref()
+            .with_context(|| format!("{name} is down: start it before you cut its network"))?;
+        running.network.set(false);
+        state.power = Power::Cut;
+        Ok(())
+    }
+}
+
+impl Running {
+    async fn start(
+        parts: &Parts,
+        listener: TcpListener,
+        parent: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        let token = parent.child_token();
+        let tasks = TaskTracker::new();
+        let name = parts.name.clone();
+        let serve = parts.server.clone().serve(listener, parts.tls.clone(), token.clone());
+        tasks.spawn(async move {
+            if let Err(error) = serve.await {
+                tracing::error!(member = name, %error, "API server");
+            }
+        });
+        let (server, ends) = (parts.server.clone(), token.clone());
+        tasks.spawn(async move { server.run_controllers(ends).await });
+        let options = MemberOptions {
+            seed: parts.seed,
+            ..MemberOptions::standard(&parts.name, Clock::system())
+        };
+        let machinery = Member::start(parts.server.client(), options, token.clone())
+            .await
+            .with_context(|| format!("start the simulated member {}", parts.name))?;
+        let network = Network::new(token.clone());
+        let agent = AgentOptions {
+            client: parts.client.clone(),
+            addresses: vec![parts.controller.to_string()],
+            connector: network.connector(),
+            identity: IdentityStore::Folder(parts.identity.clone()),
+            join: parts.join.clone(),
+            namespace: atoll_api::marks::SYSTEM_NAMESPACE.to_owned(),
+            instance: format!("{}-agent", parts.name),
+            clock: Clock::system(),
+            seed: parts.seed,
+            timings: parts.timings,
+        };
+        let (name, ends) = (parts.name.clone(), token.clone());
+        tasks.spawn(async move {
+            if let Err(error) = atoll_agent::run(agent, ends).await {
+                tracing::error!(member = name, "agent: {:#}", anyhow::Error::from(error));
+            }
+        });
+        tasks.close();
+        Ok(Self { token, tasks, machinery, network })
+    }
+
+    async fn stop(self, name: &str) {
+        self.token.cancel();
+        let all = async {
+            self.machinery.stopped().await;
+            self.network.closed().await;
+            self.tasks.wait().await;
+        };
+        if tokio::time::timeout(STOP, all).await.is_err() {
+            tracing::warn!(member = name, "some of the member's parts did not stop in time");
+        }
+    }
+}

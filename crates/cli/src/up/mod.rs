@@ -1,0 +1,239 @@
+//! `atoll up`: a whole federation in this process, on loopback, with its state in one folder.
+//!
+//! It wires parts that stand elsewhere: embedded API servers, the controller, simulated members with their agents,
+//! history. What only `up` has are the data folder, the row of ports, and the control socket for `atoll sim`.
+
+pub(crate) mod control;
+mod decisions;
+pub(crate) mod folder;
+mod hub;
+mod member;
+mod network;
+mod ports;
+mod server;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use atoll_apiserver::pki;
+use clap::Args;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::control::{Request, Response};
+use self::folder::Folder;
+use self::hub::Hub;
+use self::member::SimulatedMember;
+use self::ports::Ports;
+use crate::print::{Printer, note};
+
+/// Most simulated members. Each has an API server, three nodes and an agent; beyond this one process is no help.
+const MAX_MEMBERS: u16 = 64;
+/// How long all parts together may take to stop. The promise is 5 s.
+const STOP: Duration = Duration::from_millis(4500);
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// How many simulated members to run
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_MEMBERS)))]
+    members: u16,
+    /// Folder for objects, certificates, history and kubeconfig
+    #[arg(long, value_name = "FOLDER", default_value = folder::DEFAULT)]
+    data_dir: PathBuf,
+    /// First port on 127.0.0.1: the hub's API server. The next is for agents, then one for each member
+    #[arg(long, value_name = "PORT", default_value_t = ports::DEFAULT)]
+    port: u16,
+}
+
+pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let token = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let folder = Folder::take(&args.data_dir)?;
+    let ports = Ports::bind(args.port, args.members).await?;
+    let started = {
+        let start = Federation::start(&folder, ports, &tasks, &token);
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => None,
+            started = start => Some(started),
+        }
+    };
+    let result = match started {
+        None => Ok(()),
+        Some(Err(error)) => Err(error),
+        Some(Ok(federation)) => {
+            federation.banner(&args, out)?;
+            tokio::select! {
+                biased;
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            Ok(())
+        }
+    };
+    token.cancel();
+    tasks.close();
+    let (stopped, again) = tokio::join!(tokio::time::timeout(STOP, tasks.wait()), async {
+        // A second Ctrl-C is for those in a hurry; nothing acknowledged is lost by it either.
+        tokio::select! {
+            () = tasks.wait() => false,
+            _ = interrupt.recv() => true,
+            () = tokio::time::sleep(STOP) => false,
+        }
+    });
+    if stopped.is_err() && !again {
+        tracing::warn!("some parts did not stop within {STOP:?}");
+    }
+    result
+}
+
+/// Everything that runs.
+struct Federation {
+    hub: Hub,
+    members: Vec<Arc<SimulatedMember>>,
+    kubeconfig: PathBuf,
+}
+
+impl Federation {
+    async fn start(
+        folder: &Folder,
+        ports: Ports,
+        tasks: &TaskTracker,
+        token: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        let began = std::time::Instant::now();
+        note("starting the hub and its controller ...");
+        let hub = Hub::start(folder, ports.hub, ports.agents, tasks, token).await?;
+        let mut starting = Vec::with_capacity(ports.members.len());
+        note(format!("starting {} members and their agents ...", ports.members.len()));
+        for (number, listener) in (1..).zip(ports.members) {
+            starting.push(hub.member(folder, number, listener, token));
+        }
+        let members: Vec<_> =
+            futures::future::try_join_all(starting).await?.into_iter().map(Arc::new).collect();
+        let kubeconfig = write_kubeconfig(folder, &hub, &members)?;
+        let listener = listen_for_control(folder)?;
+        let (serving, ends) = (members.clone(), token.clone());
+        tasks.spawn(control::serve(
+            listener,
+            move |request| {
+                let members = serving.clone();
+                async move { answer(&members, request).await }
+            },
+            ends,
+        ));
+        let (stopping, ends) = (members.clone(), token.clone());
+        tasks.spawn(async move {
+            ends.cancelled().await;
+            futures::future::join_all(stopping.iter().map(|member| member.power_off())).await;
+        });
+        hub.all_ready(&members).await?;
+        note(format!("ready after {:.1} s", began.elapsed().as_secs_f64()));
+        Ok(Self { hub, members, kubeconfig })
+    }
+
+    fn banner(&self, args: &UpArgs, out: &Printer) -> anyhow::Result<()> {
+        let kubeconfig = self.kubeconfig.display();
+        let names: Vec<_> = self.members.iter().map(|member| member.name()).collect();
+        let shown = match names.as_slice() {
+            [] | [_] | [_, _] | [_, _, _] => names.join(", "),
+            [first, .., last] => format!("{first} ... {last}"),
+        };
+        let times = self.hub.health();
+        out.line(format!(
+            "\nkubeconfig  {kubeconfig}  (contexts: hub, {shown})\n\
+             a silent member is lost after {} s and its work moves after {} s more\n\n\
+             Try, in another terminal:\n\
+             \x20 export KUBECONFIG={kubeconfig}\n\
+             \x20 kubectl get clusters\n\
+             \x20 kubectl apply -f examples/01-nginx.yaml && kubectl get deploy,rb -w\n\n\
+             `atoll sim stop member1{}` takes a member down. Ctrl-C stops everything; \
+             the next start goes on from here.",
+            times.silent_after.as_secs(),
+            times.failover_after.as_secs(),
+            if args.data_dir == std::path::Path::new(folder::DEFAULT) {
+                String::new()
+            } else {
+                format!(" --data-dir {}", args.data_dir.display())
+            },
+        ))
+    }
+}
+
+/// Writes the kubeconfig. It is replaced as a whole: a reader sees the old one or the new one.
+fn write_kubeconfig(
+    folder: &Folder,
+    hub: &Hub,
+    members: &[Arc<SimulatedMember>],
+) -> anyhow::Result<PathBuf> {
+    let mut contexts = vec![hub.context().clone()];
+    contexts.extend(members.iter().map(|member| member.context().clone()));
+    let path = folder.kubeconfig();
+    let partial = path.with_extension("partial");
+    let write = || -> std::io::Result<()> {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = std::fs::File::options();
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+        file.write_all(pki::kubeconfig(&contexts, "hub").as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&partial, &path)
+    };
+    write().with_context(|| format!("write the kubeconfig {}", path.display()))?;
+    Ok(path)
+}
+
+fn listen_for_control(folder: &Folder) -> anyhow::Result<UnixListener> {
+    let path = folder.control_socket();
+    // We hold the folder's lock: a socket that is there was left by a process that is gone.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error)
+                .with_context(|| format!("remove the old control socket {}", path.display()));
+        }
+        _ => {}
+    }
+    UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))
+}
+
+/// Carries out what `atoll sim` asks for.
+async fn answer(members: &[Arc<SimulatedMember>], request: Request) -> Response {
+    let done = async {
+        match &request {
+            Request::List => {}
+            Request::Stop(name) => find(members, name)?.power_off().await,
+            Request::Start(name) => find(members, name)?.power_on().await?,
+            Request::Cut(name) => find(members, name)?.cut().await?,
+        }
+        anyhow::Ok(())
+    };
+    match done.await {
+        Ok(()) => {
+            let states = members.iter().map(|member| member.state());
+            Response::Members(futures::future::join_all(states).await)
+        }
+        Err(error) => Response::Refused(format!("{error:#}")),
+    }
+}
+
+fn find<'a>(
+    members: &'a [Arc<SimulatedMember>],
+    name: &str,
+) -> anyhow::Result<&'a Arc<SimulatedMember>> {
+    match members.iter().find(|member| member.name() == name) {
+        Some(member) => Ok(member),
+        None => {
+            let known: Vec<_> = members.iter().map(|member| member.name()).collect();
+            bail!("there is no member {name:?}: choose one of {}", known.join(", "))
+        }
+    }
+}
