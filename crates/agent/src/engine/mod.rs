@@ -42,6 +42,8 @@ use table::{Outcome, Table, Work};
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
 /// Wait before the index is written again after a failure.
 const INDEX_RETRY: Duration = Duration::from_secs(1);
+/// How often the fence is looked at while it is closed and there is work.
+const FENCED: Duration = Duration::from_millis(500);
 /// How long calls under way may still take at a stop. Whatever they were is repeated at the next start.
 const GRACE: Duration = Duration::from_millis(700);
 /// Watch events under way, of all kinds together. A full channel holds the watches back.
@@ -186,10 +188,12 @@ pub(crate) async fn run(
 impl Engine {
     fn next_wake(&self, now: Instant) -> Option<Instant> {
         let patience = self.patience.filter(|_| self.waits_for_inventory());
-        [self.table.queue.next(now), self.flush, patience, self.index_retry]
-            .into_iter()
-            .flatten()
-            .min()
+        // Work that is due and held back by the fence must not wake the loop again and again.
+        let work = self.table.queue.next(now).map(|at| match self.options.fence.is_open() {
+            true => at,
+            false => at.max(now + FENCED),
+        });
+        [work, self.flush, patience, self.index_retry].into_iter().flatten().min()
     }
 
     // Sessions.

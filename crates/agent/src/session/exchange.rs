@@ -40,10 +40,24 @@ pub(super) async fn run(
     token: &CancellationToken,
 ) -> End {
     let outbox = Arc::new(Outbox::default());
+    let end = hold(sessions, terms, channel, address, &outbox, token).await;
+    // Without its end, the outgoing stream would keep the connection open.
+    outbox.close();
+    end
+}
+
+async fn hold(
+    sessions: &mut Sessions<'_>,
+    terms: &mut Terms<'_>,
+    channel: Channel,
+    address: &str,
+    outbox: &Arc<Outbox>,
+    token: &CancellationToken,
+) -> End {
     let begun = tokio::select! {
         biased;
         () = token.cancelled() => return End::Stopped,
-        begun = begin(sessions, terms, &channel, &outbox) => begun,
+        begun = begin(sessions, terms, &channel, outbox) => begun,
     };
     let (mut inbound, welcome) = match begun {
         Ok(begun) => begun,
@@ -57,7 +71,7 @@ pub(super) async fn run(
     outbox.open();
     let mut facts = sessions.facts.clone();
     let reader = read(sessions, terms, &mut inbound);
-    let talker = talk(&outbox, &mut facts, &welcome);
+    let talker = talk(outbox, &mut facts, &welcome);
     let why = tokio::select! {
         biased;
         () = token.cancelled() => {

@@ -246,8 +246,11 @@ async fn an_object_that_is_going_away_is_waited_for() {
     assert_eq!((applied.result(), applied.reason.as_str()), (ApplyResult::Waiting, "Terminating"));
 
     setup.member.edit(&path, "somebody", json!({"metadata": {"finalizers": null}})).await;
-    let applied = session.applied(&key).await;
-    assert_eq!(applied.result(), ApplyResult::Applied);
+    let mut applied = session.applied(&key).await;
+    while applied.result() == ApplyResult::Waiting {
+        applied = session.applied(&key).await;
+    }
+    assert_eq!((applied.result(), applied.hash.as_str()), (ApplyResult::Applied, "h2"));
     assert_ne!(applied.object_uid, old["metadata"]["uid"].as_str().unwrap());
     assert_eq!(setup.member.get(&path).await.unwrap()["data"]["key"], "b");
     agent.stop().await;

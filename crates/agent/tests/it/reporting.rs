@@ -57,7 +57,7 @@ async fn a_new_session_hears_every_status_and_every_open_failure() {
 }
 
 fn pod(name: &str, node: Option<&str>) -> serde_json::Value {
-    json!({
+    let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": name, "namespace": "shop", "labels": {"app": "web", "pod-template-hash": "6d4f"},
@@ -67,10 +67,13 @@ fn pod(name: &str, node: Option<&str>) -> serde_json::Value {
             }],
         },
         "spec": {
-            "nodeName": node,
             "containers": [{"name": "main", "image": "nginx", "resources": {"requests": {"cpu": "500m"}}}],
         },
-    })
+    });
+    if let Some(node) = node {
+        pod["spec"]["nodeName"] = json!(node);
+    }
+    pod
 }
 
 #[tokio::test(start_paused = true)]
