@@ -30,3 +30,7 @@ pub use options::{AgentOptions, Connector, IdentityStore, Join, Stream, Timings}
 pub use run::run;
 pub use session::enrol::EnrolError;
 pub use session::identity::IdentityError;
+
+/// What the agent may do on a member, as manifests: namespace, service account, roles. The agent itself only needs the
+/// rights; who installs it applies this.
+pub const RBAC: &str = include_str!("../../../deploy/agent/rbac.yaml");

@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(moved[0]["fieldsV1"], json!({"f:spec": {"f:paused": {}, "f:replicas": {}}}));
         assert_eq!(moved[1], status);
         assert_eq!(moved.as_array().unwrap().len(), 2);
-        assert_eq!(with_client_side_moved(&object(&[status.clone()])), None);
+        assert_eq!(with_client_side_moved(&object(std::slice::from_ref(&status))), None);
         assert_eq!(without_ours(&object(&[ours("2026-01-01T00:00:00Z")])), json!([{}]));
         assert_eq!(
             without_ours(&object(&[ours("2026-01-01T00:00:00Z"), status.clone()])),

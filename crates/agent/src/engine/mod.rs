@@ -5,6 +5,7 @@
 //! outlives sessions: without one, drift is still put right and what was asked for is still tried.
 
 mod kinds;
+mod orders;
 mod queue;
 mod table;
 
@@ -13,21 +14,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_protocol::digest::Digest;
-use atoll_protocol::transport::INVENTORY_PAGE;
-use atoll_protocol::v1;
 use atoll_protocol::v1::controller_message::Message;
-use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::apply::object::{self, Applied, Desired, Live};
+use crate::apply::object::{self, Applied, Live};
 use crate::apply::order::is_definition;
-use crate::apply::removal::{self, How, Withdrawal};
+use crate::apply::removal::{self};
 use crate::backoff::Jitter;
 use crate::capacity::Unschedulable;
-use crate::inventory::agreement::{Agreement, Line, claims};
+use crate::inventory::agreement::Agreement;
 use crate::inventory::index::Index;
 use crate::key::{GroupKind, Key};
 use crate::member::{Discovery, Fence, Followed, Member, MemberError};
@@ -80,19 +78,6 @@ pub(crate) struct EngineOptions {
     pub timings: Timings,
 }
 
-/// The marks that a manifest carries; the rest of it stays text.
-#[derive(Deserialize)]
-struct Marks {
-    #[serde(default)]
-    metadata: MarksMetadata,
-}
-
-#[derive(Deserialize, Default)]
-struct MarksMetadata {
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-}
-
 struct Session {
     outbox: Arc<Outbox>,
     agreement: Agreement,
@@ -121,10 +106,7 @@ struct Engine {
     patience: Option<Instant>,
 }
 
-/// Runs until the token ends it.
-///
-/// # Errors
-/// When the index cannot be read at all: without it nobody knows what the member holds.
+/// Runs until the token ends it, from the index as it was read.
 pub(crate) async fn run(
     options: EngineOptions,
     index: Index,
@@ -194,161 +176,6 @@ impl Engine {
             false => at.max(now + FENCED),
         });
         [work, self.flush, patience, self.index_retry].into_iter().flatten().min()
-    }
-
-    // Sessions.
-
-    fn command(&mut self, command: Command) {
-        match command {
-            Command::Begin { outbox, reply } => {
-                self.table.drop_held();
-                let agreement = Agreement::default();
-                self.session = Some(Session { outbox, agreement, waiting: Some(reply) });
-            }
-            Command::End => {
-                self.session = None;
-                // What was to go on the word of that session is said again by the next.
-                self.table.drop_held();
-            }
-            Command::Message(message) => self.message(message),
-        }
-    }
-
-    fn waits_for_inventory(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.waiting.is_some())
-    }
-
-    /// Answers a session that waits for the inventory, once every kind of the index was listed, or patience is at its end.
-    fn answer_if_ready(&mut self, now: Instant) {
-        if !self.waits_for_inventory() {
-            return;
-        }
-        if !self.kinds.all_listed() && self.patience.is_some_and(|until| now < until) {
-            return;
-        }
-        for kind in self.kinds.unlisted() {
-            tracing::warn!(%kind, "cannot be listed yet; its objects are missing in the inventory");
-        }
-        self.patience = None;
-        let inventory = self.table.inventory();
-        let Some(session) = &mut self.session else { return };
-        session.agreement.begin(inventory);
-        if let Some(reply) = session.waiting.take() {
-            // A session that is gone already does not listen; the next one asks again.
-            let _ = reply.send(session.agreement.digest());
-        }
-        for (key, report) in self.table.open_reports() {
-            session.outbox.applied(key, report);
-        }
-        for (key, status) in self.table.statuses() {
-            session.outbox.status(key, status);
-        }
-    }
-
-    /// Sends the inventory as it is now; nothing is removed before the controller agrees with it.
-    fn send_inventory(&mut self) {
-        self.late = false;
-        self.table.drop_held();
-        let inventory = self.table.inventory();
-        if let Some(session) = &mut self.session {
-            session.agreement.begin(inventory);
-            session.outbox.inventory(session.agreement.pages(INVENTORY_PAGE));
-        }
-    }
-
-    fn message(&mut self, message: Message) {
-        match message {
-            Message::Upsert(upsert) => self.upsert(upsert),
-            Message::Remove(remove) => {
-                let withdrawal = Withdrawal { how: How::Remove, uid: remove.object_uid };
-                self.withdraw(remove.key, withdrawal);
-            }
-            Message::Release(release) => {
-                let withdrawal = Withdrawal { how: How::Release, uid: release.object_uid };
-                self.withdraw(release.key, withdrawal);
-            }
-            Message::Synced(synced) => {
-                let Some(session) = &mut self.session else { return };
-                if session.agreement.compare(&synced.digest) {
-                    self.table.release_held(Instant::now());
-                } else {
-                    tracing::info!(
-                        "the controller has another picture of the member: the inventory goes again"
-                    );
-                    self.send_inventory();
-                }
-            }
-            Message::InventoryRequest(_) => self.send_inventory(),
-            // The session keeps these to itself.
-            Message::Welcome(_) | Message::WatchLabels(_) => {}
-        }
-    }
-
-    fn upsert(&mut self, upsert: v1::Upsert) {
-        let overwrite = upsert.conflict_resolution() == v1::ConflictResolution::Overwrite;
-        let Some(key) = Key::from_wire(upsert.key) else {
-            tracing::warn!("an upsert without a key is dropped");
-            return;
-        };
-        let marks: Marks = match serde_json::from_slice(&upsert.manifest_json) {
-            Ok(marks) => marks,
-            Err(error) => {
-                let message = format!("the manifest is no JSON: {error}");
-                self.refuse(&key, upsert.hash, "InvalidManifest", message);
-                return;
-            }
-        };
-        let annotation = |name| marks.metadata.annotations.get(name).cloned().unwrap_or_default();
-        let desired = Desired {
-            hash: upsert.hash,
-            claims: annotation(atoll_api::marks::CLAIMS),
-            preserve: annotation(atoll_api::marks::PRESERVE) == "true",
-            api_version: upsert.api_version,
-            manifest: upsert.manifest_json,
-            overwrite,
-            if_absent: upsert.if_absent,
-        };
-        if let Some(session) = &mut self.session {
-            let line = Line {
-                hash: desired.hash.clone(),
-                claims: claims(&desired.claims),
-                preserve: desired.preserve,
-                uid: String::new(),
-            };
-            session.agreement.put(key.clone(), line);
-        }
-        if let Some(report) = self.table.upsert(&key, desired, Instant::now()) {
-            self.report(key, report);
-        }
-    }
-
-    fn refuse(&mut self, key: &Key, hash: String, reason: &str, message: String) {
-        let report = v1::Applied {
-            key: Some(key.to_wire()),
-            hash,
-            result: v1::ApplyResult::Failed.into(),
-            reason: reason.to_owned(),
-            message,
-            ..v1::Applied::default()
-        };
-        self.report(key.clone(), report);
-    }
-
-    fn withdraw(&mut self, key: Option<v1::ObjectKey>, withdrawal: Withdrawal) {
-        let Some(key) = Key::from_wire(key) else {
-            tracing::warn!("a removal without a key is dropped");
-            return;
-        };
-        let Some(session) = &mut self.session else { return };
-        session.agreement.take(&key);
-        let agreed = session.agreement.is_agreed();
-        self.table.withdraw(&key, withdrawal, agreed, Instant::now());
-    }
-
-    fn report(&self, key: Key, report: v1::Applied) {
-        if let Some(session) = &self.session {
-            session.outbox.applied(key, report);
-        }
     }
 
     // Work.

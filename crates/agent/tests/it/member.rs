@@ -1,6 +1,6 @@
 //! The member: the embedded API server behind a wire that counts, delays and cuts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub(crate) struct Member {
     server: Server,
     /// Writes of the agent to paths that are not its own, as `METHOD path`.
     writes: Arc<Mutex<Vec<String>>>,
+    /// Every request of the agent, once.
+    requests: Arc<Mutex<BTreeSet<String>>>,
     faults: Arc<Mutex<BTreeMap<String, Fault>>>,
 }
 
@@ -42,7 +44,12 @@ impl Member {
         let server = Server::open(options).unwrap();
         let controllers = server.clone();
         tokio::spawn(async move { controllers.run_controllers(Default::default()).await });
-        Self { server, writes: Default::default(), faults: Default::default() }
+        Self {
+            server,
+            writes: Default::default(),
+            requests: Default::default(),
+            faults: Default::default(),
+        }
     }
 
     /// The agent's client: counted and subject to faults.
@@ -52,6 +59,8 @@ impl Member {
             let member = member.clone();
             async move {
                 let path = request.uri().path().to_owned();
+                let line = format!("{} {}", request.method(), request.uri());
+                member.requests.lock().unwrap().insert(line);
                 if request.method() != http::Method::GET && !path.contains("/atoll-system/") {
                     let line = format!("{} {path}", request.method());
                     member.writes.lock().unwrap().push(line);
@@ -96,6 +105,11 @@ impl Member {
     /// Writes of the agent since the last call.
     pub(crate) fn writes(&self) -> Vec<String> {
         std::mem::take(&mut *self.writes.lock().unwrap())
+    }
+
+    /// Every request of the agent so far.
+    pub(crate) fn requests(&self) -> BTreeSet<String> {
+        self.requests.lock().unwrap().clone()
     }
 
     async fn call(&self, method: &str, path: &str, kind: &str, body: Value) -> kube::Result<Value> {

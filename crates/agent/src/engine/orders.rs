@@ -1,0 +1,185 @@
+//! What a session makes of the engine: its beginning, the controller's orders, and the agreement on what is there.
+
+use std::collections::BTreeMap;
+
+use atoll_protocol::transport::INVENTORY_PAGE;
+use atoll_protocol::v1;
+use atoll_protocol::v1::controller_message::Message;
+use bytes::Bytes;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{Command, Engine, Session};
+use crate::apply::object::Desired;
+use crate::apply::removal::{How, Withdrawal};
+use crate::inventory::agreement::{Agreement, Line, claims};
+use crate::key::Key;
+
+/// The marks that a manifest carries; the rest of it stays text.
+#[derive(Deserialize)]
+struct Marks {
+    #[serde(default)]
+    metadata: MarksMetadata,
+}
+
+#[derive(Deserialize, Default)]
+struct MarksMetadata {
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+impl Engine {
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Begin { outbox, reply } => {
+                self.table.drop_held();
+                let agreement = Agreement::default();
+                self.session = Some(Session { outbox, agreement, waiting: Some(reply) });
+            }
+            Command::End => {
+                self.session = None;
+                // What was to go on the word of that session is said again by the next.
+                self.table.drop_held();
+            }
+            Command::Message(message) => self.message(message),
+        }
+    }
+
+    pub(super) fn waits_for_inventory(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.waiting.is_some())
+    }
+
+    /// Answers a session that waits for the inventory, once every kind of the index was listed, or patience is at its end.
+    pub(super) fn answer_if_ready(&mut self, now: Instant) {
+        if !self.waits_for_inventory() {
+            return;
+        }
+        if !self.kinds.all_listed() && self.patience.is_some_and(|until| now < until) {
+            return;
+        }
+        for kind in self.kinds.unlisted() {
+            tracing::warn!(%kind, "cannot be listed yet; its objects are missing in the inventory");
+        }
+        self.patience = None;
+        let inventory = self.table.inventory();
+        let Some(session) = &mut self.session else { return };
+        session.agreement.begin(inventory);
+        if let Some(reply) = session.waiting.take() {
+            // A session that is gone already does not listen; the next one asks again.
+            let _ = reply.send(session.agreement.digest());
+        }
+        for (key, report) in self.table.open_reports() {
+            session.outbox.applied(key, report);
+        }
+        for (key, status) in self.table.statuses() {
+            session.outbox.status(key, status);
+        }
+    }
+
+    /// Sends the inventory as it is now; nothing is removed before the controller agrees with it.
+    pub(super) fn send_inventory(&mut self) {
+        self.late = false;
+        self.table.drop_held();
+        let inventory = self.table.inventory();
+        if let Some(session) = &mut self.session {
+            session.agreement.begin(inventory);
+            session.outbox.inventory(session.agreement.pages(INVENTORY_PAGE));
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Upsert(upsert) => self.upsert(upsert),
+            Message::Remove(remove) => {
+                let withdrawal = Withdrawal { how: How::Remove, uid: remove.object_uid };
+                self.withdraw(remove.key, withdrawal);
+            }
+            Message::Release(release) => {
+                let withdrawal = Withdrawal { how: How::Release, uid: release.object_uid };
+                self.withdraw(release.key, withdrawal);
+            }
+            Message::Synced(synced) => {
+                let Some(session) = &mut self.session else { return };
+                if session.agreement.compare(&synced.digest) {
+                    self.table.release_held(Instant::now());
+                } else {
+                    tracing::info!(
+                        "the controller has another picture of the member: the inventory goes again"
+                    );
+                    self.send_inventory();
+                }
+            }
+            Message::InventoryRequest(_) => self.send_inventory(),
+            // The session keeps these to itself.
+            Message::Welcome(_) | Message::WatchLabels(_) => {}
+        }
+    }
+
+    fn upsert(&mut self, upsert: v1::Upsert) {
+        let overwrite = upsert.conflict_resolution() == v1::ConflictResolution::Overwrite;
+        let Some(key) = Key::from_wire(upsert.key) else {
+            tracing::warn!("an upsert without a key is dropped");
+            return;
+        };
+        let marks: Marks = match serde_json::from_slice(&upsert.manifest_json) {
+            Ok(marks) => marks,
+            Err(error) => {
+                let message = format!("the manifest is no JSON: {error}");
+                self.refuse(&key, upsert.hash, "InvalidManifest", message);
+                return;
+            }
+        };
+        let annotation = |name| marks.metadata.annotations.get(name).cloned().unwrap_or_default();
+        let desired = Desired {
+            hash: upsert.hash,
+            claims: annotation(atoll_api::marks::CLAIMS),
+            preserve: annotation(atoll_api::marks::PRESERVE) == "true",
+            api_version: upsert.api_version,
+            // A copy: the message's bytes are a slice of a much larger receive buffer, which they would keep.
+            manifest: Bytes::copy_from_slice(&upsert.manifest_json),
+            overwrite,
+            if_absent: upsert.if_absent,
+        };
+        if let Some(session) = &mut self.session {
+            let line = Line {
+                hash: desired.hash.clone(),
+                claims: claims(&desired.claims),
+                preserve: desired.preserve,
+                uid: String::new(),
+            };
+            session.agreement.put(key.clone(), line);
+        }
+        if let Some(report) = self.table.upsert(&key, desired, Instant::now()) {
+            self.report(key, report);
+        }
+    }
+
+    pub(super) fn refuse(&mut self, key: &Key, hash: String, reason: &str, message: String) {
+        let report = v1::Applied {
+            key: Some(key.to_wire()),
+            hash,
+            result: v1::ApplyResult::Failed.into(),
+            reason: reason.to_owned(),
+            message,
+            ..v1::Applied::default()
+        };
+        self.report(key.clone(), report);
+    }
+
+    fn withdraw(&mut self, key: Option<v1::ObjectKey>, withdrawal: Withdrawal) {
+        let Some(key) = Key::from_wire(key) else {
+            tracing::warn!("a removal without a key is dropped");
+            return;
+        };
+        let Some(session) = &mut self.session else { return };
+        session.agreement.take(&key);
+        let agreed = session.agreement.is_agreed();
+        self.table.withdraw(&key, withdrawal, agreed, Instant::now());
+    }
+
+    pub(super) fn report(&self, key: Key, report: v1::Applied) {
+        if let Some(session) = &self.session {
+            session.outbox.applied(key, report);
+        }
+    }
+}
