@@ -11,6 +11,7 @@ pub mod divide;
 pub mod framework;
 pub mod hash;
 pub mod key;
+pub mod lint;
 pub mod plugins;
 pub mod request;
 mod scheduler;

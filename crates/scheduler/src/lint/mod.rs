@@ -1,0 +1,33 @@
+//! An independent checker of decisions: own code, no calls into the core's arithmetic. It knows the rules, not the ways.
+
+mod rules;
+
+use crate::decision::Decision;
+use crate::request::Request;
+use crate::state::snapshot::Snapshot;
+
+/// One rule that a decision breaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The invariant or rule.
+    pub rule: &'static str,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Checks a decision against its snapshot and request; no faults = sound.
+#[must_use]
+pub fn lint(snapshot: &Snapshot, request: &Request, decision: &Decision) -> Vec<Fault> {
+    let mut check = rules::Check::new(snapshot, request, decision);
+    check.shares();
+    check.conservation();
+    check.movement();
+    check.candidates();
+    check.capacity();
+    check.bounds();
+    check.groups();
+    check.targets();
+    check.evictions();
+    check.report();
+    check.faults
+}

@@ -1,0 +1,233 @@
+//! A small world for tests: clusters with some room, workloads, decisions that are carried out.
+#![allow(dead_code, unreachable_pub)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_api::binding::{Outcome, TargetCluster};
+use atoll_api::quantity::Quantity;
+use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+use atoll_scheduler::lint::lint;
+use atoll_scheduler::{
+    BindingFacts, BindingKey, Change, Decision, LiveCluster, Previous, Profiles, Report, Request,
+    Scheduler, Session, Tables, Template,
+};
+use serde_json::{Value, json};
+
+pub fn now() -> jiff::Timestamp {
+    "2026-08-21T12:00:00Z".parse().unwrap()
+}
+
+/// A Cluster with its labels and room for so many pods (`None` = unknown).
+pub fn cluster(name: &str, labels: &[(&str, &str)], room: Option<i64>) -> Cluster {
+    let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+    let mut status = json!({"apiEnablements": [
+        {"groupVersion": "apps/v1", "resources": [
+            {"name": "deployments", "kind": "Deployment"}, {"name": "statefulsets", "kind": "StatefulSet"}]},
+        {"groupVersion": "batch/v1", "resources": [{"name": "jobs", "kind": "Job"}]},
+        {"groupVersion": "v1", "resources": [{"name": "configmaps", "kind": "ConfigMap"}]}]});
+    if let Some(room) = room {
+        status["resourceSummary"] = json!({"allocatable": {"pods": room.to_string()}});
+    }
+    serde_json::from_value(json!({
+        "apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": name, "labels": labels}, "spec": {}, "status": status,
+    }))
+    .unwrap()
+}
+
+pub struct World {
+    pub tables: Tables,
+    pub scheduler: Scheduler,
+    pub clusters: BTreeMap<String, Cluster>,
+}
+
+impl World {
+    pub fn new(clusters: impl IntoIterator<Item = Cluster>) -> Self {
+        let mut world = Self {
+            tables: Tables::default(),
+            scheduler: Scheduler::new(Profiles::default()),
+            clusters: BTreeMap::new(),
+        };
+        clusters.into_iter().for_each(|cluster| {
+            world.put(cluster);
+        });
+        world
+    }
+
+    pub fn put(&mut self, cluster: Cluster) -> Vec<Change> {
+        let live = LiveCluster::from_status(&cluster);
+        let changes = self.tables.upsert_cluster(&cluster, live);
+        self.clusters.insert(cluster.metadata.name.clone().unwrap(), cluster);
+        changes
+    }
+
+    pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut Cluster)) -> Vec<Change> {
+        let mut cluster = self.clusters[name].clone();
+        change(&mut cluster);
+        self.put(cluster)
+    }
+
+    pub fn remove(&mut self, name: &str) -> Vec<Change> {
+        self.clusters.remove(name);
+        self.tables.remove_cluster(name)
+    }
+
+    pub fn lose_session(&mut self, name: &str) -> Vec<Change> {
+        let live = LiveCluster { session: Session::Lost, capacity: None };
+        self.tables.upsert_cluster(&self.clusters[name], live)
+    }
+
+    pub fn taint(&mut self, name: &str, effect: &str) -> Vec<Change> {
+        let taint = serde_json::from_value(json!({"key": "test", "effect": effect})).unwrap();
+        self.edit(name, |cluster| cluster.spec.taints.push(taint))
+    }
+
+    pub fn room(&mut self, name: &str, room: i64) -> Vec<Change> {
+        self.edit(name, |cluster| {
+            let summary = cluster.status.as_mut().unwrap().resource_summary.as_mut().unwrap();
+            summary.allocatable.insert("pods".into(), Quantity::from_units(room.into()));
+        })
+    }
+
+    pub fn policy(&mut self, spec: Value) -> Vec<Change> {
+        let object = json!({
+            "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "WorkloadPolicy",
+            "metadata": {"name": "policy", "namespace": "default", "uid": "policy-uid", "generation": 1},
+            "spec": spec,
+        });
+        let policy: WorkloadPolicy = serde_json::from_value(object).unwrap();
+        self.tables.upsert_workload_policy(&policy)
+    }
+
+    pub fn spread(&mut self, spec: Value) -> Vec<Change> {
+        self.spread_with_status(spec, Value::Null)
+    }
+
+    pub fn spread_with_status(&mut self, spec: Value, status: Value) -> Vec<Change> {
+        let mut object = json!({
+            "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "WorkloadSpread",
+            "metadata": {"name": "spread", "namespace": "default"}, "spec": spec,
+        });
+        if !status.is_null() {
+            object["status"] = status;
+        }
+        let spread: WorkloadSpread = serde_json::from_value(object).unwrap();
+        self.tables.upsert_workload_spread(&spread)
+    }
+
+    /// Decides, checks the decision with the linter, that it is deterministic and comes back whole from JSON.
+    pub fn decide(&mut self, request: &Request) -> Decision {
+        let snapshot = self.tables.snapshot();
+        let decision = self.scheduler.decide(&snapshot, request);
+        let faults = lint(&snapshot, request, &decision);
+        let text = serde_json::to_string(&decision).unwrap();
+        assert!(faults.is_empty(), "{faults:#?}\n{request:#?}\n{text}");
+        let fresh = Scheduler::new(Profiles::default()).decide(&snapshot, request);
+        assert_eq!(text, serde_json::to_string(&fresh).unwrap(), "the cache changed the answer");
+        let back: Decision = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, decision, "JSON loses something");
+        decision
+    }
+
+    /// Decides and carries the decision out: the request then holds what it left.
+    pub fn step(&mut self, request: &mut Request) -> Decision {
+        let decision = self.decide(request);
+        if decision.trigger() == atoll_api::binding::Trigger::Avoid {
+            return decision;
+        }
+        let triggered = request.previous.as_ref().and_then(|p| p.reschedule_triggered_at);
+        request.previous = Some(Previous {
+            clusters: decision.clusters().to_vec(),
+            decision: Some(decision.record(1)),
+            applied_placement: serde_json::from_str(&decision.applied_placement()).ok(),
+            eviction_tasks: decision.evictions().to_vec(),
+            reschedule_triggered_at: triggered,
+            ..Previous::default()
+        });
+        self.tables.upsert_binding(BindingFacts {
+            key: request.key.clone(),
+            pod_labels: Arc::new(request.template.pod_labels.clone()),
+            requirements: request.template.requirements.clone(),
+            shares: decision.clusters().to_vec(),
+            reported: BTreeMap::new(),
+        });
+        decision
+    }
+
+    /// Scales and carries the decision out.
+    pub fn scale(&mut self, request: &mut Request, replicas: i64) -> Decision {
+        request.template.replicas = Some(replicas);
+        self.step(request)
+    }
+}
+
+/// A Deployment of the namespace `default` with the label `app`.
+pub fn workload(name: &str, replicas: i64, placement: Value) -> Request {
+    Request {
+        key: BindingKey::new("default", format!("{name}-deployment")),
+        template: Template {
+            uid: format!("uid-of-{name}"),
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            namespace: Some("default".into()),
+            name: name.into(),
+            pod_labels: BTreeMap::from([("app".into(), "web".into())]),
+            replicas: Some(replicas),
+            ..Template::default()
+        },
+        placement: serde_json::from_value(placement).unwrap(),
+        scheduler_name: "default".into(),
+        now: now(),
+        ..Request::default()
+    }
+}
+
+/// The same, steered by the WorkloadPolicy `policy`.
+pub fn steered(name: &str, replicas: i64) -> Request {
+    let mut request = workload(name, replicas, json!({}));
+    request.template.workload_policy = Some("policy".into());
+    request
+}
+
+pub fn shares(decision: &Decision) -> BTreeMap<String, i64> {
+    decision.clusters().iter().map(|share| (share.name.clone(), share.replicas)).collect()
+}
+
+pub fn map(shares: &[(&str, i64)]) -> BTreeMap<String, i64> {
+    shares.iter().map(|(name, replicas)| ((*name).to_owned(), *replicas)).collect()
+}
+
+pub fn target(name: &str, replicas: i64) -> TargetCluster {
+    TargetCluster { name: name.into(), replicas }
+}
+
+pub fn report(unschedulable: i64, since: &str) -> Report {
+    Report { unschedulable, unschedulable_since: Some(since.parse().unwrap()), ..Report::default() }
+}
+
+pub fn placed(decision: &Decision) -> i64 {
+    decision.clusters().iter().map(|share| share.replicas).sum()
+}
+
+pub fn is_quiet(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Unchanged | Outcome::Placed)
+}
+
+/// Random numbers of a seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        atoll_scheduler::hash::splitmix64(self.0) % below
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
