@@ -174,6 +174,7 @@ impl<'a> Cycle<'a> {
             trigger: Trigger::Avoid,
             mode: Mode::Steady,
             change: false,
+            keeps_all: false,
             verdicts: Verdicts::new(snapshot.len()),
             tiers: None,
             subsets: Vec::new(),
@@ -190,16 +191,25 @@ impl<'a> Cycle<'a> {
         }
     }
 
+    /// Targets that stay although they fail a rule.
+    fn kept(&self, change: bool) -> BitSet {
+        if self.as_karmada() {
+            return BitSet::empty(self.snapshot.len());
+        }
+        if self.keeps_all {
+            let mut all = self.targets.rows.clone();
+            all.minus(&self.verdicts.passing);
+            return all;
+        }
+        self.verdicts.kept(&self.targets.rows, change)
+    }
+
     /// Forgets what finding out the facts has computed beyond the filters.
     fn reset(&mut self, trigger: Trigger, mode: Mode, change: bool) {
         self.trigger = trigger;
         self.mode = mode;
         self.change = change;
-        self.kept = if self.as_karmada() {
-            BitSet::empty(self.snapshot.len())
-        } else {
-            self.verdicts.kept(&self.targets.rows, change)
-        };
+        self.kept = self.kept(change);
         self.candidates.clear();
         self.rules = Rules::default();
         self.assignment = None;

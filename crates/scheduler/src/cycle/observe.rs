@@ -134,7 +134,7 @@ fn cluster_change(cycle: &mut Cycle<'_>) -> Option<String> {
     if cycle.intent.strategy.divides() {
         return refused_target(cycle, Hold::UnlessChange);
     }
-    cycle.kept = cycle.verdicts.kept(&cycle.targets.rows, true);
+    cycle.kept = cycle.kept(true);
     super::score_and_select(cycle).ok()?;
     let chosen: std::collections::BTreeSet<u32> = cycle.candidates.iter().copied().collect();
     if let Some(new) = chosen.iter().find(|row| !cycle.targets.rows.contains(**row as usize)) {

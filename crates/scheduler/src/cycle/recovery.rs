@@ -17,7 +17,7 @@ pub fn find(cycle: &mut Cycle<'_>) -> Option<String> {
             // The division itself knows targets and limits: it is asked what it would move.
             let trigger =
                 std::mem::replace(&mut cycle.trigger, atoll_api::binding::Trigger::Recover);
-            cycle.kept = cycle.verdicts.kept(&cycle.targets.rows, false);
+            cycle.kept = cycle.kept(false);
             let moved = super::score_and_select(cycle).is_ok() && {
                 cycle.rules.skews.clear();
                 super::assign(cycle).is_ok()

@@ -42,6 +42,8 @@ pub struct Cycle<'a> {
     pub mode: Mode,
     /// Whether it may react to changed clusters or a changed placement.
     pub change: bool,
+    /// Whether every target stays, whatever rule it fails.
+    pub keeps_all: bool,
     /// Answers of the filters.
     pub verdicts: Verdicts,
     /// Overflow tier of each row, where the term has tiers: 0 = the term's own clusters.

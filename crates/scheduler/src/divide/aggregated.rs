@@ -1,6 +1,7 @@
 //! Aggregated: as few clusters as possible.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use super::Start;
 use super::dynamic_weight::divide_among;
@@ -41,6 +42,7 @@ pub fn divide(ground: &Ground, order: &[u32], desired: i64, start: Start) -> Div
         held = held.saturating_add(room[index]);
         length += 1;
     }
+    add_groups(ground, &sequence, &room, &mut among, desired);
     let mut division = divide_among(ground, &among, desired, start);
     // Rules on groups may keep the prefix from holding what its room says: it grows until they are content.
     if !ground.limits.is_empty() {
@@ -52,4 +54,18 @@ pub fn divide(ground: &Ground, order: &[u32], desired: i64, start: Start) -> Div
         }
     }
     division
+}
+
+/// Adds the best candidate of further groups, until as many groups are in as spreadConstraints ask for.
+fn add_groups(ground: &Ground, sequence: &[usize], room: &[i64], among: &mut [bool], desired: i64) {
+    for minimum in &ground.limits.minimums {
+        let inside = (0..ground.len()).filter(|index| among[*index] || ground.seats[*index] > 0);
+        let mut groups: BTreeSet<u32> = inside.map(|index| minimum.of[index]).collect();
+        for index in sequence.iter().filter(|index| room[**index] > 0) {
+            if groups.len() as i64 >= minimum.groups.min(desired) {
+                break;
+            }
+            among[*index] |= groups.insert(minimum.of[*index]);
+        }
+    }
 }

@@ -205,7 +205,11 @@ impl<'a> Run<'a> {
     fn take_back(&mut self, take: i64) {
         let last = |run: &Self, index: usize| {
             let seats = run.board.seats[index];
-            (seats > 0).then(|| run.key(index, seats - 1))
+            // Among clusters in use it is the order alone that says which was last.
+            (seats > 0).then(|| match run.key(index, seats - 1) {
+                key if run.question.fill => Key { rank: (0, key.rank.1), ..key },
+                key => key,
+            })
         };
         let mut lanes: Vec<Lane<Back>> = self
             .question

@@ -45,6 +45,8 @@ pub struct Question<'a> {
     pub adaptive: bool,
     /// Replicas asked for.
     pub desired: i64,
+    /// Replicas that the last decision accounted for: those that run and those that waited.
+    pub accounted: i64,
     /// How to proceed.
     pub plan: Plan,
     /// A StatefulSet: ordinals lie contiguous in list order, so it grows and shrinks at its end only.
@@ -116,6 +118,12 @@ pub fn divide(ground: &Ground, question: &Question<'_>) -> Answer {
             }
         }
         Plan::Recover => run.give_back(),
+    }
+    if !question.adaptive
+        && question.accounted > question.desired
+        && question.plan == Plan::Continue
+    {
+        run.shrink_waiting();
     }
     let running = run.board.total();
     if running > question.desired {
@@ -205,6 +213,34 @@ impl<'a> Run<'a> {
                 let seats = to_u64(board.seats[index]);
                 Some(Key { rank: (0, 0), weight: 1, seats, tie: tie[index], index: index as u32 })
             });
+        }
+    }
+
+    /// With Fixed what waits in a subset belongs to it: scaling down passes over waiting replicas like over running ones,
+    /// and only takes back what a subset then has too much.
+    fn shrink_waiting(&mut self) {
+        let count = self.question.subsets.len();
+        let limit = |subset: usize| self.question.subsets[subset].limit;
+        let mut due: Vec<i64> = (0..count).map(|subset| self.own(subset)).collect();
+        let mut waits = self.question.accounted.saturating_sub(self.board.total());
+        for (subset, due) in due.iter_mut().enumerate() {
+            let more = limit(subset).saturating_sub(*due).clamp(0, waits.max(0));
+            *due = due.saturating_add(more);
+            waits -= more;
+        }
+        let fewer = self.question.accounted - self.question.desired;
+        let mut left = (fewer - waits.max(0)).max(0);
+        for pass in 0..2 {
+            for (subset, due) in due.iter_mut().enumerate().rev() {
+                let above = if pass == 0 { due.saturating_sub(limit(subset)) } else { *due };
+                let less =
+                    if pass == 0 && self.question.ordinal { 0 } else { above.clamp(0, left) };
+                *due -= less;
+                left -= less;
+            }
+        }
+        for (subset, due) in due.into_iter().enumerate() {
+            self.take_back(subset, self.own(subset) - due);
         }
     }
 

@@ -44,7 +44,7 @@ impl<'a> Check<'a> {
             decision.outcome,
             Outcome::NoFit | Outcome::FailoverInfeasible | Outcome::Invalid
         ) || (decision.outcome == Outcome::Unschedulable
-            && !decision.before.is_empty());
+            && decision.before == decision.after);
         let still = failed || matches!(decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
         Self {
             snapshot,

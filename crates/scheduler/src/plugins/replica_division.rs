@@ -1,6 +1,8 @@
 //! `placement.replicaScheduling`: divides the replicas by the strategy of the placement, tier by tier where there are
 //! overflow tiers, within bounds.
 
+use std::collections::BTreeSet;
+
 use atoll_api::binding::Trigger;
 use atoll_api::placement::ClusterAffinity;
 use serde_json::Value;
@@ -169,12 +171,32 @@ fn divided(cycle: &Cycle<'_>) -> Assignment {
         Some(tiers) => by_tier(cycle, &ground, &weights, tiers, desired),
         None => one(cycle, &ground, &weights, desired, cycle.start()),
     };
+    let lacking = too_few_groups(cycle, &ground, &division);
     Assignment {
+        refused: division.refused.or(lacking),
         seats: division.seats,
         pending: division.pending,
-        refused: division.refused,
         ..Assignment::default()
     }
+}
+
+/// From scratch the least groups of spreadConstraints must be reached; what runs already is not torn down for them.
+fn too_few_groups(cycle: &Cycle<'_>, ground: &Ground, division: &Division) -> Option<String> {
+    if cycle.start() == Start::Running && cycle.trigger != Trigger::First {
+        return None;
+    }
+    let placed = division.seats.iter().fold(0_i64, |sum, seats| sum.saturating_add(*seats));
+    ground.limits.minimums.iter().find_map(|minimum| {
+        let used = (0..ground.len()).filter(|at| division.seats[*at] > 0);
+        let groups = used.map(|at| minimum.of[at]).collect::<BTreeSet<_>>().len() as i64;
+        let least = minimum.groups.min(placed);
+        (groups < least).then(|| {
+            format!(
+                "spreadConstraints: minGroups {} by {}, but only {groups} can take replicas",
+                minimum.groups, minimum.key
+            )
+        })
+    })
 }
 
 /// Completions that succeeded on clusters that are lost: nobody has to run them again.

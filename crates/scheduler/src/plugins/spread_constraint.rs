@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
+use atoll_api::binding::Mode;
 use atoll_api::placement::{SpreadConstraint as Constraint, SpreadField};
 
+use crate::cycle::intent::Strategy;
 use crate::cycle::state::Cycle;
 use crate::divide::limits::Minimum;
 use crate::framework::plugin::Plugin;
@@ -83,16 +85,24 @@ impl Plugin for SpreadConstraint {
         rows.sort_unstable();
         rows.dedup();
         if !constraints.is_empty() {
+            let by_room = match cycle.intent.strategy {
+                Strategy::Copies | Strategy::Duplicated => false,
+                Strategy::StaticWeight(_) => cycle.intent.respect_capacity,
+                _ => true,
+            };
+            // From zero what runs counts for nothing.
+            let steady = cycle.mode == Mode::Steady;
             let ties = cycle.ties(&rows);
             let candidates: Vec<Candidate> = (0..rows.len())
                 .map(|at| {
                     let row = rows[at] as usize;
                     let scored = cycle.scored.binary_search(&rows[at]);
                     Candidate {
-                        seats: cycle.targets.on(row),
-                        target: cycle.targets.rows.contains(row),
+                        seats: if steady { cycle.targets.on(row) } else { 0 },
+                        target: steady && cycle.targets.rows.contains(row),
                         score: scored.map_or(0, |at| cycle.score(at)),
                         room: cycle.more(row).map(|m| m.saturating_add(cycle.targets.on(row))),
+                        full: by_room && cycle.more(row) == Some(0) && cycle.targets.on(row) == 0,
                         tie: ties[at],
                     }
                 })
@@ -111,7 +121,7 @@ impl Plugin for SpreadConstraint {
                     }
                 })
                 .collect();
-            let need = cycle.intent.desired.filter(|_| cycle.intent.strategy.divides());
+            let need = cycle.intent.desired.filter(|_| by_room);
             match groups::choose(&candidates, &groupings, need) {
                 Ok(chosen) => rows = chosen.into_iter().map(|at| rows[at]).collect(),
                 Err(reason) => return Status::new(Code::Unschedulable, reason),

@@ -27,6 +27,8 @@ impl Plugin for Sticky {
         let holds = cycle.request.placement.sticky
             && !cycle.targets.is_empty()
             && cycle.mode != Mode::Fresh;
+        // What fails there does not move it.
+        cycle.keeps_all = holds;
         if holds { Status::success() } else { Status::skip() }
     }
 
@@ -36,12 +38,6 @@ impl Plugin for Sticky {
         let code = Code::UnschedulableAndUnresolvable;
         let reason = "placement.sticky: the binding stays where it was placed";
         verdicts.reject(NAME, code, reason, others, Hold::Always);
-        // What fails there does not move it.
-        for refusal in &mut verdicts.refusals {
-            if refusal.rows.intersects(&cycle.targets.rows) {
-                refusal.hold = Hold::Always;
-            }
-        }
         Status::success()
     }
 }

@@ -175,6 +175,10 @@ impl Plugin for WorkloadSpread {
             subsets: &subsets,
             adaptive: spec.schedule_strategy.type_ == ScheduleStrategyType::Adaptive,
             desired,
+            accounted: cycle
+                .targets
+                .total()
+                .saturating_add(cycle.request.previous.as_ref().map_or(0, |p| p.pending())),
             plan: match (cycle.mode, cycle.trigger) {
                 (Mode::Fresh, _) => Plan::Anew,
                 (Mode::Replan, _) => Plan::Trim,

@@ -19,6 +19,8 @@ pub struct Candidate {
     pub room: Option<i64>,
     /// Place among equals.
     pub tie: u64,
+    /// Whether it can neither keep nor take a replica: it would only seem to fill a group.
+    pub full: bool,
 }
 
 /// One constraint.
@@ -58,7 +60,7 @@ pub fn choose(
     let mut order: Vec<usize> = (0..groupings.len()).collect();
     let distinct = |at: usize| groupings[at].of.iter().collect::<BTreeSet<_>>().len();
     order.sort_by_key(|at| (distinct(*at), *at));
-    let mut chosen: Vec<usize> = (0..candidates.len()).collect();
+    let mut chosen: Vec<usize> = (0..candidates.len()).filter(|at| !candidates[*at].full).collect();
     for (place, at) in order.iter().enumerate() {
         let finer: Vec<&Grouping> = order[place + 1..].iter().map(|at| &groupings[*at]).collect();
         chosen = narrow(candidates, &groupings[*at], &finer, chosen, need)?;
@@ -132,7 +134,8 @@ fn offer(candidates: &[Candidate], of: &[usize]) -> Offer {
     }
 }
 
-/// Exchanges the poorest kept group for the richest other one, until the sum suffices or nothing more is gained.
+/// Exchanges the poorest kept group for the richest other one, until the sum suffices or nothing more is gained. A
+/// group that runs the binding is never given up for it.
 fn exchange(
     kept: &mut [(Offer, u32)],
     rest: &mut [(Offer, u32)],
@@ -145,7 +148,9 @@ fn exchange(
             return;
         }
         let worth = |list: &[(Offer, u32)], at: usize| value(&list[at].0, list[at].1);
-        let poorest = (0..kept.len()).min_by_key(|at| (worth(kept, *at), Reverse(*at)));
+        let poorest = (0..kept.len())
+            .filter(|at| !kept[*at].0.runs)
+            .min_by_key(|at| (worth(kept, *at), Reverse(*at)));
         let richest = (0..rest.len()).max_by_key(|at| (worth(rest, *at), Reverse(*at)));
         let (Some(poorest), Some(richest)) = (poorest, richest) else { return };
         if worth(rest, richest) <= worth(kept, poorest) {
