@@ -5,6 +5,7 @@
 mod agent;
 mod enrolment;
 mod health;
+mod real;
 mod rig;
 mod sessions;
 mod sockets;

@@ -113,7 +113,7 @@ pub(crate) struct Rig {
     pub(crate) members: Members,
     pub(crate) term: watch::Sender<Option<u64>>,
     pub(crate) verdicts: Arc<Verdicts>,
-    arrivals: mpsc::Sender<Arrival>,
+    pub(crate) arrivals: mpsc::Sender<Arrival>,
     events: mpsc::Receiver<MemberEvent>,
     pub(crate) seen: Vec<MemberEvent>,
     token: CancellationToken,

@@ -1,0 +1,174 @@
+//! The real agent on an embedded member: both ends of the protocol as they are.
+
+use std::sync::Arc;
+
+use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Timings};
+use atoll_api::policy::ConflictResolution;
+use atoll_apiserver::{Options, Server};
+use atoll_controller::members::{
+    ApplyResult, Arrival, MemberEvent, Proof, TOKEN_LIFE, Withdrawal, create_token,
+};
+use atoll_render::Share;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::rig::{Hub, Rig, eventually};
+
+/// A member with its agent, which finds every controller of the test in turn.
+struct Member {
+    client: kube::Client,
+    arrivals: Arc<std::sync::Mutex<tokio::sync::mpsc::Sender<Arrival>>>,
+    token: CancellationToken,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.token.cancel();
+    }
+}
+
+impl Member {
+    async fn join(rig: &Rig, name: &str, seed: u64) -> Self {
+        let cluster = rig.hub.register(name).await;
+        let clock = rig.hub.clock.clone();
+        let now = clock.clone();
+        let options = Options { clock: Arc::new(move || now.now()), seed, ..Options::memory() };
+        let client = Server::open(options).unwrap().client();
+        let token = create_token(&rig.hub.client, &clock, &cluster, TOKEN_LIFE).await.unwrap();
+        let ca_hash = rig.members.authority().await.hash();
+        let arrivals = Arc::new(std::sync::Mutex::new(rig.arrivals.clone()));
+        let to = arrivals.clone();
+        let connector = Connector::from_fn(move |_| {
+            let arrivals = to.lock().unwrap().clone();
+            async move {
+                let (near, far) = tokio::io::duplex(64 * 1024);
+                let arrival = Arrival { io: Box::new(far), identity: None };
+                let sent = arrivals.send(arrival).await;
+                sent.map_err(|_| std::io::Error::other("no controller"))?;
+                Ok(near)
+            }
+        });
+        let agent = AgentOptions {
+            client: client.clone(),
+            addresses: vec!["controller:1".into()],
+            connector,
+            identity: IdentityStore::Secret("atoll-agent-identity".into()),
+            join: Some(Join { token, ca_hash }),
+            namespace: "atoll-system".into(),
+            instance: "agent-0".into(),
+            clock,
+            seed,
+            timings: Timings::default(),
+        };
+        let token = CancellationToken::new();
+        tokio::spawn(atoll_agent::run(agent, token.clone()));
+        Self { client, arrivals, token }
+    }
+
+    fn configs(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), "shop")
+    }
+
+    async fn value(&self, name: &str) -> Option<String> {
+        self.configs().get_opt(name).await.unwrap()?.data?.remove("v")
+    }
+}
+
+fn set(rig: &Rig, name: &str, value: &str) {
+    let template = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "shop"}, "data": {"v": value},
+    });
+    let share =
+        Share { cluster: "member1".into(), claim: format!("uid-{name}"), ..Share::default() };
+    let objects = vec![
+        Arc::new(atoll_render::namespace("shop", None)),
+        Arc::new(atoll_render::render(&template, &share).unwrap()),
+    ];
+    let conflict = ConflictResolution::Abort;
+    rig.members.set_desired("member1", &format!("uid-{name}"), objects, conflict);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
+    let hub = Hub::start().await;
+    let mut rig = Rig::start(&hub).await;
+    let member = Member::join(&rig, "member1", 7).await;
+    eventually(async || hub.ready("member1").await == "True/MemberReady").await;
+    eventually(async || !hub.status("member1").await.api_enablements.is_empty()).await;
+    assert!(hub.status("member1").await.cluster_id.is_some());
+
+    set(&rig, "a", "1");
+    set(&rig, "b", "1");
+    eventually(async || member.value("a").await.is_some() && member.value("b").await.is_some())
+        .await;
+    rig.event(|event| {
+        matches!(event, MemberEvent::Applied { result: ApplyResult::Applied, current: true, .. })
+    })
+    .await;
+    set(&rig, "a", "2");
+    eventually(async || member.value("a").await.as_deref() == Some("2")).await;
+    // Somebody deletes it on the member: it comes back.
+    member.configs().delete("a", &DeleteParams::default()).await.unwrap();
+    eventually(async || member.value("a").await.as_deref() == Some("2")).await;
+
+    rig.members.withdraw("member1", "uid-b", Withdrawal::Remove, Proof::NotTargeted);
+    rig.event(|event| matches!(event, MemberEvent::Withdrawn { claim, .. } if claim == "uid-b"))
+        .await;
+    assert_eq!(member.value("b").await, None);
+
+    // A restart with nothing changed: no write on the member's object, none on the Cluster.
+    tokio::time::sleep(std::time::Duration::from_secs(400)).await;
+    let object = member.configs().get("a").await.unwrap().metadata.resource_version;
+    let cluster = hub.clusters().get("member1").await.unwrap();
+    rig.stop().await;
+    let mut rig = Rig::start_with(&hub, Default::default(), Some(2), |_| ()).await;
+    set(&rig, "a", "2");
+    rig.members.caches_complete();
+    *member.arrivals.lock().unwrap() = rig.arrivals.clone();
+    let event = rig.event(|event| matches!(event, MemberEvent::Inventory { .. })).await;
+    let MemberEvent::Inventory { held, orphans, .. } = event else { unreachable!() };
+    assert_eq!((held.len(), held[0].current, orphans), (1, true, 0));
+    rig.event(|event| matches!(event, MemberEvent::Status { .. } | MemberEvent::Facts { .. }))
+        .await;
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(member.configs().get("a").await.unwrap().metadata.resource_version, object);
+    assert_eq!(hub.clusters().get("member1").await.unwrap(), cluster);
+
+    // A controller that knows nothing (a hub restored from before): everything stays, and is counted.
+    rig.stop().await;
+    let mut rig = Rig::start_with(&hub, Default::default(), Some(3), |_| ()).await;
+    rig.members.caches_complete();
+    *member.arrivals.lock().unwrap() = rig.arrivals.clone();
+    rig.event(|event| matches!(event, MemberEvent::Inventory { orphans: 1, .. })).await;
+    eventually(async || hub.status("member1").await.orphans == Some(1)).await;
+    assert_eq!(member.value("a").await.as_deref(), Some("2"));
+    // With a proof it goes.
+    rig.members.withdraw("member1", "uid-a", Withdrawal::Remove, Proof::Recorded);
+    eventually(async || member.value("a").await.is_none()).await;
+    eventually(async || hub.status("member1").await.orphans == Some(0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_controller_with_a_lower_term_is_not_obeyed() {
+    let hub = Hub::start().await;
+    let rig = Rig::start_with(&hub, Default::default(), Some(9), |_| ()).await;
+    rig.members.caches_complete();
+    let member = Member::join(&rig, "member1", 8).await;
+    set(&rig, "a", "1");
+    eventually(async || member.value("a").await.is_some()).await;
+    rig.stop().await;
+    let mut old = Rig::start_with(&hub, Default::default(), Some(5), |_| ()).await;
+    set(&old, "a", "old");
+    old.members.caches_complete();
+    *member.arrivals.lock().unwrap() = old.arrivals.clone();
+    old.event(|event| matches!(event, MemberEvent::HigherTerm { term: 9, .. })).await;
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(member.value("a").await.as_deref(), Some("1"));
+    // It raises its own term above, and is obeyed again.
+    old.term.send_replace(Some(10));
+    eventually(async || member.value("a").await.as_deref() == Some("old")).await;
+}
