@@ -46,8 +46,8 @@ impl Server {
         self.core.catalog.mount(api);
     }
 
-    /// Runs namespace deletion, garbage collection (unless it was switched off) and the cleanup behind deleted
-    /// CRDs until the token is cancelled.
+    /// Runs namespace deletion, garbage collection (unless it was switched off), the cleanup behind deleted CRDs,
+    /// default ServiceAccounts and the expiry of Events, until the token is cancelled.
     pub async fn run_controllers(&self, token: CancellationToken) {
         controllers::run(self.core.clone(), token).await;
     }

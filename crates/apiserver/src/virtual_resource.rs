@@ -92,7 +92,7 @@ pub struct VirtualQuery {
 pub struct VirtualList {
     /// Whole objects with apiVersion, kind and metadata.
     pub items: Vec<Value>,
-    /// From where a watch can go on; opaque.
+    /// From where a watch can go on: a decimal number, as Kubernetes' own are.
     pub resource_version: String,
     /// Set when there is more.
     pub continue_token: Option<String>,

@@ -1,10 +1,13 @@
 //! What kube-controller-manager and the apiextensions API server do behind the API: empty terminating
-//! namespaces, remove the objects of deleted CRDs, collect garbage.
+//! namespaces, remove the objects of deleted CRDs, collect garbage, give namespaces their default
+//! ServiceAccount, let Events expire.
 //!
 //! Controllers read the store's logs directly and write through the same verbs as clients. They wait for
-//! changes, never for time, but for the pause after an error.
+//! changes; only Events' expiry and the pause after an error wait for time.
 
+mod accounts;
 mod crds;
+mod events;
 mod garbage;
 mod namespaces;
 
@@ -38,7 +41,15 @@ pub(crate) async fn run(core: Arc<Core>, token: CancellationToken) {
     tokio::select! {
         biased;
         () = token.cancelled() => {}
-        _ = async { tokio::join!(namespaces::run(&core), crds::run(&core), collector) } => {}
+        _ = async {
+            tokio::join!(
+                namespaces::run(&core),
+                crds::run(&core),
+                accounts::run(&core),
+                events::run(&core),
+                collector,
+            )
+        } => {}
     }
 }
 

@@ -2,7 +2,7 @@
 //! for each table that watches read, and (when given a file) a thread that makes writes durable.
 //!
 //! Kept in memory: every object as a JSON value, its serialised form once somebody asked for it, the last
-//! [`LOG_CHANGES`] changes of each table. Kept on disk: every object and the revision; logs are not, so a watch
+//! minutes of changes of each table. Kept on disk: every object and the revision; logs are not, so a watch
 //! from before a restart is told that it expired. Nothing is shown to a reader before it is durable.
 //!
 //! The store knows no kinds: it is told which table and which key.
@@ -16,20 +16,25 @@ use std::{
     ops::Bound,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, OnceLock},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use self::disk::{Disk, DiskOp};
 pub(crate) use self::page::Continue;
 use crate::{error::ApiError, meta, options::OpenError};
 
-/// Changes kept per table. A watch that lags further behind, or starts further back, gets 410 and lists again;
-/// 8192 covers a burst of some thousand writes while one slow reader catches up, and holds two versions of
-/// each of those objects in memory at worst.
-const LOG_CHANGES: usize = 8192;
+/// Changes that a table's log keeps however old they are. A watch that lags further behind, or starts further
+/// back than the log, gets 410 and lists again.
+const LOG_KEPT: usize = 1024;
+/// Beyond that, changes are kept for this long: a client that lost its connection is back by then.
+const LOG_AGE: Duration = Duration::from_secs(300);
+/// Changes that are kept at most. It covers a burst of some ten thousand writes while slow readers catch up;
+/// each change holds one version of its object in memory.
+const LOG_MAX: usize = 16_384;
 
 /// Names a table: `<group>/<plural>`, with an empty group for core.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,6 +113,7 @@ pub(crate) struct Change {
     pub(crate) object: Arc<Record>,
     /// The object before the change.
     pub(crate) previous: Option<Arc<Record>>,
+    at: Instant,
     /// The watch frame of this change in the stored version, made once and shared by all watches.
     pub(crate) frame: OnceLock<Bytes>,
 }
@@ -144,12 +150,14 @@ impl Table {
     }
 
     fn record(&mut self, change: Change) {
-        if self.log.len() == LOG_CHANGES
-            && let Some(old) = self.log.pop_front()
-        {
-            self.floor = old.revision;
-        }
         self.log.push_back(Arc::new(change));
+        while self.log.len() > LOG_KEPT
+            && let Some(oldest) = self.log.front()
+            && (self.log.len() > LOG_MAX || oldest.at.elapsed() > LOG_AGE)
+        {
+            self.floor = oldest.revision;
+            self.log.pop_front();
+        }
     }
 }
 
@@ -333,6 +341,7 @@ impl Store {
         if staged.is_empty() {
             return Ok(result);
         }
+        let now = Instant::now();
         let mut ops = Vec::with_capacity(staged.len());
         for Staged { table: id, key, record, removed } in staged {
             let revision = record.revision;
@@ -353,6 +362,7 @@ impl Store {
                 kind,
                 object: record.clone(),
                 previous,
+                at: now,
                 frame: OnceLock::new(),
             });
             inner.revision = revision;

@@ -155,14 +155,21 @@ mod tests {
         assert_eq!(seen, [("b".to_owned(), json!(1)), ("c".to_owned(), json!(1))]);
     }
 
-    #[test]
-    fn a_page_older_than_the_log_has_expired() {
+    #[tokio::test(start_paused = true)]
+    async fn the_log_keeps_young_changes_and_a_few_old_ones_and_pages_older_than_it_expire() {
         let (store, table) = (Store::memory(), TableId::new("", "things"));
         put(&store, &table, "a", 0);
         let first = store.revision();
-        for n in 0..=super::super::LOG_CHANGES as u32 {
+        let kept = super::super::LOG_KEPT as u32;
+        for n in 0..2 * kept {
             put(&store, &table, "b", n);
         }
+        assert!(store.page(&table, None, None, Some(first)).is_ok());
+        tokio::time::advance(super::super::LOG_AGE * 2).await;
+        put(&store, &table, "b", 0);
+        let floor = store.revision() - u64::from(kept);
+        assert!(store.reaches_back_to(&table, floor).is_ok());
+        assert!(store.reaches_back_to(&table, floor - 1).is_err());
         assert_eq!(store.page(&table, None, None, Some(first)).err().unwrap().code, 410);
         assert_eq!(store.reaches_back_to(&table, first).err().unwrap().reason, "Expired");
         assert_eq!(store.page(&table, None, None, Some(u64::MAX)).err().unwrap().code, 504);

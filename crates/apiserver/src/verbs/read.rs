@@ -6,8 +6,9 @@ use super::Call;
 use crate::{
     error::{ApiError, FieldError},
     http::{Body, query::VersionMatch},
-    kinds::Origin,
+    kinds::{Kind, Origin},
     meta,
+    selector::Selectors,
     store::{Continue, ObjectKey},
     view::{Item, ListMeta},
     virtual_resource::VirtualQuery,
@@ -109,6 +110,20 @@ fn revision(call: &Call) -> Result<Option<u64>, ApiError> {
     }
 }
 
+/// The one object that a `metadata.name` selector leaves, where its key is known: one name in one namespace or
+/// of a cluster-scoped kind needs no walk.
+pub(super) fn only_object(
+    kind: &Kind,
+    namespace: &Option<String>,
+    selectors: &Selectors,
+) -> Option<ObjectKey> {
+    let name = selectors.only_name()?;
+    match namespace {
+        Some(namespace) => Some(ObjectKey::new(namespace.as_str(), name)),
+        None => (!kind.namespaced).then(|| ObjectKey::new("", name)),
+    }
+}
+
 async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
     let (query, kind) = (&call.query, &call.kind);
     let at = revision(call)?;
@@ -117,14 +132,10 @@ async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
         Some(token) => (Some(token.key()), Some(token.revision)),
         None => (None, at),
     };
-    // One name in one namespace (or of a cluster-scoped kind) needs no walk.
-    let name = query.selectors.only_name().filter(|_| at.is_none());
-    let page = match (name, &call.namespace) {
-        (Some(name), namespace) if namespace.is_some() || !kind.namespaced => {
-            let key = ObjectKey::new(namespace.clone().unwrap_or_default(), name);
-            call.core.store.point(&kind.table, &key)
-        }
-        _ => call.core.store.page(&kind.table, call.namespace.as_deref(), start.as_ref(), at)?,
+    let only = only_object(kind, &call.namespace, &query.selectors).filter(|_| at.is_none());
+    let page = match only {
+        Some(key) => call.core.store.point(&kind.table, &key),
+        None => call.core.store.page(&kind.table, call.namespace.as_deref(), start.as_ref(), at)?,
     };
     call.core.store.durable(page.revision).await?;
 

@@ -77,7 +77,10 @@ pub(crate) async fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
             state.cursor = after;
         }
         Initial::Objects { end_mark } => {
-            let page = store.page(table, state.namespace.as_deref(), None, None)?;
+            let page = match read::only_object(&call.kind, &state.namespace, &state.selectors) {
+                Some(key) => store.point(table, &key),
+                None => store.page(table, state.namespace.as_deref(), None, None)?,
+            };
             store.durable(page.revision).await?;
             state.cursor = page.revision;
             for record in page.records {

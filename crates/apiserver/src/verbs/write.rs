@@ -72,7 +72,7 @@ pub(crate) fn draft(object: Value) -> Draft {
 }
 
 /// Creates the drafted object.
-pub(super) async fn create(call: &Call, draft: Draft) -> Result<Written, ApiError> {
+pub(crate) async fn create(call: &Call, draft: Draft) -> Result<Written, ApiError> {
     let mut warnings = Vec::new();
     let (core, kind) = (&call.core, &call.kind);
     let generated = meta::name(&draft.object).is_empty();

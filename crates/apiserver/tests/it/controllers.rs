@@ -164,6 +164,38 @@ async fn without_garbage_collection_owned_objects_stay_and_policies_do_not_hang(
 }
 
 #[tokio::test(start_paused = true)]
+async fn namespaces_have_a_default_service_account_again_and_again() {
+    let (api, _token) = running(Options::memory()).await;
+    let path = "/api/v1/namespaces/default/serviceaccounts/default";
+    let first = until(&api, path, 200).await;
+    api.delete(path).await.ok();
+    settle().await;
+    let second = api.get(path).await.ok();
+    assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
+    api.post("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}})).await.ok();
+    until(&api, "/api/v1/namespaces/shop/serviceaccounts/default", 200).await;
+    api.delete("/api/v1/namespaces/shop").await.ok();
+    until(&api, "/api/v1/namespaces/shop", 404).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_expire_an_hour_after_their_last_write() {
+    let (api, _token) = running(Options::memory()).await;
+    let events = "/api/v1/namespaces/default/events";
+    let event = |name: &str| json!({"metadata": {"name": name}, "involvedObject": {"namespace": "default"}});
+    for name in ["old", "renewed"] {
+        api.post(events, &event(name)).await.ok();
+    }
+    api.pass(1800);
+    let renewed = json!({"lastTimestamp": "2026-01-01T00:30:00Z"});
+    api.merge(&format!("{events}/renewed"), &renewed).await.ok();
+    api.pass(1900);
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    api.get(&format!("{events}/old")).await.refused(404, "NotFound");
+    api.get(&format!("{events}/renewed")).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
 async fn controllers_stop_when_told() {
     let api = Api::new();
     let token = CancellationToken::new();

@@ -383,3 +383,79 @@ async fn kubectl_creates_lists_watches_edits_and_asks() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_generators_and_node_commands_work() {
+    with_server(async |kubectl, _| {
+        for arguments in [
+            &["create", "deployment", "web", "--image=nginx:1", "--replicas=2"][..],
+            &["expose", "deployment", "web", "--port=80"],
+            &["autoscale", "deployment", "web", "--min=1", "--max=3", "--cpu-percent=50"],
+            &["create", "job", "once", "--image=busybox"],
+            &["create", "cronjob", "often", "--image=busybox", "--schedule=*/5 * * * *"],
+            &["create", "job", "now", "--from=cronjob/often"],
+            &["create", "role", "reader", "--verb=get", "--resource=pods"],
+            &["create", "rolebinding", "read", "--role=reader", "--serviceaccount=default:robot"],
+            &["create", "clusterrole", "all", "--verb=*", "--resource=*"],
+            &["create", "clusterrolebinding", "admins", "--clusterrole=all", "--group=admins"],
+            &["create", "quota", "q", "--hard=pods=5"],
+            &["create", "ingress", "in", "--rule=a.example.com/=web:80"],
+            &["create", "poddisruptionbudget", "pdb", "--selector=app=web", "--min-available=1"],
+            &["create", "priorityclass", "high", "--value=10"],
+            &["rollout", "restart", "deployment/web"],
+            &["set", "env", "deployment/web", "A=b"],
+            &["set", "resources", "deployment/web", "--limits=cpu=200m,memory=64Mi"],
+            &["rollout", "pause", "deployment/web"],
+            &["rollout", "resume", "deployment/web"],
+            &["get", "deploy,svc,hpa,job,cronjob,role,rolebinding,quota,ingress,pdb", "-o", "wide"],
+            &[
+                "describe",
+                "svc/web",
+                "hpa/web",
+                "job/once",
+                "cronjob/often",
+                "ingress/in",
+                "pdb/pdb",
+                "quota/q",
+            ],
+        ] {
+            kubectl.run(arguments).await;
+        }
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}],
+                "capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}},
+        });
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"nodeName": "n1", "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "busybox"}]},
+        });
+        let file = kubectl.manifest("node.yaml", &[node, pod.clone()]);
+        kubectl.run(&["apply", "-f", &file]).await;
+        kubectl.run(&["taint", "node", "n1", "a=b:NoSchedule"]).await;
+        kubectl.run(&["cordon", "n1"]).await;
+        let table = kubectl.run(&["get", "nodes"]).await;
+        assert_eq!(rows(&table)[1][1], "Ready,SchedulingDisabled");
+        kubectl.run(&["describe", "node", "n1"]).await;
+        kubectl.run(&["drain", "n1", "--force", "--timeout=30s"]).await;
+        assert!(kubectl.fail(&["get", "pod", "p"]).await.contains("NotFound"));
+        kubectl.run(&["uncordon", "n1"]).await;
+
+        pod["spec"]["containers"][0]["image"] = "busybox:2".into();
+        let file = kubectl.manifest("pod.yaml", &[pod]);
+        kubectl.run(&["create", "-f", &file]).await;
+        kubectl.run(&["replace", "--force", "-f", &file, "--timeout=30s"]).await;
+        let jsonpath = "--for=jsonpath={.spec.nodeName}=n1";
+        kubectl.run(&["wait", jsonpath, "pod/p", "--timeout=30s"]).await;
+        let mut waiting =
+            kubectl.command(&["wait", "--for=delete", "pod/p", "--timeout=50s"]).spawn().unwrap();
+        kubectl.run(&["delete", "pods", "--all", "--timeout=30s"]).await;
+        assert!(tokio::time::timeout(LIMIT, waiting.wait()).await.unwrap().unwrap().success());
+        let who = kubectl.run(&["auth", "whoami", "--as=someone", "--as-group=team"]).await;
+        assert!(who.contains("someone") && who.contains("team"), "{who}");
+        kubectl.run(&["delete", "all", "--all", "--timeout=30s"]).await;
+        assert!(kubectl.run(&["get", "--raw", "/readyz"]).await.contains("ok"));
+    })
+    .await;
+}

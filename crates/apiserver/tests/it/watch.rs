@@ -112,14 +112,21 @@ async fn bookmarks_come_now_and_then_and_at_the_timeout_which_ends_the_watch() {
     assert_eq!(plain.short().await, "end");
 }
 
+/// Writes and waits until the first changes are no longer in the table's log.
+async fn outlive_the_log(api: &Api, path: &str) {
+    for n in 0..1100 {
+        api.merge(path, &json!({"data": {"v": n.to_string()}})).await.ok();
+    }
+    tokio::time::advance(Duration::from_secs(600)).await;
+    api.merge(path, &json!({"data": {"v": "last"}})).await.ok();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_before_the_log_is_410_expired() {
     let api = Api::new();
     let first = version(&api.post(CONFIG_MAPS, &config_map("a")).await.ok());
     let path = format!("{CONFIG_MAPS}/a");
-    for n in 0..8200 {
-        api.merge(&path, &json!({"data": {"v": n.to_string()}})).await.ok();
-    }
+    outlive_the_log(&api, &path).await;
     let answer = api.get(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={first}")).await;
     answer.refused(410, "Expired");
     // Another kind's log is not affected.
@@ -133,9 +140,7 @@ async fn a_reader_that_falls_behind_the_log_gets_an_error_frame() {
     let start = version(&api.post(CONFIG_MAPS, &config_map("a")).await.ok());
     let mut frames = api.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}")).await;
     let path = format!("{CONFIG_MAPS}/a");
-    for n in 0..8200 {
-        api.merge(&path, &json!({"data": {"v": n.to_string()}})).await.ok();
-    }
+    outlive_the_log(&api, &path).await;
     let frame = frames.next().await.unwrap();
     assert_eq!((frame["type"].as_str(), &frame["object"]["code"]), (Some("ERROR"), &json!(410)));
     assert_eq!(frames.short().await, "end");
