@@ -4,7 +4,9 @@ mod support;
 
 use serde_json::{Value, json};
 use support::cli::{example, fail, has_kubectl, run};
-use support::federation::{Federation, bindings, deployments, free_ports, objects};
+use support::federation::{
+    Federation, bindings, cluster_objects, deployments, free_ports, objects,
+};
 use support::wait::{until, until_gone};
 
 /// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
@@ -201,6 +203,12 @@ async fn workload_policy(federation: &Federation) {
     let hub = federation.client("hub").await;
     let binding = bindings(&hub, "workload-test");
     let name = "clusterlink-floater-mix-deployment";
+    // member1 was down: it takes new work again a moment after it is back.
+    let clusters = cluster_objects(&hub);
+    until(&clusters, "member1", "no taints", |c| {
+        c["spec"].get("taints").is_none_or(|taints| taints == &json!([]))
+    })
+    .await;
     kubectl(&["label", "cluster", "member1", "workload-test=member"]);
     kubectl(&["label", "cluster", "member2", "member3", "workload-test=host"]);
 

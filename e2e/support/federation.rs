@@ -135,6 +135,12 @@ pub(crate) fn objects(
     Api::namespaced_with(client.clone(), ns, &resource)
 }
 
+/// The Clusters.
+pub(crate) fn cluster_objects(client: &Client) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk("cluster.atoll.dev", "v1alpha1", "Cluster");
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk))
+}
+
 /// Deployments of a namespace.
 pub(crate) fn deployments(client: &Client, namespace: &str) -> Api<DynamicObject> {
     objects(client, "apps", "v1", "Deployment", namespace)
