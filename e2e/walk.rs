@@ -218,7 +218,7 @@ async fn workload_policy(federation: &Federation) {
     assert!(are(&soft, &[("member1", 2), ("member2", 2), ("member3", 2)]), "{soft:#}");
     let floater = deployments(&hub, "workload-test");
     until(&floater, "clusterlink-floater-mix", "6 ready", |d| ready(d, 6)).await;
-    kubectl(&["delete", "-f", &example("06-workload-policy.yaml")]);
+    kubectl(&["delete", "namespace", "workload-test"]);
 
     kubectl(&["apply", "-f", &example("07-workload-policy-required.yaml")]);
     let hard =

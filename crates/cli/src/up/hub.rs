@@ -176,8 +176,11 @@ impl Hub {
         let waits = members.iter().map(|member| {
             await_condition(clusters.clone(), member.name(), |cluster: Option<&Cluster>| {
                 let status = cluster.and_then(|cluster| cluster.status.as_ref());
+                // Facts come a moment after the session: without them nothing can be placed there.
                 status.is_some_and(|status| {
                     conditions::is_true(&status.conditions, conditions::READY)
+                        && !status.api_enablements.is_empty()
+                        && status.resource_summary.is_some()
                 })
             })
         });

@@ -89,7 +89,11 @@ async fn a_leader_that_cannot_renew_stops_before_another_may_start() {
     let times = LeaseTimes::default();
     assert!(start.elapsed() >= times.duration - times.retry, "{:?}", start.elapsed());
     assert!(b.term().unwrap() > first);
-    assert_eq!(*a.election.state.borrow(), None, "the leadership was taken back, not only past its deadline");
+    assert_eq!(
+        *a.election.state.borrow(),
+        None,
+        "the leadership was taken back, not only past its deadline"
+    );
     a.spy.cut(false);
     tokio::time::sleep(LIMIT).await;
     assert!(a.term().is_none() && b.term().is_some(), "b keeps what it has");
@@ -162,6 +166,7 @@ async fn times_that_allow_two_leaders_are_refused() {
     let mut candidate = candidate("a", "1", false);
     candidate.times.renew_deadline = candidate.times.duration;
     let known = watch::channel(None).1;
-    let error = super::election(hub.client.clone(), candidate, hub.clock.clone(), known).err().unwrap();
+    let error =
+        super::election(hub.client.clone(), candidate, hub.clock.clone(), known).err().unwrap();
     assert!(error.to_string().contains("renew deadline"), "{error}");
 }
