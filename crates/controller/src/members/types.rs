@@ -22,7 +22,7 @@ pub enum Withdrawal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Proof {
     /// The binding exists, its committed targets lack the member, and no eviction task with `keep` names it. Removes on
-    /// this proof are limited in number, see [`super::desired`].
+    /// this proof are limited to the larger of 100 objects and 30 % of the member's in 10 minutes.
     NotTargeted,
     /// The binding has a deletionTimestamp.
     BindingDeleted,

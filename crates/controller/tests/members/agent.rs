@@ -158,6 +158,11 @@ impl Agent {
             .await;
     }
 
+    /// Says what the member is and has.
+    pub(crate) async fn facts(&self, allocated: i64) {
+        self.say(Say::Facts(facts(allocated))).await;
+    }
+
     /// Does what it is told until `Synced`, whose digest must match. Returns what it was told, in short.
     pub(crate) async fn sync(&mut self, store: &mut Store) -> Vec<String> {
         let mut log = Vec::new();
@@ -279,4 +284,26 @@ pub(crate) fn keep_alive(
             tokio::time::sleep(every).await;
         }
     }))
+}
+
+fn facts(allocated: i64) -> v1::Facts {
+    let list = |milli: i64| [("cpu".to_owned(), milli.to_string())].into();
+    v1::Facts {
+        kubernetes_version: "v1.33.0".into(),
+        api_healthy: true,
+        apis: vec![v1::ApiGroupVersion {
+            group_version: "apps/v1".into(),
+            kinds: vec![v1::ApiKind {
+                kind: "Deployment".into(),
+                plural: "deployments".into(),
+                namespaced: true,
+            }],
+        }],
+        apis_complete: true,
+        nodes_total: 2,
+        nodes_ready: 2,
+        allocatable_milli: list(10_000),
+        allocated_milli: list(allocated),
+        ..v1::Facts::default()
+    }
 }

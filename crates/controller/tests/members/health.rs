@@ -17,30 +17,8 @@ async fn settled(rig: &Rig, identity: &MemberIdentity, name: &str, epoch: u64) -
     let mut store = Store::default();
     let mut agent = Agent::welcomed(rig, identity, name, epoch, &store).await;
     agent.sync(&mut store).await;
-    agent.say(Say::Facts(facts(1000))).await;
+    agent.facts(1000).await;
     agent
-}
-
-fn facts(allocated: i64) -> v1::Facts {
-    let list = |milli: i64| [("cpu".to_owned(), milli.to_string())].into();
-    v1::Facts {
-        kubernetes_version: "v1.33.0".into(),
-        api_healthy: true,
-        apis: vec![v1::ApiGroupVersion {
-            group_version: "apps/v1".into(),
-            kinds: vec![v1::ApiKind {
-                kind: "Deployment".into(),
-                plural: "deployments".into(),
-                namespaced: true,
-            }],
-        }],
-        apis_complete: true,
-        nodes_total: 2,
-        nodes_ready: 2,
-        allocatable_milli: list(10_000),
-        allocated_milli: list(allocated),
-        ..v1::Facts::default()
-    }
 }
 
 /// A federation of connected members, past the leader's grace.
@@ -248,13 +226,13 @@ async fn figures_are_written_when_they_matter_and_beats_are_not() {
     assert_eq!(allocated().await, 1000);
 
     let before = hub.version("member1").await;
-    agent.say(Say::Facts(facts(1400))).await;
+    agent.facts(1400).await;
     tokio::time::sleep(30 * SECOND).await;
     assert_eq!(hub.version("member1").await, before, "4 % of the capacity");
-    agent.say(Say::Facts(facts(1600))).await;
+    agent.facts(1600).await;
     eventually(async || allocated().await == 1600).await;
     let before = hub.version("member1").await;
-    agent.say(Say::Facts(facts(1601))).await;
+    agent.facts(1601).await;
     tokio::time::sleep(60 * SECOND).await;
     assert_eq!(hub.version("member1").await, before, "beats write nothing");
     // In the end small changes come too.

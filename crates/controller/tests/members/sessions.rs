@@ -61,6 +61,7 @@ async fn the_first_wave_then_differences_then_nothing_after_a_restart() {
         assert_eq!((report.current, claims), (current, vec!["b".to_owned()]));
         assert_eq!(report.status.unwrap()["readyReplicas"], 1);
     }
+    agent.facts(1000).await;
     eventually(async || hub.ready("member1").await == "True/MemberReady").await;
     beats.abort();
 
@@ -243,7 +244,7 @@ async fn a_member_that_does_not_read_slows_nobody() {
     }
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     // Who does not read is still heard, and gets the newest once it reads.
-    stuck.beat().await;
+    stuck.facts(1000).await;
     eventually(async || hub.ready("slow").await == "True/MemberReady").await;
     for i in 0..200 {
         rig.set("slow", &format!("w{i}"), "h2");

@@ -62,9 +62,14 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
     status.session = session(old, known, now);
     let generation = cluster.metadata.generation;
     let list = &mut status.conditions;
+    // A member whose kinds nobody knows is not ready for anything.
+    let told = known.facts.is_some() || !status.api_enablements.is_empty();
     let unchanged = matches!(known.standing, Standing::Joining | Standing::Away);
     if !unchanged || conditions::find(list, conditions::READY).is_none() {
-        let (ready, reason, message) = ready(known);
+        let (ready, reason, message) = match known.standing {
+            Standing::Well if !told => ready(&Known { standing: &Standing::Joining, ..*known }),
+            _ => ready(known),
+        };
         conditions::set(list, conditions::READY, ready, reason, &message, generation, now);
     }
     if known.held_back > 0 {
@@ -103,7 +108,7 @@ fn ready(known: &Known<'_>) -> (conditions::Status, &'static str, String) {
     match known.standing {
         Standing::NotJoined { .. } => (Unknown, "NotJoined", "no agent has come yet".to_owned()),
         Standing::Joining | Standing::Away => {
-            (Unknown, "Joining", "the agent has not said anything yet".to_owned())
+            (Unknown, "Joining", "the agent has not said yet what the member is".to_owned())
         }
         Standing::Well => {
             (True, "MemberReady", "the agent is connected and the member's API answers".to_owned())
@@ -312,6 +317,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_known_stays() {
         let cluster = Cluster::new("member1", ClusterSpec::default());
+        let early = status(&cluster, &known(&Standing::Well, None), at(0));
+        assert_eq!(early.conditions[0].reason, "Joining", "not ready before its kinds are known");
         let first = status(&cluster, &known(&Standing::Well, Some(&facts(1000))), at(0));
         let written = with(&cluster, first.clone());
         let mut lesser = Known { epoch: 0, orphans: None, ..known(&Standing::Away, None) };
