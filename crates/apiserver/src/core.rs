@@ -21,6 +21,9 @@ use crate::{
 pub(crate) const SYSTEM_NAMESPACES: [&str; 4] =
     ["default", "kube-node-lease", "kube-public", "kube-system"];
 
+/// The system namespaces that may not be deleted (upstream's namespace lifecycle admission).
+pub(crate) const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+
 /// Store, catalogue, clock and ids of one server.
 pub(crate) struct Core {
     pub(crate) store: Store,

@@ -87,7 +87,7 @@ impl View {
     /// One object as it is.
     fn json(&self, item: &Item) -> Bytes {
         match item {
-            Item::Stored(record) if self.kind.shows_stored_form() => record.json().clone(),
+            Item::Stored(record) if self.kind.shows_as_is(&record.value) => record.json().clone(),
             item => encode(&self.value(item)),
         }
     }
@@ -206,7 +206,7 @@ impl View {
     ) -> Bytes {
         let item = Item::Stored(change.object.clone());
         let shared = self.shape == Shape::Object
-            && self.kind.shows_stored_form()
+            && self.kind.shows_as_is(&change.object.value)
             && kind == FrameType::from(change.kind);
         if shared {
             return change.frame.get_or_init(|| self.frame(kind, &item, now, first)).clone();

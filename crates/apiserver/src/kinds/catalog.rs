@@ -48,7 +48,7 @@ impl Snapshot {
     pub(crate) fn tables(&self) -> BTreeMap<TableId, Arc<Kind>> {
         let mut tables: BTreeMap<TableId, Arc<Kind>> = BTreeMap::new();
         for kind in self.all().filter(|k| k.is_stored()) {
-            if kind.shows_stored_form() {
+            if kind.is_storage_version() {
                 tables.insert(kind.table.clone(), kind.clone());
             } else {
                 tables.entry(kind.table.clone()).or_insert_with(|| kind.clone());

@@ -85,6 +85,14 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
+/// Whether `text` is this group and version.
+fn is_api_version(text: &str, group: &str, version: &str) -> bool {
+    match text.split_once('/') {
+        None => group.is_empty() && text == version,
+        Some((found, rest)) => found == group && rest == version,
+    }
+}
+
 /// Verbs of stored kinds, in discovery's order.
 const STORED_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -147,11 +155,11 @@ impl Kind {
 
     /// A stored object as this version shows it.
     pub(crate) fn outgoing<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
+        if self.shows_as_is(stored) {
+            return Cow::Borrowed(stored);
+        }
         match self.conversion {
             Conversion::ApiVersion => {
-                if self.shows_stored_form() {
-                    return Cow::Borrowed(stored);
-                }
                 let mut value = stored.clone();
                 value["apiVersion"] = self.api_version().into();
                 Cow::Owned(value)
@@ -160,13 +168,20 @@ impl Kind {
         }
     }
 
-    /// Whether stored objects are shown byte for byte.
-    pub(crate) fn shows_stored_form(&self) -> bool {
+    /// Whether a stored object is shown byte for byte. Objects keep the version that was the storage version
+    /// when they were written, so this is a question to the object.
+    pub(crate) fn shows_as_is(&self, stored: &Value) -> bool {
         self.conversion == Conversion::ApiVersion
-            && self
-                .stored_api_version
-                .strip_suffix(&self.version)
-                .is_some_and(|prefix| prefix.strip_suffix('/').unwrap_or(prefix) == self.group)
+            && stored
+                .get("apiVersion")
+                .and_then(Value::as_str)
+                .is_some_and(|found| is_api_version(found, &self.group, &self.version))
+    }
+
+    /// Whether new objects are stored as this version shows them.
+    pub(crate) fn is_storage_version(&self) -> bool {
+        self.conversion == Conversion::ApiVersion
+            && is_api_version(&self.stored_api_version, &self.group, &self.version)
     }
 
     /// An object of this version in its stored form.

@@ -1,6 +1,7 @@
 //! Certificates of one embedded API server: its own authority, the certificate it serves with, client
 //! certificates whose subject is the user (CN) and the groups (O), all kept as PEM files in a folder so that
-//! kubeconfigs stay valid over restarts.
+//! kubeconfigs stay valid over restarts. Validity is counted on the machine's clock, since that is what the other
+//! end of a connection checks it by.
 
 mod files;
 mod kubeconfig;

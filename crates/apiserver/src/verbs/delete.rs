@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Call, read, write};
 use crate::{
-    core::{Core, SYSTEM_NAMESPACES},
+    core::{Core, IMMORTAL_NAMESPACES},
     error::{ApiError, FieldError},
     http::{self as web, Body, body},
     kinds::Kind,
@@ -248,7 +248,7 @@ pub(crate) async fn one(
     key: &ObjectKey,
     options: &Options,
 ) -> Result<(Item, bool), ApiError> {
-    if kind.is("", "Namespace") && SYSTEM_NAMESPACES.contains(&key.name.as_str()) {
+    if kind.is("", "Namespace") && IMMORTAL_NAMESPACES.contains(&key.name.as_str()) {
         return Err(ApiError::forbidden(
             "",
             "namespaces",
@@ -272,8 +272,8 @@ pub(crate) async fn one(
     });
     let (record, gone) = record?;
     if !options.dry_run() {
-        core.store.durable(record.revision).await?;
         write::settled(core, kind);
+        core.store.durable(record.revision).await?;
     }
     Ok((Item::Stored(record), gone))
 }

@@ -105,7 +105,9 @@ pub(super) fn check_finalizers(old: &Value, new: &Value, errors: &mut Vec<FieldE
 }
 
 /// Fields of `metadata` that are the server's: whatever a writer sends, they stay.
-const SERVER_OWNED: [&str; 6] = [
+const SERVER_OWNED: [&str; 8] = [
+    "name",
+    "namespace",
     "creationTimestamp",
     "uid",
     "deletionTimestamp",

@@ -287,6 +287,12 @@ pub(super) fn same_object(call: &Call, live: &Value, new: &Value) -> Result<(), 
             "the name of the object ({sent}) does not match the name on the URL ({name})"
         )));
     }
+    let (place, namespace) = (meta::namespace(live), meta::namespace(new));
+    if !namespace.is_empty() && namespace != place {
+        return Err(ApiError::bad_request(format!(
+            "the namespace of the object ({namespace}) does not match the namespace on the URL ({place})"
+        )));
+    }
     let uid = meta::uid(new);
     if !uid.is_empty() && uid != meta::uid(live) {
         return Err(ApiError::conflict(

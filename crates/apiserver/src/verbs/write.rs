@@ -152,8 +152,9 @@ async fn finish(
 ) -> Result<Written, ApiError> {
     let item = match act {
         Act::Done(record) => {
-            call.core.store.durable(record.revision).await?;
+            // Before the wait: a caller that goes away there must not leave the catalogue behind the store.
             settled(&call.core, &call.kind);
+            call.core.store.durable(record.revision).await?;
             Item::Stored(record)
         }
         Act::DryRun(mut value) => {
@@ -168,7 +169,7 @@ async fn finish(
     Ok(Written { item, code, warnings })
 }
 
-/// What follows a durable write: a changed CRD changes what is served.
+/// What follows a write at once: a changed CRD changes what is served.
 pub(super) fn settled(core: &Core, kind: &Kind) {
     if kind.table == crd::table() {
         core.sync_catalog();

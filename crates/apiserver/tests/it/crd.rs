@@ -253,6 +253,17 @@ async fn versions_of_strategy_none_differ_in_api_version_only() {
     assert_eq!(list["items"][0]["apiVersion"], "example.com/v1alpha1");
     let group = api.get("/apis/example.com").await.ok();
     assert_eq!(group["preferredVersion"]["version"], "v1");
+    // A new storage version is for new writes: what is there keeps its own and is shown in either.
+    let path = format!("{CRDS}/widgets.example.com");
+    let mut stored = api.get(&path).await.ok();
+    for version in stored["spec"]["versions"].as_array_mut().unwrap() {
+        version["storage"] = (version["name"] == "v1alpha1").into();
+    }
+    let changed = api.put(&path, &stored).await.ok();
+    assert_eq!(changed["status"]["storedVersions"], json!(["v1", "v1alpha1"]));
+    for (path, expected) in [(WIDGETS, "example.com/v1"), (alpha, "example.com/v1alpha1")] {
+        assert_eq!(api.get(&format!("{path}/w")).await.ok()["apiVersion"], expected);
+    }
 }
 
 #[tokio::test]

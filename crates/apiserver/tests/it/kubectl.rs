@@ -448,8 +448,11 @@ async fn kubectl_generators_and_node_commands_work() {
         kubectl.run(&["replace", "--force", "-f", &file, "--timeout=30s"]).await;
         let jsonpath = "--for=jsonpath={.spec.nodeName}=n1";
         kubectl.run(&["wait", jsonpath, "pod/p", "--timeout=30s"]).await;
-        let mut waiting =
-            kubectl.command(&["wait", "--for=delete", "pod/p", "--timeout=50s"]).spawn().unwrap();
+        let mut waiting = kubectl
+            .command(&["wait", "--for=delete", "pod/p", "--timeout=50s"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         kubectl.run(&["delete", "pods", "--all", "--timeout=30s"]).await;
         assert!(tokio::time::timeout(LIMIT, waiting.wait()).await.unwrap().unwrap().success());
         let who = kubectl.run(&["auth", "whoami", "--as=someone", "--as-group=team"]).await;

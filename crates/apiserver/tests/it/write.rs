@@ -104,6 +104,8 @@ async fn updates_lock_optimistically_and_no_op_writes_keep_the_resource_version(
     let guarded =
         json!({"metadata": {"resourceVersion": version(&first).to_string()}, "data": {"v": "4"}});
     api.merge(&path, &guarded).await.refused(409, "Conflict");
+    let elsewhere = json!({"metadata": {"namespace": "kube-system"}});
+    api.merge(&path, &elsewhere).await.refused(400, "BadRequest");
     let other_uid = json!({"metadata": {"uid": "other"}, "data": {"v": "4"}});
     api.merge(&path, &other_uid).await.refused(409, "Conflict");
     // Without a version a built-in kind is simply replaced.
