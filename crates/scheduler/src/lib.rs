@@ -8,11 +8,13 @@
 pub mod cycle;
 pub mod decision;
 pub mod divide;
+pub mod explain;
 pub mod framework;
 pub mod hash;
 pub mod key;
 pub mod lint;
 pub mod plugins;
+pub mod queue;
 pub mod request;
 mod scheduler;
 pub mod select;

@@ -69,11 +69,10 @@ fn watch_targets(cycle: &Cycle<'_>, decision: &Decision, follows: bool, cures: &
     let on_rows = || ClusterSet::new(cycle.snapshot.names(), set.clone());
     let clusters =
         if set.count() == decision.after.len() { on_rows() } else { names(&decision.after) };
-    cures.push(Cure::ClusterLeaves { clusters: clusters.clone() });
-    cures.push(Cure::TaintsChange { clusters: Some(clusters.clone()) });
-    // The deletion mark of a cluster comes with its labels.
-    let any = follows && !cycle.intent.strategy.divides();
-    cures.push(Cure::LabelsChange { clusters: (!any).then_some(clusters) });
+    cures.push(Cure::TargetChanges { clusters });
+    if follows && !cycle.intent.strategy.divides() {
+        cures.push(Cure::LabelsChange);
+    }
 }
 
 /// What would let further clusters in.
@@ -89,10 +88,10 @@ fn newcomers(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
     ];
     let by_labels = plugins.iter().any(|plugin| !known.contains(plugin));
     if by_labels || rejects(cluster_affinity::NAME) || rejects(topology_spread::NAME) {
-        cures.push(Cure::LabelsChange { clusters: None });
+        cures.push(Cure::LabelsChange);
     }
     if rejects(taint_toleration::NAME) {
-        cures.push(Cure::TaintsChange { clusters: None });
+        cures.push(Cure::TaintsChange);
     }
     if rejects(api_enablement::NAME) {
         let template = &cycle.request.template;

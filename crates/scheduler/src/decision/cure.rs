@@ -18,23 +18,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 pub enum Cure {
     /// Any cluster joins.
     ClusterJoins,
-    /// One of these clusters leaves.
-    ClusterLeaves {
+    /// One of these clusters, where the binding runs, leaves, is being deleted, loses its session, or changes its taints,
+    /// labels or fields.
+    TargetChanges {
         /// The clusters.
         clusters: ClusterSet,
     },
-    /// Labels, fields or the deletion mark of one of these clusters change.
-    LabelsChange {
-        /// The clusters; absent = any.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        clusters: Option<ClusterSet>,
-    },
-    /// Taints or the session of one of these clusters change.
-    TaintsChange {
-        /// The clusters; absent = any.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        clusters: Option<ClusterSet>,
-    },
+    /// Labels, fields or the deletion mark of any cluster change.
+    LabelsChange,
+    /// Taints or the session of any cluster change.
+    TaintsChange,
     /// A cluster serves the kind.
     ServesApi {
         /// group/version.
@@ -103,13 +96,15 @@ impl Cure {
     pub fn is_met_by(&self, change: &Change) -> bool {
         match (self, change) {
             (Self::ClusterJoins, Change::ClusterJoined { .. }) => true,
-            (Self::ClusterLeaves { clusters }, Change::ClusterLeft { cluster }) => {
+            (Self::TargetChanges { clusters }, Change::ClusterLeft { cluster }) => {
                 clusters.contains(cluster)
             }
-            (Self::LabelsChange { clusters }, Change::ClusterLabels { row })
-            | (Self::TaintsChange { clusters }, Change::ClusterTaints { row }) => {
-                clusters.as_ref().is_none_or(|clusters| clusters.contains(&row.name))
-            }
+            (
+                Self::TargetChanges { clusters },
+                Change::ClusterLabels { row } | Change::ClusterTaints { row },
+            ) => clusters.contains(&row.name),
+            (Self::LabelsChange, Change::ClusterLabels { .. })
+            | (Self::TaintsChange, Change::ClusterTaints { .. }) => true,
             (Self::ServesApi { api_version, kind }, Change::ClusterApis { row }) => {
                 row.apis.contains(&(api_version.clone(), kind.clone()))
             }

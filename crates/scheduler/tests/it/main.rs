@@ -1,10 +1,12 @@
 //! The scheduler's decisions: every strategy, policy and trigger, and properties over random instances. Every decision
 //! of these tests passes the linter, is made twice, and comes back whole from JSON.
 
+mod explaining;
 mod movement;
 mod properties;
 mod spreading;
 mod strategies;
 mod support;
+mod waking;
 mod workload_policy;
 mod workload_spread;

@@ -1,0 +1,307 @@
+//! A decision for people, on one screen: why it was made, who was chosen and by what, who was refused by which rule with
+//! which values, and what would change the answer.
+
+use std::fmt::Write as _;
+
+use crate::decision::{Cure, Decision, Standing, Verdict};
+
+/// Rows of a table before the rest is counted.
+const MAX_ROWS: usize = 12;
+/// Names in a list before the rest is counted.
+const MAX_NAMES: usize = 6;
+/// Refusals, moves and cures before the rest is counted.
+const MAX_LINES: usize = 8;
+/// Narrowest screen that is drawn for.
+const MIN_WIDTH: usize = 40;
+
+/// Renders a decision for a screen of so many columns.
+#[must_use]
+pub fn render(decision: &Decision, width: usize) -> String {
+    let mut page = Page { text: String::new(), width: width.max(MIN_WIDTH) };
+    head(&mut page, decision);
+    chosen(&mut page, decision);
+    refused(&mut page, decision);
+    next(&mut page, decision);
+    page.text
+}
+
+struct Page {
+    text: String,
+    width: usize,
+}
+
+impl Page {
+    /// One line, cut at the edge of the screen.
+    fn line(&mut self, text: &str) {
+        let text = text.trim_end();
+        if text.chars().count() > self.width {
+            let cut: String = text.chars().take(self.width - 1).collect();
+            self.text.push_str(&cut);
+            self.text.push('…');
+        } else {
+            self.text.push_str(text);
+        }
+        self.text.push('\n');
+    }
+
+    /// A labelled paragraph, wrapped at words.
+    fn field(&mut self, label: &str, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let indent = 11;
+        let mut line = format!("{label:indent$}");
+        let mut length = indent;
+        for word in text.split_whitespace() {
+            let more = word.chars().count() + 1;
+            if length + more > self.width && length > indent {
+                self.line(&line);
+                line = " ".repeat(indent);
+                length = indent;
+            }
+            line.push_str(word);
+            line.push(' ');
+            length += more;
+        }
+        self.line(&line);
+    }
+
+    fn title(&mut self, text: &str) {
+        self.text.push('\n');
+        self.line(text);
+    }
+}
+
+fn head(page: &mut Page, decision: &Decision) {
+    let template = &decision.template;
+    let namespace = template.namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
+    page.line(&format!(
+        "{} {namespace}{}: {} ({}, {}, profile {})",
+        template.kind,
+        template.name,
+        decision.outcome,
+        decision.trigger,
+        decision.mode,
+        decision.profile
+    ));
+    if let Some(rung) = decision.ladder.last().filter(|rung| rung.allowed) {
+        page.field("Why", &format!("{}: {}", rung.trigger, rung.why));
+    }
+    for rung in decision.ladder.iter().filter(|rung| rung.holds && !rung.allowed) {
+        page.field("Held back", &format!("{} is not in rescheduleOn: {}", rung.trigger, rung.why));
+    }
+    page.field("How", &decision.strategy);
+    if let Some(term) = &decision.affinity_name {
+        page.field("Term", term);
+    }
+    let placed = decision.after.iter().fold(0_i64, |sum, s| sum.saturating_add(s.replicas));
+    if let Some(desired) = decision.desired {
+        let pending = decision.pending_replicas();
+        let waits = if pending > 0 { format!(", {pending} wait") } else { String::new() };
+        page.field("Replicas", &format!("{desired} asked for, {placed} placed{waits}"));
+    }
+    page.field("Reason", &decision.reason);
+    for group in decision.pending.iter().filter(|group| group.reason != decision.reason) {
+        page.field("Pending", &format!("{}: {}", group.replicas, group.reason));
+    }
+    for note in &decision.notes {
+        page.field("Note", note);
+    }
+    for group in &decision.groups {
+        let target = group.target.map_or(String::new(), |target| format!(" of {target}"));
+        let waits =
+            if group.pending > 0 { format!(", {} wait", group.pending) } else { String::new() };
+        let others = group.assigned - group.own;
+        let others =
+            if others > 0 { format!(" ({others} of other workloads)") } else { String::new() };
+        let blocked =
+            group.blocked_by.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+        let text = format!("{}: {}{target}{others}{waits}{blocked}", group.name, group.assigned);
+        page.field("Group", &text);
+    }
+    for (at, step) in decision.moves.iter().enumerate() {
+        if at == MAX_LINES {
+            page.field("Moves", &format!("and {} more", decision.moves.len() - at));
+            break;
+        }
+        page.field("Moves", &format!("{} from {} to {}", step.count, step.from, step.to));
+    }
+    for task in &decision.evictions {
+        let until = match (&task.deadline, task.keep) {
+            (Some(deadline), _) => {
+                format!("kept until the replacements are healthy or {}", deadline.0)
+            }
+            (None, true) => "kept".to_owned(),
+            (None, false) => "until the member confirms that it is gone".to_owned(),
+        };
+        page.field(
+            "Leaving",
+            &format!("{}: {} replicas, {until}", task.from_cluster, task.replicas),
+        );
+    }
+}
+
+struct Line<'a> {
+    name: String,
+    before: Option<i64>,
+    after: Option<i64>,
+    verdict: &'a Verdict,
+    at: usize,
+}
+
+fn lines(decision: &Decision) -> Vec<Line<'_>> {
+    let mut lines = Vec::new();
+    for verdict in &decision.verdicts {
+        if !matches!(verdict.standing, Standing::Selected | Standing::Kept | Standing::Gone) {
+            continue;
+        }
+        for (at, name) in verdict.clusters.iter().enumerate() {
+            lines.push(Line {
+                name: name.to_string(),
+                before: verdict.before.get(at),
+                after: verdict.after.get(at),
+                verdict,
+                at,
+            });
+        }
+    }
+    lines.sort_by(|a, b| (b.after, &a.name).cmp(&(a.after, &b.name)));
+    lines
+}
+
+fn capacity(verdict: &Verdict, at: usize) -> String {
+    if verdict.capacity.is_empty() {
+        return String::new();
+    }
+    let Some(more) = verdict.capacity.get(at) else { return "unknown".to_owned() };
+    let bound = verdict.bounded.get(at).and_then(|bound| usize::try_from(bound).ok());
+    match bound.and_then(|bound| verdict.bounds.get(bound)).filter(|bound| !bound.is_empty()) {
+        Some(bound) => format!("{more} more ({bound})"),
+        None => format!("{more} more"),
+    }
+}
+
+fn scores(verdict: &Verdict, at: usize) -> String {
+    let parts = verdict.scores.iter().filter_map(|(plugin, column)| {
+        column.get(at).filter(|score| *score != 0).map(|score| format!("{plugin} {score}"))
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+fn chosen(page: &mut Page, decision: &Decision) {
+    let lines = lines(decision);
+    if lines.is_empty() {
+        return;
+    }
+    let names = lines.iter().take(MAX_ROWS).map(|line| line.name.chars().count());
+    let width = names.max().unwrap_or(0).clamp("CLUSTER".len(), page.width / 3);
+    page.title(&format!("{:width$}  BEFORE  AFTER  CAPACITY            SCORES", "CLUSTER"));
+    let number = |value: Option<i64>| value.map_or("-".to_owned(), |value| value.to_string());
+    for line in lines.iter().take(MAX_ROWS) {
+        let mut text = format!(
+            "{:width$}  {:>6}  {:>5}  {:18}  {}",
+            line.name,
+            number(line.before),
+            number(line.after),
+            capacity(line.verdict, line.at),
+            scores(line.verdict, line.at)
+        );
+        if line.verdict.standing == Standing::Gone {
+            text.push_str("no cluster any more");
+        }
+        page.line(&text);
+        for rejection in &line.verdict.rejections {
+            page.line(&format!("  kept although {}: {}", rejection.plugin, rejection.reason));
+        }
+    }
+    if lines.len() > MAX_ROWS {
+        page.line(&format!("and {} more", lines.len() - MAX_ROWS));
+    }
+}
+
+fn some_names(verdict: &Verdict) -> String {
+    let short = verdict.clusters.short();
+    let mut text = short.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    if short.len() > MAX_NAMES {
+        let _ = write!(text, " and {} more", short.len() - MAX_NAMES);
+    }
+    text
+}
+
+fn refused(page: &mut Page, decision: &Decision) {
+    let passed: Vec<&Verdict> =
+        decision.verdicts.iter().filter(|v| v.standing == Standing::NotSelected).collect();
+    for verdict in passed {
+        page.title(&format!("Fit, but not chosen ({})", verdict.clusters.len()));
+        let values = verdict.capacity.iter().flatten();
+        let best = values.max().map_or(String::new(), |best| format!(": at most {best} more fit"));
+        page.line(&format!("  {}{best}", some_names(verdict)));
+    }
+    let refused: Vec<&Verdict> =
+        decision.verdicts.iter().filter(|v| v.standing == Standing::Refused).collect();
+    if refused.is_empty() {
+        return;
+    }
+    let count: usize = refused.iter().map(|verdict| verdict.clusters.len()).sum();
+    page.title(&format!("Refused ({count})"));
+    for (at, verdict) in refused.iter().enumerate() {
+        if at == MAX_LINES {
+            page.line(&format!("  and {} more groups", refused.len() - at));
+            break;
+        }
+        page.line(&format!("  {}", some_names(verdict)));
+        for rejection in &verdict.rejections {
+            page.line(&format!("    {}: {}", rejection.plugin, rejection.reason));
+        }
+    }
+}
+
+fn next(page: &mut Page, decision: &Decision) {
+    let cures: Vec<String> = decision.waits_for.iter().filter_map(in_words).collect();
+    if cures.is_empty() {
+        return;
+    }
+    page.title("What would change the answer");
+    for (at, cure) in cures.iter().enumerate() {
+        if at == MAX_LINES {
+            page.line(&format!("  and {} more", cures.len() - at));
+            break;
+        }
+        page.line(&format!("  {cure}"));
+    }
+}
+
+/// A cure in words; what always holds and explains nothing is left out.
+fn in_words(cure: &Cure) -> Option<String> {
+    Some(match cure {
+        Cure::ClusterJoins => "a cluster joins".to_owned(),
+        Cure::TargetChanges { clusters } => {
+            let clusters = one_of(&clusters.short());
+            format!("{clusters} leaves, goes silent, or changes taints or labels")
+        }
+        Cure::LabelsChange => "labels or fields of a cluster change".to_owned(),
+        Cure::TaintsChange => "taints of a cluster change".to_owned(),
+        Cure::ServesApi { api_version, kind } => format!("a cluster serves {api_version} {kind}"),
+        Cure::CapacityRises { clusters, .. } => {
+            format!("one more replica fits on {}", one_of(&clusters.short()))
+        }
+        Cure::WorkloadPolicyChanges { name, .. } => format!("WorkloadPolicy {name} changes"),
+        Cure::WorkloadSpreadChanges { .. } => return None,
+        Cure::BindingShrinks { .. } => "another workload that counts gives replicas up".to_owned(),
+        Cure::TimePasses { at } => format!("it is {at}"),
+        Cure::EvictionEnds { clusters } => {
+            format!("the eviction from {} ends", one_of(&clusters.short()))
+        }
+        Cure::Edit { field } => format!("{field} is edited"),
+    })
+}
+
+fn one_of(short: &[String]) -> String {
+    match short {
+        [one] => one.clone(),
+        [some @ ..] if some.len() <= MAX_NAMES => format!("one of {}", some.join(", ")),
+        some => {
+            format!("one of {} and {} more", some[..MAX_NAMES].join(", "), some.len() - MAX_NAMES)
+        }
+    }
+}
