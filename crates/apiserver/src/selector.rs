@@ -136,6 +136,7 @@ impl Selectors {
     }
 }
 
+/// The grammar of `labels.Parse`: requirements separated by commas outside of parentheses.
 fn parse_labels(text: &str) -> Result<Vec<LabelRequirement>, String> {
     let fail = |why: &str| format!("unable to parse requirement: {why} in label selector {text:?}");
     let mut requirements = Vec::new();
@@ -211,6 +212,7 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
     parts
 }
 
+/// A key, trimmed and checked.
 fn label_key(text: &str) -> Option<String> {
     let key = text.trim();
     crate::kinds::names::qualified_name(key).is_ok().then(|| key.to_owned())
@@ -220,6 +222,8 @@ fn is_label_value(value: &str) -> bool {
     crate::kinds::names::label_value(value).is_ok()
 }
 
+/// The grammar of `fields.ParseSelector`: `=`, `==` and `!=`, with backslashes before commas and equal signs in
+/// values.
 fn parse_fields(text: &str) -> Result<Vec<FieldRequirement>, String> {
     let mut requirements = Vec::new();
     for part in split_fields(text) {

@@ -131,6 +131,7 @@ impl Graph {
         }
     }
 
+    /// Reads a whole table anew: at the start, and when the log is too short.
     fn relist(&mut self, core: &Core, table: &TableId) {
         let (revision, records) = core.store.list(table, None);
         let present: BTreeSet<&str> = records.iter().map(|r| meta::uid(&r.value)).collect();
@@ -149,6 +150,7 @@ impl Graph {
         self.cursors.insert(table.clone(), revision);
     }
 
+    /// Takes in an object's new state and notes what has to be looked at because of it.
     fn see(&mut self, table: &TableId, record: &Record, gone: bool) {
         let uid = meta::uid(&record.value);
         if uid.is_empty() {
@@ -176,6 +178,7 @@ impl Graph {
         self.nodes.insert(uid.to_owned(), node);
     }
 
+    /// Takes an object out of its owners' dependents.
     fn unlink(&mut self, uid: &str, owners: &[Owner]) {
         for owner in owners {
             if let Some(set) = self.dependents.get_mut(&owner.uid) {
@@ -204,6 +207,7 @@ impl Graph {
         visible.then_some(found)
     }
 
+    /// Does what is to be done about one object now. Everything it waits for comes back through the log.
     async fn attempt(&mut self, core: &Arc<Core>, uid: &str) -> Result<(), ApiError> {
         let Some(node) = self.nodes.get(uid) else { return Ok(()) };
         let kinds = core.kinds().tables();
@@ -280,6 +284,7 @@ fn ignore<T>(result: Result<T, ApiError>) -> Result<(), ApiError> {
     }
 }
 
+/// The last step of a foreground or orphaning deletion.
 async fn drop_finalizer(
     core: &Arc<Core>,
     kind: &Arc<Kind>,
@@ -300,6 +305,7 @@ async fn drop_finalizer(
     ignore(written.await)
 }
 
+/// Takes references to owners that are gone, or are leaving, off an object that stays.
 async fn drop_owners(
     core: &Arc<Core>,
     kind: &Arc<Kind>,

@@ -21,6 +21,7 @@ use crate::{
 /// Keeps a deleted CRD until its objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
+/// `SetDefaults_CustomResourceDefinitionSpec`.
 pub(crate) fn default(value: &mut Value) {
     let spec = meta::child(value, "spec");
     let mut conversion = json!({"strategy": "None"});
@@ -42,10 +43,12 @@ fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|c| c["type"] == kind)
 }
 
+/// Whether the CRD is served.
 pub(crate) fn is_established(definition: &Value) -> bool {
     condition(definition, "Established").is_some_and(|c| c["status"] == "True")
 }
 
+/// Sets a condition, keeping the time of one that says the same.
 fn put_condition(
     definition: &mut Value,
     kind: &str,
@@ -143,6 +146,7 @@ pub(crate) fn terminate(definition: &mut Value, now: Timestamp) {
     put_condition(definition, "Terminating", true, "InstanceDeletionInProgress", why, &now);
 }
 
+/// `ValidateCustomResourceDefinition`, in part: names, scope, versions, schemas, rules, columns, scale.
 pub(crate) fn check(check: &mut Check<'_>) {
     let (group, plural) = (check.text("spec.group"), check.text("spec.names.plural"));
     let expected = format!("{plural}.{group}");
@@ -182,6 +186,7 @@ pub(crate) fn check(check: &mut Check<'_>) {
     }
 }
 
+/// Conversion webhooks are not called here, so a CRD that needs one is refused rather than served wrongly.
 fn check_conversion(check: &mut Check<'_>) {
     check.one_of("spec.conversion.strategy", &["None", "Webhook"]);
     let served = check
@@ -197,6 +202,7 @@ fn check_conversion(check: &mut Check<'_>) {
     }
 }
 
+/// Exactly one version is stored; each has a structural schema.
 fn check_versions(check: &mut Check<'_>) {
     check.required("spec.versions");
     let versions: Vec<(String, &Value)> = check.items("spec.versions").collect();
@@ -235,6 +241,7 @@ fn check_versions(check: &mut Check<'_>) {
     }
 }
 
+/// The schema must be structural and its CEL rules must compile.
 fn check_schema(check: &mut Check<'_>, at: &str, version: &Value) {
     let at = format!("{at}.schema.openAPIV3Schema");
     let Some(openapi) = version.pointer("/schema/openAPIV3Schema").filter(|s| s.is_object()) else {
@@ -261,6 +268,7 @@ fn check_schema(check: &mut Check<'_>, at: &str, version: &Value) {
     }
 }
 
+/// Replica counts are single fields below spec and status.
 fn check_scale(check: &mut Check<'_>, at: &str, version: &Value) {
     let Some(scale) = version.pointer("/subresources/scale") else { return };
     for (field, prefix, required) in [

@@ -60,6 +60,7 @@ pub(super) fn context() -> Context<'static> {
     context
 }
 
+/// Strings are counted in characters, as CEL says; the engine counts bytes.
 fn size(ftx: &FunctionContext<'_, '_>, This(this): This<Value>) -> Outcome {
     let size = match this {
         Value::List(items) => items.len(),
@@ -104,6 +105,7 @@ fn last_index_of(This(this): This<Value>, wanted: Value) -> Outcome {
     position(&this, &wanted, true)
 }
 
+/// Where an item or substring is, -1 where it is not. Strings are indexed in characters.
 fn position(this: &Value, wanted: &Value, last: bool) -> Outcome {
     let found = match (this, wanted) {
         (Value::String(t), Value::String(w)) => {
@@ -163,6 +165,7 @@ fn is_sorted(This(items): This<Arc<Vec<Value>>>) -> Outcome {
     Ok(Value::Bool(in_order))
 }
 
+/// An empty list sums up to 0.
 fn sum(This(items): This<Arc<Vec<Value>>>) -> Outcome {
     let mut whole = 0_i64;
     let mut fraction = None;

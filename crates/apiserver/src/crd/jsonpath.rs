@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq)]
 enum Segment {
     Field(String),
@@ -35,6 +36,7 @@ impl JsonPath {
     }
 }
 
+/// Every value that the path leads to.
 fn find<'a>(path: &[Segment], value: &'a Value) -> Vec<&'a Value> {
     let mut current = vec![value];
     for segment in path {
@@ -69,6 +71,7 @@ fn step<'a>(segment: &Segment, value: &'a Value) -> Vec<&'a Value> {
     }
 }
 
+/// Parses the steps. What client-go knows beyond them (recursion, slices, unions) is refused by name.
 fn segments(mut rest: &str) -> Result<Vec<Segment>, String> {
     let fail = |why: &str, at: &str| Err(format!("{why} at {at:?}"));
     let mut all = Vec::new();
@@ -133,6 +136,7 @@ fn unquote(text: &str) -> Option<&str> {
     ['\'', '"'].iter().find_map(|q| text.strip_prefix(*q)?.strip_suffix(*q))
 }
 
+/// What stands between brackets: an index, a quoted name, `*` or a filter.
 fn bracket(inner: &str) -> Result<Segment, String> {
     let inner = inner.trim();
     if inner == "*" {

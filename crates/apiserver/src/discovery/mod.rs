@@ -79,6 +79,7 @@ fn subresources(
     all
 }
 
+/// `/api`.
 pub(crate) fn core_versions(core: &Core, headers: &HeaderMap) -> Response<Body> {
     match accept::discovery(headers) {
         DiscoveryShape::Aggregated(version) => aggregated(core, version, |group| group.is_empty()),
@@ -89,6 +90,7 @@ pub(crate) fn core_versions(core: &Core, headers: &HeaderMap) -> Response<Body> 
     }
 }
 
+/// `/apis`.
 pub(crate) fn groups(core: &Core, headers: &HeaderMap) -> Response<Body> {
     if let DiscoveryShape::Aggregated(version) = accept::discovery(headers) {
         return aggregated(core, version, |group| !group.is_empty());
@@ -111,6 +113,7 @@ fn api_group(group: &str, versions: &[&str]) -> Value {
     json!({"name": group, "versions": versions, "preferredVersion": versions.first()})
 }
 
+/// `/apis/<group>`.
 pub(crate) fn group(core: &Core, group: &str) -> Result<Response<Body>, ApiError> {
     let kinds = core.kinds();
     let groups = kinds.groups();
@@ -122,6 +125,7 @@ pub(crate) fn group(core: &Core, group: &str) -> Result<Response<Body>, ApiError
     Ok(web::respond_json(200, &body))
 }
 
+/// `/api/v1` and `/apis/<group>/<version>`, with subresources as resources of their own.
 pub(crate) fn resources(
     core: &Core,
     group: &str,
@@ -169,6 +173,7 @@ pub(crate) fn resources(
     ))
 }
 
+/// A kind in the aggregated document.
 fn discovered(kind: &Kind) -> Value {
     let subresources: Vec<Value> = subresources(kind)
         .into_iter()
@@ -198,6 +203,7 @@ fn discovered(kind: &Kind) -> Value {
     resource
 }
 
+/// Everything in one document, which saves kubectl a request for each group version.
 fn aggregated(core: &Core, version: &'static str, wanted: impl Fn(&str) -> bool) -> Response<Body> {
     let kinds = core.kinds();
     let items: Vec<Value> = kinds
@@ -244,6 +250,7 @@ fn find_document<'a>(kinds: &'a Snapshot, path: &str) -> Option<(&'a str, &'a st
     })
 }
 
+/// `/openapi/v3`. The hash in the addresses is what clients cache by.
 pub(crate) fn openapi_index(core: &Core) -> Response<Body> {
     let kinds = core.kinds();
     let mut paths = serde_json::Map::new();
@@ -258,6 +265,7 @@ pub(crate) fn openapi_index(core: &Core) -> Response<Body> {
     web::respond_json(200, &json!({"paths": paths}))
 }
 
+/// One group version's document.
 pub(crate) fn openapi(
     core: &Core,
     path: &str,

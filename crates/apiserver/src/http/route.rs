@@ -74,6 +74,7 @@ fn document(core: &Core, target: &Target, parts: &Parts) -> Result<Response<Body
     }
 }
 
+/// `/version`.
 fn version(core: &Core) -> serde_json::Value {
     json!({
         "major": core.version.major.to_string(),
@@ -88,6 +89,7 @@ fn version(core: &Core) -> serde_json::Value {
     })
 }
 
+/// The request for objects of a kind, with everything about it read and typed.
 fn call(
     core: Arc<Core>,
     path: ObjectPath,
@@ -121,6 +123,7 @@ fn call(
     })
 }
 
+/// Dispatches by subresource, kind, place and method.
 async fn object(call: &Call, method: &Method, bytes: &[u8]) -> Result<Response<Body>, ApiError> {
     if let Some(subresource) = &call.subresource {
         return match subresource.as_str() {
@@ -153,6 +156,7 @@ async fn object(call: &Call, method: &Method, bytes: &[u8]) -> Result<Response<B
     }
 }
 
+/// Requests to one object or its status.
 async fn named(
     call: &Call,
     method: &Method,

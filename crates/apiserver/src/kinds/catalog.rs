@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
 use serde_json::Value;
@@ -24,9 +24,14 @@ pub(crate) struct Snapshot {
     kinds: BTreeMap<KindKey, Arc<Kind>>,
     /// Grows with every change; discovery documents are cached under it.
     pub(crate) generation: u64,
+    tables: OnceLock<Arc<BTreeMap<TableId, Arc<Kind>>>>,
 }
 
 impl Snapshot {
+    fn new(kinds: BTreeMap<KindKey, Arc<Kind>>, generation: u64) -> Arc<Self> {
+        Arc::new(Snapshot { kinds, generation, tables: OnceLock::new() })
+    }
+
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
         // Three short strings; a lookup structure that borrows would be more code than it saves.
         self.kinds.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
@@ -45,16 +50,19 @@ impl Snapshot {
     }
 
     /// One kind for each table, the one that shows the stored form where there is one.
-    pub(crate) fn tables(&self) -> BTreeMap<TableId, Arc<Kind>> {
-        let mut tables: BTreeMap<TableId, Arc<Kind>> = BTreeMap::new();
-        for kind in self.all().filter(|k| k.is_stored()) {
-            if kind.is_storage_version() {
-                tables.insert(kind.table.clone(), kind.clone());
-            } else {
-                tables.entry(kind.table.clone()).or_insert_with(|| kind.clone());
+    pub(crate) fn tables(&self) -> Arc<BTreeMap<TableId, Arc<Kind>>> {
+        let made = self.tables.get_or_init(|| {
+            let mut tables: BTreeMap<TableId, Arc<Kind>> = BTreeMap::new();
+            for kind in self.all().filter(|k| k.is_stored()) {
+                if kind.is_storage_version() {
+                    tables.insert(kind.table.clone(), kind.clone());
+                } else {
+                    tables.entry(kind.table.clone()).or_insert_with(|| kind.clone());
+                }
             }
-        }
-        tables
+            Arc::new(tables)
+        });
+        made.clone()
     }
 
     /// The versions of each group, the preferred one first.
@@ -111,10 +119,8 @@ struct State {
 impl Catalog {
     pub(crate) fn new() -> Self {
         let kinds = builtin::ALL.iter().map(|b| Arc::new(from_builtin(b)));
-        let snapshot = Snapshot { kinds: keyed(kinds), generation: 1 };
-        Catalog {
-            current: RwLock::new(State { snapshot: Arc::new(snapshot), mounted: Vec::new() }),
-        }
+        let snapshot = Snapshot::new(keyed(kinds), 1);
+        Catalog { current: RwLock::new(State { snapshot, mounted: Vec::new() }) }
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
@@ -135,7 +141,7 @@ impl Catalog {
             let mut kinds = state.snapshot.kinds.clone();
             kinds.extend(keyed([kind].into_iter()));
             let generation = state.snapshot.generation + 1;
-            state.snapshot = Arc::new(Snapshot { kinds, generation });
+            state.snapshot = Snapshot::new(kinds, generation);
         });
     }
 
@@ -153,11 +159,12 @@ impl Catalog {
                 }
             }
             let generation = previous.generation + 1;
-            state.snapshot = Arc::new(Snapshot { kinds, generation });
+            state.snapshot = Snapshot::new(kinds, generation);
         });
     }
 }
 
+/// How a path names the kind.
 fn key(kind: &Kind) -> KindKey {
     (kind.group.clone(), kind.version.clone(), kind.plural.clone())
 }
@@ -170,6 +177,7 @@ fn owned(list: &[&str]) -> Vec<String> {
     list.iter().map(|s| (*s).to_owned()).collect()
 }
 
+/// A row of the table as a kind.
 fn from_builtin(b: &'static builtin::Builtin) -> Kind {
     let (storage_group, conversion) = match (b.group, b.kind) {
         ("events.k8s.io", "Event") => ("", Conversion::Event),
@@ -210,6 +218,7 @@ fn from_builtin(b: &'static builtin::Builtin) -> Kind {
     }
 }
 
+/// A mounted kind.
 fn from_virtual(resource: Arc<dyn VirtualResource>) -> Kind {
     let v: VirtualKind = resource.kind();
     Kind {

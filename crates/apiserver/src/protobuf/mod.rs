@@ -62,6 +62,7 @@ fn utf8(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|e| format!("a string is not UTF-8: {e}"))
 }
 
+/// The fields of one message that the table knows.
 fn message(bytes: &[u8], fields: &[Field], depth: u32) -> Result<Map<String, Value>, String> {
     let depth = depth.checked_sub(1).ok_or("messages are nested too deeply")?;
     let mut out = Map::new();
@@ -100,6 +101,7 @@ fn message(bytes: &[u8], fields: &[Field], depth: u32) -> Result<Map<String, Val
     Ok(out)
 }
 
+/// Go's zero values, which its JSON leaves out under `omitempty`.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -131,6 +133,7 @@ fn entry(of: &Type, wire: &Wire<'_>, depth: u32) -> Result<(String, Value), Stri
     Ok((key, found))
 }
 
+/// One value by its type.
 fn value(kind: &Type, wire: &Wire<'_>, depth: u32) -> Result<Value, String> {
     Ok(match kind {
         Type::Text => utf8(wire.bytes()?)?.into(),

@@ -46,6 +46,7 @@ pub(super) struct Loaded {
     pub(super) objects: Vec<(TableId, ObjectKey, u64, Value)>,
 }
 
+/// How far the disk is. Waiters and readers look at this alone.
 #[derive(Clone, Default)]
 struct Progress {
     durable: u64,
@@ -53,12 +54,14 @@ struct Progress {
     failure: Option<Arc<str>>,
 }
 
+/// Writes that are not in a transaction yet, in order of revision.
 #[derive(Default)]
 struct Queue {
     waiting: Vec<DiskOp>,
     closed: bool,
 }
 
+/// What the thread and the store share.
 struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
@@ -71,6 +74,7 @@ impl Shared {
     }
 }
 
+/// The writer's side of the file. Dropping it writes what waits and releases the file's lock.
 pub(super) struct Disk {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -127,11 +131,13 @@ impl Disk {
         Ok(())
     }
 
+    /// Queues writes. Called under the store's lock, so that the queue has the order of revisions; nothing here waits.
     pub(super) fn push(&self, ops: Vec<DiskOp>) {
         self.shared.queue().waiting.extend(ops);
         self.shared.wake.notify_one();
     }
 
+    /// Waits until a revision is on the disk. An error says that nobody knows: the write is still going to be tried.
     pub(super) async fn wait(&self, revision: u64) -> Result<(), ApiError> {
         let mut progress = self.shared.progress.subscribe();
         let state = progress
@@ -160,6 +166,7 @@ impl Drop for Disk {
     }
 }
 
+/// Checks the layout and counts this opening, before anything else is read.
 fn mark_opened(database: &Database, path: &Path) -> Result<(), OpenError> {
     let fail =
         |source: redb::Error| OpenError::Open { path: path.to_owned(), source: Box::new(source) };
@@ -191,6 +198,7 @@ fn mark_opened(database: &Database, path: &Path) -> Result<(), OpenError> {
     }
 }
 
+/// Reads every object. What is no JSON is reported with its key: this file is nobody's to repair silently.
 fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
     let fail =
         |source: redb::Error| OpenError::Open { path: path.to_owned(), source: Box::new(source) };
@@ -231,6 +239,7 @@ fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
     }
 }
 
+/// The thread: takes what waits, commits it as one transaction, tells waiters, then watches.
 fn write_loop(database: &Database, shared: &Shared, signal: &watch::Sender<u64>, path: &Path) {
     let mut batch = Vec::new();
     loop {
@@ -268,6 +277,7 @@ fn write_loop(database: &Database, shared: &Shared, signal: &watch::Sender<u64>,
     }
 }
 
+/// One transaction: the objects and the revision that they bring the store to.
 fn commit(database: &Database, batch: &[DiskOp], revision: u64) -> Result<(), redb::Error> {
     let txn = database.begin_write()?;
     {

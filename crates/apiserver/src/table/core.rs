@@ -64,10 +64,12 @@ pub(super) fn selector(selector: Option<&Value>) -> Value {
     or_none(&parts.join(","))
 }
 
+/// NAME STATUS AGE
 pub(super) fn namespace(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), text(object, "status.phase").into(), age::of(object, now)]
 }
 
+/// The EXTERNAL-IP column (`getServiceExternalIP`).
 fn external_ip(service: &Value) -> String {
     let ingress: Vec<&str> = list(service, "status.loadBalancer.ingress")
         .iter()
@@ -120,6 +122,7 @@ pub(super) fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
+/// Newer Events have `eventTime` and a series, older ones first and last times and a count; this reads either.
 pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let time = |paths: &[&str]| paths.iter().find_map(|p| meta::at(object, p)).cloned();
     let first = time(&["firstTimestamp", "eventTime", "metadata.creationTimestamp"]);
@@ -154,6 +157,7 @@ pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
+/// STATUS is the Ready condition, and whether pods may be scheduled.
 pub(super) fn node(object: &Value, now: Timestamp) -> Vec<Value> {
     let ready = list(object, "status.conditions").iter().find(|c| text(c, "type") == "Ready");
     let mut status = match ready.map(|c| text(c, "status")) {
@@ -344,6 +348,7 @@ pub(super) fn network_policy(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), selector(meta::at(object, "spec.podSelector")), age::of(object, now)]
 }
 
+/// Subjects by their kinds.
 pub(super) fn role_binding(object: &Value, now: Timestamp) -> Vec<Value> {
     let subjects = |kind: &str| {
         let names: Vec<String> = list(object, "subjects")

@@ -98,6 +98,7 @@ fn pod_status(pod: &Value) -> String {
     reason
 }
 
+/// READY counts containers; RESTARTS says when the last one was.
 pub(super) fn pod(object: &Value, now: Timestamp) -> Vec<Value> {
     let statuses = list(object, "status.containerStatuses");
     let ready = statuses.iter().filter(|s| is_true(s, "ready")).count();
@@ -155,6 +156,7 @@ pub(super) fn replica_set(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
+/// READY is ready over wanted.
 pub(super) fn deployment(object: &Value, now: Timestamp) -> Vec<Value> {
     let [names, images] = containers(object, "spec.template.spec");
     let (ready, wanted) = (number(object, "status.readyReplicas"), number(object, "spec.replicas"));
@@ -217,6 +219,7 @@ fn has_condition(object: &Value, kind: &str) -> bool {
         .any(|c| text(c, "type") == kind && text(c, "status") == "True")
 }
 
+/// STATUS is the first terminal condition; DURATION runs until the completion.
 pub(super) fn job(object: &Value, now: Timestamp) -> Vec<Value> {
     let [names, images] = containers(object, "spec.template.spec");
     let succeeded = number(object, "status.succeeded");
@@ -254,6 +257,7 @@ pub(super) fn job(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
+/// Columns of `printCronJob`.
 pub(super) fn cron_job(object: &Value, now: Timestamp) -> Vec<Value> {
     let [names, images] = containers(object, "spec.jobTemplate.spec.template.spec");
     let last = match meta::at(object, "status.lastScheduleTime") {
@@ -312,6 +316,7 @@ fn metric(spec: &Value, current: &[Value]) -> String {
     format!("{name}{}", age::UNKNOWN)
 }
 
+/// TARGETS shows two metrics, and how many more there are.
 pub(super) fn horizontal_pod_autoscaler(object: &Value, now: Timestamp) -> Vec<Value> {
     const SHOWN: usize = 2;
     let target = format!(

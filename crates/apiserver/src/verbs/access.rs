@@ -12,6 +12,7 @@ use crate::{
 /// Why access is allowed, in reviews.
 const REASON: &str = "every authenticated user may do everything on this server";
 
+/// Answers a review; nothing is stored.
 pub(crate) fn review(call: &Call, mut body: Value) -> Result<Response<Body>, ApiError> {
     prepare::type_meta(&call.kind, &mut body)?;
     let status = match call.kind.kind.as_str() {
@@ -32,6 +33,7 @@ pub(crate) fn review(call: &Call, mut body: Value) -> Result<Response<Body>, Api
     Ok(web::respond_json(201, &body))
 }
 
+/// `allowed`, once the question is one.
 fn access(body: &Value, field: &str) -> Result<Value, ApiError> {
     let given = |path: &str| body.pointer(path).is_some_and(Value::is_object);
     if given("/spec/resourceAttributes") == given("/spec/nonResourceAttributes") {
@@ -55,6 +57,7 @@ fn subject_access(body: &Value) -> Result<Value, ApiError> {
     Ok(status)
 }
 
+/// Whose token it is, if it is one of ours.
 fn token(call: &Call, body: &Value) -> Result<Value, ApiError> {
     let token = body.pointer("/spec/token").and_then(Value::as_str).unwrap_or("");
     if token.is_empty() {

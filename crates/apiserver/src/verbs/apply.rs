@@ -18,6 +18,7 @@ fn options(error: FieldError) -> ApiError {
     ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error])
 }
 
+/// Creates what is not there, merges into what is.
 pub(super) async fn apply(
     call: &Call,
     mut applied: Value,
@@ -78,6 +79,7 @@ fn create_only(applied: &Value) -> bool {
     meta::resource_version(applied) == Some("0")
 }
 
+/// The apply that creates. A configuration that names an object's uid or version cannot mean a new one.
 async fn fresh(call: &Call, applied: &Value) -> Result<super::Written, ApiError> {
     let kind = &call.kind;
     if !meta::uid(applied).is_empty() {

@@ -27,6 +27,7 @@ pub(super) fn place(call: &Call, object: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// POST to a collection.
 pub(crate) async fn create(call: &Call, mut object: Value) -> Result<Response<Body>, ApiError> {
     prepare::type_meta(&call.kind, &mut object)?;
     if call.kind.namespaced && call.namespace.is_none() {

@@ -107,6 +107,7 @@ impl Options {
         !self.dry_run.is_empty()
     }
 
+    /// The caller's word, else what an earlier deletion left, else the kind's default.
     fn propagation(
         &self,
         core: &Core,
@@ -137,10 +138,12 @@ impl Options {
     }
 }
 
+/// A refusal of the options themselves.
 fn refused(error: FieldError) -> ApiError {
     ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error])
 }
 
+/// The object must still be the one that the caller means.
 fn preconditions(kind: &Kind, live: &Value, options: &Options) -> Result<(), ApiError> {
     let Some(wanted) = &options.preconditions else { return Ok(()) };
     let name = meta::name(live);
@@ -193,6 +196,7 @@ fn grace(kind: &Kind, live: &Value, options: &Options) -> i64 {
     options.grace_period_seconds.or(own).unwrap_or(POD_GRACE).max(0)
 }
 
+/// What a deletion comes to: `BeforeDelete` and `deletionFinalizersForGarbageCollection` of upstream's store.
 fn plan(core: &Core, kind: &Kind, live: &Value, options: &Options) -> Result<Plan, ApiError> {
     let propagation = options.propagation(core, kind, live)?;
     let mut new = live.clone();
@@ -235,6 +239,7 @@ fn plan(core: &Core, kind: &Kind, live: &Value, options: &Options) -> Result<Pla
     Ok(Plan::Mark(new))
 }
 
+/// Sets the marks of a deletion that takes effect `grace` seconds from now.
 fn mark(object: &mut Value, now: Timestamp, grace: i64) {
     let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
     meta::set(object, "deletionTimestamp", Some(meta::seconds(at).into()));

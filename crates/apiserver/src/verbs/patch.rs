@@ -27,6 +27,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
+/// The patch by its content type. Strategic merge is for built-in kinds: custom ones have no merge keys.
 pub(super) fn decode(call: &Call, bytes: &[u8]) -> Result<Patch, ApiError> {
     match body::content_type(&call.headers) {
         JSON_PATCH => Ok(Patch::Json(body::json(bytes)?)),
@@ -46,6 +47,7 @@ pub(super) fn decode(call: &Call, bytes: &[u8]) -> Result<Patch, ApiError> {
     }
 }
 
+/// A malformed patch is a bad request, one that does not fit the object is unprocessable.
 fn refused(error: &patches::PatchError) -> ApiError {
     match error {
         patches::PatchError::Malformed(_) => ApiError::bad_request(error.to_string()),
@@ -74,6 +76,8 @@ impl Patch {
     }
 }
 
+/// PATCH to an object or its status. Without a resourceVersion inside, the patch is computed again on the newest
+/// object until nobody came in between.
 pub(crate) async fn patch(
     call: &Call,
     bytes: &[u8],

@@ -115,6 +115,7 @@ fn decode(call: &Call, object: &mut Value, warnings: &mut Vec<String>) -> Result
     Ok(())
 }
 
+/// Everything that is wrong with an object, all at once, as a 422.
 fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut errors = Vec::new();
     identity::check(kind, new, &mut errors);
@@ -317,6 +318,7 @@ pub(super) fn same_object(call: &Call, live: &Value, new: &Value) -> Result<(), 
     }
 }
 
+/// Puts a top-level field back to what it was.
 fn keep(live: &Value, new: &mut Value, field: &str) {
     let Some(fields) = new.as_object_mut() else { return };
     match live.get(field) {

@@ -14,11 +14,13 @@ use crate::{
     virtual_resource::VirtualQuery,
 };
 
+/// One object.
 pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let item = find(call).await?.ok_or_else(|| call.kind.not_found(&call.name))?;
     Ok(call.respond(200, call.view()?.object(&item, call.core.now())))
 }
 
+/// The object wherever it is kept.
 async fn find(call: &Call) -> Result<Option<Item>, ApiError> {
     if let Origin::Virtual(resource, _) = &call.kind.origin {
         let found = resource.get(call.namespace.as_deref(), &call.name).await?;
@@ -39,10 +41,12 @@ fn fresh(call: &Call, asked: u64) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Refuses field selectors that the kind does not know.
 pub(super) fn selectable(call: &Call) -> Result<(), ApiError> {
     call.query.selectors.check(&call.kind.selectable).map_err(ApiError::bad_request)
 }
 
+/// A collection, or a page of it.
 pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     selectable(call)?;
     let (items, meta) = match &call.kind.origin {
@@ -60,6 +64,7 @@ pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(call.respond(200, call.view()?.list(&items, &meta, call.core.now())))
 }
 
+/// The request as a mounted kind understands it.
 pub(super) fn virtual_query(call: &Call) -> VirtualQuery {
     let mut selectors = call.query.selectors.clone();
     if !call.name.is_empty() {
@@ -124,6 +129,7 @@ pub(super) fn only_object(
     }
 }
 
+/// A page from the store: at the revision of the list's first page, read once it is durable.
 async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
     let (query, kind) = (&call.query, &call.kind);
     let at = revision(call)?;

@@ -85,6 +85,7 @@ fn selector_text(kind: &Kind, scale: &Scale, object: &Value) -> Option<String> {
     Some(parts.join(","))
 }
 
+/// The object as a Scale.
 fn show(kind: &Kind, scale: &Scale, object: &Value) -> Value {
     let number = |path: &str| meta::at(object, path).and_then(Value::as_i64).unwrap_or(0);
     let mut metadata = Map::new();
@@ -123,6 +124,7 @@ fn set_at(object: &mut Value, path: &str, value: Value) {
     }
 }
 
+/// Writes a changed Scale back: replicas, and the preconditions that came with it. The rest of a Scale is read-only.
 async fn write(
     call: &Call,
     scale: &Scale,

@@ -27,6 +27,7 @@ fn ports(service: &Value) -> impl Iterator<Item = &Value> {
     meta::at(service, "spec.ports").and_then(Value::as_array).into_iter().flatten()
 }
 
+/// Node ports that are set.
 fn node_ports(service: &Value) -> impl Iterator<Item = u64> {
     ports(service).filter_map(|p| p.get("nodePort")?.as_u64()).filter(|p| *p != 0)
 }

@@ -50,6 +50,7 @@ pub(crate) async fn answer(
     }
 }
 
+/// What binding and eviction answer.
 fn success() -> Response<Body> {
     web::respond_json(
         201,
@@ -115,6 +116,7 @@ async fn evict(call: &Call, eviction: &Value) -> Result<Response<Body>, ApiError
     Ok(success())
 }
 
+/// Takes one disruption from the pod's budget, in one step with the check that there is one.
 async fn take_from_budget(call: &Call, pod: &Value) -> Result<(), ApiError> {
     let table = TableId::new("policy", "poddisruptionbudgets");
     let (core, namespace) = (&call.core, meta::namespace(pod));
@@ -186,6 +188,7 @@ async fn finalize(call: &Call, sent: Value) -> Result<Response<Body>, ApiError> 
     call.respond_written(&written)
 }
 
+/// A token for the account, signed by this server and valid on it.
 async fn token(call: &Call, mut request: Value) -> Result<Response<Body>, ApiError> {
     let account = call
         .core

@@ -14,6 +14,8 @@ use crate::{
     meta,
 };
 
+/// Replaces an object, or its status. Without a resourceVersion, built-in kinds are replaced whatever they are now;
+/// custom ones are not (`AllowUnconditionalUpdate`).
 pub(crate) async fn update(
     call: &Call,
     mut object: Value,

@@ -140,6 +140,7 @@ fn initial_events(call: &Call) -> Result<Initial, ApiError> {
     }
 }
 
+/// An answer whose body goes on.
 fn respond(
     call: &Call,
     frames: impl futures::Stream<Item = Bytes> + Send + 'static,
@@ -150,6 +151,7 @@ fn respond(
     response
 }
 
+/// One watch between frames.
 struct State {
     core: std::sync::Arc<Core>,
     kind: std::sync::Arc<Kind>,
@@ -169,6 +171,7 @@ struct State {
 }
 
 impl State {
+    /// The next line; `None` ends the watch. Cancel-safe: state changes only between awaits.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
@@ -196,6 +199,7 @@ impl State {
         }
     }
 
+    /// A bookmark is due, or the end is.
     fn timer(&mut self) {
         let now = Instant::now();
         if self.bookmarks {
@@ -205,6 +209,7 @@ impl State {
         self.ended |= now >= self.deadline;
     }
 
+    /// Reads the log up to what is durable and turns it into lines.
     fn fill(&mut self) {
         match self.core.store.changes(&self.kind.table, self.cursor, BATCH) {
             Changes::Gone => self.ended = true,
@@ -230,6 +235,7 @@ impl State {
             && self.selectors.matches(value, &self.kind.selectable)
     }
 
+    /// A line for an object that no log entry stands for.
     fn frame(&mut self, kind: FrameType, item: &Item) -> Bytes {
         let first = std::mem::take(&mut self.first);
         self.view.frame(kind, item, self.core.now(), first)

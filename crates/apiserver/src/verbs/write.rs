@@ -144,6 +144,7 @@ pub(crate) async fn modify(
     Err(ApiError::modified(&kind.group, &kind.plural, &call.name))
 }
 
+/// Waits until a write is durable and says what became of it.
 async fn finish(
     call: &Call,
     act: Act,

@@ -7,12 +7,14 @@ use super::{
 };
 use crate::{error::FieldError, meta, meta::Fields};
 
+/// The spec of a workload, with its template defaulted.
 fn spec(value: &mut Value) -> &mut Fields {
     let spec = meta::child(value, "spec");
     pod::template(made(spec, "template"));
     spec
 }
 
+/// `SetDefaults_Deployment`.
 pub(crate) fn deployment(value: &mut Value) {
     let spec = spec(value);
     set_default(spec, "replicas", 1);
@@ -27,10 +29,12 @@ pub(crate) fn deployment(value: &mut Value) {
     }
 }
 
+/// `SetDefaults_ReplicaSet`.
 pub(crate) fn replica_set(value: &mut Value) {
     set_default(spec(value), "replicas", 1);
 }
 
+/// `SetDefaults_ReplicationController`: the selector defaults to the template's labels.
 pub(crate) fn replication_controller(value: &mut Value) {
     let spec = spec(value);
     set_default(spec, "replicas", 1);
@@ -40,6 +44,7 @@ pub(crate) fn replication_controller(value: &mut Value) {
     }
 }
 
+/// `SetDefaults_StatefulSet`. Claim templates get what a claim gets, and the status Go writes for them.
 pub(crate) fn stateful_set(value: &mut Value) {
     let spec = spec(value);
     set_default(spec, "replicas", 1);
@@ -63,6 +68,7 @@ pub(crate) fn stateful_set(value: &mut Value) {
     }
 }
 
+/// `SetDefaults_DaemonSet`.
 pub(crate) fn daemon_set(value: &mut Value) {
     let spec = spec(value);
     set_default(spec, "revisionHistoryLimit", 10);
@@ -107,6 +113,7 @@ pub(super) fn check_selector(check: &mut Check<'_>) {
     check.immutable("spec.selector");
 }
 
+/// Numbers and the template's pod spec.
 pub(crate) fn check_replicas(check: &mut Check<'_>) {
     check.not_negative("spec.replicas");
     check.not_negative("spec.minReadySeconds");
@@ -125,6 +132,7 @@ pub(crate) fn check_workload(check: &mut Check<'_>) {
     }
 }
 
+/// `ValidateDeploymentSpec`: an update strategy must leave a way to make progress.
 pub(crate) fn check_deployment(check: &mut Check<'_>) {
     check_workload(check);
     check.not_negative("spec.progressDeadlineSeconds");
@@ -149,6 +157,7 @@ pub(crate) fn check_deployment(check: &mut Check<'_>) {
     }
 }
 
+/// `ValidateStatefulSetUpdate`: what its pods and claims are made of may not change but through the template.
 pub(crate) fn check_stateful_set(check: &mut Check<'_>) {
     check_workload(check);
     check.one_of("spec.podManagementPolicy", &["OrderedReady", "Parallel"]);

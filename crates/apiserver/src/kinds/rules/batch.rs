@@ -9,6 +9,7 @@ use crate::{error::FieldError, meta, meta::Fields};
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
+/// `SetDefaults_Job`.
 fn job_spec(spec: &mut Fields) {
     pod::template(made(spec, "template"));
     let parallelism = spec.get("parallelism").cloned().filter(|v| !v.is_null());
@@ -24,6 +25,7 @@ fn job_spec(spec: &mut Fields) {
     set_default_text(spec, "podReplacementPolicy", "TerminatingOrFailed");
 }
 
+/// A Job, with the selector that the strategy generates.
 pub(crate) fn job(value: &mut Value) {
     let (uid, name) = (meta::uid(value).to_owned(), meta::name(value).to_owned());
     let spec = meta::child(value, "spec");
@@ -47,6 +49,7 @@ pub(crate) fn generate_selector(spec: &mut Fields, uid: &str, name: &str) {
     spec.insert("selector".to_owned(), json!({"matchLabels": {CONTROLLER_UID: uid}}));
 }
 
+/// `SetDefaults_CronJob`. The job template gets its defaults when a Job is made of it, its pod template here.
 pub(crate) fn cron_job(value: &mut Value) {
     let spec = meta::child(value, "spec");
     set_default_text(spec, "concurrencyPolicy", "Allow");
@@ -58,6 +61,7 @@ pub(crate) fn cron_job(value: &mut Value) {
     pod::template(made(job_spec_fields, "template"));
 }
 
+/// `ValidateJob` and `ValidateJobUpdate`, in part.
 pub(crate) fn check_job(check: &mut Check<'_>) {
     for field in [
         "parallelism",
@@ -98,6 +102,7 @@ pub(crate) fn check_job(check: &mut Check<'_>) {
     }
 }
 
+/// `ValidateCronJob`, in part: of the schedule, the number of fields.
 pub(crate) fn check_cron_job(check: &mut Check<'_>) {
     check.one_of("spec.concurrencyPolicy", &["Allow", "Forbid", "Replace"]);
     check.required("spec.schedule");

@@ -15,6 +15,7 @@ use crate::{
 /// Total bytes of a ConfigMap's or Secret's values.
 const DATA_MAX: usize = 1024 * 1024;
 
+/// The label with its name, and the finalizer that the namespace controller takes away.
 pub(crate) fn namespace(value: &mut Value) {
     let name = meta::name(value).to_owned();
     if !name.is_empty() {
@@ -27,6 +28,7 @@ pub(crate) fn namespace(value: &mut Value) {
     }
 }
 
+/// `SetDefaults_Service`. IP families are those of a single-stack IPv4 cluster.
 pub(crate) fn service(value: &mut Value) {
     let spec = meta::child(value, "spec");
     set_default_text(spec, "type", "ClusterIP");
@@ -58,6 +60,7 @@ pub(crate) fn service(value: &mut Value) {
     }
 }
 
+/// The type, and `stringData` moved into `data`, over keys that are there.
 pub(crate) fn secret(value: &mut Value) {
     let Some(fields) = value.as_object_mut() else { return };
     set_default_text(fields, "type", "Opaque");
@@ -72,10 +75,12 @@ pub(crate) fn secret(value: &mut Value) {
     }
 }
 
+/// `SetDefaults_PersistentVolumeClaimSpec`.
 pub(crate) fn persistent_volume_claim(value: &mut Value) {
     set_default_text(meta::child(value, "spec"), "volumeMode", "Filesystem");
 }
 
+/// `SetDefaults_PersistentVolume`.
 pub(crate) fn persistent_volume(value: &mut Value) {
     let spec = meta::child(value, "spec");
     set_default_text(spec, "volumeMode", "Filesystem");
@@ -85,6 +90,7 @@ pub(crate) fn persistent_volume(value: &mut Value) {
     }
 }
 
+/// `ValidateService`, in part. Allocation checks what depends on other Services.
 pub(crate) fn check_service(check: &mut Check<'_>) {
     check.one_of("spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
     let (kind, headless) = (check.text("spec.type"), check.text("spec.clusterIP") == "None");
@@ -129,6 +135,7 @@ pub(crate) fn check_service(check: &mut Check<'_>) {
     }
 }
 
+/// Keys, size and immutability of ConfigMaps and Secrets.
 fn check_data(check: &mut Check<'_>, fields: &[&str]) {
     let mut seen = BTreeSet::new();
     let mut size = 0;
@@ -175,10 +182,12 @@ fn check_data(check: &mut Check<'_>, fields: &[&str]) {
     }
 }
 
+/// `ValidateConfigMap`: a key is in `data` or in `binaryData`.
 pub(crate) fn check_config_map(check: &mut Check<'_>) {
     check_data(check, &["data", "binaryData"]);
 }
 
+/// `ValidateSecret`: values are base64, the type stays, and some types need their keys.
 pub(crate) fn check_secret(check: &mut Check<'_>) {
     check_data(check, &["data"]);
     let data = check.new.get("data").and_then(Value::as_object);
@@ -233,6 +242,7 @@ pub(crate) fn check_event(check: &mut Check<'_>) {
     }
 }
 
+/// Limits are quantities. Quotas are kept and not enforced.
 pub(crate) fn check_resource_quota(check: &mut Check<'_>) {
     let hard = check.at("spec.hard").and_then(Value::as_object);
     for (name, value) in hard.into_iter().flatten() {

@@ -46,10 +46,12 @@ impl<'a> Check<'a> {
         Check { new, old, errors: Vec::new() }
     }
 
+    /// The value at a dotted path of the new object.
     pub(crate) fn at(&self, path: &str) -> Option<&'a Value> {
         meta::at(self.new, path)
     }
 
+    /// The string there, empty when absent.
     pub(crate) fn text(&self, path: &str) -> &'a str {
         self.at(path).and_then(Value::as_str).unwrap_or("")
     }
@@ -65,6 +67,7 @@ impl<'a> Check<'a> {
         self.errors.push(error);
     }
 
+    /// Absent and empty values are refused.
     pub(crate) fn required(&mut self, path: &str) {
         let empty = match self.at(path) {
             None => true,
@@ -77,6 +80,7 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Whole numbers below zero are refused; absent ones are fine.
     pub(crate) fn not_negative(&mut self, path: &str) {
         if let Some(value) = self.at(path)
             && value.as_i64().is_some_and(|n| n < 0)
@@ -85,6 +89,7 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Any other value than these is refused; an absent one is fine.
     pub(crate) fn one_of(&mut self, path: &str, allowed: &[&str]) {
         if let Some(value) = self.at(path)
             && value.as_str().is_none_or(|v| !allowed.contains(&v))
@@ -93,6 +98,7 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// A change by an update is refused.
     pub(crate) fn immutable(&mut self, path: &str) {
         if let Some(old) = self.old
             && meta::at(old, path) != self.at(path)

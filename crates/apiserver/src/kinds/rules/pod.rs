@@ -10,6 +10,8 @@ use crate::{error::FieldError, kinds::names, meta, meta::Fields};
 /// `spec.os`-independent paths of a pod spec within its carrier.
 const CONTAINER_LISTS: [&str; 2] = ["initContainers", "containers"];
 
+/// A pod on its own: what its spec has as a template, and what the pod admission plugins add (ServiceAccount,
+/// Priority), which are always on.
 pub(crate) fn pod(value: &mut Value) {
     let spec = meta::child(value, "spec");
     set_default_text(spec, "serviceAccountName", "default");
@@ -29,6 +31,7 @@ pub(crate) fn pod(value: &mut Value) {
     }
 }
 
+/// A PodTemplate object.
 pub(crate) fn pod_template_object(value: &mut Value) {
     template(meta::child(value, "template"));
 }
@@ -42,6 +45,7 @@ pub(super) fn template(template: &mut Fields) {
     }
 }
 
+/// `SetDefaults_PodSpec` and what hangs below it. Runs on pods and on every template.
 fn pod_spec(spec: &mut Fields) {
     set_default_text(spec, "dnsPolicy", "ClusterFirst");
     set_default_text(spec, "restartPolicy", "Always");
@@ -72,6 +76,7 @@ fn pod_spec(spec: &mut Fields) {
     }
 }
 
+/// `SetDefaults_Container` with ports, environment, probes and hooks.
 fn default_container(container: &mut Fields, host_network: bool) {
     let image = container.get("image").and_then(Value::as_str).unwrap_or("");
     let policy = if is_latest(image) { "Always" } else { "IfNotPresent" };
@@ -114,6 +119,7 @@ fn default_container(container: &mut Fields, host_network: bool) {
     }
 }
 
+/// `SetDefaults_HTTPGetAction`.
 fn default_handler(handler: &mut Fields) {
     if let Some(get) = object(handler, "httpGet") {
         set_default_text(get, "path", "/");
@@ -131,6 +137,7 @@ fn is_latest(image: &str) -> bool {
     last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
+/// `SetDefaults_Volume`: a volume without a source is an emptyDir, and file modes are 0644.
 fn default_volume(volume: &mut Fields) {
     for (source, mode) in
         [("secret", 0o644), ("configMap", 0o644), ("downwardAPI", 0o644), ("projected", 0o644)]
@@ -188,6 +195,7 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
     }
 }
 
+/// `ValidatePodCreate` and `ValidatePodUpdate`, in part.
 pub(crate) fn check_pod(check: &mut Check<'_>) {
     check_spec(check, "spec");
     let Some(old) = check.old else { return };
@@ -268,6 +276,7 @@ pub(super) fn check_spec(check: &mut Check<'_>, path: &str) {
     }
 }
 
+/// `validateContainerCommon`, in part: what a manifest gets wrong most.
 fn check_container(check: &mut Check<'_>, at: &str, container: &Value) {
     let text = |field: &str| container.get(field).and_then(Value::as_str).unwrap_or("");
     if text("image").trim().is_empty() {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{Check, made, requirements, set_default, set_default_text};
 use crate::{error::FieldError, meta};
 
+/// `SetDefaults_HorizontalPodAutoscaler`: without metrics, 80 % of the requested CPU.
 pub(crate) fn horizontal_pod_autoscaler(value: &mut Value) {
     let spec = meta::child(value, "spec");
     set_default(spec, "minReplicas", 1);
@@ -16,6 +17,7 @@ pub(crate) fn horizontal_pod_autoscaler(value: &mut Value) {
     }
 }
 
+/// `SetDefaults_NetworkPolicy`: egress counts where there are egress rules.
 pub(crate) fn network_policy(value: &mut Value) {
     let spec = meta::child(value, "spec");
     made(spec, "podSelector");
@@ -26,6 +28,7 @@ pub(crate) fn network_policy(value: &mut Value) {
     }
 }
 
+/// `SetDefaults_RoleBinding` and its cluster-wide twin: names without a group are RBAC's.
 pub(crate) fn role_binding(value: &mut Value) {
     const GROUP: &str = "rbac.authorization.k8s.io";
     set_default_text(meta::child(value, "roleRef"), "apiGroup", GROUP);
@@ -37,17 +40,20 @@ pub(crate) fn role_binding(value: &mut Value) {
     }
 }
 
+/// `SetDefaults_StorageClass`.
 pub(crate) fn storage_class(value: &mut Value) {
     let Some(fields) = value.as_object_mut() else { return };
     set_default(fields, "reclaimPolicy", "Delete");
     set_default(fields, "volumeBindingMode", "Immediate");
 }
 
+/// `SetDefaults_PriorityClass`.
 pub(crate) fn priority_class(value: &mut Value) {
     let Some(fields) = value.as_object_mut() else { return };
     set_default(fields, "preemptionPolicy", "PreemptLowerPriority");
 }
 
+/// `validateHorizontalPodAutoscalerSpec`, in part.
 pub(crate) fn check_horizontal_pod_autoscaler(check: &mut Check<'_>) {
     check.required("spec.scaleTargetRef.kind");
     check.required("spec.scaleTargetRef.name");
@@ -72,6 +78,7 @@ pub(crate) fn check_horizontal_pod_autoscaler(check: &mut Check<'_>) {
     }
 }
 
+/// `ValidatePodDisruptionBudgetSpec`.
 pub(crate) fn check_pod_disruption_budget(check: &mut Check<'_>) {
     if check.at("spec.minAvailable").is_some() && check.at("spec.maxUnavailable").is_some() {
         let value = check.at("spec").cloned().unwrap_or_default();
@@ -89,6 +96,7 @@ pub(crate) fn check_pod_disruption_budget(check: &mut Check<'_>) {
     }
 }
 
+/// `ValidateRoleBinding`: who may do something may change, what it is may not.
 pub(crate) fn check_role_binding(check: &mut Check<'_>) {
     check.required("roleRef.kind");
     check.required("roleRef.name");
@@ -113,6 +121,7 @@ pub(crate) fn check_role_binding(check: &mut Check<'_>) {
     }
 }
 
+/// `ValidateLeaseSpec`.
 pub(crate) fn check_lease(check: &mut Check<'_>) {
     check.not_negative("spec.leaseTransitions");
     if let Some(seconds) = check.at("spec.leaseDurationSeconds")
