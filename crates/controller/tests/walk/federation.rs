@@ -252,6 +252,12 @@ impl Federation {
         }
     }
 
+    pub(crate) async fn label(&self, name: &str, key: &str, value: &str) {
+        let clusters: Api<Cluster> = Api::all(self.server.client());
+        let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));
+        clusters.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
     pub(crate) async fn start_agent(&mut self, name: &str) {
         let member = self.members.get_mut(name).unwrap();
         let token = CancellationToken::new();
@@ -306,10 +312,20 @@ impl Federation {
             if runs == expected {
                 return;
             }
-            let binding = self.hub.get(super::BINDINGS, "nginx-deployment").await;
-            assert!(Instant::now() < until, "{expected:?} wanted, {runs:?} run: {binding:#}");
+            if Instant::now() >= until {
+                panic!("{expected:?} wanted, {runs:?} run: {:#}", self.why().await);
+            }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// The last decision of the Deployment, with its reasons.
+    async fn why(&self) -> Value {
+        let binding = self.hub.get(super::BINDINGS, "nginx-deployment").await;
+        let Some(id) = binding["spec"]["decision"]["id"].as_str() else { return binding };
+        let entry = self.history.get(id).await.unwrap();
+        let detail = entry.and_then(|row| row.entry.record()?.detail.clone());
+        detail.map_or(binding, |detail| detail.decode().unwrap())
     }
 
     /// Waits until the others run so many in all, and answers with what they run.

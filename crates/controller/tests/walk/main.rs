@@ -10,6 +10,7 @@ use serde_json::json;
 
 const DEPLOYMENTS: (&str, &str) = ("apps/v1", "deployments");
 const BINDINGS: (&str, &str) = ("work.atoll.dev/v1alpha1", "resourcebindings");
+const WORKLOAD_POLICIES: (&str, &str) = ("policy.atoll.dev/v1alpha1", "workloadpolicies");
 const POLICIES: (&str, &str) = ("policy.atoll.dev/v1alpha1", "propagationpolicies");
 
 #[tokio::test(start_paused = true)]
@@ -57,6 +58,51 @@ async fn a_workload_is_placed_scaled_moved_fails_over_and_leaves() {
         history,
         ["First", "Scale", "Reconcile", "EvictionDone", "Failover", "EvictionDone", "Withdrawn"]
     );
+    federation.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_policy_steers_without_a_propagation_policy() {
+    let mut federation = Federation::start(2).await;
+    federation.label("member1", "workload-test", "member").await;
+    federation.label("member2", "workload-test", "host").await;
+    let workload_policy = |allocation_type: &str| {
+        json!({
+            "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "WorkloadPolicy",
+            "metadata": {"name": "test"},
+            "spec": {
+                "topologyKey": "workload-test", "labelSelector": {"matchLabels": {"app": "nginx"}},
+                "allocationPolicy": [
+                    {"name": "member", "replicas": 1}, {"name": "host", "replicas": 3}],
+                "allocationType": allocation_type, "allocationMethod": "Fill",
+            },
+        })
+    };
+    federation.hub.apply(WORKLOAD_POLICIES, workload_policy("Required")).await;
+    let mut labelled = deployment(6);
+    labelled["metadata"]["labels"] = json!({"policy.atoll.dev/workload-policy": "test"});
+    federation.hub.apply(DEPLOYMENTS, labelled).await;
+    federation.until_runs(&[("member1", 1), ("member2", 3)]).await;
+    federation
+        .hub
+        .until("two wait", BINDINGS, "nginx-deployment", |binding| {
+            replicas(binding, "/spec/decision/pending/0/replicas") == 2
+                && condition(binding, "Scheduled") == Some("False")
+        })
+        .await;
+    federation
+        .hub
+        .until("the domains say so", WORKLOAD_POLICIES, "test", |policy| {
+            condition(policy, "Accepted") == Some("True")
+                && replicas(policy, "/status/domains/0/assigned") == 1
+                && replicas(policy, "/status/domains/1/assigned") == 3
+        })
+        .await;
+    // A policy edit wakes what waits for it.
+    federation.hub.apply(WORKLOAD_POLICIES, workload_policy("Preferred")).await;
+    federation.until_hub_is_ready(6).await;
+    federation.restart_controller().await;
+    federation.until_hub_is_ready(6).await;
     federation.stop().await;
 }
 

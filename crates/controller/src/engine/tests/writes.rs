@@ -3,7 +3,8 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 
-use super::harness::{BINDING, DEPLOYMENT, Federation};
+use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
+use crate::testing::eventually;
 use crate::testing::hub::How;
 
 /// Longer than every window in which statuses are held back.
@@ -70,4 +71,22 @@ async fn a_users_edit_of_a_binding_does_not_get_lost() {
     );
     federation.until(BINDING, "web-deployment", "/spec/decision/trigger", json!("Scale")).await;
     federation.until(BINDING, "web-deployment", "/metadata/labels/team", json!("a")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_tell_nodes_apart_by_the_labels_that_placed_templates_ask_for() {
+    let federation = Federation::start().await;
+    federation.hub.policy("all", DEPLOYMENT, json!({"replicaScheduling": {}})).await;
+    federation.hub.deployment("web", 3).await;
+    federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(3)).await;
+    assert!(federation.members.labels().is_empty());
+    let picky = json!({
+        "metadata": {"name": "web"},
+        "spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}},
+    });
+    federation.hub.apply(DEPLOYMENT.0, DEPLOYMENT.1, Some("shop"), picky).await;
+    eventually("the label is asked for", SOON, || async {
+        federation.members.labels().into_iter().eq(["disk".to_owned()])
+    })
+    .await;
 }
