@@ -1,6 +1,8 @@
 //! The whole way on one thread and paused time: the controller with real agents over TLS in memory, and members that
 //! behave. What each part does alone is tested in its own place; here is what they do together.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a panic is the report")]
+
 mod federation;
 
 use std::time::Duration;
