@@ -2,6 +2,7 @@
 //! of these tests passes the linter, is made twice, and comes back whole from JSON.
 
 mod explaining;
+mod framework;
 mod movement;
 mod properties;
 mod spreading;
