@@ -7,6 +7,7 @@
 
 pub mod cycle;
 pub mod decision;
+pub mod detect;
 pub mod divide;
 pub mod explain;
 pub mod framework;

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use atoll_api::marks;
 use serde_json::{Value, json};
 
 use super::*;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use atoll_api::binding::{TargetCluster, Trigger};
-use atoll_scheduler::{BindingFacts, Cure, Decision, PolicyRef, Request};
-use atoll_scheduler::{Claim as Asked, Existing};
+use atoll_scheduler::{BindingFacts, Cure, Decision, Existing, Request};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -112,7 +111,7 @@ impl Engine {
             spec: &binding.spec,
             status: Some(&binding.status),
         });
-        let claim = asked(&deciding.claim, deciding.binding.as_deref());
+        let claim = deciding.claim.asked(deciding.binding.as_deref().map(|binding| &binding.spec));
         let reports = self.views.reports(&deciding.key);
         let now = self.clock.now_seconds();
         let object = &deciding.template.object;
@@ -266,27 +265,6 @@ impl Engine {
             evictions: left,
             applied_placement: None,
         })
-    }
-}
-
-/// What the scheduler is told of a claim. Without one, what the binding holds of its last stays in force.
-fn asked(claim: &Claim, binding: Option<&Binding>) -> Asked {
-    match (claim, binding) {
-        (Claim::Policy(policy, _), _) => Asked {
-            placement: policy.spec.placement.clone(),
-            policies: vec![PolicyRef {
-                kind: policy.key.kind().to_owned(),
-                namespace: policy.key.namespace.clone(),
-                name: policy.key.name.clone(),
-                uid: policy.uid.clone(),
-                generation: policy.generation,
-            }],
-            scheduler_name: policy.spec.scheduler_name.clone(),
-            failover: policy.spec.failover.clone(),
-            suspension: policy.spec.suspension.clone(),
-        },
-        (Claim::Bare, _) | (_, None) => Asked::default(),
-        (Claim::None | Claim::Excluded(_), Some(binding)) => Asked::of_binding(&binding.spec),
     }
 }
 

@@ -1,0 +1,124 @@
+//! The names by which claims know kinds, objects and policies.
+
+use std::fmt;
+
+use atoll_api::binding::ObjectReference;
+use atoll_api::names::binding_name;
+
+use crate::key::BindingKey;
+
+/// A kind, whatever version serves it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKind {
+    /// Empty for core.
+    pub group: String,
+    /// For example `Deployment`.
+    pub kind: String,
+}
+
+impl GroupKind {
+    /// From an `apiVersion` and a kind.
+    #[must_use]
+    pub fn of(api_version: &str, kind: &str) -> Self {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self { group: group.to_owned(), kind: kind.to_owned() }
+    }
+
+    /// Whether this is one of Atoll's own kinds, which no policy selects.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.group == "atoll.dev" || self.group.ends_with(".atoll.dev")
+    }
+
+    /// Whether controllers that run beside an API server make Pods of objects of this kind.
+    #[must_use]
+    pub fn makes_pods(&self) -> bool {
+        match self.group.as_str() {
+            "" => matches!(self.kind.as_str(), "Pod" | "ReplicationController"),
+            "apps" => matches!(
+                self.kind.as_str(),
+                "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet"
+            ),
+            "batch" => matches!(self.kind.as_str(), "Job" | "CronJob"),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            f.write_str(&self.kind)
+        } else {
+            write!(f, "{}.{}", self.kind, self.group)
+        }
+    }
+}
+
+/// One object of a user on the hub.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TemplateKey {
+    /// Its kind.
+    pub kind: GroupKind,
+    /// Absent for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl TemplateKey {
+    /// The template that a binding speaks of.
+    #[must_use]
+    pub fn of(resource: &ObjectReference) -> Self {
+        Self {
+            kind: GroupKind::of(&resource.api_version, &resource.kind),
+            namespace: resource.namespace.clone(),
+            name: resource.name.clone(),
+        }
+    }
+
+    /// The binding of this template, whether it exists or not.
+    #[must_use]
+    pub fn binding(&self) -> BindingKey {
+        BindingKey {
+            namespace: self.namespace.clone(),
+            name: binding_name(&self.name, &self.kind.kind, &self.kind.group),
+        }
+    }
+}
+
+impl fmt::Display for TemplateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// A policy of either scope: with a namespace a PropagationPolicy, without a ClusterPropagationPolicy. The order is the
+/// tie order of claims: namespaced ones stand apart from cluster-scoped ones, then the smaller name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyKey {
+    /// Absent for a ClusterPropagationPolicy.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl PolicyKey {
+    /// The kind that this scope has.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        if self.namespace.is_some() { "PropagationPolicy" } else { "ClusterPropagationPolicy" }
+    }
+}
+
+impl fmt::Display for PolicyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}

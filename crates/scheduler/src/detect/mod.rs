@@ -1,0 +1,234 @@
+//! Which policy claims an object, and why: pure functions that the controller and offline readers share.
+//!
+//! The rules are Karmada's: namespaced policies before cluster-scoped ones; explicit priority; a selector with a name
+//! before one with labels before one for the whole kind; the smaller name. A claim stays until its policy stops matching
+//! or is deleted, or another preempts it.
+
+mod key;
+mod policy;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use atoll_api::binding::ResourceBindingSpec;
+use atoll_api::marks;
+use atoll_api::policy::Preemption;
+
+pub use self::key::{GroupKind, PolicyKey, TemplateKey};
+pub use self::policy::{ObjectError, Policy, ReadSelector, Which};
+use crate::request::PolicyRef;
+use crate::request::objects::Claim as Asked;
+
+/// How narrowly a selector takes an object. The order is the order of strength.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Match {
+    /// The whole kind.
+    Kind,
+    /// By labels.
+    Labels,
+    /// By name.
+    Name,
+}
+
+/// Why nothing may claim an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Excluded {
+    /// A kind of Atoll's own.
+    OwnKind,
+    /// The namespace belongs to Kubernetes or to Atoll.
+    ReservedNamespace,
+    /// It makes Pods, and something on the hub runs it already.
+    HubRunsWorkloads(String),
+}
+
+impl fmt::Display for Excluded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OwnKind => f.write_str("it is of a kind of Atoll's own"),
+            Self::ReservedNamespace => f.write_str("its namespace is reserved"),
+            Self::HubRunsWorkloads(evidence) => write!(f, "HubRunsWorkloads: {evidence}"),
+        }
+    }
+}
+
+/// Why a policy has an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It is the strongest of those that match.
+    Strongest(Match),
+    /// It had the object before and still matches.
+    Kept(Match),
+    /// It took the object from another by `preemption: Always`.
+    Preempted(Match),
+}
+
+/// What claims an object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Claim {
+    /// A policy.
+    Policy(Arc<Policy>, Why),
+    /// A WorkloadPolicy's label or a WorkloadSpread's target, without a policy: placed on all clusters.
+    Bare,
+    /// Nothing.
+    None,
+    /// Nothing may.
+    Excluded(Excluded),
+}
+
+impl Claim {
+    /// The policy that claims.
+    #[must_use]
+    pub fn policy(&self) -> Option<&Arc<Policy>> {
+        match self {
+            Self::Policy(policy, _) => Some(policy),
+            Self::Bare | Self::None | Self::Excluded(_) => None,
+        }
+    }
+
+    /// Whether something claims.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        matches!(self, Self::Policy(..) | Self::Bare)
+    }
+
+    /// What the scheduler is told. Without a claim, what the binding holds of its last stays in force.
+    #[must_use]
+    pub fn asked(&self, binding: Option<&ResourceBindingSpec>) -> Asked {
+        match (self, binding) {
+            (Self::Policy(policy, _), _) => Asked {
+                placement: policy.spec.placement.clone(),
+                policies: vec![PolicyRef {
+                    kind: policy.key.kind().to_owned(),
+                    namespace: policy.key.namespace.clone(),
+                    name: policy.key.name.clone(),
+                    uid: policy.uid.clone(),
+                    generation: policy.generation,
+                }],
+                scheduler_name: policy.spec.scheduler_name.clone(),
+                failover: policy.spec.failover.clone(),
+                suspension: policy.spec.suspension.clone(),
+            },
+            (Self::Bare, _) | (_, None) => Asked::default(),
+            (Self::None | Self::Excluded(_), Some(binding)) => Asked::of_binding(binding),
+        }
+    }
+}
+
+/// What a claim looks at in an object.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// Its name.
+    pub key: &'a TemplateKey,
+    /// Its labels.
+    pub labels: &'a BTreeMap<String, String>,
+    /// Another object controls it, so that it is not a user's own.
+    pub controlled: bool,
+    /// A label of it or of its pod template names a WorkloadPolicy.
+    pub names_workload_policy: bool,
+    /// A WorkloadSpread targets it.
+    pub has_spread: bool,
+}
+
+/// Whether, and how narrowly, a policy selects an object. A deleted policy and one with a broken selector select nothing.
+#[must_use]
+pub fn selects(
+    policy: &Policy,
+    key: &TemplateKey,
+    labels: &BTreeMap<String, String>,
+) -> Option<Match> {
+    if policy.deleting {
+        return None;
+    }
+    let object_namespace = key.namespace.as_ref();
+    if policy.key.namespace.is_some() && policy.key.namespace.as_ref() != object_namespace {
+        return None;
+    }
+    let matching = policy.selectors().iter().filter_map(|selector| {
+        if selector.kind != key.kind {
+            return None;
+        }
+        if selector.namespace.is_some() && selector.namespace.as_ref() != object_namespace {
+            return None;
+        }
+        match &selector.which {
+            Which::All => Some(Match::Kind),
+            Which::Labels(selector) => selector.matches(labels).then_some(Match::Labels),
+            Which::Name(name) => (*name == key.name).then_some(Match::Name),
+        }
+    });
+    matching.max()
+}
+
+/// What claims an object, given the policies that select its kind, the policy that has it already, and the evidence that
+/// the hub itself runs workloads, which is asked for only where it matters.
+#[must_use]
+pub fn claim<'a>(
+    policies: impl IntoIterator<Item = &'a Arc<Policy>>,
+    subject: &Subject<'_>,
+    current: Option<&PolicyKey>,
+    hub_runs_workloads: impl FnOnce() -> Option<String>,
+) -> Claim {
+    if let Some(excluded) = excluded(subject.key, hub_runs_workloads) {
+        return Claim::Excluded(excluded);
+    }
+    let mut matching: Vec<(&Arc<Policy>, Match)> = policies
+        .into_iter()
+        .filter_map(|policy| selects(policy, subject.key, subject.labels).map(|how| (policy, how)))
+        .collect();
+    // Strongest first. `false` sorts before `true`: namespaced policies come first.
+    matching.sort_by_key(|(policy, how)| {
+        (
+            policy.key.namespace.is_none(),
+            Reverse(policy.spec.priority),
+            Reverse(*how),
+            policy.key.name.clone(),
+        )
+    });
+    let held = current.and_then(|key| matching.iter().find(|(policy, _)| policy.key == *key));
+    let Some((held, held_how)) = held else {
+        let bare = !subject.controlled && (subject.names_workload_policy || subject.has_spread);
+        return match matching.first() {
+            Some((policy, how)) => Claim::Policy((*policy).clone(), Why::Strongest(*how)),
+            None if bare => Claim::Bare,
+            None => Claim::None,
+        };
+    };
+    let preempting = matching.iter().find(|(policy, _)| preempts(policy, held));
+    match preempting {
+        Some((policy, how)) => Claim::Policy((*policy).clone(), Why::Preempted(*how)),
+        None => Claim::Policy((*held).clone(), Why::Kept(*held_how)),
+    }
+}
+
+/// Whether a policy may take an object from the one that has it: a namespaced one from any cluster-scoped one, never the
+/// other way round; of the same scope, from one of lower priority.
+fn preempts(policy: &Policy, held: &Policy) -> bool {
+    if policy.spec.preemption != Preemption::Always || policy.key == held.key {
+        return false;
+    }
+    match (policy.key.namespace.is_some(), held.key.namespace.is_some()) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => policy.spec.priority > held.spec.priority,
+    }
+}
+
+fn excluded(
+    key: &TemplateKey,
+    hub_runs_workloads: impl FnOnce() -> Option<String>,
+) -> Option<Excluded> {
+    if key.kind.is_own() {
+        return Some(Excluded::OwnKind);
+    }
+    let is_namespace = key.kind.group.is_empty() && key.kind.kind == "Namespace";
+    let namespace = if is_namespace { Some(&key.name) } else { key.namespace.as_ref() };
+    if namespace.is_some_and(|namespace| marks::is_reserved_namespace(namespace)) {
+        return Some(Excluded::ReservedNamespace);
+    }
+    if key.kind.makes_pods() {
+        return hub_runs_workloads().map(Excluded::HubRunsWorkloads);
+    }
+    None
+}
