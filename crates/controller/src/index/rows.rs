@@ -185,10 +185,7 @@ impl Binding {
     /// The policy that its marks name, which may be gone.
     #[must_use]
     pub fn policy(&self) -> Option<PolicyKey> {
-        Some(PolicyKey {
-            namespace: self.annotation(marks::POLICY_NAMESPACE).map(str::to_owned),
-            name: self.annotation(marks::POLICY_NAME)?.to_owned(),
-        })
+        PolicyKey::of_annotations(self.metadata.annotations.as_ref())
     }
 
     /// uid of the policy that its marks name.

@@ -1,8 +1,10 @@
 //! The names by which claims know kinds, objects and policies.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use atoll_api::binding::ObjectReference;
+use atoll_api::marks;
 use atoll_api::names::binding_name;
 
 use crate::key::BindingKey;
@@ -107,6 +109,16 @@ pub struct PolicyKey {
 }
 
 impl PolicyKey {
+    /// The policy that the marks of a binding name, which may be gone.
+    #[must_use]
+    pub fn of_annotations(annotations: Option<&BTreeMap<String, String>>) -> Option<Self> {
+        let annotations = annotations?;
+        Some(Self {
+            namespace: annotations.get(marks::POLICY_NAMESPACE).cloned(),
+            name: annotations.get(marks::POLICY_NAME)?.clone(),
+        })
+    }
+
     /// The kind that this scope has.
     #[must_use]
     pub fn kind(&self) -> &'static str {

@@ -141,7 +141,8 @@ impl Template {
         })
     }
 
-    /// What a binding itself says of its template, for readers that have only the binding.
+    /// What a binding itself says of its template, for readers that have only the binding. Its labels stand for those of
+    /// the template and its pods.
     #[must_use]
     pub fn of_binding(metadata: &ObjectMeta, spec: &ResourceBindingSpec) -> Self {
         let labels = metadata.labels.clone().unwrap_or_default();
@@ -152,8 +153,8 @@ impl Template {
             namespace: spec.resource.namespace.clone(),
             name: spec.resource.name.clone(),
             workload_policy: named_workload_policy(&labels),
+            pod_labels: labels.clone(),
             labels,
-            pod_labels: BTreeMap::new(),
             replicas: spec.replicas,
             requirements: spec.replica_requirements.clone(),
         }

@@ -1,0 +1,83 @@
+//! A case a line in, an answer a line out, one at a time: a batch of any length needs the memory of its longest line.
+
+use std::io::{self, BufRead, Read, Write};
+
+use atoll_api::binding::Outcome;
+use serde_json::Value;
+
+use super::case::{Case, CaseAnswer, CaseError};
+use super::world::Settings;
+use crate::framework::profile::Profiles;
+
+/// Longest line, in bytes: 5,000 clusters with 40 API groups each take a quarter of it.
+pub const MAX_LINE: u64 = 64 << 20;
+
+/// How a batch went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Lines that were answered; empty ones are not.
+    pub lines: u64,
+    /// Lines that could not be read.
+    pub bad: u64,
+    /// Cases whose policy or workload contradicts itself.
+    pub invalid: u64,
+}
+
+/// Answers every line; a bad one is answered with its mistake and stops nothing.
+///
+/// # Errors
+/// When the input cannot be read or the output not be written.
+pub fn run(
+    mut input: impl BufRead,
+    mut output: impl Write,
+    profiles: &Profiles,
+    settings: &Settings,
+) -> io::Result<Summary> {
+    let mut summary = Summary::default();
+    let mut line = Vec::new();
+    let mut number = 0;
+    loop {
+        line.clear();
+        if input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+            return Ok(summary);
+        }
+        number += 1;
+        let whole = line.ends_with(b"\n") || (line.len() as u64) < MAX_LINE;
+        if !whole {
+            input.skip_until(b'\n')?;
+        } else if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let answer = if whole {
+            answer(&line, profiles, settings, &mut summary)
+        } else {
+            Err(bad(format!("longer than {MAX_LINE} bytes")))
+        };
+        summary.lines += 1;
+        let answer = answer.unwrap_or_else(|error| {
+            summary.bad += 1;
+            CaseAnswer::bad(error, number)
+        });
+        serde_json::to_writer(&mut output, &answer)?;
+        output.write_all(b"\n")?;
+        // Whoever asks line by line over a pipe waits for this one.
+        output.flush()?;
+    }
+}
+
+fn bad(problem: String) -> CaseError {
+    CaseError { id: Value::Null, problem }
+}
+
+fn answer(
+    line: &[u8],
+    profiles: &Profiles,
+    settings: &Settings,
+    summary: &mut Summary,
+) -> Result<CaseAnswer, CaseError> {
+    let line = std::str::from_utf8(line).map_err(|error| bad(format!("not UTF-8: {error}")))?;
+    let mut case = Case::read(line, settings)?;
+    let decision = case.decide(profiles);
+    summary.invalid += u64::from(decision.outcome() == Outcome::Invalid);
+    Ok(CaseAnswer::of(case.id, &decision))
+}

@@ -1,0 +1,295 @@
+//! One scheduling case as a JSON object, and its answer as another.
+//!
+//! `{"id", "clusters": [Cluster...]}` with either `"binding"`, which holds placement and replicas itself, or `"workload"`
+//! with an optional `"policy"` (and `"binding"` for where it runs now); and `"workloadPolicies"`, `"workloadSpreads"`,
+//! `"otherBindings"` (each a binding, or `{"binding", "workload"}` where the labels of its pods matter), `"now"`.
+
+use std::collections::BTreeSet;
+
+use atoll_api::binding::{Outcome, TargetCluster};
+use atoll_api::policy::PropagationPolicySpec;
+use atoll_api::{ResourceBinding, WorkloadPolicy, WorkloadSpread};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::kinds::{self, DEFAULT_NAMESPACE, Role};
+use super::world::{Settings, existing, facts, read, reports};
+use crate::framework::profile::KARMADA;
+use crate::request::Template;
+use crate::request::objects::{Claim, read_binding, read_cluster};
+use crate::{BindingKey, Decision, LiveCluster, Profiles, Request, Scheduler, Tables};
+
+/// A case that makes no question.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{problem}")]
+pub struct CaseError {
+    /// `id` of the case, where it could be read; else null.
+    pub id: Value,
+    /// The field, and what is wrong with it.
+    pub problem: String,
+}
+
+/// A case, ready to be decided.
+#[derive(Debug)]
+pub struct Case {
+    /// `id`, as it was given.
+    pub id: Value,
+    /// The clusters, policies and other bindings.
+    pub tables: Tables,
+    /// The binding.
+    pub request: Request,
+}
+
+/// The answer to a case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CaseAnswer {
+    /// `id` of the case.
+    pub id: Value,
+    /// Shares, by name; shares of 0 are left out, but for kinds without replicas.
+    pub clusters: Vec<TargetCluster>,
+    /// Replicas without a place.
+    pub pending: i64,
+    /// Why nothing is placed: `NoClusterFit`, `Unschedulable`, `FailoverInfeasible`, `Invalid`, or `BadCase` for a case
+    /// that cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'static str>,
+    /// More about it, with the field to fix where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    #[serde(default)]
+    clusters: Vec<Value>,
+    #[serde(default)]
+    binding: Option<Value>,
+    #[serde(default)]
+    workload: Option<Value>,
+    #[serde(default)]
+    policy: Option<Value>,
+    #[serde(default)]
+    workload_policies: Vec<Value>,
+    #[serde(default)]
+    workload_spreads: Vec<Value>,
+    #[serde(default)]
+    other_bindings: Vec<Value>,
+    #[serde(default)]
+    now: Option<Timestamp>,
+}
+
+/// An entry of `otherBindings` that brings its workload along.
+#[derive(Deserialize)]
+struct OtherWire {
+    binding: Value,
+    #[serde(default)]
+    workload: Option<Value>,
+}
+
+/// The parts of a policy that a claim needs. Its selectors are not asked: the case says that it claims.
+#[derive(Deserialize)]
+struct PolicyWire {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    spec: PropagationPolicySpec,
+}
+
+impl Case {
+    /// Reads a case from one JSON object.
+    ///
+    /// # Errors
+    /// With the first field that is wrong.
+    pub fn read(line: &str, settings: &Settings) -> Result<Self, CaseError> {
+        let value: Value = serde_json::from_str(line).map_err(|error| CaseError {
+            id: Value::Null,
+            problem: format!("not JSON: {error}"),
+        })?;
+        if !value.is_object() {
+            let problem = "a case must be a JSON object".to_owned();
+            return Err(CaseError { id: Value::Null, problem });
+        }
+        let id = value["id"].clone();
+        Wire::deserialize(value)
+            .map_err(|error| error.to_string())
+            .and_then(|wire| Self::build(id.clone(), wire, settings))
+            .map_err(|problem| CaseError { id, problem })
+    }
+
+    fn build(id: Value, wire: Wire, settings: &Settings) -> Result<Self, String> {
+        let mut tables = Tables::default();
+        read_clusters(&mut tables, wire.clusters)?;
+        let binding = wire.binding.map(binding_at("binding")).transpose()?;
+        let now = wire.now.unwrap_or(settings.now);
+        let reports = reports(binding.as_ref());
+        let held = binding.as_ref().map(existing);
+        let request = match (wire.workload, held) {
+            (Some(workload), held) => {
+                let workload = in_default_namespace(workload);
+                let claim = match (wire.policy, held) {
+                    (Some(policy), _) => read_policy(policy)?,
+                    (None, Some(held)) => Claim::of_binding(held.spec),
+                    (None, None) => Claim::default(),
+                };
+                Request::from_objects(&workload, &claim, held, reports, now)
+                    .map_err(|error| format!("workload.{error}"))?
+            }
+            (None, Some(_)) if wire.policy.is_some() => {
+                return Err("workload: a policy needs the workload that it places".to_owned());
+            }
+            (None, Some(held)) => {
+                Request::from_binding(held, reports, now).map_err(|e| format!("binding.{e}"))?
+            }
+            (None, None) => {
+                return Err("binding: a case needs a binding or a workload".to_owned());
+            }
+        };
+        let mut request = request;
+        if let Some(profile) = &settings.profile {
+            request.scheduler_name.clone_from(profile);
+        }
+        let namespace = request.template.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+        for (at, object) in wire.workload_policies.into_iter().enumerate() {
+            let policy: WorkloadPolicy = read(in_namespace(object, namespace))
+                .map_err(|error| format!("workloadPolicies[{at}]: {error}"))?;
+            tables.upsert_workload_policy(&policy);
+        }
+        for (at, object) in wire.workload_spreads.into_iter().enumerate() {
+            let spread: WorkloadSpread = read(in_namespace(object, namespace))
+                .map_err(|error| format!("workloadSpreads[{at}]: {error}"))?;
+            tables.upsert_workload_spread(&spread);
+        }
+        read_others(&mut tables, wire.other_bindings, &request.key)?;
+        Ok(Self { id, tables, request })
+    }
+
+    /// Decides.
+    #[must_use]
+    pub fn decide(&mut self, profiles: &Profiles) -> Decision {
+        // Each case has tables of its own, so nothing that a scheduler remembers of another holds here.
+        Scheduler::new(profiles.clone()).decide(&self.tables.snapshot(), &self.request)
+    }
+}
+
+fn read_clusters(tables: &mut Tables, clusters: Vec<Value>) -> Result<(), String> {
+    let mut names = BTreeSet::new();
+    for (at, object) in clusters.into_iter().enumerate() {
+        let cluster = read_cluster(object).map_err(|error| format!("clusters[{at}]: {error}"))?;
+        let name = cluster.metadata.name.clone().unwrap_or_default();
+        if name.is_empty() {
+            return Err(format!("clusters[{at}].metadata.name: every Cluster needs one"));
+        }
+        tables.upsert_cluster(&cluster, LiveCluster::from_status(&cluster));
+        if !names.insert(name.clone()) {
+            return Err(format!(
+                "clusters[{at}].metadata.name: {name:?} is the name of an earlier one; names must be unique"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn read_others(tables: &mut Tables, others: Vec<Value>, own: &BindingKey) -> Result<(), String> {
+    let mut keys = BTreeSet::new();
+    for (at, entry) in others.into_iter().enumerate() {
+        let path = format!("otherBindings[{at}]");
+        let other = if entry.get("binding").is_some() {
+            OtherWire::deserialize(entry).map_err(|error| format!("{path}: {error}"))?
+        } else {
+            OtherWire { binding: entry, workload: None }
+        };
+        let binding = binding_at(&path)(other.binding)?;
+        let template = match other.workload {
+            Some(workload) => Template::read(&in_default_namespace(workload))
+                .map_err(|error| format!("{path}.workload.{error}"))?,
+            None => Template::of_binding(&binding.metadata, &binding.spec),
+        };
+        let namespace = binding.metadata.namespace.clone().or(template.namespace.clone());
+        let name = binding.metadata.name.clone().unwrap_or_else(|| format!("other-{at}"));
+        let key = BindingKey { namespace, name };
+        if key == *own || !keys.insert(key.clone()) {
+            return Err(format!("{path}.metadata.name: {key} is in this case already"));
+        }
+        tables.upsert_binding(facts(key, &template, &binding));
+    }
+    Ok(())
+}
+
+fn binding_at(path: &str) -> impl Fn(Value) -> Result<ResourceBinding, String> {
+    let path = path.to_owned();
+    move |object| read_binding(object).map_err(|error| format!("{path}: {error}"))
+}
+
+fn read_policy(mut object: Value) -> Result<Claim, String> {
+    let is_cluster_scoped = object["kind"] == "ClusterPropagationPolicy";
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.entry("resourceSelectors").or_insert_with(|| Value::Array(Vec::new()));
+    }
+    let policy = PolicyWire::deserialize(object).map_err(|error| format!("policy: {error}"))?;
+    let kind = if is_cluster_scoped { "ClusterPropagationPolicy" } else { "PropagationPolicy" };
+    Ok(Claim::of_policy(kind, &policy.metadata, &policy.spec))
+}
+
+fn in_default_namespace(workload: Value) -> Value {
+    let api_version = workload["apiVersion"].as_str().unwrap_or_default().to_owned();
+    if kinds::is_namespaced(Role::Template, &api_version, &workload) {
+        in_namespace(workload, DEFAULT_NAMESPACE)
+    } else {
+        workload
+    }
+}
+
+fn in_namespace(mut object: Value, namespace: &str) -> Value {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.entry("namespace").or_insert_with(|| namespace.into());
+    }
+    object
+}
+
+impl CaseAnswer {
+    /// The answer to a case that cannot be read.
+    #[must_use]
+    pub fn bad(error: CaseError, line: u64) -> Self {
+        Self {
+            id: error.id,
+            clusters: Vec::new(),
+            pending: 0,
+            error: Some("BadCase"),
+            detail: Some(format!("line {line}: {}", error.problem)),
+        }
+    }
+
+    /// What a decision answers.
+    #[must_use]
+    pub fn of(id: Value, decision: &Decision) -> Self {
+        let failed = match decision.outcome() {
+            Outcome::NoFit => Some("NoClusterFit"),
+            Outcome::Unschedulable => Some("Unschedulable"),
+            Outcome::FailoverInfeasible => Some("FailoverInfeasible"),
+            Outcome::Invalid => Some("Invalid"),
+            Outcome::Placed | Outcome::Partial | Outcome::Unchanged => None,
+        };
+        let shown = |share: &&TargetCluster| share.replicas > 0 || decision.desired.is_none();
+        let mut clusters: Vec<_> = decision.clusters().iter().filter(shown).cloned().collect();
+        clusters.sort_by(|a, b| a.name.cmp(&b.name));
+        let reason = Some(decision.reason.clone()).filter(|reason| !reason.is_empty());
+        let (error, detail) = if decision.profile == KARMADA {
+            // Karmada answers with shares or with an error, whatever runs already.
+            if failed.is_some() {
+                clusters.clear();
+            }
+            let spread = decision.reason.contains("SpreadConstraints");
+            let detail = match failed {
+                Some("Unschedulable") => spread.then(|| "SpreadConstraints".to_owned()),
+                Some("Invalid") => reason,
+                _ => None,
+            };
+            (failed, detail)
+        } else {
+            (failed.filter(|_| clusters.is_empty()), reason)
+        };
+        Self { id, clusters, pending: decision.pending_replicas(), error, detail }
+    }
+}

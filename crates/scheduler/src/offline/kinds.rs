@@ -1,0 +1,60 @@
+//! What an object of a file is to the scheduler. Karmada's groups are taken for ours, whose kinds have the same fields.
+
+use serde_json::Value;
+
+/// What an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Cluster,
+    Policy,
+    ClusterPolicy,
+    WorkloadPolicy,
+    WorkloadSpread,
+    Binding,
+    ClusterBinding,
+    /// A kind of Atoll's or Karmada's that decisions do not look at.
+    Ignored,
+    /// A user's object.
+    Template,
+}
+
+/// The namespace of namespaced objects that name none, as kubectl has it.
+pub(super) const DEFAULT_NAMESPACE: &str = "default";
+/// Groups whose kinds are namespaced, but for [`CLUSTER_SCOPED`].
+const NAMESPACED_GROUPS: [&str; 6] =
+    ["", "apps", "batch", "autoscaling", "policy", "networking.k8s.io"];
+const CLUSTER_SCOPED: [&str; 4] = ["Namespace", "Node", "PersistentVolume", "IngressClass"];
+const NAMESPACED_RBAC: [&str; 2] = ["Role", "RoleBinding"];
+
+pub(super) fn role(api_version: &str, kind: &str) -> Role {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    // Kosmos' WorkloadPolicy has the fields of ours.
+    if group == "kosmos.io" && kind == "WorkloadPolicy" {
+        return Role::WorkloadPolicy;
+    }
+    let own = group.strip_suffix(".atoll.dev").or_else(|| group.strip_suffix(".karmada.io"));
+    match (own, kind) {
+        (None, _) => Role::Template,
+        (Some("cluster"), "Cluster") => Role::Cluster,
+        (Some("policy"), "PropagationPolicy") => Role::Policy,
+        (Some("policy"), "ClusterPropagationPolicy") => Role::ClusterPolicy,
+        (Some("policy"), "WorkloadPolicy") => Role::WorkloadPolicy,
+        (Some("policy"), "WorkloadSpread") => Role::WorkloadSpread,
+        (Some("work"), "ResourceBinding") => Role::Binding,
+        (Some("work"), "ClusterResourceBinding") => Role::ClusterBinding,
+        _ => Role::Ignored,
+    }
+}
+
+/// Whether an object without a namespace belongs to the default one.
+pub(super) fn is_namespaced(role: Role, api_version: &str, object: &Value) -> bool {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    match role {
+        Role::Cluster | Role::ClusterPolicy | Role::ClusterBinding | Role::Ignored => false,
+        Role::Policy | Role::WorkloadPolicy | Role::WorkloadSpread | Role::Binding => true,
+        Role::Template if group == "rbac.authorization.k8s.io" => NAMESPACED_RBAC.contains(&kind),
+        Role::Template if NAMESPACED_GROUPS.contains(&group) => !CLUSTER_SCOPED.contains(&kind),
+        Role::Template => atoll_interpreter::replicas(object).is_some(),
+    }
+}

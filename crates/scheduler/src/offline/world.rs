@@ -1,0 +1,323 @@
+//! Objects of files, by what they are, and the decisions on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use atoll_api::binding::{
+    AggregatedStatusItem, ResourceBindingStatus, ResourceHealth, TargetCluster, Trigger,
+};
+use atoll_api::{Cluster, ResourceBinding, WorkloadPolicy, WorkloadSpread};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::documents::{Document, InputError};
+use super::kinds::{self, DEFAULT_NAMESPACE, Role};
+use crate::detect::{self, Claim, GroupKind, Policy, PolicyKey, Subject, TemplateKey};
+use crate::request::objects::{Existing, read_binding, read_cluster};
+use crate::request::{Report, Template};
+use crate::{BindingFacts, BindingKey, Decision, LiveCluster, Request, Scheduler, Tables};
+
+/// What holds for all decisions of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The profile, in place of the one that the policy names.
+    pub profile: Option<String>,
+    /// The one time of the run.
+    pub now: Timestamp,
+}
+
+/// A user's object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// Its name.
+    pub key: TemplateKey,
+    /// As it was read.
+    pub object: Value,
+    /// What the scheduler sees of it.
+    pub template: Template,
+    /// Another object controls it.
+    pub controlled: bool,
+}
+
+/// What came of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fate {
+    /// The scheduler decided.
+    Decided(Box<Decision>),
+    /// Nothing claims it, or nothing may; with the reason.
+    NotClaimed(String),
+    /// It makes no request; with the field and the fix.
+    Unusable(String),
+}
+
+/// An object and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The object.
+    pub object: TemplateKey,
+    /// What came of it.
+    pub fate: Fate,
+}
+
+/// All objects of a run.
+#[derive(Debug, Default)]
+pub struct World {
+    /// Clusters, by name.
+    pub clusters: BTreeMap<String, Cluster>,
+    /// Policies of either scope.
+    pub policies: BTreeMap<PolicyKey, Arc<Policy>>,
+    /// WorkloadPolicies, by namespace and name.
+    pub workload_policies: BTreeMap<(String, String), WorkloadPolicy>,
+    /// WorkloadSpreads, by namespace and name.
+    pub workload_spreads: BTreeMap<(String, String), WorkloadSpread>,
+    /// Users' objects, in the order of the input.
+    pub workloads: Vec<Workload>,
+    /// Bindings.
+    pub bindings: BTreeMap<BindingKey, ResourceBinding>,
+    seen: BTreeSet<String>,
+}
+
+impl World {
+    /// Takes an object.
+    ///
+    /// # Errors
+    /// When it cannot be read, or an object of its kind and name was there already. The error names the field.
+    pub fn add(&mut self, document: Document) -> Result<(), InputError> {
+        let Document { origin, object } = document;
+        self.put(object).map_err(|problem| InputError::new(&origin, problem))
+    }
+
+    fn put(&mut self, mut object: Value) -> Result<(), String> {
+        let text = |pointer: &str| {
+            let found = object.pointer(pointer).and_then(Value::as_str);
+            found.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let missing = |field: &str| format!("{field}: the object has none; every object needs one");
+        let api_version = text("/apiVersion").ok_or_else(|| missing("apiVersion"))?;
+        let kind = text("/kind").ok_or_else(|| missing("kind"))?;
+        let name = text("/metadata/name").ok_or_else(|| missing("metadata.name"))?;
+        let role = kinds::role(&api_version, &kind);
+        let mut namespace = text("/metadata/namespace");
+        if namespace.is_none() && kinds::is_namespaced(role, &api_version, &object) {
+            namespace = Some(DEFAULT_NAMESPACE.to_owned());
+            object["metadata"]["namespace"] = DEFAULT_NAMESPACE.into();
+        }
+        let place = namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
+        let of = |problem: String| format!("{kind} {place}{name}: {problem}");
+        let group = GroupKind::of(&api_version, &kind);
+        if !self.seen.insert(format!("{group} {place}{name}")) {
+            let problem = "metadata.name: an object of this kind and name is there already; \
+                           give each object once";
+            return Err(of(problem.to_owned()));
+        }
+        let spaced = (namespace.clone().unwrap_or_default(), name.clone());
+        match role {
+            Role::Cluster => {
+                let cluster = read_cluster(object).map_err(|error| of(error.to_string()))?;
+                self.clusters.insert(name, cluster);
+            }
+            Role::Policy | Role::ClusterPolicy => {
+                let policy = Policy::read(&object).map_err(|error| of(error.to_string()))?;
+                self.policies.insert(policy.key.clone(), Arc::new(policy));
+            }
+            Role::WorkloadPolicy => {
+                self.workload_policies.insert(spaced, read(object).map_err(of)?);
+            }
+            Role::WorkloadSpread => {
+                self.workload_spreads.insert(spaced, read(object).map_err(of)?);
+            }
+            Role::Binding | Role::ClusterBinding => {
+                let binding = read_binding(object).map_err(|error| of(error.to_string()))?;
+                self.bindings.insert(BindingKey { namespace, name }, binding);
+            }
+            Role::Ignored => {}
+            Role::Template => {
+                let template = Template::read(&object).map_err(|error| of(error.to_string()))?;
+                let controlled = object["metadata"]["ownerReferences"]
+                    .as_array()
+                    .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
+                let key = TemplateKey { kind: group, namespace, name };
+                self.workloads.push(Workload { key, object, template, controlled });
+            }
+        }
+        Ok(())
+    }
+
+    /// The tables of this world.
+    #[must_use]
+    pub fn tables(&self) -> Tables {
+        let mut tables = Tables::default();
+        for cluster in self.clusters.values() {
+            tables.upsert_cluster(cluster, LiveCluster::from_status(cluster));
+        }
+        for policy in self.workload_policies.values() {
+            tables.upsert_workload_policy(policy);
+        }
+        for spread in self.workload_spreads.values() {
+            tables.upsert_workload_spread(spread);
+        }
+        for (key, binding) in &self.bindings {
+            let template = self.template_of(key, binding);
+            tables.upsert_binding(facts(key.clone(), &template, binding));
+        }
+        tables
+    }
+
+    fn template_of(&self, key: &BindingKey, binding: &ResourceBinding) -> Template {
+        self.workloads.iter().find(|workload| workload.key.binding() == *key).map_or_else(
+            || Template::of_binding(&binding.metadata, &binding.spec),
+            |workload| workload.template.clone(),
+        )
+    }
+
+    /// What claims a workload.
+    #[must_use]
+    pub fn claim(&self, workload: &Workload) -> Claim {
+        let held = self
+            .bindings
+            .get(&workload.key.binding())
+            .and_then(|binding| PolicyKey::of_annotations(binding.metadata.annotations.as_ref()));
+        let subject = Subject {
+            key: &workload.key,
+            labels: &workload.template.labels,
+            controlled: workload.controlled,
+            names_workload_policy: workload.template.workload_policy.is_some(),
+            has_spread: self.spreads_of(&workload.key).next().is_some(),
+        };
+        // A file cannot prove that a hub runs workloads of its own.
+        detect::claim(self.policies.values(), &subject, held.as_ref(), || None)
+    }
+
+    /// The WorkloadSpreads of a workload.
+    pub fn spreads_of(&self, key: &TemplateKey) -> impl Iterator<Item = &WorkloadSpread> {
+        self.workload_spreads.iter().filter_map(move |((namespace, _), spread)| {
+            let target = &spread.spec.target_ref;
+            let same = key.namespace.as_deref() == Some(namespace)
+                && GroupKind::of(&target.api_version, &target.kind) == key.kind
+                && target.name == key.name;
+            same.then_some(spread)
+        })
+    }
+
+    /// Decides on every object, in the order of the input: each sees the replicas of those before it, as under the
+    /// controller. Bindings whose template is not there follow.
+    #[must_use]
+    pub fn decide(&self, scheduler: &mut Scheduler, settings: &Settings) -> Vec<Answer> {
+        let mut tables = self.tables();
+        let mut answers = Vec::new();
+        let mut done = BTreeSet::new();
+        for workload in &self.workloads {
+            let key = workload.key.binding();
+            let binding = self.bindings.get(&key);
+            let claim = self.claim(workload);
+            let fate = match &claim {
+                Claim::Excluded(why) => Fate::NotClaimed(why.to_string()),
+                Claim::None if binding.is_none() => {
+                    Fate::NotClaimed("no policy selects it".to_owned())
+                }
+                _ => {
+                    let asked = claim.asked(binding.map(|binding| &binding.spec));
+                    let request = Request::from_objects(
+                        &workload.object,
+                        &asked,
+                        binding.map(existing),
+                        reports(binding),
+                        settings.now,
+                    );
+                    answer(&mut tables, scheduler, settings, request)
+                }
+            };
+            done.insert(key);
+            answers.push(Answer { object: workload.key.clone(), fate });
+        }
+        for (_, binding) in self.bindings.iter().filter(|(key, _)| !done.contains(*key)) {
+            let existing = existing(binding);
+            let request = Request::from_binding(existing, reports(Some(binding)), settings.now);
+            let fate = answer(&mut tables, scheduler, settings, request);
+            answers.push(Answer { object: TemplateKey::of(&binding.spec.resource), fate });
+        }
+        answers
+    }
+}
+
+fn answer(
+    tables: &mut Tables,
+    scheduler: &mut Scheduler,
+    settings: &Settings,
+    request: Result<Request, crate::RequestError>,
+) -> Fate {
+    let mut request = match request {
+        Ok(request) => request,
+        Err(error) => return Fate::Unusable(error.to_string()),
+    };
+    if let Some(profile) = &settings.profile {
+        request.scheduler_name.clone_from(profile);
+    }
+    let decision = scheduler.decide(&tables.snapshot(), &request);
+    if decision.trigger() != Trigger::Avoid {
+        let shares = decision.clusters().to_vec();
+        let reported = request.reports.iter().map(|(name, r)| (name.clone(), r.replicas));
+        tables.upsert_binding(BindingFacts {
+            reported: reported.collect(),
+            key: request.key,
+            pod_labels: Arc::new(request.template.pod_labels),
+            requirements: request.template.requirements,
+            shares,
+        });
+    }
+    Fate::Decided(Box::new(decision))
+}
+
+/// Reads an object of a kind whose type says all.
+pub(super) fn read<K: DeserializeOwned>(object: Value) -> Result<K, String> {
+    K::deserialize(object).map_err(|error| error.to_string())
+}
+
+/// A binding as requests take it.
+pub(super) fn existing(binding: &ResourceBinding) -> Existing<'_> {
+    Existing { metadata: &binding.metadata, spec: &binding.spec, status: binding.status.as_ref() }
+}
+
+/// What other decisions must see of a binding.
+pub(super) fn facts(
+    key: BindingKey,
+    template: &Template,
+    binding: &ResourceBinding,
+) -> BindingFacts {
+    let reported = reports(Some(binding)).into_iter().map(|(name, r)| (name, r.replicas)).collect();
+    let shares: Vec<TargetCluster> = binding.spec.clusters.clone();
+    BindingFacts {
+        key,
+        pod_labels: Arc::new(template.pod_labels.clone()),
+        requirements: template.requirements.clone(),
+        shares,
+        reported,
+    }
+}
+
+/// What members report of a binding, by its status.
+pub(super) fn reports(binding: Option<&ResourceBinding>) -> BTreeMap<String, Report> {
+    let status: Option<&ResourceBindingStatus> = binding.and_then(|b| b.status.as_ref());
+    let items = status.into_iter().flat_map(|status| &status.aggregated_status);
+    items
+        .filter(|item| item.replicas.is_some() || item.health != ResourceHealth::Unknown)
+        .map(|item| (item.cluster_name.clone(), report(item)))
+        .collect()
+}
+
+fn report(item: &AggregatedStatusItem) -> Report {
+    Report {
+        replicas: item.replicas.unwrap_or(0),
+        ready: item.ready_replicas.unwrap_or(0),
+        unschedulable: item.unschedulable_replicas.unwrap_or(0),
+        // The status does not say since when; the WorkloadSpread's does, where it is given.
+        unschedulable_since: None,
+        healthy: match item.health {
+            ResourceHealth::Healthy => Some(true),
+            ResourceHealth::Unhealthy => Some(false),
+            ResourceHealth::Unknown => None,
+        },
+        succeeded: 0,
+    }
+}
