@@ -29,7 +29,7 @@ fn cluster(n: usize) -> Cluster {
         .collect();
     serde_json::from_value(json!({
         "metadata": {"name": format!("member-{n:04}"),
-            "labels": {"env": if n % 2 == 0 { "prod" } else { "dev" }, "domain": format!("d{}", n % 4)}},
+            "labels": {"env": if n.is_multiple_of(2) { "prod" } else { "dev" }, "domain": format!("d{}", n % 4)}},
         "spec": {"region": format!("region-{}", n % 10), "provider": "cloud"},
         "status": {"apiEnablements": apis, "resourceSummary": {
             "allocatable": {"cpu": (64 + n * 7919 % 512).to_string(), "memory": "512Gi", "pods": "500"},

@@ -299,7 +299,7 @@ fn in_words(cure: &Cure) -> Option<String> {
 fn one_of(short: &[String]) -> String {
     match short {
         [one] => one.clone(),
-        [some @ ..] if some.len() <= MAX_NAMES => format!("one of {}", some.join(", ")),
+        some if some.len() <= MAX_NAMES => format!("one of {}", some.join(", ")),
         some => {
             format!("one of {} and {} more", some[..MAX_NAMES].join(", "), some.len() - MAX_NAMES)
         }

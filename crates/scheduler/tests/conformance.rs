@@ -1,4 +1,5 @@
 //! Profile `karmada` agrees with the recorded answers of Karmada's own scheduler core.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::path::Path;
 

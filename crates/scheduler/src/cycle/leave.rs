@@ -54,7 +54,7 @@ pub fn plan(
             after.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
         for target in before {
             let left = now.get(target.name.as_str());
-            let leaves = target.replicas - left.copied().unwrap_or(0);
+            let leaves = target.replicas.saturating_sub(left.copied().unwrap_or(0));
             if leaves > 0 || left.is_none() {
                 let Some(row) = snapshot.find(&target.name) else { continue };
                 let session = snapshot.row(row).session;

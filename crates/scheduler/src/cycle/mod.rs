@@ -221,8 +221,8 @@ fn targets(snapshot: &Snapshot, request: &Request) -> Targets {
     let mut targets = Targets { rows: BitSet::empty(snapshot.len()), ..Targets::default() };
     let mut seats: BTreeMap<u32, i64> = BTreeMap::new();
     for target in request.previous.iter().flat_map(|previous| &previous.clusters) {
-        // A share below zero passed no schema; it counts as none.
-        let replicas = target.replicas.max(0);
+        // A share outside these bounds passed no schema.
+        let replicas = target.replicas.clamp(0, i64::from(i32::MAX));
         match snapshot.find(&target.name) {
             Some(row) => {
                 targets.rows.insert(row);

@@ -362,7 +362,7 @@ fn moves(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Move> {
     let (old, new) = (shares(before), shares(after));
     let less = |a: &BTreeMap<String, i64>, b: &BTreeMap<String, i64>| -> Vec<(String, i64)> {
         a.iter()
-            .map(|(name, n)| (name.clone(), n - b.get(name).copied().unwrap_or(0)))
+            .map(|(name, n)| (name.clone(), n.saturating_sub(b.get(name).copied().unwrap_or(0))))
             .filter(|(_, n)| *n > 0)
             .collect()
     };

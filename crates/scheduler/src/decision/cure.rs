@@ -110,7 +110,11 @@ impl Cure {
             }
             (Self::CapacityRises { clusters, had, requests, node }, Change::Capacity { row }) => {
                 let Some(at) = clusters.position(&row.name) else { return false };
-                let needs = Needs { requests: requests.clone(), node: node.clone(), given: true };
+                let needs = Needs {
+                    requests: requests.clone(),
+                    node: node.clone(),
+                    given: !requests.is_empty() || node.is_some(),
+                };
                 let now = row.supply.estimate(&needs, &row.reserved).more;
                 match (had.get(at), now) {
                     (Some(had), Some(now)) => now > had,

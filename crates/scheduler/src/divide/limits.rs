@@ -105,7 +105,7 @@ impl Skew {
     /// Counts one more or less in a domain; returns whether an end moved.
     fn count(&mut self, domain: usize, by: i64, closed: bool) -> bool {
         let before = self.counts[domain];
-        let after = before + by;
+        let after = before.saturating_add(by);
         self.counts[domain] = after;
         if closed {
             let open = &mut self.open[domain];

@@ -28,7 +28,7 @@ pub struct Party {
 fn natural(weight: u64, p: u128) -> u64 {
     // weight / (2s + 1) >= FINE / p  <=>  2s + 1 <= weight * p / FINE
     let limit = u128::from(weight).saturating_mul(p) / FINE;
-    u64::try_from((limit + 1) / 2).unwrap_or(u64::MAX)
+    u64::try_from(limit.div_ceil(2)).unwrap_or(u64::MAX)
 }
 
 /// Deals up to `take` further seats; returns how many found no party.

@@ -264,7 +264,7 @@ impl<'a> Run<'a> {
             return above;
         }
         if self.question.fill {
-            return holds().last();
+            return holds().next_back();
         }
         // Greatest (x - 1)/t; ties later in the list.
         holds().min_by(|a, b| {
@@ -299,15 +299,15 @@ impl<'a> Run<'a> {
     fn why(&self) -> String {
         let all = 0..self.question.domains.len();
         let reasons: Vec<String> = all
-            .filter_map(|domain| {
+            .map(|domain| {
                 let of = &self.question.domains[domain];
                 let full = of.members.iter().all(|i| self.board.seats[*i] >= self.board.caps[*i]);
                 if self.question.required && self.count(domain) >= self.target(domain) {
-                    return Some(format!("{} has its target of {}", of.name, of.target));
+                    return format!("{} has its target of {}", of.name, of.target);
                 }
                 let room = if full { Some(0) } else { None };
                 let why = blocked(of, room).unwrap_or_else(|| super::why_left(self.ground, false));
-                Some(format!("{} has {} of {}: {why}", of.name, self.count(domain), of.target))
+                format!("{} has {} of {}: {why}", of.name, self.count(domain), of.target)
             })
             .collect();
         reasons.join("; ")

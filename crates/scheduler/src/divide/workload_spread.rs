@@ -271,7 +271,7 @@ impl<'a> Run<'a> {
         };
         let mut waiting = vec![0; count];
         let mut left = take;
-        for subset in from..count {
+        for (subset, waits) in waiting.iter_mut().enumerate().skip(from) {
             let of = &self.question.subsets[subset];
             let mut share = left.min(of.limit.saturating_sub(self.own(subset)).max(0));
             if self.question.adaptive {
@@ -289,7 +289,7 @@ impl<'a> Run<'a> {
             if self.question.adaptive {
                 left -= share - missed;
             } else {
-                waiting[subset] = missed;
+                *waits = missed;
                 left -= share;
             }
         }

@@ -20,10 +20,13 @@ pub struct Registration {
 /// How a plugin is made.
 pub enum Build {
     /// It runs in the core.
-    Core(fn(Option<&Value>) -> Result<Arc<dyn Plugin>, ArgError>),
+    Core(Make),
     /// It runs in the controller, which knows it by this name.
     Controller,
 }
+
+/// Makes a plugin from its args.
+pub type Make = fn(Option<&Value>) -> Result<Arc<dyn Plugin>, ArgError>;
 
 /// A mistake in a plugin's args.
 #[derive(Debug, Clone, PartialEq, Eq)]

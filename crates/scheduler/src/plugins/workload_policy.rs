@@ -168,11 +168,11 @@ impl Plugin for WorkloadPolicy {
         let own = |members: &[usize]| members.iter().map(|at| answer.seats[*at]).sum::<i64>();
         let groups = domains.iter().map(|domain| {
             let here = own(&domain.members);
-            let free = domain.members.iter().map(|at| match ground.room(*at) {
+            let mut free = domain.members.iter().map(|at| match ground.room(*at) {
                 crate::divide::ground::UNBOUNDED => None,
                 room => Some(room.saturating_sub(answer.seats[*at]).max(0)),
             });
-            let room = free.fold(Some(0_i64), |sum, free| Some(sum?.saturating_add(free?)));
+            let room = free.try_fold(0_i64, |sum, free| Some(sum.saturating_add(free?)));
             let assigned = domain.others.saturating_add(here);
             let blocked_by = (assigned < domain.target && question.desired > 0)
                 .then(|| division::blocked(domain, room))

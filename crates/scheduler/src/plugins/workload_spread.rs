@@ -194,7 +194,7 @@ impl Plugin for WorkloadSpread {
             .map(|(at, subset)| {
                 let own: i64 =
                     subset.members.iter().map(|(index, _)| answer.division.seats[*index]).sum();
-                let free = subset.members.iter().map(|(index, _)| match ground.room(*index) {
+                let mut free = subset.members.iter().map(|(index, _)| match ground.room(*index) {
                     UNBOUNDED => None,
                     room => Some(room.saturating_sub(answer.division.seats[*index]).max(0)),
                 });
@@ -203,7 +203,7 @@ impl Plugin for WorkloadSpread {
                     target: (subset.limit != UNBOUNDED).then_some(subset.limit),
                     assigned: own,
                     own,
-                    room: free.fold(Some(0_i64), |sum, free| Some(sum?.saturating_add(free?))),
+                    room: free.try_fold(0_i64, |sum, free| Some(sum.saturating_add(free?))),
                     pending: answer.waiting[at],
                     blocked_by: subset.marked.then(|| "replicas found no node there".to_owned()),
                     unschedulable_since: marks[at],

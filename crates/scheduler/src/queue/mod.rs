@@ -76,6 +76,52 @@ struct Entry {
     cures: Vec<Cure>,
 }
 
+/// Kinds of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Joined,
+    Left,
+    Labels,
+    Taints,
+    Apis,
+    Capacity,
+    WorkloadPolicy,
+    WorkloadSpread,
+    Shrank,
+}
+
+impl Kind {
+    fn of(change: &Change) -> Self {
+        match change {
+            Change::ClusterJoined { .. } => Self::Joined,
+            Change::ClusterLeft { .. } => Self::Left,
+            Change::ClusterLabels { .. } => Self::Labels,
+            Change::ClusterTaints { .. } => Self::Taints,
+            Change::ClusterApis { .. } => Self::Apis,
+            Change::Capacity { .. } => Self::Capacity,
+            Change::WorkloadPolicy { .. } => Self::WorkloadPolicy,
+            Change::WorkloadSpread { .. } => Self::WorkloadSpread,
+            Change::BindingShrank { .. } => Self::Shrank,
+        }
+    }
+
+    /// The kinds of events that can be this cure. Times, edits and ended evictions come by other ways.
+    fn cured_by(cure: &Cure) -> &'static [Self] {
+        match cure {
+            Cure::ClusterJoins => &[Self::Joined],
+            Cure::TargetChanges { .. } => &[Self::Left, Self::Labels, Self::Taints],
+            Cure::LabelsChange => &[Self::Labels],
+            Cure::TaintsChange => &[Self::Taints],
+            Cure::ServesApi { .. } => &[Self::Apis],
+            Cure::CapacityRises { .. } => &[Self::Capacity],
+            Cure::WorkloadPolicyChanges { .. } => &[Self::WorkloadPolicy],
+            Cure::WorkloadSpreadChanges { .. } => &[Self::WorkloadSpread],
+            Cure::BindingShrinks { .. } => &[Self::Shrank],
+            Cure::TimePasses { .. } | Cure::EvictionEnds { .. } | Cure::Edit { .. } => &[],
+        }
+    }
+}
+
 /// The queue.
 #[derive(Debug, Default)]
 pub struct Queue {
@@ -83,7 +129,9 @@ pub struct Queue {
     active: BTreeMap<Rank, BindingKey>,
     /// Backoffs, flushes and due times, by time.
     timers: BTreeSet<(Timestamp, BindingKey)>,
-    waiting: BTreeSet<BindingKey>,
+    /// Waiting bindings by the kinds of events that they wait for: an event looks at no others.
+    waiting: BTreeMap<Kind, BTreeSet<BindingKey>>,
+    parked: BTreeSet<BindingKey>,
     in_flight: BTreeSet<BindingKey>,
     /// Events that arrived while decisions were under way, with their numbers.
     events: VecDeque<(u64, Change)>,
@@ -148,9 +196,8 @@ impl Queue {
                 self.forgotten = number;
             }
         }
-        let woken: Vec<BindingKey> = self
-            .waiting
-            .iter()
+        let candidates = self.waiting.get(&Kind::of(change)).into_iter().flatten();
+        let woken: Vec<BindingKey> = candidates
             .filter(|key| {
                 self.entries
                     .get(key)
@@ -165,7 +212,7 @@ impl Queue {
 
     /// An eviction task of a binding ended: the members' reports are no event of the tables.
     pub fn eviction_ended(&mut self, key: &BindingKey, now: Timestamp) {
-        if self.waiting.contains(key) {
+        if self.parked.contains(key) {
             self.wake(key, now);
         } else if let Some(entry) = self.entries.get(key) {
             self.add(key, entry.priority, now);
@@ -193,6 +240,7 @@ impl Queue {
         let (since, again) = (*since, *again);
         self.in_flight.remove(key);
         let Some(mut entry) = self.entries.remove(key) else { return };
+        let flushed = matches!(verdict, Verdict::Rejected(_) | Verdict::Pending(_));
         let (cures, back_off) = match verdict {
             Verdict::Gone => {
                 self.trim();
@@ -229,8 +277,8 @@ impl Queue {
         if again {
             self.activate(key.clone(), Entry { added: now, rejections: 0, errors: 0, ..entry });
         } else {
-            // Mistakes wait for an edit: no flush, they do not spin.
-            let flush = (back_off || !entry.cures.is_empty()).then(|| later(now, FLUSH));
+            // Mistakes wait for an edit and what is settled for an event: only what waits for a place is looked at again.
+            let flush = flushed.then(|| later(now, FLUSH));
             self.park(key.clone(), entry, flush, back_off);
             if missed {
                 self.wake(key, now);
@@ -267,7 +315,7 @@ impl Queue {
                 .values()
                 .filter(|entry| matches!(entry.place, Place::Backoff(..)))
                 .count(),
-            waiting: self.waiting.len(),
+            waiting: self.parked.len(),
             in_flight: self.in_flight.len(),
         }
     }
@@ -292,7 +340,10 @@ impl Queue {
             self.timers.insert((at, key.clone()));
         }
         entry.place = Place::Waiting { flush, due, back_off };
-        self.waiting.insert(key.clone());
+        for kind in entry.cures.iter().flat_map(Kind::cured_by) {
+            self.waiting.entry(*kind).or_default().insert(key.clone());
+        }
+        self.parked.insert(key.clone());
         self.entries.insert(key, entry);
     }
 
@@ -331,7 +382,12 @@ impl Queue {
                 for at in flush.iter().chain(due) {
                     self.timers.remove(&(*at, key.clone()));
                 }
-                self.waiting.remove(key);
+                for kind in entry.cures.iter().flat_map(Kind::cured_by) {
+                    if let Some(keys) = self.waiting.get_mut(kind) {
+                        keys.remove(key);
+                    }
+                }
+                self.parked.remove(key);
             }
             Place::InFlight { .. } => {
                 self.in_flight.remove(key);

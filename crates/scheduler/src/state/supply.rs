@@ -129,7 +129,9 @@ impl Supply {
                     let fits = models
                         .iter()
                         .map(|(nodes, least)| nodes.saturating_mul(per_node(least, needs)))
-                        .fold(0, i64::saturating_add);
+                        .fold(0, i64::saturating_add)
+                        .saturating_sub(reserved_replicas(needs, reserved))
+                        .max(0);
                     if best.is_none_or(|(most, _)| fits < most) {
                         best = Some((fits, "resourceModels"));
                     }

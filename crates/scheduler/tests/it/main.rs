@@ -1,5 +1,6 @@
 //! The scheduler's decisions: every strategy, policy and trigger, and properties over random instances. Every decision
 //! of these tests passes the linter, is made twice, and comes back whole from JSON.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod explaining;
 mod framework;
