@@ -19,6 +19,8 @@ mod scheduler;
 mod tests;
 mod volumes;
 mod workloads;
+#[cfg(feature = "world")]
+pub mod world;
 mod writes;
 
 pub use clock::simulated_clock;

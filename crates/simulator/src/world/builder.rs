@@ -1,0 +1,220 @@
+//! How a World comes about.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::cluster::ClusterSpec;
+use atoll_api::{Clock, Cluster, conditions};
+use atoll_apiserver::{Options, Server};
+use atoll_controller::members::{self, HealthTimes};
+use atoll_history::MemoryStore;
+use atoll_protocol::identity::{ClusterUid, TrustDomain};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::PostParams;
+use kube::runtime::conditions::is_crd_established;
+use kube::runtime::wait::await_condition;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::World;
+use super::control::Plan;
+use super::kinds::{self, CLUSTER};
+use super::ledger::Ledger;
+use super::member::{Credentials, Parts, WorldMember};
+use super::mirror::Mirror;
+use super::network::Door;
+use super::site::Site;
+use super::tap::HUB;
+use super::view::condition;
+use crate::simulated_clock;
+
+/// Where every World's clock starts: 2026-01-01.
+const START: i64 = 1_767_225_600;
+/// Longest wait for a start, in simulated time.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Life of the agents' tokens.
+const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(15);
+/// Distance of the seeds of two Worlds, so that no parts of theirs share one.
+const STRIDE: u64 = 1 << 16;
+
+/// How agents show who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Identities {
+    /// They enrol with a token and speak mutual TLS, as in production. Keys are random, and therefore left out of
+    /// [`World::account`].
+    #[default]
+    Enrolled,
+    /// They are known by their stream; no TLS. Quicker, for runs of many seeds.
+    Known,
+}
+
+/// How a World is made.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    seed: u64,
+    members: u64,
+    health: HealthTimes,
+    identities: Identities,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            members: 3,
+            health: HealthTimes::default(),
+            identities: Identities::default(),
+        }
+    }
+}
+
+impl Builder {
+    /// Where everything random comes from. Default 0.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// How many members there are, `member1` and so on, each with three standard nodes. Default 3.
+    #[must_use]
+    pub fn members(mut self, members: u64) -> Self {
+        self.members = members;
+        self
+    }
+
+    /// Times of health. Default: those of production.
+    #[must_use]
+    pub fn health(mut self, health: HealthTimes) -> Self {
+        self.health = health;
+        self
+    }
+
+    /// How agents show who they are. Default [`Identities::Enrolled`].
+    #[must_use]
+    pub fn identities(mut self, identities: Identities) -> Self {
+        self.identities = identities;
+        self
+    }
+
+    /// Starts everything and waits until all members are Ready. Call it on a current-thread runtime with paused time.
+    ///
+    /// # Panics
+    /// When a part does not start.
+    pub async fn build(self) -> World {
+        let start = must("the start of the clock", Timestamp::from_second(START));
+        let clock = simulated_clock(start);
+        let seed = self.seed.wrapping_mul(STRIDE);
+        let (tasks, token) = (TaskTracker::new(), CancellationToken::new());
+        let server = open(&clock, seed);
+        let (controllers, ends) = (server.clone(), token.clone());
+        tasks.spawn(async move { controllers.run_controllers(ends).await });
+        install(&server.client()).await;
+        let ledger = Arc::new(Ledger::new(clock.clone()));
+        let mirror = Mirror::new(ledger.clone());
+        mirror.follow(HUB, &server.client(), kinds::on_hub(), &tasks, &token).await;
+        let plan = Plan {
+            clock,
+            history: Arc::new(MemoryStore::default()),
+            health: self.health,
+            trust_domain: must("the trust domain", TrustDomain::new("atoll.world")),
+            seed,
+        };
+        let mut world = World {
+            hub: Site::new(HUB, server.client()),
+            server,
+            members: BTreeMap::new(),
+            controller: None,
+            starts: 0,
+            plan,
+            door: Door::default(),
+            ledger,
+            mirror,
+            tasks,
+            token,
+        };
+        world.start_controller();
+        for number in 1..=self.members {
+            world.join(number, seed.wrapping_add(number), self.identities).await;
+        }
+        for number in 1..=self.members {
+            let name = format!("member{number}");
+            let ready =
+                |cluster: &serde_json::Value| condition(cluster, conditions::READY) == "True";
+            world.until_object(HUB, &CLUSTER, &name, "the member is Ready", LIMIT, ready).await;
+        }
+        world
+    }
+}
+
+impl World {
+    /// Registers a member and starts it.
+    async fn join(&mut self, number: u64, seed: u64, identities: Identities) {
+        let name = format!("member{number}");
+        let clusters: Api<Cluster> = Api::all(self.server.client());
+        let cluster = Cluster::new(&name, ClusterSpec::default());
+        let cluster = clusters.create(&PostParams::default(), &cluster).await;
+        let cluster = must("register a member", cluster);
+        let credentials = match identities {
+            Identities::Enrolled => Credentials::Enrol(self.invite(&cluster).await),
+            Identities::Known => {
+                let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
+                Credentials::Known(must("the Cluster's uid", ClusterUid::new(uid)))
+            }
+        };
+        let server = open(&self.plan.clock, seed);
+        let (client, kinds) = (server.client(), kinds::on_member());
+        self.mirror.follow(&name, &client, kinds, &self.tasks, &self.token).await;
+        let mut member = WorldMember::new(Parts {
+            name: name.clone(),
+            seed,
+            clock: self.plan.clock.clone(),
+            server,
+            credentials,
+            ledger: self.ledger.clone(),
+            door: self.door.clone(),
+        });
+        member.start().await;
+        self.members.insert(name, member);
+    }
+
+    /// A token for a member, and what it is to expect of the controller.
+    async fn invite(&self, cluster: &Cluster) -> atoll_agent::Join {
+        let (client, clock) = (self.server.client(), &self.plan.clock);
+        let token = members::create_token(&client, clock, cluster, TOKEN_LIFE).await;
+        let authority = members::load_or_create(&client, clock, &self.plan.trust_domain).await;
+        atoll_agent::Join {
+            token: must("make a token", token),
+            ca_hash: must("the certificate authority", authority).hash(),
+        }
+    }
+}
+
+fn open(clock: &Clock, seed: u64) -> Server {
+    let now = clock.clone();
+    let options = Options { clock: Arc::new(move || now.now()), seed, ..Options::memory() };
+    must("open an API server", Server::open(options))
+}
+
+/// Installs Atoll's kinds and waits until they are served.
+async fn install(client: &kube::Client) {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in atoll_api::crds::all() {
+        let name = crd.metadata.name.clone().unwrap_or_default();
+        must(&name, crds.create(&PostParams::default(), &crd).await);
+        let served = await_condition(crds.clone(), &name, is_crd_established());
+        let served = must(&name, tokio::time::timeout(LIMIT, served).await);
+        must(&name, served);
+    }
+}
+
+fn must<T>(what: &str, result: Result<T, impl Display>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{what}: {error}"),
+    }
+}

@@ -1,0 +1,282 @@
+//! The invariants of ARCHITECTURE.md that can be checked at every event.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_api::marks;
+use serde_json::Value;
+
+use super::kinds;
+use super::ledger::{Ledger, claims};
+use super::tap::HUB;
+use super::view::{View, condition, shares};
+
+/// What an object that was just set breaks.
+pub(super) fn broken(
+    view: &View,
+    ledger: &Ledger,
+    site: &str,
+    before: &Value,
+    object: &Value,
+) -> Vec<String> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let checks = match (site, kind) {
+        (HUB, "ResourceBinding" | "ClusterResourceBinding") => {
+            vec![conservation(view, object), one_share(object), single_writer(before, object)]
+        }
+        (HUB, _) => Vec::new(),
+        _ => vec![no_orphan(ledger, site, object), one_object(view, site, object)],
+    };
+    checks.into_iter().filter_map(Result::err).collect()
+}
+
+/// I1: shares and pending replicas make up what is asked for.
+fn conservation(view: &View, binding: &Value) -> Result<(), String> {
+    let spec = &binding["spec"];
+    let decision = &spec["decision"];
+    if !spec["replicas"].is_i64() || decision.is_null() {
+        return Ok(());
+    }
+    let desired = decision["desired"].as_i64().unwrap_or(0);
+    let shares = shares(binding);
+    let given: i64 = shares.values().sum();
+    let pending = decision["pending"].as_array().into_iter().flatten();
+    let pending: i64 = pending.filter_map(|group| group["replicas"].as_i64()).sum();
+    if divides(view, spec) {
+        let sum = given + pending;
+        return (sum == desired)
+            .then_some(())
+            .ok_or_else(|| format!("I1: {shares:?} and {pending} pending are not {desired}"));
+    }
+    let different = shares.iter().find(|(_, share)| **share != desired);
+    different.map_or(Ok(()), |(name, share)| {
+        Err(format!("I1: duplicated, and {name} has {share} of {desired}"))
+    })
+}
+
+/// Whether a binding's replicas are divided: by its placement, or because a WorkloadPolicy steers the template.
+fn divides(view: &View, spec: &Value) -> bool {
+    if spec["placement"]["replicaScheduling"]["replicaSchedulingType"] == "Divided" {
+        return true;
+    }
+    let resource = &spec["resource"];
+    let text = |field: &str| resource[field].as_str().unwrap_or_default();
+    let Some(kind) = kinds::of(text("apiVersion"), text("kind")) else { return false };
+    let key = match resource["namespace"].as_str() {
+        Some(namespace) => format!("{namespace}/{}", text("name")),
+        None => text("name").to_owned(),
+    };
+    let template = view.hub(&kind, &key);
+    let labels =
+        [&template["metadata"]["labels"], &template["spec"]["template"]["metadata"]["labels"]];
+    let names = [marks::WORKLOAD_POLICY].into_iter().chain(marks::WORKLOAD_POLICY_ALIASES);
+    let mut steered = names.map(|name| labels.iter().any(|labels| labels[name].is_string()));
+    steered.any(|steered| steered)
+}
+
+/// I2: one share and one task for each cluster; what is both keeps replicas that the task names.
+fn one_share(binding: &Value) -> Result<(), String> {
+    let spec = &binding["spec"];
+    let names = |list: &str, field: &str| -> Vec<String> {
+        let entries = spec[list].as_array().into_iter().flatten();
+        entries.map(|entry| entry[field].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let targets = names("clusters", "name");
+    let leaving = names("gracefulEvictionTasks", "fromCluster");
+    for (what, list) in [("shares", &targets), ("tasks", &leaving)] {
+        let distinct: BTreeSet<&String> = list.iter().collect();
+        if distinct.len() != list.len() {
+            return Err(format!("I2: a cluster has two {what}: {list:?}"));
+        }
+    }
+    for task in spec["gracefulEvictionTasks"].as_array().into_iter().flatten() {
+        let name = task["fromCluster"].as_str().unwrap_or_default();
+        let names_replicas = task["replicas"].as_i64().unwrap_or(0) > 0;
+        if targets.iter().any(|target| target == name) && !names_replicas {
+            return Err(format!(
+                "I2: {name} is a target and leaves, and its task names no replicas"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// I3 and I10: terms never fall, and a decision names the one before it.
+fn single_writer(before: &Value, binding: &Value) -> Result<(), String> {
+    if before["metadata"]["uid"] != binding["metadata"]["uid"] {
+        return Ok(());
+    }
+    let (old, new) = (&before["spec"]["decision"], &binding["spec"]["decision"]);
+    let term = |decision: &Value| decision["term"].as_i64().unwrap_or(0);
+    if term(new) < term(old) {
+        return Err(format!("I3: term {} after {}", term(new), term(old)));
+    }
+    if new["id"] != old["id"] && new["parent"] != old["id"] {
+        return Err(format!(
+            "I10: decision {} names parent {}, not {}",
+            new["id"], new["parent"], old["id"]
+        ));
+    }
+    Ok(())
+}
+
+/// I4: what we applied was given to the member by a decision.
+fn no_orphan(ledger: &Ledger, member: &str, object: &Value) -> Result<(), String> {
+    if object["metadata"]["labels"][marks::MANAGED_BY] != marks::MANAGED_BY_VALUE
+        || object["kind"] == "Namespace"
+        // The agent's own objects (Lease, identity, inventory index) are nobody's.
+        || object["metadata"]["namespace"] == marks::SYSTEM_NAMESPACE
+    {
+        return Ok(());
+    }
+    let claims = claims(object);
+    if claims.is_empty() {
+        return Err("I4: it has our label and no claim".to_owned());
+    }
+    let strangers: Vec<_> =
+        claims.iter().filter(|claim| !ledger.ever_given(claim, member)).collect();
+    match strangers.is_empty() {
+        true => Ok(()),
+        false => Err(format!("I4: no decision gave it to {member} for {strangers:?}")),
+    }
+}
+
+/// I2 on a member: a binding has one object there.
+fn one_object(view: &View, member: &str, object: &Value) -> Result<(), String> {
+    for claim in claims(object) {
+        let held = view.managed(member).filter(|(_, _, other)| claims(other).contains(&claim));
+        let held: Vec<_> = held.map(|(kind, key, _)| format!("{} {key}", kind.kind)).collect();
+        if held.len() > 1 {
+            return Err(format!("I2: {member} holds {held:?} for one binding"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether observed is desired (I9): every share runs where it should, nothing else does, and nobody is leaving.
+///
+/// # Errors
+/// What is not so.
+pub(super) fn settled(view: &View) -> Result<(), String> {
+    let mut wanted: BTreeMap<(String, String), i64> = BTreeMap::new();
+    for kind in [kinds::RESOURCE_BINDING, kinds::CLUSTER_RESOURCE_BINDING] {
+        for (key, binding) in view.all(HUB, &kind) {
+            let tasks = binding["spec"]["gracefulEvictionTasks"].as_array().map_or(0, Vec::len);
+            if tasks > 0 {
+                return Err(format!("{key} has {tasks} eviction tasks"));
+            }
+            if condition(binding, "FullyApplied") != "True" {
+                return Err(format!("{key} is not fully applied"));
+            }
+            let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
+            for (cluster, replicas) in shares(binding) {
+                wanted.insert((cluster, uid.to_owned()), replicas);
+            }
+        }
+    }
+    let running: Vec<&str> = view.running().collect();
+    for member in &running {
+        for (kind, key, object) in view.managed(member) {
+            let replicas = object["spec"]["replicas"].as_i64();
+            for claim in claims(object) {
+                let share = wanted.remove(&((*member).to_owned(), claim.to_owned()));
+                match share {
+                    None => return Err(format!("I4: {} {key} of {member} is nobody's", kind.kind)),
+                    Some(share) if replicas.is_some_and(|replicas| replicas != share) => {
+                        return Err(format!("{key} of {member} has {replicas:?} of {share}"));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    let missing = wanted.keys().find(|(member, _)| running.contains(&member.as_str()));
+    missing.map_or(Ok(()), |(member, claim)| Err(format!("{member} lacks its share of {claim}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_api::Clock;
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn binding(
+        clusters: Value,
+        tasks: Value,
+        pending: i64,
+        id: &str,
+        parent: &str,
+        term: i64,
+    ) -> Value {
+        json!({
+            "kind": "ResourceBinding", "metadata": {"uid": "b"},
+            "spec": {
+                "replicas": 9, "clusters": clusters, "gracefulEvictionTasks": tasks,
+                "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}},
+                "decision": {
+                    "id": id, "parent": parent, "term": term, "desired": 9,
+                    "pending": [{"replicas": pending, "reason": "no room"}],
+                },
+            },
+        })
+    }
+
+    fn found(ledger: &Ledger, site: &str, before: &Value, object: &Value) -> String {
+        let mut view = View::default();
+        if site != HUB {
+            view.set(site, kinds::DEPLOYMENT, "d/x", object.clone());
+            view.set(site, kinds::DEPLOYMENT, "d/y", before.clone());
+        }
+        broken(&view, ledger, site, before, object).join("; ")
+    }
+
+    #[test]
+    fn every_invariant_can_be_broken() {
+        let ledger = Ledger::new(Clock::from_fn(|| Timestamp::UNIX_EPOCH));
+        let (five, four) =
+            (json!({"name": "a", "replicas": 5}), json!({"name": "b", "replicas": 4}));
+        let both = || json!([five, four]);
+        let first = binding(both(), json!([]), 0, "1", "", 2);
+        let hub = |object: &Value| found(&ledger, HUB, &first, object);
+        assert_eq!(found(&ledger, HUB, &Value::Null, &first), "");
+        assert_eq!(hub(&binding(json!([five]), json!([]), 4, "2", "1", 2)), "");
+        assert!(hub(&binding(json!([five]), json!([]), 3, "2", "1", 2)).contains("I1"));
+        assert!(hub(&binding(json!([five, five]), json!([]), 4, "2", "1", 2)).contains("I2"));
+        let task =
+            |replicas: i64| json!([{"fromCluster": "a", "replicas": replicas, "keep": true}]);
+        assert_eq!(hub(&binding(both(), task(1), 0, "2", "1", 2)), "");
+        assert!(hub(&binding(both(), task(0), 0, "2", "1", 2)).contains("I2"));
+        assert!(hub(&binding(both(), json!([]), 0, "2", "1", 1)).contains("I3"));
+        assert!(hub(&binding(both(), json!([]), 0, "2", "0", 2)).contains("I10"));
+        let mut duplicated = first.clone();
+        duplicated["spec"]["placement"] = Value::Null;
+        assert!(hub(&duplicated).contains("I1"));
+
+        ledger.committed(&first);
+        let object = |name: &str, claim: &str, replicas: i64| {
+            json!({
+                "kind": "Deployment", "spec": {"replicas": replicas},
+                "metadata": {
+                    "name": name, "namespace": "d",
+                    "labels": {marks::MANAGED_BY: marks::MANAGED_BY_VALUE},
+                    "annotations": {marks::CLAIMS: claim},
+                },
+            })
+        };
+        let member = |site: &str, object: &Value| found(&ledger, site, &Value::Null, object);
+        assert_eq!(member("a", &object("x", "b", 5)), "");
+        assert!(member("c", &object("x", "b", 5)).contains("I4"));
+        assert!(member("a", &object("x", "other", 5)).contains("I4"));
+        assert!(member("a", &object("x", "", 5)).contains("I4"));
+        let twice = found(&ledger, "a", &object("y", "b", 5), &object("x", "b", 5));
+        assert!(twice.contains("I2"), "{twice}");
+
+        ledger.claimed("a", &object("x", "b", 5));
+        assert_eq!(ledger.violations(), Vec::<String>::new());
+        ledger.claimed("a", &object("x", "b", 6));
+        ledger.claimed("c", &object("x", "b", 5));
+        let violations = ledger.violations();
+        assert!(violations.len() == 2 && violations.iter().all(|text| text.contains("I5")));
+    }
+}

@@ -1,0 +1,99 @@
+//! The kinds that a World follows.
+
+/// A kind of object, with what it takes to ask for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind {
+    /// For example `apps/v1`.
+    pub api_version: &'static str,
+    /// For example `Deployment`.
+    pub kind: &'static str,
+    /// For example `deployments`.
+    pub plural: &'static str,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+}
+
+const fn namespaced(api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+    Kind { api_version, kind, plural, namespaced: true }
+}
+
+const fn cluster(api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
+    Kind { api_version, kind, plural, namespaced: false }
+}
+
+/// Namespace.
+pub const NAMESPACE: Kind = cluster("v1", "Namespace", "namespaces");
+/// ConfigMap.
+pub const CONFIG_MAP: Kind = namespaced("v1", "ConfigMap", "configmaps");
+/// Secret. Its data are not kept: keys and certificates are random in every run.
+pub const SECRET: Kind = namespaced("v1", "Secret", "secrets");
+/// Event.
+pub const EVENT: Kind = namespaced("v1", "Event", "events");
+/// Node.
+pub const NODE: Kind = cluster("v1", "Node", "nodes");
+/// Pod.
+pub const POD: Kind = namespaced("v1", "Pod", "pods");
+/// Lease.
+pub const LEASE: Kind = namespaced("coordination.k8s.io/v1", "Lease", "leases");
+/// Deployment.
+pub const DEPLOYMENT: Kind = namespaced("apps/v1", "Deployment", "deployments");
+/// ReplicaSet.
+pub const REPLICA_SET: Kind = namespaced("apps/v1", "ReplicaSet", "replicasets");
+/// StatefulSet.
+pub const STATEFUL_SET: Kind = namespaced("apps/v1", "StatefulSet", "statefulsets");
+/// DaemonSet.
+pub const DAEMON_SET: Kind = namespaced("apps/v1", "DaemonSet", "daemonsets");
+/// Job.
+pub const JOB: Kind = namespaced("batch/v1", "Job", "jobs");
+/// Cluster.
+pub const CLUSTER: Kind = cluster("cluster.atoll.dev/v1alpha1", "Cluster", "clusters");
+/// PropagationPolicy.
+pub const PROPAGATION_POLICY: Kind =
+    namespaced("policy.atoll.dev/v1alpha1", "PropagationPolicy", "propagationpolicies");
+/// ClusterPropagationPolicy.
+pub const CLUSTER_PROPAGATION_POLICY: Kind =
+    cluster("policy.atoll.dev/v1alpha1", "ClusterPropagationPolicy", "clusterpropagationpolicies");
+/// WorkloadPolicy.
+pub const WORKLOAD_POLICY: Kind =
+    namespaced("policy.atoll.dev/v1alpha1", "WorkloadPolicy", "workloadpolicies");
+/// WorkloadSpread.
+pub const WORKLOAD_SPREAD: Kind =
+    namespaced("policy.atoll.dev/v1alpha1", "WorkloadSpread", "workloadspreads");
+/// ResourceBinding.
+pub const RESOURCE_BINDING: Kind =
+    namespaced("work.atoll.dev/v1alpha1", "ResourceBinding", "resourcebindings");
+/// ClusterResourceBinding.
+pub const CLUSTER_RESOURCE_BINDING: Kind =
+    cluster("work.atoll.dev/v1alpha1", "ClusterResourceBinding", "clusterresourcebindings");
+
+/// What users may put on the hub, and what a member runs of it.
+const TEMPLATES: [Kind; 6] = [CONFIG_MAP, SECRET, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB];
+
+/// What is followed on the hub.
+pub(super) fn on_hub() -> Vec<Kind> {
+    let own = [
+        NAMESPACE,
+        EVENT,
+        LEASE,
+        CLUSTER,
+        PROPAGATION_POLICY,
+        CLUSTER_PROPAGATION_POLICY,
+        WORKLOAD_POLICY,
+        WORKLOAD_SPREAD,
+        RESOURCE_BINDING,
+        CLUSTER_RESOURCE_BINDING,
+    ];
+    own.into_iter().chain(TEMPLATES).collect()
+}
+
+/// What is followed on a member.
+pub(super) fn on_member() -> Vec<Kind> {
+    let own = [NAMESPACE, LEASE, NODE, POD, REPLICA_SET];
+    own.into_iter().chain(TEMPLATES).collect()
+}
+
+/// The kind of a manifest, where it is one of ours.
+pub(super) fn of(api_version: &str, kind: &str) -> Option<Kind> {
+    let mut all = on_hub().into_iter().chain(on_member());
+    all.find(|known| known.api_version == api_version && known.kind == kind)
+}

@@ -1,0 +1,254 @@
+//! What was written where, by whom, and which decisions the hub has acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use atoll_api::{Clock, marks};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Actor {
+    /// The controller, on the hub.
+    Controller,
+    /// An agent, on its member.
+    Agent,
+    /// Nodes, scheduler and workload controllers of a member.
+    Machinery,
+}
+
+/// A request that may have changed something, refused ones included. Dry runs and reviews are none.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// When it was sent.
+    pub at: Timestamp,
+    /// `hub` or the member's name.
+    pub site: String,
+    /// Who sent it.
+    pub actor: Actor,
+    /// HTTP method.
+    pub method: String,
+    /// Plural of the kind, with `/SUBRESOURCE` where it was for one.
+    pub resource: String,
+    /// `ns/name`, or what of it the request's path has.
+    pub key: String,
+    /// HTTP status of the answer; 0 while there is none.
+    pub status: u16,
+    instant: Instant,
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, site, actor, method, resource, key, status, .. } = self;
+        write!(f, "{at} {actor:?} {method} {site} {resource} {key} -> {status}")
+    }
+}
+
+/// A place in the ledger: what is written after it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark(usize);
+
+/// A committed decision, as a binding's write was acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Committed {
+    pub(super) id: String,
+    pub(super) parent: Option<String>,
+}
+
+#[derive(Default)]
+struct Book {
+    writes: Vec<Write>,
+    /// Replicas that some acknowledged decision gave a cluster, kept ones included, by (binding's uid, cluster). A kind
+    /// without replicas has `None`.
+    shares: BTreeMap<(String, String), BTreeSet<Option<i64>>>,
+    decisions: BTreeMap<String, Vec<Committed>>,
+    violations: Vec<String>,
+}
+
+/// The ledger of a World. Entries are made where requests pass, so their order is the order in which things happened.
+pub(super) struct Ledger {
+    clock: Clock,
+    book: Mutex<Book>,
+}
+
+impl Ledger {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, book: Mutex::default() }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        // Nothing panics while it holds the lock.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a request down; `None` when it changes nothing.
+    pub(super) fn sent(
+        &self,
+        site: &str,
+        actor: Actor,
+        method: &http::Method,
+        uri: &http::Uri,
+    ) -> Option<usize> {
+        let dry = uri.query().is_some_and(|query| query.contains("dryRun=All"));
+        let (resource, key) = target(uri.path());
+        if dry || resource.ends_with("reviews") {
+            return None;
+        }
+        let mut book = self.book();
+        book.writes.push(Write {
+            at: self.clock.now(),
+            site: site.to_owned(),
+            actor,
+            method: method.to_string(),
+            resource,
+            key,
+            status: 0,
+            instant: Instant::now(),
+        });
+        Some(book.writes.len() - 1)
+    }
+
+    pub(super) fn answered(&self, write: usize, status: u16) {
+        self.book().writes[write].status = status;
+    }
+
+    /// Takes note of a binding that the hub has acknowledged.
+    pub(super) fn committed(&self, object: &Value) {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let Some(uid) = object["metadata"]["uid"].as_str() else { return };
+        if !matches!(kind, "ResourceBinding" | "ClusterResourceBinding") {
+            return;
+        }
+        let spec = &object["spec"];
+        let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
+        for (list, name, counts) in
+            [("clusters", "name", None), ("gracefulEvictionTasks", "fromCluster", Some("keep"))]
+        {
+            for entry in spec[list].as_array().into_iter().flatten() {
+                if counts.is_none_or(|flag| entry[flag] == true) {
+                    let cluster = entry[name].as_str().unwrap_or_default();
+                    *wanted.entry(cluster).or_default() += entry["replicas"].as_i64().unwrap_or(0);
+                }
+            }
+        }
+        let has_replicas = spec["replicas"].is_i64();
+        let mut book = self.book();
+        for (cluster, replicas) in wanted {
+            let shares = book.shares.entry((uid.to_owned(), cluster.to_owned())).or_default();
+            shares.insert(has_replicas.then_some(replicas));
+        }
+        let text = |field: &str| spec["decision"][field].as_str().map(str::to_owned);
+        if let Some(id) = text("id") {
+            let decisions = book.decisions.entry(uid.to_owned()).or_default();
+            if decisions.last().is_none_or(|last| last.id != id) {
+                decisions.push(Committed { id, parent: text("parent") });
+            }
+        }
+    }
+
+    /// Holds a request of an agent against the acknowledged decisions (I4, I5).
+    pub(super) fn claimed(&self, member: &str, object: &Value) {
+        let replicas = object["spec"]["replicas"].as_i64();
+        let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        for claim in claims(object) {
+            let book = self.book();
+            let shares = book.shares.get(&(claim.to_owned(), member.to_owned()));
+            let problem = match shares {
+                None => Some("which no acknowledged decision gave to it".to_owned()),
+                Some(shares) if replicas.is_some() && !shares.contains(&replicas) => {
+                    Some(format!("acknowledged decisions gave it {shares:?} replicas"))
+                }
+                Some(_) => None,
+            };
+            drop(book);
+            if let Some(problem) = problem {
+                self.violation(format!(
+                    "I5: the agent of {member} writes {name} with {replicas:?} replicas for {claim}: {problem}"
+                ));
+            }
+        }
+    }
+
+    /// Whether some acknowledged decision gave the cluster a share of the binding.
+    pub(super) fn ever_given(&self, claim: &str, cluster: &str) -> bool {
+        self.book().shares.contains_key(&(claim.to_owned(), cluster.to_owned()))
+    }
+
+    pub(super) fn decisions(&self) -> BTreeMap<String, Vec<Committed>> {
+        self.book().decisions.clone()
+    }
+
+    /// Notes that an invariant does not hold.
+    pub(super) fn violation(&self, text: String) {
+        let text = format!("{} {text}", self.clock.now());
+        self.book().violations.push(text);
+    }
+
+    pub(super) fn violations(&self) -> Vec<String> {
+        self.book().violations.clone()
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark(self.book().writes.len())
+    }
+
+    pub(super) fn since(&self, mark: Mark, counts: impl Fn(&Write) -> bool) -> Vec<Write> {
+        self.book().writes[mark.0..].iter().filter(|write| counts(write)).cloned().collect()
+    }
+
+    /// When the last write that counts was sent.
+    pub(super) fn last(&self, counts: impl Fn(&Write) -> bool) -> Option<Instant> {
+        let book = self.book();
+        book.writes.iter().rev().find(|write| counts(write)).map(|write| write.instant)
+    }
+}
+
+/// uids of the bindings that want an object.
+pub(super) fn claims(object: &Value) -> Vec<&str> {
+    let claims = object["metadata"]["annotations"][marks::CLAIMS].as_str().unwrap_or_default();
+    claims.split(',').filter(|claim| !claim.is_empty()).collect()
+}
+
+/// Resource and key of a path of the Kubernetes API.
+fn target(path: &str) -> (String, String) {
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    let skip = if segments.next() == Some("api") { 1 } else { 2 };
+    let rest: Vec<&str> = segments.skip(skip).collect();
+    let (namespace, rest) = match rest.as_slice() {
+        // `namespaces/x/status` and `namespaces/x/finalize` are of the namespace itself.
+        ["namespaces", _, "status" | "finalize"] | ["namespaces"] | ["namespaces", _] => {
+            (None, rest.as_slice())
+        }
+        ["namespaces", namespace, rest @ ..] => (Some(*namespace), rest),
+        rest => (None, rest),
+    };
+    let resource = match rest {
+        [plural, _, subresource, ..] => format!("{plural}/{subresource}"),
+        [plural, ..] => (*plural).to_owned(),
+        [] => path.to_owned(),
+    };
+    let name = rest.get(1).copied();
+    let key: Vec<&str> = namespace.into_iter().chain(name).collect();
+    (resource, key.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_resource_and_object() {
+        let read = |path| {
+            let (resource, key) = target(path);
+            format!("{resource} {key}")
+        };
+        assert_eq!(read("/api/v1/namespaces/a/pods/b/status"), "pods/status a/b");
+        assert_eq!(read("/api/v1/namespaces/a"), "namespaces a");
+        assert_eq!(read("/api/v1/namespaces/a/finalize"), "namespaces/finalize a");
+        assert_eq!(read("/apis/apps/v1/namespaces/a/deployments"), "deployments a");
+        assert_eq!(read("/apis/cluster.atoll.dev/v1alpha1/clusters/m/status"), "clusters/status m");
+    }
+}

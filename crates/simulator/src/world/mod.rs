@@ -1,0 +1,338 @@
+//! A whole federation on one thread: the real controller, real agents, embedded API servers, simulated members.
+//!
+//! It runs on tokio's paused time, so hours pass in a moment, and everything that is drawn at random comes from one seed.
+//! Between agent and controller are streams in memory; over them real TLS is spoken, with identities enrolled by token,
+//! unless the World is told to do without ([`Identities`]).
+//!
+//! ```text
+//! test ──▶ Site (hub) ◀── Tap ◀── controller ◀══ Network ══▶ agent ──▶ Tap ──▶ Site (member) ◀── machinery
+//!             │            │                                             │           │
+//!             ▼            ▼                                             ▼           ▼
+//!          Mirror       Ledger (who wrote what, which decisions are durable)      Mirror
+//! ```
+//!
+//! The [`Ledger`](Write) stands where requests pass, so it knows in which order things happened; the mirror follows the
+//! watches of all sites. Both check invariants at everything they see, and what they find ends the next wait.
+
+mod builder;
+mod control;
+mod invariants;
+pub mod kinds;
+mod ledger;
+mod member;
+mod mirror;
+mod network;
+mod records;
+mod site;
+mod tap;
+mod view;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::Clock;
+use atoll_apiserver::Server;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use builder::{Builder, Identities};
+pub use ledger::{Actor, Mark, Write};
+pub use mirror::RuleId;
+pub use site::Site;
+pub use view::{View, condition, shares};
+
+use control::{Plan, Running};
+use kinds::Kind;
+use ledger::Ledger;
+use member::WorldMember;
+use mirror::Mirror;
+use network::Door;
+use tap::{HUB, Power};
+
+/// Longest wait for the World's own tasks to end.
+const STOP: Duration = Duration::from_secs(30);
+
+/// Runs a test of a World on a runtime of its own, so that two runs of one seed begin alike.
+///
+/// # Panics
+/// When the test does, or no runtime can be made.
+pub fn simulate<T>(test: impl Future<Output = T>) -> T {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(test),
+        Err(error) => panic!("make a runtime: {error}"),
+    }
+}
+
+/// A federation. It is a harness for tests: its methods panic where something fails, and say what.
+pub struct World {
+    server: Server,
+    hub: Site,
+    members: BTreeMap<String, WorldMember>,
+    controller: Option<Running>,
+    starts: u32,
+    plan: Plan,
+    door: Door,
+    ledger: Arc<Ledger>,
+    mirror: Arc<Mirror>,
+    tasks: TaskTracker,
+    token: CancellationToken,
+}
+
+impl World {
+    /// How a World is made.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The hub.
+    #[must_use]
+    pub fn hub(&self) -> &Site {
+        &self.hub
+    }
+
+    /// A member's API server.
+    ///
+    /// # Panics
+    /// When there is no member of this name.
+    #[must_use]
+    pub fn member(&self, name: &str) -> &Site {
+        match self.members.get(name) {
+            Some(member) => &member.site,
+            None => panic!("there is no member {name}"),
+        }
+    }
+
+    /// Time of day in the World.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.plan.clock.clone()
+    }
+
+    /// Takes a member's power: its objects stay, nothing of it acts or answers.
+    pub async fn stop_member(&mut self, name: &str) {
+        self.mirror.power(name, false);
+        self.member_mut(name).stop().await;
+    }
+
+    /// Gives a member power and network.
+    pub async fn start_member(&mut self, name: &str) {
+        self.mirror.power(name, true);
+        let member = self.member_mut(name);
+        member.network(true);
+        member.start().await;
+    }
+
+    /// Takes the network of a member's agent; its workloads go on.
+    pub fn cut_member(&mut self, name: &str) {
+        self.member_mut(name).network(false);
+    }
+
+    /// Ends the controller in order.
+    pub async fn stop_controller(&mut self) {
+        self.door.lead_to(None);
+        if let Some(controller) = self.controller.take() {
+            controller.stop().await;
+        }
+    }
+
+    /// Ends the controller in the middle of what it does: not one more request of it reaches the hub.
+    pub async fn crash_controller(&mut self) {
+        self.door.lead_to(None);
+        if let Some(controller) = self.controller.take() {
+            controller.crash().await;
+        }
+    }
+
+    /// Starts a new controller.
+    ///
+    /// # Panics
+    /// When one runs.
+    pub fn start_controller(&mut self) {
+        assert!(self.controller.is_none(), "a controller runs");
+        self.starts += 1;
+        let power = Power::on();
+        let client = tap::client(&self.server, HUB, Actor::Controller, &self.ledger, &power);
+        match Running::start(&self.plan, client, power, self.starts) {
+            Ok(running) => {
+                self.door.lead_to(Some(running.arrivals.clone()));
+                self.controller = Some(running);
+            }
+            Err(error) => panic!("start the controller: {error}"),
+        }
+    }
+
+    /// What hub and members hold now.
+    pub fn read<T>(&self, read: impl FnOnce(&View) -> T) -> T {
+        self.mirror.read(read)
+    }
+
+    /// Waits, at most so long in simulated time, until a condition holds, and answers with what it found. The condition is
+    /// looked at after every event of any watch; its error says what is still missing.
+    ///
+    /// # Panics
+    /// When the limit has passed, with the last error and what hub and members hold; when an invariant was broken.
+    pub async fn until<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        holds: impl Fn(&View) -> Result<T, String>,
+    ) -> T {
+        let until = Instant::now() + limit;
+        let mut steps = self.mirror.steps();
+        loop {
+            steps.borrow_and_update();
+            self.check();
+            let last = match self.mirror.read(&holds) {
+                Ok(found) => return found,
+                Err(last) => last,
+            };
+            if timeout_at(until, steps.changed()).await.is_err() {
+                let summary = self.mirror.read(View::summary);
+                panic!("{what}: not within {limit:?} of simulated time: {last}\n{summary}");
+            }
+        }
+    }
+
+    /// Waits until an object of a site (`hub` or a member) is as wanted, and answers with it.
+    ///
+    /// # Panics
+    /// As [`World::until`]; the message has the whole object.
+    pub async fn until_object(
+        &self,
+        site: &str,
+        kind: &Kind,
+        key: &str,
+        what: &str,
+        limit: Duration,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let look = |view: &View| {
+            let object = view.on(site, kind, key);
+            match holds(object) {
+                true => Ok(object.clone()),
+                false => Err(format!("{} {key} of {site} is {object:#}", kind.kind)),
+            }
+        };
+        self.until(what, limit, look).await
+    }
+
+    /// Waits until observed is desired (I9): every share runs where it should and nothing else does.
+    ///
+    /// # Panics
+    /// As [`World::until`].
+    pub async fn until_settled(&self, limit: Duration) {
+        self.until("settled", limit, invariants::settled).await;
+    }
+
+    /// Adds a rule that must hold after every event from now on, until it is lifted.
+    pub fn always(
+        &self,
+        name: &str,
+        rule: impl FnMut(&View) -> Result<(), String> + Send + 'static,
+    ) -> RuleId {
+        self.mirror.rule(name, Box::new(rule))
+    }
+
+    /// Lifts a rule.
+    pub fn lift(&self, rule: RuleId) {
+        self.mirror.lift(&rule);
+    }
+
+    /// Everything written after this is in [`World::writes`] of it.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        self.ledger.mark()
+    }
+
+    /// Writes since a mark that count.
+    pub fn writes(&self, since: Mark, counts: impl Fn(&Write) -> bool) -> Vec<Write> {
+        self.ledger.since(since, counts)
+    }
+
+    /// Waits until nothing that counts has been written for so long.
+    ///
+    /// # Panics
+    /// When that takes longer than `limit`.
+    pub async fn quiet(&self, span: Duration, limit: Duration, counts: impl Fn(&Write) -> bool) {
+        let began = Instant::now();
+        loop {
+            let last = self.ledger.last(&counts).map_or(began, |last| last.max(began));
+            if last + span <= Instant::now() {
+                return self.check();
+            }
+            assert!(last + span <= began + limit, "not quiet for {span:?} within {limit:?}");
+            sleep_until(last + span).await;
+        }
+    }
+
+    /// Lets time pass in which something is to stay as it is.
+    pub async fn rest(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+        self.check();
+    }
+
+    /// Checks that no invariant and no rule was broken so far.
+    ///
+    /// # Panics
+    /// When one was, with all that were.
+    pub fn check(&self) {
+        let violations = self.ledger.violations();
+        if !violations.is_empty() {
+            panic!("{}\n{}", violations.join("\n"), self.mirror.read(View::summary));
+        }
+    }
+
+    /// All events of all watches and all of history, in an order that does not depend on the order of arrival of events of
+    /// different sites. Two runs of one seed agree in it, unless something random or a wall clock got in.
+    pub async fn account(&self) -> Vec<String> {
+        records::account(self, &self.mirror).await
+    }
+
+    /// Hash of [`World::account`], in hex.
+    pub async fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        for line in self.account().await {
+            hash.update(line.as_bytes());
+            hash.update([b'\n']);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Ends everything and checks the invariants a last time, history among them.
+    ///
+    /// # Panics
+    /// When one is broken, or a part does not end.
+    pub async fn end(mut self) {
+        self.check_history().await;
+        for member in self.members.values_mut() {
+            member.stop().await;
+        }
+        self.stop_controller().await;
+        self.check();
+        self.token.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(STOP, self.tasks.wait()).await.is_err() {
+            panic!("the World's own tasks do not end");
+        }
+    }
+
+    fn member_mut(&mut self, name: &str) -> &mut WorldMember {
+        match self.members.get_mut(name) {
+            Some(member) => member,
+            None => panic!("there is no member {name}"),
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.token.cancel();
+    }
+}

@@ -1,0 +1,154 @@
+//! Whether history has every committed decision once and in order (I10).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use atoll_history::{Filter, Record, Store};
+use tokio::time::{Instant, timeout_at};
+
+use super::World;
+use super::ledger::Committed;
+use super::mirror::Mirror;
+
+/// How long the recorder may take for what is committed.
+const RECORDED: Duration = Duration::from_secs(30);
+/// More rows than any World writes.
+const ROWS: usize = 1_000_000;
+/// The trigger of a binding's end, which is recorded without a commit.
+const WITHDRAWN: &str = "Withdrawn";
+
+impl World {
+    /// Rows of history in the order in which they were written.
+    ///
+    /// # Panics
+    /// When a row cannot be read.
+    pub async fn history(&self) -> Vec<Record> {
+        let rows = match self.plan.history.tail(&Filter::default(), 0, ROWS).await {
+            Ok(rows) => rows,
+            Err(error) => panic!("read history: {error}"),
+        };
+        let read = |row: atoll_history::Row| match row.entry.record() {
+            Some(record) => record.clone(),
+            None => panic!("a row of history cannot be read: {row:?}"),
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Triggers of a binding's decisions (`ns/name`), oldest first.
+    pub async fn triggers(&self, binding: &str) -> Vec<String> {
+        let is_it = |record: &Record| {
+            let of = &record.binding;
+            format!("{}/{}", of.namespace.as_deref().unwrap_or_default(), of.name) == binding
+        };
+        let rows = self.history().await;
+        rows.iter().filter(|row| is_it(row)).map(|row| row.record.trigger.to_string()).collect()
+    }
+
+    /// Checks I10: history has exactly one row for every committed decision, each behind its parent; besides them only the
+    /// ends of bindings.
+    ///
+    /// # Panics
+    /// When that is not so within 30 s.
+    pub async fn check_history(&self) {
+        let mut written = self.plan.history.written();
+        let until = Instant::now() + RECORDED;
+        loop {
+            written.borrow_and_update();
+            let committed = self.ledger.decisions();
+            let Err(how) = complete(&committed, &self.history().await) else { return };
+            if timeout_at(until, written.changed()).await.is_err() {
+                panic!(
+                    "I10: {how}\ncommitted: {committed:#?}\n{}",
+                    self.mirror.read(super::View::summary)
+                );
+            }
+        }
+    }
+}
+
+fn complete(committed: &BTreeMap<String, Vec<Committed>>, rows: &[Record]) -> Result<(), String> {
+    let mut recorded: BTreeMap<String, Vec<Committed>> = BTreeMap::new();
+    for row in rows {
+        let of = recorded.entry(row.binding.uid.clone()).or_default();
+        let record = &row.record;
+        if record.parent != of.last().map(|last| last.id.clone()) {
+            return Err(format!(
+                "row {} stands behind {:?}, its parent is {:?}",
+                record.id,
+                of.last(),
+                record.parent
+            ));
+        }
+        let ended = record.trigger.to_string() == WITHDRAWN;
+        let entry = Committed { id: record.id.clone(), parent: record.parent.clone() };
+        if ended && !committed.get(&row.binding.uid).is_some_and(|all| all.contains(&entry)) {
+            continue;
+        }
+        of.push(entry);
+    }
+    let different = committed.iter().find(|(uid, decisions)| recorded.get(*uid) != Some(decisions));
+    match different {
+        Some((uid, _)) => Err(format!("binding {uid} has rows {:#?}", recorded.get(uid))),
+        None if recorded.len() > committed.len() => {
+            Err(format!("rows of bindings that were never committed: {:?}", recorded.keys()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Everything that a run showed: the watch log of each site, then history.
+pub(super) async fn account(world: &World, mirror: &Mirror) -> Vec<String> {
+    let mut lines = mirror.log();
+    for row in world.history().await {
+        let detail = row.detail.as_ref().map(|detail| format!("{detail:?}"));
+        lines.push(format!(
+            "history {} {:?} {:?} {:?} {detail:?}",
+            row.binding.name, row.record, row.after, row.reason
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(id: &str, parent: Option<&str>) -> Record {
+        let decision = json!({
+            "id": id, "parent": parent, "trigger": "Scale", "mode": "Steady", "outcome": "Placed",
+            "at": "2026-01-01T00:00:00Z",
+        });
+        let binding = json!({"kind": "ResourceBinding", "namespace": "d", "name": "x", "uid": "b"});
+        Record {
+            record: serde_json::from_value(decision).unwrap(),
+            binding: serde_json::from_value(binding).unwrap(),
+            workload: Default::default(),
+            before: None,
+            after: Vec::new(),
+            reason: None,
+            gap: None,
+            withdrawal: None,
+            detail: None,
+        }
+    }
+
+    #[test]
+    fn a_missing_a_second_and_a_misplaced_row_are_found() {
+        let of = |rows: &[Record]| {
+            let committed = [("1", None), ("2", Some("1"))].map(|(id, parent)| Committed {
+                id: id.to_owned(),
+                parent: parent.map(str::to_owned),
+            });
+            complete(&BTreeMap::from([("b".to_owned(), committed.to_vec())]), rows)
+        };
+        let (one, two) = (record("1", None), record("2", Some("1")));
+        assert_eq!(of(&[one.clone(), two.clone()]), Ok(()));
+        assert!(of(std::slice::from_ref(&one)).is_err());
+        assert!(of(&[one.clone(), two.clone(), record("3", Some("2"))]).is_err());
+        assert!(of(&[one.clone(), two.clone(), two.clone()]).is_err());
+        assert!(of(&[two, one]).is_err());
+        assert!(of(&[]).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! An API server as a user sees it.
+
+use std::fmt::Display;
+
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::Value;
+
+use super::kinds::{self, Kind};
+
+/// Field manager of the user of a World.
+const USER: &str = "user";
+
+/// The hub or a member, by a user's client. What the user does is not counted, and works on a member without power too:
+/// it is the store that is read.
+///
+/// # Panics
+/// All methods panic when the API server refuses: in a test that is the report.
+#[derive(Clone)]
+pub struct Site {
+    name: String,
+    client: kube::Client,
+}
+
+impl Site {
+    pub(super) fn new(name: &str, client: kube::Client) -> Self {
+        Self { name: name.to_owned(), client }
+    }
+
+    /// The client, for what is not here.
+    #[must_use]
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// Applies a manifest (server-side, by force) and answers with the object.
+    pub async fn apply(&self, manifest: Value) -> Value {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (api_version, kind) = (text(&manifest["apiVersion"]), text(&manifest["kind"]));
+        let Some(kind) = kinds::of(&api_version, &kind) else {
+            panic!("a World does not know {api_version} {kind}: add it to world/kinds.rs");
+        };
+        let name = text(&manifest["metadata"]["name"]);
+        let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or("default");
+        let params = PatchParams::apply(USER).force();
+        let patch = Patch::Apply(&manifest);
+        let applied = self.api(&kind, namespace).patch(&name, &params, &patch).await;
+        self.must(&format!("apply {} {name}", kind.kind), applied.map(value))
+    }
+
+    /// Merges a patch into an object (`ns/name`, or `name` for kinds without namespace).
+    pub async fn merge(&self, kind: &Kind, key: &str, patch: Value) -> Value {
+        let (namespace, name) = split(key);
+        let params = PatchParams { field_manager: Some(USER.to_owned()), ..PatchParams::default() };
+        let patched = self.api(kind, namespace).patch(name, &params, &Patch::Merge(&patch)).await;
+        self.must(&format!("patch {} {key}", kind.kind), patched.map(value))
+    }
+
+    /// Deletes an object.
+    pub async fn delete(&self, kind: &Kind, key: &str) {
+        let (namespace, name) = split(key);
+        let deleted = self.api(kind, namespace).delete(name, &DeleteParams::default()).await;
+        self.must(&format!("delete {} {key}", kind.kind), deleted.map(drop));
+    }
+
+    /// Reads an object; `Value::Null` where there is none.
+    pub async fn get(&self, kind: &Kind, key: &str) -> Value {
+        let (namespace, name) = split(key);
+        let found = self.api(kind, namespace).get_opt(name).await;
+        let found = self.must(&format!("get {} {key}", kind.kind), found);
+        found.map_or(Value::Null, value)
+    }
+
+    fn api(&self, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
+        let resource = resource(kind);
+        match kind.namespaced {
+            true => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            false => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    fn must<T>(&self, what: &str, result: Result<T, impl Display>) -> T {
+        match result {
+            Ok(value) => value,
+            Err(error) => panic!("{what} on {}: {error}", self.name),
+        }
+    }
+}
+
+pub(super) fn resource(kind: &Kind) -> ApiResource {
+    let (group, version) = kind.api_version.rsplit_once('/').unwrap_or(("", kind.api_version));
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: kind.api_version.to_owned(),
+        kind: kind.kind.to_owned(),
+        plural: kind.plural.to_owned(),
+    }
+}
+
+/// An object as JSON, without the bookkeeping of field managers.
+pub(super) fn value(mut object: DynamicObject) -> Value {
+    object.metadata.managed_fields = None;
+    serde_json::to_value(object).expect("what was read from JSON can be written as JSON")
+}
+
+fn split(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("default", key))
+}

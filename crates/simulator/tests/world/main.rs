@@ -1,0 +1,11 @@
+//! The whole federation in one thread on paused time: what the README promises, counted, repeated, and with the invariants
+//! of ARCHITECTURE.md checked at every event.
+
+#![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
+
+mod determinism;
+mod faults;
+mod scenario;
+mod walk;
+mod workload_policy;
+mod writes;

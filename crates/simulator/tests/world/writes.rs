@@ -1,0 +1,118 @@
+//! What a workload costs the hub, and what a restart costs: nothing.
+
+use std::time::Duration;
+
+use atoll_simulator::world::kinds::{DEPLOYMENT, PROPAGATION_POLICY};
+use atoll_simulator::world::{Actor, Mark, World, Write, condition};
+use serde_json::{Value, json};
+
+use crate::scenario::{BINDING, LIMIT, NGINX, until_rolled_out};
+
+const ALL: &str = "default/all";
+/// So long without a write is quiet: longer than every window in which writes are gathered.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// Writes of the controller to the hub. Renewals of its own Lease go on for ever and are not counted.
+fn by_controller(write: &Write) -> bool {
+    write.actor == Actor::Controller && write.resource != "leases"
+}
+
+/// Writes of an agent to its member, but for its own Lease (which also holds the leader's term).
+fn by_agent(write: &Write) -> bool {
+    write.actor == Actor::Agent && write.resource != "leases"
+}
+
+fn any(write: &Write) -> bool {
+    by_controller(write) || by_agent(write)
+}
+
+fn lines(writes: &[Write]) -> String {
+    writes.iter().map(|write| format!("{write}\n")).collect()
+}
+
+/// nginx and so many workloads more, each with a replica on three members, everything quiet; with the mark from before them.
+async fn propagated(more: usize) -> (World, Mark) {
+    let world = World::builder().seed(3).members(3).build().await;
+    world
+        .hub()
+        .apply(json!({
+            "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
+            "metadata": {"name": "all"},
+            "spec": {
+                "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+                "placement": {"replicaScheduling": {
+                    "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+                }},
+            },
+        }))
+        .await;
+    let accepted = |policy: &Value| condition(policy, "Accepted") == "True";
+    let what = "the policy is accepted";
+    world.until_object("hub", &PROPAGATION_POLICY, ALL, what, LIMIT, accepted).await;
+    world.quiet(QUIET, LIMIT, any).await;
+    let mark = world.mark();
+    let names = std::iter::once("nginx".to_owned()).chain((0..more).map(|n| format!("more{n}")));
+    for name in names {
+        world
+            .hub()
+            .apply(json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+                "spec": {
+                    "replicas": 3, "selector": {"matchLabels": {"app": name}},
+                    "template": {
+                        "metadata": {"labels": {"app": name}},
+                        "spec": {"containers": [{"name": "main", "image": "nginx"}]},
+                    },
+                },
+            }))
+            .await;
+    }
+    until_rolled_out(&world, 3).await;
+    world.until_settled(LIMIT).await;
+    world.quiet(QUIET, LIMIT, any).await;
+    assert_eq!(world.read(|view| view.ready(&DEPLOYMENT, NGINX)).len(), 3);
+    (world, mark)
+}
+
+/// The binding, its Event, its status, the template's status; and for all workloads of a policy together, at most every
+/// 10 s, the policy's own figures.
+#[tokio::test(start_paused = true)]
+async fn a_workload_on_three_members_costs_the_hub_four_writes() {
+    for more in [0, 9] {
+        let (world, mark) = propagated(more).await;
+        let all = world.writes(mark, by_controller);
+        let of = |resource: &str| all.iter().filter(|write| write.resource == resource).count();
+        for resource in
+            ["resourcebindings", "events", "resourcebindings/status", "deployments/status"]
+        {
+            assert_eq!(of(resource), 1 + more, "writes to {resource}:\n{}", lines(&all));
+        }
+        let policy = of("propagationpolicies/status");
+        assert!(policy <= 1, "the policy's figures are written once:\n{}", lines(&all));
+        assert_eq!(all.len(), 4 * (1 + more) + policy, "other writes:\n{}", lines(&all));
+        assert!(all.iter().all(|write| write.status < 300), "refused:\n{}", lines(&all));
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_controller_writes_nothing() {
+    let (mut world, _) = propagated(2).await;
+    let mark = world.mark();
+    world.stop_controller().await;
+    world.start_controller();
+    // Past the grace of a new leader and the longest wait of agents for it.
+    world.rest(Duration::from_secs(180)).await;
+    let leases = world.writes(mark, |write| {
+        write.actor == Actor::Controller && write.resource == "leases" && write.status == 200
+    });
+    assert!(!leases.is_empty(), "the new controller leads");
+    let writes = world.writes(mark, any);
+    assert!(writes.is_empty(), "{} writes:\n{}", writes.len(), lines(&writes));
+    // It does lead: what changes now arrives.
+    world.hub().merge(&DEPLOYMENT, NGINX, json!({"spec": {"replicas": 6}})).await;
+    until_rolled_out(&world, 6).await;
+    world.until_settled(LIMIT).await;
+    assert_eq!(world.triggers(BINDING).await, ["First", "Scale"]);
+    world.end().await;
+}
