@@ -95,17 +95,25 @@ fn request(strategy: &str) -> Request {
     }
 }
 
+/// Nanoseconds that this thread has run, where Linux says it: others on the machine do not count. Else the wall clock.
+fn thread_time(start: Instant) -> u128 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ran = stat.as_deref().and_then(|text| text.split(' ').next()?.parse().ok());
+    ran.unwrap_or_else(|| start.elapsed().as_nanos())
+}
+
 fn measure(mut work: impl FnMut()) -> f64 {
     work();
     // The best of five runs: the machine is shared, and the least disturbed run is the work itself.
     (0..5)
         .map(|_| {
-            let (start, mut rounds) = (Instant::now(), 0_u32);
-            while start.elapsed().as_millis() < BUDGET_MS / 5 {
+            let start = Instant::now();
+            let (ran, mut rounds) = (thread_time(start), 0_u32);
+            while start.elapsed().as_millis() < BUDGET_MS / 5 || rounds < 3 {
                 work();
                 rounds += 1;
             }
-            start.elapsed().as_secs_f64() * 1e6 / f64::from(rounds)
+            (thread_time(start) - ran) as f64 / 1e3 / f64::from(rounds)
         })
         .fold(f64::INFINITY, f64::min)
 }
@@ -213,7 +221,6 @@ fn extras(json: bool) {
             target: false,
             score: n * 7919 % 100,
             room: Some(n * 31 % 50),
-            tie: n as u64,
             full: false,
         })
         .collect();
@@ -221,6 +228,7 @@ fn extras(json: bool) {
         field: String::new(),
         key: "region".into(),
         of: (0..300).map(|n| n % 30).collect(),
+        ties: (0..30).collect(),
         min: 15,
         max: Some(15),
     };

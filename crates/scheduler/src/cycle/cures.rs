@@ -19,7 +19,7 @@ use crate::state::bits::BitSet;
 
 /// The cures of a decision.
 #[must_use]
-pub fn of(cycle: &Cycle<'_>, decision: &Decision) -> Vec<Cure> {
+pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<Cure> {
     let mut cures = Vec::new();
     let short = !decision.pending.is_empty()
         || matches!(
@@ -36,7 +36,7 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision) -> Vec<Cure> {
     );
     let prefers = allowed.has(RescheduleOn::Recovery) && !allowed.sticky;
     let follows = allowed.has(RescheduleOn::ClusterChange) && !allowed.sticky;
-    watch_targets(cycle, decision, follows, &mut cures);
+    watch_targets(cycle, decision, chosen, follows, &mut cures);
     if short || prefers || (follows && !cycle.intent.strategy.divides()) {
         cures.push(Cure::ClusterJoins);
         newcomers(cycle, &mut cures);
@@ -46,7 +46,7 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision) -> Vec<Cure> {
         others(cycle, &mut cures);
     }
     policies(cycle, &mut cures);
-    times(cycle, decision, &mut cures);
+    times(cycle, decision, chosen, &mut cures);
     if decision.outcome == Outcome::Invalid {
         let field = decision.reason.split_once(": ").map_or("spec", |(field, _)| field);
         cures.push(Cure::Edit { field: field.to_owned() });
@@ -59,16 +59,22 @@ fn names(targets: &[TargetCluster]) -> ClusterSet {
 }
 
 /// What can go wrong where it runs.
-fn watch_targets(cycle: &Cycle<'_>, decision: &Decision, follows: bool, cures: &mut Vec<Cure>) {
+fn watch_targets(
+    cycle: &Cycle<'_>,
+    decision: &Decision,
+    chosen: &BitSet,
+    follows: bool,
+    cures: &mut Vec<Cure>,
+) {
     if decision.after.is_empty() {
         return;
     }
-    let rows = decision.after.iter().filter_map(|target| cycle.snapshot.find(&target.name));
-    let mut set = BitSet::empty(cycle.snapshot.len());
-    rows.for_each(|row| set.insert(row));
-    let on_rows = || ClusterSet::new(cycle.snapshot.names(), set.clone());
-    let clusters =
-        if set.count() == decision.after.len() { on_rows() } else { names(&decision.after) };
+    // Targets that are no clusters any more are known by name only.
+    let clusters = if cycle.targets.gone.is_empty() {
+        ClusterSet::new(cycle.snapshot.names(), chosen.clone())
+    } else {
+        names(&decision.after)
+    };
     cures.push(Cure::TargetChanges { clusters });
     if follows && !cycle.intent.strategy.divides() {
         cures.push(Cure::LabelsChange);
@@ -165,16 +171,13 @@ fn policies(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
 }
 
 /// Times at which something ends by itself; the first one is enough, it makes a new decision.
-fn times(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
+fn times(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet, cures: &mut Vec<Cure>) {
     let now = cycle.request.now;
     let mut due: Vec<Timestamp> =
         decision.evictions.iter().filter_map(|task| Some(task.deadline.as_ref()?.0)).collect();
     for (tolerations, among) in taint_toleration::tolerations(cycle) {
         let column = cycle.cache.borrow_mut().taints.get(cycle.snapshot, &tolerations);
-        let ours = |row: usize| {
-            cycle.targets.rows.contains(row)
-                || decision.after.iter().any(|t| *t.name == *cycle.snapshot.row(row).name)
-        };
+        let ours = |row: usize| cycle.targets.rows.contains(row) || chosen.contains(row);
         due.extend(
             column
                 .expiring

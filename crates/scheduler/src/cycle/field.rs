@@ -24,7 +24,7 @@ impl Cycle<'_> {
             seats: rows.iter().map(|row| self.targets.on(*row as usize)).collect(),
             more: rows.iter().map(|row| self.more(*row as usize)).collect(),
             frozen: vec![false; rows.len()],
-            tie: self.ties(rows),
+            ties: self.ties(rows),
             limits: self.limits(desired),
         };
         for (index, row) in rows.iter().enumerate() {
@@ -93,8 +93,9 @@ impl Ground {
     /// The part of these candidates. `others` are the replicas that everybody else has: rules count them along.
     #[must_use]
     pub fn part(&self, indices: &[usize], others: &[i64]) -> Self {
-        let outside = |index: usize| !indices.contains(&index);
-        let outsiders: Vec<usize> = (0..self.len()).filter(|index| outside(*index)).collect();
+        let mut inside = vec![false; self.len()];
+        indices.iter().for_each(|index| inside[*index] = true);
+        let outsiders: Vec<usize> = (0..self.len()).filter(|index| !inside[*index]).collect();
         let mut limits = self.limits.clone();
         for skew in &mut limits.skews {
             for index in outsiders.iter().filter(|index| skew.of[**index] != NONE) {
@@ -119,7 +120,7 @@ impl Ground {
             seats: indices.iter().map(|index| self.seats[*index]).collect(),
             more: indices.iter().map(|index| self.more[*index]).collect(),
             frozen: indices.iter().map(|index| self.frozen[*index]).collect(),
-            tie: indices.iter().map(|index| self.tie[*index]).collect(),
+            ties: self.ties.part(indices),
             limits,
         }
     }

@@ -1,7 +1,5 @@
 //! Why a decision is made: the triggers in order, the first that holds and is allowed. A pure function of facts.
 
-use std::collections::BTreeSet;
-
 use atoll_api::binding::{Mode, Trigger};
 use atoll_api::placement::RescheduleOn;
 
@@ -35,9 +33,10 @@ pub struct Facts {
 }
 
 /// Which triggers are allowed to name a decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowed {
-    on: BTreeSet<RescheduleOn>,
+    /// One bit a kind of change.
+    on: u8,
     /// `placement.sticky`, and it is placed.
     pub sticky: bool,
 }
@@ -47,13 +46,12 @@ impl Allowed {
     #[must_use]
     pub fn new(given: Option<&[RescheduleOn]>, divides: bool, sticky: bool) -> Self {
         use RescheduleOn::{ClusterChange, ClusterFailure, PolicyChange, ReplicasChange};
-        let mut on: BTreeSet<RescheduleOn> = match given {
-            Some(given) => given.iter().copied().collect(),
-            None => [PolicyChange, ReplicasChange, ClusterFailure].into(),
+        let default: &[RescheduleOn] = if divides {
+            &[PolicyChange, ReplicasChange, ClusterFailure]
+        } else {
+            &[PolicyChange, ReplicasChange, ClusterFailure, ClusterChange]
         };
-        if given.is_none() && !divides {
-            on.insert(ClusterChange);
-        }
+        let on = given.unwrap_or(default).iter().fold(0, |on, change| on | bit(*change));
         Self { on, sticky }
     }
 
@@ -61,14 +59,24 @@ impl Allowed {
     #[must_use]
     pub fn everything() -> Self {
         use RescheduleOn::{ClusterChange, ClusterFailure, PolicyChange, Recovery, ReplicasChange};
-        let on = [PolicyChange, ReplicasChange, ClusterFailure, ClusterChange, Recovery].into();
-        Self { on, sticky: false }
+        let all = [PolicyChange, ReplicasChange, ClusterFailure, ClusterChange, Recovery];
+        Self { on: all.into_iter().fold(0, |on, change| on | bit(change)), sticky: false }
     }
 
     /// Whether this kind of change may move a placed workload.
     #[must_use]
     pub fn has(&self, on: RescheduleOn) -> bool {
-        self.on.contains(&on)
+        self.on & bit(on) != 0
+    }
+}
+
+fn bit(change: RescheduleOn) -> u8 {
+    1 << match change {
+        RescheduleOn::PolicyChange => 0,
+        RescheduleOn::ReplicasChange => 1,
+        RescheduleOn::ClusterFailure => 2,
+        RescheduleOn::ClusterChange => 3,
+        RescheduleOn::Recovery => 4,
     }
 }
 

@@ -49,7 +49,7 @@ pub fn plan(
         .filter(|task| ended(task, request).is_none())
         .map(|task| (task.from_cluster.clone(), task.clone()))
         .collect();
-    if trigger != Trigger::Scale {
+    if trigger != Trigger::Scale && !before.is_empty() {
         let now: BTreeMap<&str, i64> =
             after.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
         for target in before {

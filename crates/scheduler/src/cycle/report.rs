@@ -271,7 +271,8 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         &decision.after,
     );
     decision.verdicts = super::verdicts::build(&cycle, &after, gone_stay);
-    decision.waits_for = super::cures::of(&cycle, &decision);
+    let chosen = rows_of(&after, cycle.snapshot.len());
+    decision.waits_for = super::cures::of(&cycle, &decision, &chosen);
     avoid_repetition(&mut decision, cycle.request);
     decision.seal();
     decision

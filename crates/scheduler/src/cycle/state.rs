@@ -10,6 +10,7 @@ use atoll_api::placement::{ClusterAffinity, OverflowAffinity};
 
 use super::intent::Intent;
 use crate::decision::GroupReport;
+use crate::divide::ground::Ties;
 use crate::divide::limits::{Bound, Minimum, Skew};
 use crate::framework::profile::{Profile, Semantics};
 use crate::framework::scores::PluginScores;
@@ -157,8 +158,9 @@ impl Cycle<'_> {
         self.capacity.as_ref().and_then(|column| column.more[row])
     }
 
-    /// Places of rows among equals; the greatest comes first.
-    pub fn ties(&self, rows: &[u32]) -> Vec<u64> {
+    /// Places of rows among equals.
+    #[must_use]
+    pub fn ties(&self, rows: &[u32]) -> Ties {
         let uid = &self.request.template.uid;
         if self.as_karmada() {
             let descending = crate::hash::fnv1a_32(uid.as_bytes()) % 2 == 1 && !uid.is_empty();
@@ -166,14 +168,14 @@ impl Cycle<'_> {
                 let row = u64::from(*row);
                 if descending { row } else { u64::MAX - row }
             };
-            return rows.iter().map(place).collect();
+            return Ties::Given(rows.iter().map(place).collect());
         }
         if uid.is_empty() {
             // Without uid by name: equal values leave it to the index, which is the order of names.
-            return vec![0; rows.len()];
+            return Ties::Same;
         }
-        let hash = TieHash::of(uid);
-        rows.iter().map(|row| hash.rank(&self.snapshot.row(*row as usize).name)).collect()
+        let (hash, names) = (TieHash::of(uid), self.snapshot.names());
+        Ties::Hashed { hash, names, rows: rows.to_vec() }
     }
 
     /// Sum of weighted scores of a scored place.

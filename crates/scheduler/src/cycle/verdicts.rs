@@ -1,5 +1,6 @@
 //! Every cluster once, with those that share its fate. Classes are split by whole sets of rows, not row by row.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::report::{rejection, rows_of};
@@ -103,15 +104,20 @@ fn verdict(
     rejections: &[usize],
     after: &[(u32, i64)],
 ) -> Verdict {
-    let share = |shares: &[(u32, i64)], row: usize| {
-        shares.binary_search_by_key(&(row as u32), |(r, _)| *r).ok().map(|at| shares[at].1)
-    };
     let shares = |list: &[(u32, i64)]| -> Column {
-        if list.is_empty() {
-            return Column::default();
-        }
-        let column: Column = rows.iter().map(|row| share(list, row)).collect();
-        if column.iter().all(|n| n.is_none()) { Column::default() } else { column }
+        // Both are ascending: one walk over both.
+        let mut list = list.iter().peekable();
+        let mut any = false;
+        let column = rows
+            .iter()
+            .map(|row| {
+                while list.next_if(|(of, _)| (*of as usize) < row).is_some() {}
+                let share = list.next_if(|(of, _)| *of as usize == row).map(|(_, n)| *n);
+                any |= share.is_some();
+                share
+            })
+            .collect();
+        if any { column } else { Column::default() }
     };
     let targets_here = rows.intersects(&cycle.targets.rows);
     let before = if targets_here { shares(&cycle.targets.seats) } else { Column::default() };
@@ -154,7 +160,7 @@ fn verdict(
     }
 }
 
-fn scores_of(cycle: &Cycle<'_>, rows: &BitSet) -> BTreeMap<String, Column> {
+fn scores_of(cycle: &Cycle<'_>, rows: &BitSet) -> BTreeMap<Cow<'static, str>, Column> {
     use crate::framework::scores::Values;
     let count = rows.count();
     cycle
@@ -173,7 +179,7 @@ fn scores_of(cycle: &Cycle<'_>, rows: &BitSet) -> BTreeMap<String, Column> {
                     .map(|(_, value)| Some(value.saturating_mul(scores.weight)))
                     .collect(),
             };
-            (scores.plugin.to_owned(), column)
+            (Cow::Borrowed(scores.plugin), column)
         })
         .collect()
 }

@@ -4,13 +4,17 @@ pub mod clusters;
 pub mod column;
 pub mod cure;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hash::Hasher as _;
 
 use atoll_api::binding::{
     DecisionRecord, GracefulEvictionTask, Mode, Outcome, PendingReplicas, TargetCluster, Trigger,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rustc_hash::FxHasher;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -163,7 +167,7 @@ pub struct Verdict {
     pub bounded: Column,
     /// Weighted score by plugin, by cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub scores: BTreeMap<String, Column>,
+    pub scores: BTreeMap<Cow<'static, str>, Column>,
 }
 
 /// What became of clusters.
@@ -305,29 +309,40 @@ impl Decision {
 
     /// Computes the id from everything that later decisions depend on.
     pub(crate) fn seal(&mut self) {
-        let mut hash = Sha256::new();
-        let mut feed = |text: &str| {
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text.as_bytes());
-        };
-        feed(&self.template.uid);
-        feed(self.parent.as_deref().unwrap_or_default());
-        feed(&self.binding.to_string());
-        feed(&format!("{:?} {:?} {:?}", self.trigger, self.mode, self.outcome));
-        feed(&format!("{:?} {} {}", self.desired, self.snapshot, self.now));
-        feed(self.affinity_name.as_deref().unwrap_or_default());
+        let mut text = String::with_capacity(256);
+        let _ = write!(
+            text,
+            "{}|{}|{}|{:?} {:?} {:?}|{:?} {} {}|{}",
+            self.template.uid,
+            self.parent.as_deref().unwrap_or_default(),
+            self.binding,
+            self.trigger,
+            self.mode,
+            self.outcome,
+            self.desired,
+            self.snapshot,
+            self.now,
+            self.affinity_name.as_deref().unwrap_or_default()
+        );
         for group in &self.pending {
-            feed(&format!("{} {}", group.replicas, group.reason));
+            let _ = write!(text, "|{} {}", group.replicas, group.reason);
         }
         for task in &self.evictions {
-            feed(&format!("{} {} {}", task.from_cluster, task.replicas, task.keep));
+            let _ = write!(text, "|{} {} {}", task.from_cluster, task.replicas, task.keep);
         }
+        // Thousands of shares go through a fast hash first.
+        let mut shares = FxHasher::default();
         for share in &self.after {
-            hash.update((share.name.len() as u64).to_le_bytes());
-            hash.update(share.name.as_bytes());
-            hash.update(share.replicas.to_le_bytes());
+            shares.write(share.name.as_bytes());
+            shares.write_i64(share.replicas);
         }
-        self.id = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut hash = Sha256::new();
+        hash.update(shares.finish().to_le_bytes());
+        hash.update(text.as_bytes());
+        self.id = String::with_capacity(32);
+        for byte in &hash.finalize()[..16] {
+            let _ = write!(self.id, "{byte:02x}");
+        }
     }
 }
 

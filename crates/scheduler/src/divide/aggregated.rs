@@ -1,18 +1,20 @@
 //! Aggregated: as few clusters as possible.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::Start;
 use super::dynamic_weight::divide_among;
 use super::ground::{Division, Ground, UNBOUNDED};
 
+/// Candidates that are put in order at first; twice as many whenever they do not suffice.
+const FIRST: usize = 16;
+
 /// Divides over the shortest prefix that holds what is wanted: on the way up clusters in use first, then the most
 /// capacity; on the way down the largest holders. Within the prefix the shares are in proportion.
 ///
-/// `order` breaks ties of capacity: the place of each candidate among equals, ascending.
+/// `tie` is the place of a candidate among equals; the greatest comes first.
 #[must_use]
-pub fn divide(ground: &Ground, order: &[u32], desired: i64, start: Start) -> Division {
+pub fn divide(ground: &Ground, tie: &dyn Fn(usize) -> u64, desired: i64, start: Start) -> Division {
     let n = ground.len();
     let running = ground.running();
     let (wanted, room): (i64, Vec<i64>) = match start {
@@ -30,13 +32,25 @@ pub fn divide(ground: &Ground, order: &[u32], desired: i64, start: Start) -> Div
         |index: usize| start == Start::Running && running < desired && ground.seats[index] > 0;
     let unknown = |index: usize| room[index] == UNBOUNDED;
     let mut sequence: Vec<usize> = (0..n).collect();
-    sequence.sort_by_key(|index| {
-        (!in_use(*index), unknown(*index), Reverse(room[*index]), order[*index])
-    });
+    let key = |index: usize| (in_use(index), !unknown(index), room[index]);
+    let order = |a: &usize, b: &usize| {
+        key(*b).cmp(&key(*a)).then_with(|| tie(*b).cmp(&tie(*a))).then_with(|| a.cmp(b))
+    };
+    // Only the prefix needs an order, unless rules on groups may ask for more.
+    let mut sorted = 0;
+    let mut step = if ground.limits.is_empty() { FIRST } else { n };
     let mut among = vec![false; n];
     let mut held = 0_i64;
     let mut length = 0;
     while length < n && held < wanted {
+        if length == sorted {
+            let end = sorted.saturating_add(step).min(n);
+            if end < n {
+                sequence[sorted..].select_nth_unstable_by(end - sorted, order);
+            }
+            sequence[sorted..end].sort_unstable_by(order);
+            (sorted, step) = (end, step.saturating_mul(2));
+        }
         let index = sequence[length];
         among[index] = true;
         held = held.saturating_add(room[index]);

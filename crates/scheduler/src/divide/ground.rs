@@ -1,9 +1,56 @@
 //! What every division starts from: the candidates, what they run, what they can take, and the rules on the result.
 
 use super::limits::Limits;
+use crate::hash::TieHash;
+use crate::state::snapshot::Names;
 
 /// Room without a known bound.
 pub const UNBOUNDED: i64 = i64::MAX;
+
+/// Places among equals. Hashes are computed when two candidates are equal, which most never are.
+#[derive(Debug, Clone, Default)]
+pub enum Ties {
+    /// All the same: the order of names decides.
+    #[default]
+    Same,
+    /// One each.
+    Given(Vec<u64>),
+    /// By hash of template and name.
+    Hashed {
+        /// The template's hash.
+        hash: TieHash,
+        /// Names by row.
+        names: Names,
+        /// Row of each candidate.
+        rows: Vec<u32>,
+    },
+}
+
+impl Ties {
+    /// The place of a candidate.
+    #[must_use]
+    pub fn get(&self, index: usize) -> u64 {
+        match self {
+            Self::Same => 0,
+            Self::Given(ties) => ties[index],
+            Self::Hashed { hash, names, rows } => hash.rank(&names[rows[index] as usize]),
+        }
+    }
+
+    /// The places of some candidates.
+    #[must_use]
+    pub fn part(&self, indices: &[usize]) -> Self {
+        match self {
+            Self::Same => Self::Same,
+            Self::Given(ties) => Self::Given(indices.iter().map(|index| ties[*index]).collect()),
+            Self::Hashed { hash, names, rows } => Self::Hashed {
+                hash: *hash,
+                names: names.clone(),
+                rows: indices.iter().map(|index| rows[*index]).collect(),
+            },
+        }
+    }
+}
 
 /// The candidates of a division, in ascending order of name, one entry a candidate in each list.
 #[derive(Debug, Clone, Default)]
@@ -14,8 +61,8 @@ pub struct Ground {
     pub more: Vec<Option<i64>>,
     /// Clusters that keep what they have and never grow.
     pub frozen: Vec<bool>,
-    /// Place among equals; the greatest comes first.
-    pub tie: Vec<u64>,
+    /// Places among equals; the greatest comes first.
+    pub ties: Ties,
     /// Rules on groups of candidates.
     pub limits: Limits,
 }

@@ -48,7 +48,7 @@ fn ground(cycle: &Cycle<'_>, desired: i64) -> Ground {
         seats: rows.iter().map(|row| cycle.targets.on(*row as usize)).collect(),
         more: rows.iter().map(|row| Some(cycle.more(*row as usize).unwrap_or(desired))).collect(),
         frozen: vec![false; rows.len()],
-        tie: cycle.ties(rows),
+        ties: cycle.ties(rows),
         limits: super::limits::Limits::default(),
     }
 }
@@ -59,10 +59,12 @@ fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Divisi
         Strategy::DynamicWeight => dynamic_weight::divide(ground, desired, start),
         Strategy::Aggregated => {
             let down = start == Start::Running && ground.running() > desired;
-            let order: Vec<u32> = (0..ground.len())
-                .map(|at| if down { place_before(cycle, of[at]) } else { at as u32 })
-                .collect();
-            aggregated::divide(ground, &order, desired, start)
+            // The first in order comes first.
+            let place = |at: usize| {
+                let place = if down { place_before(cycle, of[at]) } else { at as u32 };
+                u64::from(u32::MAX - place)
+            };
+            aggregated::divide(ground, &place, desired, start)
         }
         Strategy::StaticWeight(rules) => {
             let mut weights = vec![u64::from(rules.is_empty()); of.len()];

@@ -37,20 +37,21 @@ pub(crate) fn up(
 ) -> (Vec<i64>, i64) {
     let counted = |index: usize, seats: i64| to_u64(seats - quotient_base[index]);
     if ground.limits.is_empty() {
-        let mut parties: Vec<Party> = (0..ground.len())
+        let who = contenders(weights, &seats, &caps, quotient_base, take);
+        let mut parties: Vec<Party> = who
+            .iter()
             .map(|index| Party {
-                weight: weights[index],
-                seats: counted(index, seats[index]),
-                cap: counted(index, caps[index].max(seats[index])),
-                tie: ground.tie[index],
+                weight: weights[*index],
+                seats: counted(*index, seats[*index]),
+                cap: counted(*index, caps[*index].max(seats[*index])),
+                tie: ground.ties.get(*index),
             })
             .collect();
         let left = webster::deal(&mut parties, to_u64(take));
-        let seats = parties
-            .iter()
-            .zip(quotient_base)
-            .map(|(party, base)| to_i64(party.seats).saturating_add(*base))
-            .collect();
+        let mut seats = seats;
+        for (index, party) in who.into_iter().zip(parties) {
+            seats[index] = to_i64(party.seats).saturating_add(quotient_base[index]);
+        }
         return (seats, to_i64(left));
     }
     let mut board = board::Board::new(ground, seats, caps);
@@ -58,6 +59,28 @@ pub(crate) fn up(
         webster_key(ground, weights, index, counted(index, board.seats[index]))
     });
     (board.seats, left)
+}
+
+/// Candidates that can get one of the next `take` seats. Where no quotient counts a seat yet, a candidate that is lighter
+/// than `take` others gets none: their first seats all come before its own.
+fn contenders(
+    weights: &[u64],
+    seats: &[i64],
+    caps: &[i64],
+    quotient_base: &[i64],
+    take: i64,
+) -> Vec<usize> {
+    let fits = |index: &usize| weights[*index] > 0 && seats[*index] < caps[*index];
+    let mut who: Vec<usize> = (0..weights.len()).filter(fits).collect();
+    let take = usize::try_from(take).unwrap_or(0);
+    let fresh = || who.iter().all(|index| seats[*index] == quotient_base[*index]);
+    if (1..who.len()).contains(&take) && fresh() {
+        let mut heaviest: Vec<u64> = who.iter().map(|index| weights[*index]).collect();
+        let (_, least, _) = heaviest.select_nth_unstable_by(take - 1, |a, b| b.cmp(a));
+        let least = *least;
+        who.retain(|index| weights[*index] >= least);
+    }
+    who
 }
 
 /// Takes the last seats of Webster's sequence over `weights` back.
@@ -74,7 +97,7 @@ pub(crate) fn down(
                 weight: weights[index],
                 seats: to_u64(seats[index]),
                 cap: u64::MAX,
-                tie: ground.tie[index],
+                tie: ground.ties.get(index),
             })
             .collect();
         webster::take_back(&mut parties, to_u64(take));
@@ -86,7 +109,7 @@ pub(crate) fn down(
             rank: (0, 0),
             weight: weights[index],
             seats: to_u64(board.seats[index]),
-            tie: ground.tie[index],
+            tie: ground.ties.get(index),
             index: index as u32,
         })
     });
@@ -95,7 +118,7 @@ pub(crate) fn down(
 
 fn webster_key(ground: &Ground, weights: &[u64], index: usize, seats: u64) -> Option<Key> {
     let weight = weights[index];
-    let tie = ground.tie[index];
+    let tie = ground.ties.get(index);
     (weight > 0).then_some(Key { rank: (0, 0), weight, seats, tie, index: index as u32 })
 }
 

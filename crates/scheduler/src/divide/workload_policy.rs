@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
 
     /// The claim of a candidate within its domain, with so many replicas.
     fn key(&self, index: usize, seats: i64) -> Key {
-        let tie = self.ground.tie[index];
+        let tie = self.ground.ties.get(index);
         let index_32 = index as u32;
         if self.question.fill && self.of[index].is_some() {
             // In use first, then the larger room, unknown room last: one cluster after the other.

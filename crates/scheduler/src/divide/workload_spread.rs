@@ -173,13 +173,13 @@ impl<'a> Run<'a> {
         for (index, _) in &self.question.subsets[subset].members {
             member[*index] = true;
         }
-        let (rank, tie) = (self.rank.clone(), self.ground.tie.clone());
+        let (rank, tie) = (self.rank.clone(), self.ground.ties.clone());
         move |board, index| {
             member[index].then(|| Key {
                 rank: (rank[index], 0),
                 weight: 1,
                 seats: to_u64(board.seats[index]),
-                tie: tie[index],
+                tie: tie.get(index),
                 index: index as u32,
             })
         }
@@ -208,10 +208,16 @@ impl<'a> Run<'a> {
         }
         // What is on clusters of no subset goes last: nobody else may take it.
         if count > 0 {
-            let tie = self.ground.tie.clone();
+            let tie = self.ground.ties.clone();
             board::take_back(&mut self.board, count, move |board, index| {
                 let seats = to_u64(board.seats[index]);
-                Some(Key { rank: (0, 0), weight: 1, seats, tie: tie[index], index: index as u32 })
+                Some(Key {
+                    rank: (0, 0),
+                    weight: 1,
+                    seats,
+                    tie: tie.get(index),
+                    index: index as u32,
+                })
             });
         }
     }

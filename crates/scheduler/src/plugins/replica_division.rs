@@ -101,7 +101,7 @@ fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
             |at: usize| cycle.scored.binary_search(&rows[at]).map_or(0, |at| cycle.score(at));
         spare.sort_by_key(|at| {
             let more = cycle.more(rows[*at] as usize);
-            std::cmp::Reverse((score(*at), more.is_some(), more, ties[*at], rows.len() - at))
+            std::cmp::Reverse((score(*at), more.is_some(), more, ties.get(*at), rows.len() - at))
         });
         if spare.len() < failed {
             let reason = format!(
@@ -246,13 +246,7 @@ fn one(
     match &cycle.intent.strategy {
         Strategy::DynamicWeight => dynamic_weight::divide(ground, desired, start),
         Strategy::Aggregated => {
-            let mut by_tie: Vec<usize> = (0..ground.len()).collect();
-            by_tie.sort_by_key(|at| (std::cmp::Reverse(ground.tie[*at]), *at));
-            let mut order = vec![0; ground.len()];
-            for (place, at) in (0..).zip(by_tie) {
-                order[at] = place;
-            }
-            aggregated::divide(ground, &order, desired, start)
+            aggregated::divide(ground, &|at| ground.ties.get(at), desired, start)
         }
         _ => static_weight::divide(ground, weights, desired, start, cycle.intent.respect_capacity),
     }

@@ -71,8 +71,11 @@ impl Plugin for ResourceFit {
             return Status::success();
         }
         let part = |row| {
-            let room = i128::from(more(row)) * i128::from(MAX) / i128::from(most);
-            let room = i64::try_from(room).unwrap_or(MAX);
+            // Scaled down where the product would overflow: a score needs no more digits.
+            let room = match more(row).checked_mul(MAX) {
+                Some(product) => product / most,
+                None => more(row) / (most / MAX),
+            };
             if self.most_allocated { MAX - room } else { room }
         };
         scores.values = Values::Each(scores.candidates.iter().map(part).collect());

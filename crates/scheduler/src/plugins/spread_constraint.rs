@@ -14,9 +14,9 @@ use crate::divide::limits::Minimum;
 use crate::framework::plugin::Plugin;
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
+use crate::hash::TieHash;
 use crate::select::groups::{self, Candidate, Grouping};
-use crate::state::bits::BitSet;
-use crate::state::cache::{DomainColumn, NO_DOMAIN};
+use crate::state::cache::DomainColumn;
 
 /// See the module.
 #[derive(Debug)]
@@ -47,6 +47,20 @@ fn groups_clusters(constraint: &&Constraint) -> bool {
     constraint.spread_by_field != Some(SpreadField::Cluster)
 }
 
+/// Places of groups among equals: by hash of template and group, without uid by name.
+fn group_ties(cycle: &Cycle<'_>, column: &DomainColumn) -> Vec<u64> {
+    let uid = &cycle.request.template.uid;
+    if !uid.is_empty() {
+        let hash = TieHash::of(uid);
+        return column.names.iter().map(|name| hash.rank(name)).collect();
+    }
+    let mut by_name: Vec<usize> = (0..column.names.len()).collect();
+    by_name.sort_by(|a, b| column.names[*b].cmp(&column.names[*a]));
+    let mut ties = vec![0; by_name.len()];
+    (0..).zip(by_name).for_each(|(place, group)| ties[group] = place);
+    ties
+}
+
 impl Plugin for SpreadConstraint {
     fn name(&self) -> &'static str {
         NAME
@@ -63,10 +77,7 @@ impl Plugin for SpreadConstraint {
         let constraints = &cycle.request.placement.spread_constraints;
         for constraint in constraints.iter().filter(groups_clusters) {
             let column = domains(cycle, constraint);
-            let mut without = BitSet::empty(cycle.snapshot.len());
-            for (row, _) in column.of.iter().enumerate().filter(|(_, d)| **d == NO_DOMAIN) {
-                without.insert(row);
-            }
+            let without = column.without.clone();
             let reason = format!("has no {}, by which spreadConstraints group", key(constraint));
             let hold = if cycle.as_karmada() { Hold::Never } else { Hold::UnlessChange };
             let code = Code::UnschedulableAndUnresolvable;
@@ -92,7 +103,6 @@ impl Plugin for SpreadConstraint {
             };
             // From zero what runs counts for nothing.
             let steady = cycle.mode == Mode::Steady;
-            let ties = cycle.ties(&rows);
             let candidates: Vec<Candidate> = (0..rows.len())
                 .map(|at| {
                     let row = rows[at] as usize;
@@ -103,7 +113,6 @@ impl Plugin for SpreadConstraint {
                         score: scored.map_or(0, |at| cycle.score(at)),
                         room: cycle.more(row).map(|m| m.saturating_add(cycle.targets.on(row))),
                         full: by_room && cycle.more(row) == Some(0) && cycle.targets.on(row) == 0,
-                        tie: ties[at],
                     }
                 })
                 .collect();
@@ -116,6 +125,7 @@ impl Plugin for SpreadConstraint {
                         field: format!("placement.spreadConstraints[{at}]"),
                         key: key(constraint).to_owned(),
                         of: rows.iter().map(|row| column.of[*row as usize]).collect(),
+                        ties: group_ties(cycle, &column),
                         min: constraint.min_groups.unwrap_or(0).max(1),
                         max: constraint.max_groups.filter(|max| *max > 0),
                     }

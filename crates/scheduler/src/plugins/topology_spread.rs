@@ -13,7 +13,6 @@ use crate::framework::plugin::Plugin;
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::bits::BitSet;
 use crate::state::cache::{DomainColumn, NO_DOMAIN};
 
 /// See the module.
@@ -47,10 +46,7 @@ impl Plugin for TopologySpread {
             .filter(|c| c.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule);
         for constraint in hard {
             let column = domains(cycle, constraint);
-            let mut without = BitSet::empty(cycle.snapshot.len());
-            for (row, _) in column.of.iter().enumerate().filter(|(_, d)| **d == NO_DOMAIN) {
-                without.insert(row);
-            }
+            let without = column.without.clone();
             let reason = format!("lacks topologyKey {}", constraint.topology_key);
             let code = Code::UnschedulableAndUnresolvable;
             verdicts.reject(NAME, code, reason, without, Hold::UnlessChange);

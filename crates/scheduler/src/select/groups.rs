@@ -17,8 +17,6 @@ pub struct Candidate {
     pub score: i64,
     /// Replicas that it can have; `None` = unknown.
     pub room: Option<i64>,
-    /// Place among equals.
-    pub tie: u64,
     /// Whether it can neither keep nor take a replica: it would only seem to fill a group.
     pub full: bool,
 }
@@ -32,6 +30,8 @@ pub struct Grouping {
     pub key: String,
     /// Group of each candidate.
     pub of: Vec<u32>,
+    /// Place among equals of each group.
+    pub ties: Vec<u64>,
     /// Least groups.
     pub min: i64,
     /// Most groups.
@@ -105,8 +105,10 @@ fn narrow(
         return Ok(chosen);
     };
     let max = max as usize;
-    let mut ranked: Vec<(Offer, u32)> =
-        members.iter().map(|(group, of)| (offer(candidates, of), *group)).collect();
+    let mut ranked: Vec<(Offer, u32)> = members
+        .iter()
+        .map(|(group, of)| (offer(candidates, of, grouping.ties[*group as usize]), *group))
+        .collect();
     ranked.sort_by_key(|(offer, group)| (Reverse(*offer), *group));
     let (mut kept, mut rest) = (ranked[..max].to_vec(), ranked[max..].to_vec());
     if let Some(need) = need {
@@ -120,7 +122,7 @@ fn narrow(
     Ok(chosen.into_iter().filter(|at| kept.contains(&grouping.of[*at])).collect())
 }
 
-fn offer(candidates: &[Candidate], of: &[usize]) -> Offer {
+fn offer(candidates: &[Candidate], of: &[usize], tie: u64) -> Offer {
     let sum = |value: &dyn Fn(&Candidate) -> i64| {
         of.iter().fold(0, |sum: i64, at| sum.saturating_add(value(&candidates[*at])))
     };
@@ -130,7 +132,7 @@ fn offer(candidates: &[Candidate], of: &[usize]) -> Offer {
         score: of.iter().map(|at| candidates[*at].score).max().unwrap_or(0),
         // Unknown capacity does not bind.
         room: sum(&|candidate| candidate.room.unwrap_or(i64::MAX)),
-        tie: of.iter().map(|at| candidates[*at].tie).max().unwrap_or(0),
+        tie,
     }
 }
 

@@ -286,6 +286,8 @@ pub struct DomainColumn {
     pub of: Vec<u32>,
     /// Values of the key. Some may have no row any more.
     pub names: Vec<Arc<str>>,
+    /// Rows that lack the key.
+    pub without: BitSet,
     index: std::collections::BTreeMap<Arc<str>, u32>,
 }
 
@@ -293,7 +295,12 @@ impl Column for DomainColumn {
     type Key = String;
 
     fn new(_: &String, rows: usize) -> Self {
-        Self { of: vec![NO_DOMAIN; rows], names: Vec::new(), index: Default::default() }
+        Self {
+            of: vec![NO_DOMAIN; rows],
+            names: Vec::new(),
+            without: BitSet::empty(rows),
+            index: Default::default(),
+        }
     }
 
     fn set(&mut self, key: &String, at: usize, row: &Row) {
@@ -309,6 +316,7 @@ impl Column for DomainColumn {
                 }
             },
         };
+        put(&mut self.without, at, self.of[at] == NO_DOMAIN);
     }
 }
 
