@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{join, read, serve, sim, up};
+use crate::{join, read, schedule, serve, sim, up};
 
 /// A federation control plane for Kubernetes.
 #[derive(Debug, Parser)]
@@ -47,6 +47,8 @@ pub(crate) enum Command {
     History(read::history::HistoryArgs),
     /// Say for every cluster why a workload got what it got
     Explain(read::explain::ExplainArgs),
+    /// Decide offline: objects from files to the decisions that the controller would make
+    Schedule(schedule::ScheduleArgs),
     /// Show what the federation consists of
     Get(read::get::GetArgs),
     /// List what each member is to run
@@ -64,6 +66,7 @@ impl Command {
             | Self::Join(_)
             | Self::History(_)
             | Self::Explain(_)
+            | Self::Schedule(_)
             | Self::Get(_)
             | Self::Work(_) => "warn",
         }

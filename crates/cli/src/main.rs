@@ -3,10 +3,12 @@
 
 mod args;
 mod hub;
+mod input;
 mod join;
 mod logging;
 mod print;
 mod read;
+mod schedule;
 mod serve;
 mod sim;
 mod up;
@@ -50,6 +52,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,
             Command::Work(args) => read::work::run(&cli.hub, args, &out).await,
+            Command::Schedule(args) => schedule::run(args, &out),
             Command::Get(args) => read::get::run(&cli.hub, args, &out).await,
         }
     })

@@ -62,16 +62,26 @@ impl Printer {
     /// # Errors
     /// When stdout is closed.
     pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> anyhow::Result<()> {
-        self.line(self.layout(header, rows))
+        self.line(self.layout(header, rows, Some(WIDTH)))
     }
 
-    fn layout(&self, header: &[&str], rows: Vec<Vec<Text>>) -> String {
+    /// A table as wide as its longest lines.
+    ///
+    /// # Errors
+    /// When stdout is closed.
+    pub(crate) fn wide_table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> anyhow::Result<()> {
+        self.line(self.layout(header, rows, None))
+    }
+
+    fn layout(&self, header: &[&str], rows: Vec<Vec<Text>>, width: Option<u16>) -> String {
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(WIDTH)
+            .set_content_arrangement(ContentArrangement::Disabled)
             .set_header(header);
+        if let Some(width) = width {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        }
         for row in rows {
             table.add_row(row.into_iter().map(|Text(text, tone)| match self.colour(tone) {
                 Some(colour) => Cell::new(text).fg(colour),
@@ -143,10 +153,13 @@ mod tests {
     fn tables_fit_and_are_plain_where_nobody_looks() {
         let long = "member1 has 3 of 4 nodes full and ".repeat(6);
         let rows = vec![vec![Text::toned("Placed", Tone::Good), Text::from(long)]];
-        let plain = Printer { colours: false }.layout(&["OUTCOME", "REASON"], rows.clone());
+        let plain =
+            Printer { colours: false }.layout(&["OUTCOME", "REASON"], rows.clone(), Some(WIDTH));
         assert!(plain.lines().count() > 2, "{plain}");
         assert!(plain.lines().all(|line| line.chars().count() <= usize::from(WIDTH)), "{plain}");
         assert!(plain.starts_with("OUTCOME  REASON") && !plain.contains('\u{1b}'), "{plain}");
-        assert!(Printer { colours: true }.layout(&["OUTCOME", "REASON"], rows).contains('\u{1b}'));
+        assert!(
+            Printer { colours: true }.layout(&["OUTCOME", "REASON"], rows, None).contains('\u{1b}')
+        );
     }
 }

@@ -1,0 +1,288 @@
+//! `atoll schedule`: what the scheduler would decide, without a hub.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use atoll_api::binding::Outcome;
+use atoll_scheduler::decision::{Decision, Standing};
+use atoll_scheduler::offline::{Answer, Fate, InputError, Settings, batch};
+use atoll_scheduler::{Profiles, Scheduler, SchedulerConfiguration, explain};
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::args::Format;
+use crate::input::{self, FilesFlag};
+use crate::print::{self, Printer, Text, Tone, WIDTH};
+
+/// Clusters that a cell of the table names at most.
+const MOST_NAMES: usize = 12;
+/// Groups of refused clusters that a cell of the table names at most.
+const MOST_REFUSALS: usize = 4;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code 1 when an object could not be read or was refused as invalid, or a line of a batch \
+                        was bad; replicas that find no place are an answer, not an error."
+)]
+pub(crate) struct ScheduleArgs {
+    #[command(flatten)]
+    files: FilesFlag,
+    /// Scheduling cases, one JSON object a line, or - for stdin; prints one JSON object a line
+    #[arg(
+        long,
+        value_name = "FILE|-",
+        conflicts_with_all = ["files", "output", "explain"],
+        required_unless_present = "files"
+    )]
+    batch: Option<PathBuf>,
+    /// Profile: default, karmada, or one of --config [default: the one that each policy names, else default]
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// SchedulerConfiguration with further profiles, YAML or JSON [default: the built-in profiles]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The time of the decisions, RFC 3339, for example 2026-08-21T12:00:00Z [default: now]
+    #[arg(long, value_name = "TIME")]
+    now: Option<Timestamp>,
+    /// How to print the decisions
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Output,
+    /// Explain each decision on a screen of its own, below the table
+    #[arg(long)]
+    explain: bool,
+}
+
+/// How decisions are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people, at most 100 columns wide
+    Table,
+    /// The table, as wide as it is, with trigger, policies and strategy
+    Wide,
+    /// Shares, pending replicas and whole decisions, as JSON
+    Json,
+    /// The same as YAML
+    Yaml,
+}
+
+pub(crate) fn run(args: ScheduleArgs, out: &Printer) -> anyhow::Result<()> {
+    let profiles = profiles(args.config.as_deref())?;
+    if let Some(name) = &args.profile {
+        let known: Vec<&str> = profiles.names().collect();
+        ensure!(
+            profiles.get(name).is_some(),
+            "--profile {name}: no such profile; there are {}",
+            known.join(", ")
+        );
+    }
+    let now = args.now.unwrap_or_else(Timestamp::now);
+    let settings = Settings { profile: args.profile.clone(), now };
+    match &args.batch {
+        Some(path) => run_batch(path, &profiles, &settings),
+        None => run_files(&args, profiles, &settings, out),
+    }
+}
+
+fn profiles(config: Option<&Path>) -> anyhow::Result<Profiles> {
+    let Some(path) = config else { return Ok(Profiles::default()) };
+    let named = || format!("--config {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(named)?;
+    let config = SchedulerConfiguration::read(&text).with_context(named)?;
+    Profiles::read(&config).with_context(named)
+}
+
+fn run_batch(path: &Path, profiles: &Profiles, settings: &Settings) -> anyhow::Result<()> {
+    let output = BufWriter::new(io::stdout().lock());
+    let summary = if path.as_os_str() == "-" {
+        batch::run(io::stdin().lock(), output, profiles, settings)
+    } else {
+        let file = File::open(path).with_context(|| format!("--batch {}", path.display()))?;
+        batch::run(BufReader::new(file), output, profiles, settings)
+    }
+    .context("run the batch")?;
+    if summary.bad + summary.invalid > 0 {
+        bail!(
+            "of {} cases {} could not be read and {} were refused as invalid",
+            summary.lines,
+            summary.bad,
+            summary.invalid
+        );
+    }
+    Ok(())
+}
+
+fn run_files(
+    args: &ScheduleArgs,
+    profiles: Profiles,
+    settings: &Settings,
+    out: &Printer,
+) -> anyhow::Result<()> {
+    let (world, errors) = input::read(&args.files.files)?;
+    let answers = world.decide(&mut Scheduler::new(profiles), settings);
+    match args.output {
+        Output::Table | Output::Wide if answers.is_empty() => out.line("No workload.")?,
+        Output::Table => out.table(&HEADER, answers.iter().map(row).collect())?,
+        Output::Wide => {
+            let header = [&HEADER[..], &["TRIGGER", "POLICIES", "STRATEGY"]].concat();
+            out.wide_table(&header, answers.iter().map(wide_row).collect())?;
+        }
+        Output::Json => out.object(Format::Json, &document(&answers, &errors))?,
+        Output::Yaml => out.object(Format::Yaml, &document(&answers, &errors))?,
+    }
+    if args.explain && matches!(args.output, Output::Table | Output::Wide) {
+        for decision in answers.iter().filter_map(decided) {
+            out.line("")?;
+            out.line(explain::render(decision, usize::from(WIDTH)).trim_end())?;
+        }
+    }
+    for error in &errors {
+        print::note(format!("error: {error}"));
+    }
+    let refused = answers.iter().filter(|answer| is_refused(answer)).count();
+    if refused + errors.len() > 0 {
+        bail!("{} objects could not be read, {refused} were refused as invalid", errors.len());
+    }
+    Ok(())
+}
+
+fn decided(answer: &Answer) -> Option<&Decision> {
+    match &answer.fate {
+        Fate::Decided(decision) => Some(decision),
+        Fate::NotClaimed(_) | Fate::Unusable(_) => None,
+    }
+}
+
+fn is_refused(answer: &Answer) -> bool {
+    match &answer.fate {
+        Fate::Decided(decision) => decision.outcome() == Outcome::Invalid,
+        Fate::NotClaimed(_) => false,
+        Fate::Unusable(_) => true,
+    }
+}
+
+const HEADER: [&str; 5] = ["WORKLOAD", "OUTCOME", "CLUSTERS", "PENDING", "WHY"];
+
+fn row(answer: &Answer) -> Vec<Text> {
+    let object = Text::from(&answer.object);
+    let without = |outcome: Text, why: &str| {
+        vec![object.clone(), outcome, Text::from("-"), Text::from("-"), Text::from(why)]
+    };
+    match &answer.fate {
+        Fate::NotClaimed(why) => without(Text::from("NotClaimed"), why),
+        Fate::Unusable(why) => without(Text::toned("Unusable", Tone::Bad), why),
+        Fate::Decided(decision) => {
+            let tone = match decision.outcome() {
+                Outcome::Placed | Outcome::Unchanged => Tone::Good,
+                Outcome::Partial => Tone::Warn,
+                _ => Tone::Bad,
+            };
+            let pending = decision.pending_replicas();
+            vec![
+                object,
+                Text::toned(decision.outcome(), tone),
+                Text::from(clusters(decision)),
+                Text::toned(pending, if pending > 0 { Tone::Warn } else { Tone::Plain }),
+                Text::from(why(decision)),
+            ]
+        }
+    }
+}
+
+fn wide_row(answer: &Answer) -> Vec<Text> {
+    let mut cells = row(answer);
+    let Some(decision) = decided(answer) else {
+        cells.extend(["-", "-", "-"].map(Text::from));
+        return cells;
+    };
+    let policies = decision.policies.iter().map(|policy| match &policy.namespace {
+        Some(namespace) => format!("{} {namespace}/{}", policy.kind, policy.name),
+        None => format!("{} {}", policy.kind, policy.name),
+    });
+    cells.push(Text::from(decision.trigger()));
+    cells.push(Text::from(policies.collect::<Vec<_>>().join("\n")));
+    cells.push(Text::from(&decision.strategy));
+    cells
+}
+
+/// `member1: 2`, one a line; of kinds without replicas the names.
+fn clusters(decision: &Decision) -> String {
+    let shares = decision.clusters();
+    let mut lines: Vec<String> = shares
+        .iter()
+        .filter(|share| share.replicas > 0 || decision.desired.is_none())
+        .take(MOST_NAMES)
+        .map(|share| match decision.desired {
+            Some(_) => format!("{}: {}", share.name, share.replicas),
+            None => share.name.clone(),
+        })
+        .collect();
+    if shares.len() > MOST_NAMES {
+        lines.push(format!("and {} more", shares.len() - MOST_NAMES));
+    }
+    if lines.is_empty() { "-".to_owned() } else { lines.join("\n") }
+}
+
+/// What waits and why, what is to be fixed, and which clusters were refused by which rule.
+fn why(decision: &Decision) -> String {
+    let mut lines: Vec<String> = decision
+        .pending
+        .iter()
+        .filter(|group| group.replicas > 0)
+        .map(|group| format!("{} pending: {}", group.replicas, group.reason))
+        .collect();
+    if lines.is_empty() && !decision.reason.is_empty() {
+        lines.push(decision.reason.clone());
+    }
+    let refused: Vec<_> = decision
+        .verdicts
+        .iter()
+        .filter(|verdict| matches!(verdict.standing, Standing::Refused | Standing::Kept))
+        .filter(|verdict| !verdict.rejections.is_empty())
+        .collect();
+    for verdict in refused.iter().take(MOST_REFUSALS) {
+        let rules = verdict.rejections.iter().map(|r| format!("{} {}", r.plugin, r.reason));
+        let standing = if verdict.standing == Standing::Kept { "kept" } else { "refused" };
+        let (names, rules) =
+            (verdict.clusters.short().join(", "), rules.collect::<Vec<_>>().join("; "));
+        lines.push(format!("{names} {standing}: {rules}"));
+    }
+    if refused.len() > MOST_REFUSALS {
+        lines.push(format!("{} more reasons: --explain", refused.len() - MOST_REFUSALS));
+    }
+    lines.join("\n")
+}
+
+/// The answer for scripts.
+fn document(answers: &[Answer], errors: &[InputError]) -> Value {
+    let items: Vec<Value> = answers
+        .iter()
+        .map(|answer| {
+            let key = &answer.object;
+            let object = json!({
+                "group": key.kind.group, "kind": key.kind.kind,
+                "namespace": key.namespace, "name": key.name,
+            });
+            match &answer.fate {
+                Fate::Decided(decision) => json!({
+                    "object": object, "outcome": decision.outcome(), "reason": decision.reason,
+                    "clusters": decision.clusters(), "pending": decision.pending_replicas(),
+                    "decision": decision,
+                }),
+                Fate::NotClaimed(why) => {
+                    json!({"object": object, "outcome": "NotClaimed", "reason": why})
+                }
+                Fate::Unusable(why) => {
+                    json!({"object": object, "outcome": "Unusable", "reason": why})
+                }
+            }
+        })
+        .collect();
+    let errors: Vec<Value> = errors
+        .iter()
+        .map(|error| json!({"origin": error.origin, "problem": error.problem}))
+        .collect();
+    json!({"items": items, "errors": errors})
+}
