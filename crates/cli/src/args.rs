@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{join, read, schedule, serve, sim, up};
+use crate::{join, lint, read, schedule, serve, sim, up};
 
 /// A federation control plane for Kubernetes.
 #[derive(Debug, Parser)]
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Explain(read::explain::ExplainArgs),
     /// Decide offline: objects from files to the decisions that the controller would make
     Schedule(schedule::ScheduleArgs),
+    /// Find policies that contradict themselves, match nothing or stand in the shadow of others
+    Lint(lint::LintArgs),
     /// Show what the federation consists of
     Get(read::get::GetArgs),
     /// List what each member is to run
@@ -67,6 +69,7 @@ impl Command {
             | Self::History(_)
             | Self::Explain(_)
             | Self::Schedule(_)
+            | Self::Lint(_)
             | Self::Get(_)
             | Self::Work(_) => "warn",
         }

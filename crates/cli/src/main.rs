@@ -5,6 +5,7 @@ mod args;
 mod hub;
 mod input;
 mod join;
+mod lint;
 mod logging;
 mod print;
 mod read;
@@ -53,6 +54,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,
             Command::Work(args) => read::work::run(&cli.hub, args, &out).await,
             Command::Schedule(args) => schedule::run(args, &out),
+            Command::Lint(args) => lint::run(args, &out),
             Command::Get(args) => read::get::run(&cli.hub, args, &out).await,
         }
     })

@@ -14,6 +14,7 @@ pub mod framework;
 pub mod hash;
 pub mod key;
 pub mod lint;
+pub mod lint_policy;
 pub mod offline;
 pub mod plugins;
 pub mod queue;

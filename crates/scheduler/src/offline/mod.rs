@@ -12,4 +12,4 @@ mod world;
 
 pub use self::case::{Case, CaseError};
 pub use self::documents::{Document, InputError};
-pub use self::world::{Answer, Fate, Settings, World};
+pub use self::world::{Answer, Fate, Settings, Workload, World};

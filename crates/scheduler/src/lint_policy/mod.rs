@@ -1,0 +1,177 @@
+//! Policies that contradict themselves or can never do what they say, found before anything is decided.
+//!
+//! [`propagation_policy`], [`workload_policy`] and [`workload_spread`] look at one object alone: their errors are what the
+//! controller answers with `Accepted=False`. [`world`] looks at objects together, for `atoll lint`: selectors that match
+//! nothing, domains without clusters, sums that cannot be, and who shadows whom. What a decision would refuse is asked of
+//! the checks of the scheduling cycle itself, so that both say the same.
+
+mod claims;
+mod placement;
+mod reach;
+mod selectors;
+mod spreads;
+mod targets;
+
+use std::fmt;
+
+use atoll_api::workload_policy::WorkloadPolicySpec;
+use atoll_api::workload_spread::WorkloadSpreadSpec;
+use serde::Serialize;
+
+use crate::cycle::intent::Mistake;
+use crate::detect::Policy;
+use crate::offline::World;
+use crate::state::row::{LiveCluster, Row};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Severity {
+    /// The object cannot do what it says.
+    Error,
+    /// A part of it has no effect, or none now.
+    Warning,
+}
+
+/// One thing to be mended.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The object, for example `PropagationPolicy default/web`.
+    pub object: String,
+    /// Path of the field in it.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What would be right.
+    pub fix: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.field, self.problem, self.fix)
+    }
+}
+
+/// The findings on one object.
+struct Page {
+    object: String,
+    findings: Vec<Finding>,
+}
+
+impl Page {
+    fn new(object: impl Into<String>) -> Self {
+        Self { object: object.into(), findings: Vec::new() }
+    }
+
+    fn error(
+        &mut self,
+        field: impl Into<String>,
+        problem: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.put(Severity::Error, field.into(), problem.into(), fix.into());
+    }
+
+    fn warning(
+        &mut self,
+        field: impl Into<String>,
+        problem: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.put(Severity::Warning, field.into(), problem.into(), fix.into());
+    }
+
+    fn put(&mut self, severity: Severity, field: String, problem: String, fix: String) {
+        let object = self.object.clone();
+        self.findings.push(Finding { severity, object, field, problem, fix });
+    }
+
+    /// A mistake that a decision would be refused for.
+    fn mistake(&mut self, result: Result<(), Mistake>) {
+        let Err(mistake) = result else { return };
+        let field = match mistake.field.split_once(' ') {
+            Some(("WorkloadPolicy" | "WorkloadSpread", field)) => field.to_owned(),
+            _ => format!("spec.{}", mistake.field),
+        };
+        let fix = fix(&mistake.problem);
+        self.error(field, mistake.problem, fix);
+    }
+}
+
+/// The way out of a mistake whose text says only what is wrong.
+fn fix(problem: &str) -> &'static str {
+    if problem.contains("above") {
+        "lower the one or raise the other"
+    } else if problem.contains("twice") || problem.contains("earlier") || problem.contains("unique")
+    {
+        "give each a name of its own"
+    } else if problem.contains("excludes") {
+        "remove one of the two fields"
+    } else {
+        "write it so, or remove the field"
+    }
+}
+
+/// A PropagationPolicy or ClusterPropagationPolicy by itself.
+#[must_use]
+pub fn propagation_policy(policy: &Policy) -> Vec<Finding> {
+    let mut page = Page::new(format!("{} {}", policy.key.kind(), policy.key));
+    claims::selectors(&mut page, policy);
+    placement::check(&mut page, &policy.spec.placement);
+    page.findings
+}
+
+/// A WorkloadPolicy by itself; `name` is for the findings.
+#[must_use]
+pub fn workload_policy(name: &str, spec: &WorkloadPolicySpec) -> Vec<Finding> {
+    let mut page = Page::new(format!("WorkloadPolicy {name}"));
+    page.mistake(crate::cycle::check::workload_policy(spec));
+    selectors::labels(&mut page, "spec.labelSelector", &spec.label_selector);
+    page.findings
+}
+
+/// A WorkloadSpread by itself; `name` is for the findings.
+#[must_use]
+pub fn workload_spread(name: &str, spec: &WorkloadSpreadSpec) -> Vec<Finding> {
+    let mut page = Page::new(format!("WorkloadSpread {name}"));
+    spreads::check(&mut page, spec);
+    page.findings
+}
+
+/// All objects, each by itself and together. What is not there at all is not held against the rest: without Clusters no
+/// selector of clusters is said to match nothing, without workloads none of workloads.
+#[must_use]
+pub fn world(world: &World) -> Vec<Finding> {
+    let rows: Vec<Row> = world
+        .clusters
+        .values()
+        .map(|cluster| Row::read(cluster, LiveCluster::from_status(cluster)))
+        .collect();
+    let mut findings = Vec::new();
+    for policy in world.policies.values() {
+        findings.extend(propagation_policy(policy));
+        let mut page = Page::new(format!("{} {}", policy.key.kind(), policy.key));
+        reach::placement(&mut page, &policy.spec.placement, &rows);
+        findings.extend(page.findings);
+    }
+    for ((namespace, name), policy) in &world.workload_policies {
+        let name = format!("{namespace}/{name}");
+        findings.extend(workload_policy(&name, &policy.spec));
+        let mut page = Page::new(format!("WorkloadPolicy {name}"));
+        targets::reach(&mut page, policy, &rows, world);
+        findings.extend(page.findings);
+    }
+    for ((namespace, name), spread) in &world.workload_spreads {
+        let name = format!("{namespace}/{name}");
+        findings.extend(workload_spread(&name, &spread.spec));
+        let mut page = Page::new(format!("WorkloadSpread {name}"));
+        spreads::reach(&mut page, spread, &rows, world);
+        findings.extend(page.findings);
+    }
+    findings.extend(claims::workloads(world, &rows));
+    findings.sort();
+    findings.dedup();
+    findings
+}

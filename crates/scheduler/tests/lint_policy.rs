@@ -1,0 +1,333 @@
+//! Each mistake is found, under its field; sound policies are left alone.
+
+use atoll_scheduler::lint_policy::{Finding, Severity, world};
+use atoll_scheduler::offline::{Document, World, documents};
+
+const SOUND: &str = r"
+kind: List
+items:
+- {apiVersion: cluster.atoll.dev/v1alpha1, kind: Cluster, metadata: {name: m1, labels: {tier: gold}}, spec: {region: north}}
+- {apiVersion: cluster.atoll.dev/v1alpha1, kind: Cluster, metadata: {name: m2, labels: {tier: iron}}, spec: {region: south}}
+- apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: web, labels: {app: web}}
+  spec: {replicas: 4, template: {metadata: {labels: {app: web}}}}
+";
+
+fn found(text: &str) -> Vec<Finding> {
+    let (documents, errors) = documents::read("test", &format!("{SOUND}---\n{text}"));
+    assert!(errors.is_empty(), "{errors:?}");
+    let mut all = World::default();
+    documents.into_iter().for_each(|document: Document| all.add(document).unwrap());
+    world(&all)
+}
+
+fn policy(placement: &str) -> Vec<Finding> {
+    found(&format!(
+        "apiVersion: policy.atoll.dev/v1alpha1\nkind: PropagationPolicy\nmetadata: {{name: p}}\nspec:\n  \
+         resourceSelectors: [{{apiVersion: apps/v1, kind: Deployment, name: web}}]\n  placement: {placement}\n"
+    ))
+}
+
+/// The one finding under a field.
+fn one(findings: &[Finding], severity: Severity, field: &str, problem: &str) {
+    let hits = findings.iter().filter(|finding| {
+        finding.severity == severity
+            && finding.field == field
+            && finding.problem.contains(problem)
+            && !finding.fix.is_empty()
+    });
+    assert_eq!(hits.count(), 1, "{severity:?} {field} {problem:?} in {findings:#?}");
+}
+
+#[test]
+fn sound_policies_are_left_alone() {
+    assert_eq!(found(""), []);
+    for placement in [
+        "{}",
+        "{clusterAffinity: {clusterNames: [m1, m2]}, replicaScheduling: {replicaSchedulingType: Divided}}",
+        "{clusterTolerations: [{operator: Exists}, {key: a, effect: NoExecute, tolerationSeconds: 5}]}",
+        "{spreadConstraints: [{spreadByField: region, minGroups: 2, maxGroups: 2}]}",
+        "{replicaScheduling: {replicaSchedulingType: Divided, bounds: [{targetCluster: {clusterNames: [m1]}, min: 1, max: 3}]}}",
+        "{clusterAffinity: {fieldSelector: {matchExpressions: [{key: region, operator: In, values: [north]}]}}}",
+    ] {
+        assert_eq!(policy(placement), [], "{placement}");
+    }
+}
+
+#[test]
+fn placements_that_cannot_be_are_named_with_field_and_fix() {
+    use Severity::{Error, Warning};
+    let list =
+        "replicaScheduling: {replicaSchedulingType: Divided, weightPreference: {staticWeightList: ";
+    let bounds = "replicaScheduling: {replicaSchedulingType: Divided, bounds: ";
+    for (placement, severity, field, problem) in [
+        (
+            "clusterAffinity: {clusterNames: [m1], exclude: [m1]}",
+            Error,
+            "clusterAffinity.exclude",
+            "no cluster is left",
+        ),
+        (
+            "clusterAffinity: {clusterNames: [m9]}",
+            Error,
+            "clusterAffinity",
+            "none of the 2 clusters",
+        ),
+        (
+            "clusterAffinity: {clusterNames: [m1, m9]}",
+            Warning,
+            "clusterAffinity.clusterNames",
+            "no Cluster \"m9\"",
+        ),
+        (
+            "clusterAffinity: {labelSelector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: NotIn, values: [b]}]}}",
+            Error,
+            "clusterAffinity.labelSelector",
+            "matches nothing, ever",
+        ),
+        (
+            "clusterAffinity: {labelSelector: {matchExpressions: [{key: a, operator: Exists}, {key: a, operator: DoesNotExist}]}}",
+            Error,
+            "clusterAffinity.labelSelector",
+            "must be there and must not",
+        ),
+        (
+            "clusterAffinity: {labelSelector: {matchExpressions: [{key: a, operator: Near}]}}",
+            Error,
+            "placement.clusterAffinity.labelSelector",
+            "Near",
+        ),
+        (
+            "clusterAffinities: [{affinityName: a, clusterNames: [m1]}, {affinityName: b, clusterNames: [m1]}]",
+            Warning,
+            "clusterAffinities[1]",
+            "never used",
+        ),
+        (
+            "clusterAffinities: [{affinityName: a}, {affinityName: a, clusterNames: [m1]}]",
+            Error,
+            "clusterAffinities[1].affinityName",
+            "earlier term",
+        ),
+        (
+            "spreadConstraints: [{spreadByField: region, minGroups: 3, maxGroups: 2}]",
+            Error,
+            "spreadConstraints[0]",
+            "above",
+        ),
+        (
+            "spreadConstraints: [{spreadByField: region, minGroups: 3}]",
+            Error,
+            "spreadConstraints[0].minGroups",
+            "clusters make 2",
+        ),
+        (
+            "spreadConstraints: [{spreadByField: cluster, maxGroups: 1}, {spreadByField: region, minGroups: 2}]",
+            Error,
+            "spreadConstraints[1].minGroups",
+            "at most 1",
+        ),
+        (
+            "topologySpreadConstraints: [{maxSkew: 0, topologyKey: region}]",
+            Error,
+            "topologySpreadConstraints[0].maxSkew",
+            "at least 1",
+        ),
+        (
+            "topologySpreadConstraints: [{maxSkew: 1, topologyKey: rack}]",
+            Error,
+            "topologySpreadConstraints[0].topologyKey",
+            "no cluster",
+        ),
+        (
+            "clusterTolerations: [{operator: Equal}]",
+            Error,
+            "clusterTolerations[0].key",
+            "tolerates nothing",
+        ),
+        (
+            &format!("{bounds}[{{targetCluster: {{}}, min: 5, max: 2}}]}}"),
+            Error,
+            "replicaScheduling.bounds[0]",
+            "min 5 is above max 2",
+        ),
+        (
+            &format!(
+                "{bounds}[{{targetCluster: {{clusterNames: [m1]}}, min: 3}}, {{targetCluster: {{clusterNames: [m2]}}, min: 3}}]}}"
+            ),
+            Error,
+            "replicaScheduling.bounds",
+            "add up to 6",
+        ),
+        (
+            &format!("{bounds}[{{targetCluster: {{}}, max: 3}}]}}"),
+            Error,
+            "replicaScheduling.bounds",
+            "add up to 3",
+        ),
+        (
+            &format!("{bounds}[{{targetCluster: {{clusterNames: [m9]}}, min: 1}}]}}"),
+            Error,
+            "replicaScheduling.bounds[0].targetCluster",
+            "but asks for a min",
+        ),
+        (
+            &format!(
+                "{list}[{{targetCluster: {{}}, weight: 5}}, {{targetCluster: {{clusterNames: [m1]}}, weight: 2}}]}}}}"
+            ),
+            Warning,
+            "replicaScheduling.weightPreference.staticWeightList[1]",
+            "shadowed: staticWeightList[0]",
+        ),
+        (
+            &format!("{list}[{{targetCluster: {{clusterNames: [m9]}}, weight: 5}}]}}}}"),
+            Warning,
+            "replicaScheduling.weightPreference.staticWeightList[0].targetCluster",
+            "none of the 2",
+        ),
+        (
+            "replicaScheduling: {replicaSchedulingType: Duplicated, weightPreference: {dynamicWeight: AvailableReplicas}}",
+            Warning,
+            "replicaScheduling.weightPreference",
+            "ignored",
+        ),
+    ] {
+        let path = if field.starts_with("placement.") {
+            field.to_owned()
+        } else {
+            format!("placement.{field}")
+        };
+        one(&policy(&format!("{{{placement}}}")), severity, &format!("spec.{path}"), problem);
+    }
+}
+
+#[test]
+fn policies_without_a_place_in_the_sun_are_named() {
+    use Severity::{Error, Warning};
+    let pp = |name: &str, selector: &str, rest: &str| {
+        format!(
+            "---\napiVersion: policy.atoll.dev/v1alpha1\nkind: PropagationPolicy\nmetadata: {{name: {name}}}\nspec: \
+             {{resourceSelectors: [{{apiVersion: apps/v1, kind: Deployment{selector}}}], placement: {{}}{rest}}}\n"
+        )
+    };
+    let both = pp("a", "", "") + &pp("b", ", name: web", ", priority: 1");
+    let findings = found(&both);
+    one(
+        &findings,
+        Warning,
+        "spec.resourceSelectors",
+        "shadowed as a whole: PropagationPolicy default/b",
+    );
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    one(
+        &found(&pp("a", ", name: other", "")),
+        Warning,
+        "spec.resourceSelectors[0]",
+        "no Deployment.apps \"other\"",
+    );
+    one(
+        &found(&pp("a", ", namespace: far", "")),
+        Error,
+        "spec.resourceSelectors[0].namespace",
+        "own namespace",
+    );
+}
+
+fn workload_policy(spec: &str, workload: &str, rest: &str) -> Vec<Finding> {
+    found(&format!(
+        "apiVersion: policy.atoll.dev/v1alpha1\nkind: WorkloadPolicy\nmetadata: {{name: wp}}\nspec: {spec}\n---\n\
+         apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: api}}\nspec: {{replicas: 6, template: {{metadata: \
+         {{labels: {workload}}}}}}}\n{rest}"
+    ))
+}
+
+#[test]
+fn workload_policies_that_steer_nothing_or_cannot_are_named() {
+    use Severity::{Error, Warning};
+    let spec = |more: &str| {
+        format!("{{topologyKey: tier, labelSelector: {{matchLabels: {{app: api}}}}, {more}}}")
+    };
+    let good = spec("allocationPolicy: [{name: gold, replicas: 1}, {name: iron, replicas: 3}]");
+    let steered = "{app: api, policy.atoll.dev/workload-policy: wp}";
+    assert_eq!(workload_policy(&good, steered, ""), []);
+    one(
+        &workload_policy(&good, "{app: api}", ""),
+        Warning,
+        "spec.template.metadata.labels",
+        "does not steer",
+    );
+    one(&workload_policy(&good, "{app: api}", ""), Warning, "metadata.name", "steers nothing");
+    let other = "{app: x, policy.atoll.dev/workload-policy: wp}";
+    one(
+        &workload_policy(&good, other, ""),
+        Error,
+        "spec.template.metadata.labels",
+        "app=api does not hold",
+    );
+    let missing = "{app: api, policy.atoll.dev/workload-policy: nope}";
+    one(
+        &workload_policy(&good, missing, ""),
+        Error,
+        "spec.template.metadata.labels",
+        "no WorkloadPolicy \"nope\"",
+    );
+    let empty = spec("allocationPolicy: [{name: lead, replicas: 9}]");
+    one(
+        &workload_policy(&empty, steered, ""),
+        Warning,
+        "spec.allocationPolicy[0].name",
+        "\"lead\" is empty",
+    );
+    let none = spec("allocationPolicy: []");
+    one(&workload_policy(&none, steered, ""), Error, "spec.allocationPolicy", "at least one");
+    let required = spec("allocationType: Required, allocationPolicy: [{name: gold, replicas: 1}]");
+    one(&workload_policy(&required, steered, ""), Warning, "spec.replicas", "add up to 1");
+    let duplicated = "---\napiVersion: policy.atoll.dev/v1alpha1\nkind: PropagationPolicy\nmetadata: {name: p}\nspec: \
+        {resourceSelectors: [{apiVersion: apps/v1, kind: Deployment, name: api}], placement: {replicaScheduling: \
+        {replicaSchedulingType: Duplicated}}}\n";
+    one(
+        &workload_policy(&good, steered, duplicated),
+        Error,
+        "spec.placement.replicaScheduling.replicaSchedulingType",
+        "contradicts a WorkloadPolicy",
+    );
+}
+
+fn spread(name: &str, rest: &str) -> String {
+    format!(
+        "---\napiVersion: policy.atoll.dev/v1alpha1\nkind: WorkloadSpread\nmetadata: {{name: {name}}}\nspec: \
+         {{targetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}, {rest}}}\n"
+    )
+}
+
+#[test]
+fn workload_spreads_with_empty_subsets_or_wrong_sums_are_named() {
+    use Severity::{Error, Warning};
+    let (gold, iron) = (
+        "requiredClusterSelector: {matchLabels: {tier: gold}}",
+        "requiredClusterSelector: {matchLabels: {tier: iron}}",
+    );
+    assert_eq!(
+        found(&spread(
+            "s",
+            &format!("subsets: [{{name: a, {gold}, maxReplicas: 2}}, {{name: b, {iron}}}]")
+        )),
+        []
+    );
+    for (rest, severity, field, problem) in [
+        (format!("subsets: [{{name: a, {gold}, maxReplicas: 80%}}, {{name: b, {iron}, maxReplicas: 30%}}]"), Error, "spec.subsets", "110%"),
+        (format!("subsets: [{{name: a, {gold}, maxReplicas: 1}}, {{name: b, {iron}, maxReplicas: 30%}}]"), Error, "spec.subsets", "not both"),
+        (format!("subsets: [{{name: a, {gold}, maxReplicas: 1}}, {{name: a, {iron}}}]"), Error, "spec.subsets[1].name", "unique"),
+        (format!("subsets: [{{name: a, {gold}}}, {{name: b, {iron}}}]"), Error, "spec.subsets", "only the last"),
+        (format!("subsets: [{{name: a, {gold}, maxReplicas: 1}}, {{name: b, {gold}}}]"), Error, "spec.subsets[1].requiredClusterSelector", "takes them all"),
+        ("subsets: [{name: a, requiredClusterSelector: {matchLabels: {tier: lead}}, maxReplicas: 1}, {name: b}]".to_owned(),
+            Warning, "spec.subsets[0].requiredClusterSelector", "\"a\" is empty"),
+        (format!("subsets: [{{name: a, {gold}, maxReplicas: 1}}, {{name: b, {iron}, maxReplicas: 2}}]"), Warning, "spec.subsets", "add up to 3"),
+        (format!("subsets: [{{name: a, {gold}, maxReplicas: 0}}, {{name: b, {iron}}}]"), Warning, "spec.subsets[0].maxReplicas", "is 0"),
+    ] {
+        one(&found(&spread("s", &rest)), severity, field, problem);
+    }
+    let two = spread("s", "subsets: [{name: a}]") + &spread("t", "subsets: [{name: a}]");
+    one(&found(&two), Error, "spec.targetRef", "\"s\" has this workload");
+}
