@@ -1,5 +1,7 @@
 //! Each mistake is found, under its field; sound policies are left alone.
 
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
+
 use atoll_scheduler::lint_policy::{Finding, Severity, world};
 use atoll_scheduler::offline::{Document, World, documents};
 
