@@ -16,7 +16,8 @@ pub(crate) fn start(default: &str) -> anyhow::Result<()> {
                 format!("RUST_LOG={directives:?} is no log filter, try RUST_LOG=info")
             })?
         }
-        _ => EnvFilter::new(default),
+        // kube's client logs each failed request besides returning it: whoever asked says what it means.
+        _ => EnvFilter::new(format!("{default},kube_client::client=off")),
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -23,7 +23,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{conditions as kube_conditions, wait::await_condition};
 use kube::{Api, Client};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::decisions::Decisions;
@@ -77,7 +77,9 @@ impl Hub {
         let address = listener.local_addr().context("the hub's address")?;
         let agents_address = agents.local_addr().context("the agents' address")?;
         let endpoint = server::open(NAME, &folder.hub(), &folder.pki(NAME), address, 0)?;
-        serve(&endpoint.server, listener, endpoint.tls, tasks, token);
+        // The controller and the members take leave of the hub before it goes.
+        let serving = CancellationToken::new();
+        serve(&endpoint.server, listener, endpoint.tls, tasks, &serving);
         let client = endpoint.server.client();
         install(&client).await?;
         let trust_domain: TrustDomain =
@@ -93,7 +95,8 @@ impl Hub {
             endpoint.server.mount(kind);
         }
         let ca_hash = authority.hash();
-        controller(client.clone(), clock.clone(), history, agents, trust_domain, tasks, token)?;
+        let parts = (client.clone(), clock.clone(), history, agents, trust_domain);
+        controller(parts, serving.drop_guard(), tasks, token)?;
         Ok(Self { client, context: endpoint.context, agents: agents_address, ca_hash, clock })
     }
 
@@ -114,7 +117,6 @@ impl Hub {
         folder: &Folder,
         number: u64,
         listener: TcpListener,
-        token: &CancellationToken,
     ) -> anyhow::Result<SimulatedMember> {
         let name = format!("member{number}");
         let address = listener.local_addr().with_context(|| format!("the address of {name}"))?;
@@ -149,7 +151,7 @@ impl Hub {
             timings: Timings::default(),
             seed: number,
         };
-        SimulatedMember::start(parts, listener, token.clone()).await
+        SimulatedMember::start(parts, listener).await
     }
 
     /// The Cluster object, made when it is missing. People's edits of it stay.
@@ -228,13 +230,17 @@ async fn install(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the one controller. Nobody else can have the hub: the data folder is locked.
+/// Starts the one controller. Nobody else can have the hub: the data folder is locked. When the controller ends, so does
+/// the hub's API server; when it ends by itself, so does everything.
 fn controller(
-    client: Client,
-    clock: Clock,
-    history: Arc<dyn Store>,
-    agents: TcpListener,
-    trust_domain: TrustDomain,
+    (client, clock, history, agents, trust_domain): (
+        Client,
+        Clock,
+        Arc<dyn Store>,
+        TcpListener,
+        TrustDomain,
+    ),
+    serving: DropGuard,
     tasks: &TaskTracker,
     token: &CancellationToken,
 ) -> anyhow::Result<()> {
@@ -263,10 +269,13 @@ fn controller(
     };
     let controller =
         Controller::new(hub, members, token.clone()).context("start the controller")?;
+    let ends = token.clone();
     tasks.spawn(async move {
         if let Err(error) = controller.run().await {
             tracing::error!("controller: {:#}", anyhow::Error::from(error));
         }
+        ends.cancel();
+        drop(serving);
     });
     Ok(())
 }

@@ -12,14 +12,14 @@ use atoll_apiserver::{Server, pki};
 use atoll_simulator::{Member, MemberOptions};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::control::{MemberState, Power};
 use super::network::Network;
 
 /// Longest wait for a member's parts to stop, when it is stopped by hand.
-const STOP: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_secs(4);
 
 /// What a member is made of; it stays the same over stops and starts.
 pub(crate) struct Parts {
@@ -42,7 +42,6 @@ pub(crate) struct Parts {
 pub(crate) struct SimulatedMember {
     parts: Parts,
     state: Mutex<State>,
-    token: CancellationToken,
 }
 
 struct State {
@@ -50,9 +49,14 @@ struct State {
     running: Option<Running>,
 }
 
-/// What runs while the power is on.
+/// What runs while the power is on. The agent stops before the server that it works on, so that a stop by hand is not
+/// full of errors that mean nothing.
 struct Running {
-    token: CancellationToken,
+    /// Ends the agent and its network.
+    agent: DropGuard,
+    agent_task: TaskTracker,
+    /// Ends everything else.
+    rest: DropGuard,
     tasks: TaskTracker,
     machinery: Member,
     network: Network,
@@ -66,11 +70,10 @@ impl SimulatedMember {
     pub(crate) async fn start(
         parts: Parts,
         listener: TcpListener,
-        token: CancellationToken,
     ) -> anyhow::Result<Self> {
-        let running = Running::start(&parts, listener, &token).await?;
+        let running = Running::start(&parts, listener).await?;
         let state = State { power: Power::Running, running: Some(running) };
-        Ok(Self { parts, state: Mutex::new(state), token })
+        Ok(Self { parts, state: Mutex::new(state) })
     }
 
     /// The member's name.
@@ -113,7 +116,7 @@ impl SimulatedMember {
                 let listener = TcpListener::bind(self.parts.address).await.with_context(|| {
                     format!("listen on {} for {} again", self.parts.address, self.parts.name)
                 })?;
-                state.running = Some(Running::start(&self.parts, listener, &self.token).await?);
+                state.running = Some(Running::start(&self.parts, listener).await?);
             }
         }
         state.power = Power::Running;
@@ -138,31 +141,29 @@ impl SimulatedMember {
 }
 
 impl Running {
-    async fn start(
-        parts: &Parts,
-        listener: TcpListener,
-        parent: &CancellationToken,
-    ) -> anyhow::Result<Self> {
-        let token = parent.child_token();
-        let tasks = TaskTracker::new();
+    async fn start(parts: &Parts, listener: TcpListener) -> anyhow::Result<Self> {
+        let (agent, rest) = (CancellationToken::new(), CancellationToken::new());
+        let (agent_task, tasks) = (TaskTracker::new(), TaskTracker::new());
+        // From here on a failure ends what was started.
+        let (agent_guard, rest_guard) = (agent.clone().drop_guard(), rest.clone().drop_guard());
         let name = parts.name.clone();
-        let serve = parts.server.clone().serve(listener, parts.tls.clone(), token.clone());
+        let serve = parts.server.clone().serve(listener, parts.tls.clone(), rest.clone());
         tasks.spawn(async move {
             if let Err(error) = serve.await {
                 tracing::error!(member = name, %error, "API server");
             }
         });
-        let (server, ends) = (parts.server.clone(), token.clone());
+        let (server, ends) = (parts.server.clone(), rest.clone());
         tasks.spawn(async move { server.run_controllers(ends).await });
         let options = MemberOptions {
             seed: parts.seed,
             ..MemberOptions::standard(&parts.name, Clock::system())
         };
-        let machinery = Member::start(parts.server.client(), options, token.clone())
+        let machinery = Member::start(parts.server.client(), options, rest.clone())
             .await
             .with_context(|| format!("start the simulated member {}", parts.name))?;
-        let network = Network::new(token.clone());
-        let agent = AgentOptions {
+        let network = Network::new(agent.clone());
+        let options = AgentOptions {
             client: parts.client.clone(),
             addresses: vec![parts.controller.to_string()],
             connector: network.connector(),
@@ -174,21 +175,24 @@ impl Running {
             seed: parts.seed,
             timings: parts.timings,
         };
-        let (name, ends) = (parts.name.clone(), token.clone());
-        tasks.spawn(async move {
-            if let Err(error) = atoll_agent::run(agent, ends).await {
+        let name = parts.name.clone();
+        agent_task.spawn(async move {
+            if let Err(error) = atoll_agent::run(options, agent).await {
                 tracing::error!(member = name, "agent: {:#}", anyhow::Error::from(error));
             }
         });
+        agent_task.close();
         tasks.close();
-        Ok(Self { token, tasks, machinery, network })
+        Ok(Self { agent: agent_guard, agent_task, rest: rest_guard, tasks, machinery, network })
     }
 
     async fn stop(self, name: &str) {
-        self.token.cancel();
         let all = async {
-            self.machinery.stopped().await;
+            drop(self.agent);
+            self.agent_task.wait().await;
             self.network.closed().await;
+            drop(self.rest);
+            self.machinery.stopped().await;
             self.tasks.wait().await;
         };
         if tokio::time::timeout(STOP, all).await.is_err() {

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use atoll_apiserver::pki;
 use clap::Args;
 use tokio::net::UnixListener;
@@ -73,10 +73,10 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
             federation.banner(&args, out)?;
             tokio::select! {
                 biased;
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                _ = interrupt.recv() => Ok(()),
+                _ = terminate.recv() => Ok(()),
+                () = token.cancelled() => Err(anyhow!("the controller ended: see the log above")),
             }
-            Ok(())
         }
     };
     token.cancel();
@@ -115,7 +115,7 @@ impl Federation {
         let mut starting = Vec::with_capacity(ports.members.len());
         note(format!("starting {} members and their agents ...", ports.members.len()));
         for (number, listener) in (1..).zip(ports.members) {
-            starting.push(hub.member(folder, number, listener, token));
+            starting.push(hub.member(folder, number, listener));
         }
         let members: Vec<_> =
             futures::future::try_join_all(starting).await?.into_iter().map(Arc::new).collect();
