@@ -67,10 +67,7 @@ impl SimulatedMember {
     ///
     /// # Errors
     /// When its machinery does not start.
-    pub(crate) async fn start(
-        parts: Parts,
-        listener: TcpListener,
-    ) -> anyhow::Result<Self> {
+    pub(crate) async fn start(parts: Parts, listener: TcpListener) -> anyhow::Result<Self> {
         let running = Running::start(&parts, listener).await?;
         let state = State { power: Power::Running, running: Some(running) };
         Ok(Self { parts, state: Mutex::new(state) })
