@@ -10,14 +10,17 @@ mod detail;
 mod filter;
 mod memory;
 pub mod outbox;
+mod postgres;
 mod record;
 mod recorder;
+mod rows;
 mod sqlite;
 mod store;
 
 pub use detail::{Detail, DetailError};
 pub use filter::{Filter, FilterError, Scope};
 pub use memory::MemoryStore;
+pub use postgres::PostgresStore;
 pub use record::{BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, moves, reason};
 pub use recorder::{
     Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,

@@ -3,6 +3,7 @@
 mod crates;
 mod crds;
 mod lint;
+mod postgres;
 mod run;
 mod sources;
 mod test;

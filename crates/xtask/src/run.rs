@@ -1,6 +1,6 @@
 //! Running other programs, visibly.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -22,6 +22,18 @@ pub(crate) fn say(text: impl AsRef<str>) {
 /// # Errors
 /// When it cannot be started or fails.
 pub(crate) fn cargo(root: &Path, args: &[&str]) -> anyhow::Result<()> {
+    cargo_with(root, args, &[])
+}
+
+/// Like [`cargo`], with more in its environment.
+///
+/// # Errors
+/// When it cannot be started or fails.
+pub(crate) fn cargo_with(
+    root: &Path,
+    args: &[&str],
+    environment: &[(&str, &str)],
+) -> anyhow::Result<()> {
     let mut args = args.to_vec();
     // In CI the lock file is part of what is tested.
     if std::env::var_os("CI").is_some() && args[0] != "fmt" && args[0] != "deny" {
@@ -32,6 +44,7 @@ pub(crate) fn cargo(root: &Path, args: &[&str]) -> anyhow::Result<()> {
     let started = Instant::now();
     let status = Command::new(program())
         .args(&args)
+        .envs(environment.iter().copied())
         .current_dir(root)
         .stdin(Stdio::null())
         .status()
@@ -41,6 +54,11 @@ pub(crate) fn cargo(root: &Path, args: &[&str]) -> anyhow::Result<()> {
     }
     say(format!("done in {} s", started.elapsed().as_secs()));
     Ok(())
+}
+
+/// Where cargo builds.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |set| root.join(set))
 }
 
 /// Whether cargo has this subcommand.

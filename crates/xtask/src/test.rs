@@ -4,7 +4,8 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::run::{answers, cargo, cargo_has, say};
+use crate::postgres::{self, Server};
+use crate::run::{answers, cargo_has, cargo_with, say};
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct TestArgs {
@@ -26,18 +27,24 @@ pub(crate) fn run(root: &Path, args: &TestArgs) -> anyhow::Result<()> {
     if !answers("kubectl", &["version", "--client"]) {
         say("kubectl is not installed: scenarios run with a Kubernetes client alone");
     }
+    // Someone's own server goes before ours; stopped when it goes out of scope, however this ends.
+    let given = std::env::var_os(postgres::VARIABLE).is_some();
+    let server = if given { None } else { Server::start(root)? };
+    let environment: Vec<(&str, &str)> =
+        server.iter().map(|server| (postgres::VARIABLE, server.url.as_str())).collect();
+    let cargo = |args: &[&str]| cargo_with(root, args, &environment);
     let extra: Vec<&str> = args.args.iter().map(String::as_str).collect();
     let scoped = extra.iter().any(|arg| is_scope(arg));
     let scope = if scoped { &[][..] } else { &["--workspace"] };
     if nextest {
-        cargo(root, &[&["nextest", "run"], scope, &extra].concat())?;
+        cargo(&[&["nextest", "run"], scope, &extra].concat())?;
     } else {
         // Documentation tests have their own run below.
-        cargo(root, &[&["test", "--all-targets"], scope, &extra].concat())?;
+        cargo(&[&["test", "--all-targets"], scope, &extra].concat())?;
     }
     // Arguments name tests or crates; documentation tests have other names, and a crate without a library has none.
     if extra.is_empty() {
-        cargo(root, &["test", "--workspace", "--doc"])?;
+        cargo(&["test", "--workspace", "--doc"])?;
     }
     Ok(())
 }

@@ -5,16 +5,16 @@
 //! bindings forget what is acknowledged.
 
 mod open;
-mod rows;
 mod sql;
 
 use std::path::Path;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqliteRow};
-use sqlx::{Row as _, Sqlite, Transaction};
+use sqlx::{Sqlite, Transaction};
 use tokio::sync::watch;
 
+use crate::rows;
 use crate::{BoxFuture, Detail, Filter, Page, Position, Record, Row, Store, StoreError};
 
 /// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
@@ -213,17 +213,7 @@ impl Store for SqliteStore {
                     bind_filter(query, filter).bind(after.decided_at).bind(after.seq).bind(wanted)
                 })
                 .await?;
-            let more = rows.len() > limit;
-            let mut next = None;
-            let mut found = Vec::with_capacity(rows.len().min(limit));
-            for row in rows.iter().take(limit) {
-                let read = rows::read(row, None).map_err(|error| classify("list", error))?;
-                let decided_at =
-                    row.try_get("decided_at").map_err(|error| classify("list", error))?;
-                next = Some(Position { decided_at, seq: read.seq });
-                found.push(read);
-            }
-            Ok(Page { rows: found, next: next.filter(|_| more) })
+            rows::page(&rows, limit).map_err(|error| classify("list", error))
         })
     }
 
@@ -232,11 +222,7 @@ impl Store for SqliteStore {
             let id = id.to_owned();
             let rows = self.rows("read", sql::GET, |query| query.bind(id)).await?;
             let Some(row) = rows.first() else { return Ok(None) };
-            let detail: Option<Vec<u8>> =
-                row.try_get("detail").map_err(|error| classify("read", error))?;
-            rows::read(row, detail.map(Detail::from_bytes))
-                .map(Some)
-                .map_err(|error| classify("read", error))
+            rows::read_whole(row).map(Some).map_err(|error| classify("read", error))
         })
     }
 
@@ -281,7 +267,7 @@ impl Store for SqliteStore {
 
 #[cfg(test)]
 mod tests {
-    use sqlx::{Executor, SqlSafeStr};
+    use sqlx::{Executor, Row as _, SqlSafeStr};
 
     use super::*;
     use crate::Entry;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::database::Database;
 use crate::support::{ids, record, shares};
 use atoll_api::binding::{Outcome, PendingReplicas, Trigger};
 use atoll_history::{
-    Detail, Entry, Filter, Gap, MemoryStore, Position, Record, Row, Scope, SqliteStore, Store,
-    Withdrawal,
+    Detail, Entry, Filter, Gap, MemoryStore, Position, PostgresStore, Record, Row, Scope,
+    SqliteStore, Store, Withdrawal,
 };
 use serde_json::json;
 
@@ -212,6 +213,17 @@ macro_rules! contract {
                 let folder = tempfile::tempdir().unwrap();
                 let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
                 super::$rule(&store).await;
+            })*
+        }
+        mod postgres {
+            use super::*;
+            $(#[tokio::test] async fn $rule() {
+                let Some(database) = Database::make(stringify!($rule)).await else { return };
+                let store = PostgresStore::new(&database.url).unwrap();
+                store.prepare(jiff::Timestamp::UNIX_EPOCH).await.unwrap();
+                super::$rule(&store).await;
+                store.close().await;
+                database.drop().await;
             })*
         }
     };

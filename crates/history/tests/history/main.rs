@@ -4,5 +4,7 @@
 
 mod api;
 mod contract;
+mod database;
+mod postgres;
 mod recorder;
 mod support;

@@ -1,0 +1,394 @@
+//! History in PostgreSQL (14 or later): the database of a production controller.
+//!
+//! Stored: decisions, the shares that each changed, unconfirmed withdrawals. Nothing is rebuilt from elsewhere. The
+//! database may be away when this starts: the schema is brought up to date by the first write that reaches it. Writers
+//! take turns by a lock in the database, so that a row's number says when it was committed.
+
+mod batch;
+mod open;
+mod sql;
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::Postgres;
+use sqlx::postgres::{PgArguments, PgPool, PgRow};
+use tokio::sync::{OnceCell, watch};
+
+use crate::rows;
+use crate::{BoxFuture, Filter, Page, Position, Record, Row, Scope, Store, StoreError};
+
+/// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
+const OPERATION: Duration = Duration::from_secs(10);
+/// Length of a partition in seconds.
+const WEEK: i64 = 7 * 24 * 60 * 60;
+/// 1970 began on a Thursday; partitions begin on Mondays, 4 days later.
+const FIRST_MONDAY: i64 = 4 * 24 * 60 * 60;
+/// Partitions made before they are needed: a month in which nobody may make tables goes by without loss.
+const WEEKS_AHEAD: i64 = 4;
+/// Latest time that the tables take, in microseconds: the end of the year 9999.
+const LATEST: i64 = 253_402_300_799_000_000;
+
+/// A PostgreSQL database with history.
+#[derive(Debug)]
+pub struct PostgresStore {
+    address: open::Address,
+    operation: Duration,
+    writer: PgPool,
+    readers: PgPool,
+    migrated: OnceCell<()>,
+    /// Weeks, counted from [`FIRST_MONDAY`], that are known to have partitions.
+    weeks: Mutex<BTreeSet<i64>>,
+    written: watch::Sender<u64>,
+}
+
+impl PostgresStore {
+    /// The database at `postgres://user:password@host:port/database`. Nothing is connected yet. Over a network TLS with
+    /// a checked certificate is the default; `?sslmode=` and `&sslrootcert=FILE` say otherwise, as they do for psql.
+    ///
+    /// # Errors
+    /// When the address cannot be read.
+    pub fn new(url: &str) -> Result<Self, StoreError> {
+        Self::within(url, OPERATION)
+    }
+
+    /// Like [`PostgresStore::new`], with another limit for one operation.
+    ///
+    /// # Errors
+    /// When the address cannot be read.
+    pub fn within(url: &str, operation: Duration) -> Result<Self, StoreError> {
+        let address = open::Address::parse(url)?;
+        let (writer, readers) = address.pools(operation);
+        Ok(Self {
+            address,
+            operation,
+            writer,
+            readers,
+            migrated: OnceCell::new(),
+            weeks: Mutex::default(),
+            written: watch::Sender::new(0),
+        })
+    }
+
+    /// Brings the schema to this version's and makes the partitions of the coming weeks. Inserts do the former
+    /// themselves; at a start it tells early what will not get better by waiting.
+    ///
+    /// # Errors
+    /// When the database is away or refuses; a later version's is [`StoreError::Migrate`].
+    pub async fn prepare(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.migrate().await?;
+        let this = week(now.as_second());
+        self.bounded("make partitions of", self.make_partitions(this, this + WEEKS_AHEAD)).await?;
+        self.weeks().extend(this..=this + WEEKS_AHEAD);
+        Ok(())
+    }
+
+    /// Where it is, without user and password.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.address.shown
+    }
+
+    /// Ends the connections after what they are doing.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.migrated.get_or_try_init(|| self.address.migrate()).await.copied()
+    }
+
+    async fn make_partitions(&self, first: i64, last: i64) -> Result<(), sqlx::Error> {
+        let mut transaction = self.writer.begin().await?;
+        sqlx::query(sql::LOCK_WRITERS).execute(&mut *transaction).await?;
+        sqlx::query(sql::MAKE_PARTITIONS)
+            .bind(begin(first))
+            .bind(begin(last))
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await
+    }
+
+    /// Weeks of these records that may lack their partitions.
+    fn unknown_weeks(&self, records: &[Record]) -> BTreeSet<i64> {
+        let of = records.iter().map(|record| week(record.decided_at().as_second()));
+        let known = self.weeks();
+        of.filter(|week| !known.contains(week)).collect()
+    }
+
+    fn weeks(&self) -> std::sync::MutexGuard<'_, BTreeSet<i64>> {
+        // A set of numbers is complete whatever panicked beside it.
+        self.weeks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write(&self, records: &[Record], weeks: &BTreeSet<i64>) -> Result<(), sqlx::Error> {
+        let mut transaction = self.writer.begin().await?;
+        sqlx::query(sql::LOCK_WRITERS).execute(&mut *transaction).await?;
+        for week in weeks {
+            sqlx::query(sql::MAKE_PARTITIONS)
+                .bind(begin(*week))
+                .bind(begin(*week))
+                .execute(&mut *transaction)
+                .await?;
+        }
+        batch::insert(&mut transaction, records).await?;
+        transaction.commit().await
+    }
+
+    async fn rows(
+        &self,
+        doing: &'static str,
+        statement: &'static str,
+        bind: impl FnOnce(Query) -> Query,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        self.bounded(doing, bind(sqlx::query(statement)).fetch_all(&self.readers)).await
+    }
+
+    /// The result of an operation within its limit.
+    async fn bounded<T>(
+        &self,
+        doing: &'static str,
+        operation: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.operation, operation).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(classify(doing, error)),
+            Err(_) => Err(StoreError::TimedOut { doing, after: self.operation }),
+        }
+    }
+}
+
+type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
+
+/// The week of a time in seconds, counted from the first Monday of 1970.
+fn week(seconds: i64) -> i64 {
+    (seconds - FIRST_MONDAY).div_euclid(WEEK)
+}
+
+/// When a week begins, in microseconds.
+fn begin(week: i64) -> i64 {
+    (week * WEEK + FIRST_MONDAY) * 1_000_000
+}
+
+/// What an error means for whoever asked. What the values themselves cause will never work; all else may get better,
+/// by itself or by an administrator: away, starting, read-only, full, locked, slow, without a right, without a table.
+pub(crate) fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
+    let code = match &error {
+        sqlx::Error::Database(error) => error.code().map(std::borrow::Cow::into_owned),
+        _ => None,
+    };
+    let code = code.as_deref().unwrap_or_default();
+    // A row without a partition is a check violation too: somebody dropped the partition, the next try makes it again.
+    const NO_PARTITION: &str = "23514";
+    // Classes of SQLSTATE: data exceptions, constraints, limits of the server such as the length of a row.
+    const NEVER: [&str; 3] = ["22", "23", "54"];
+    let never = code != NO_PARTITION && NEVER.iter().any(|class| code.starts_with(class));
+    if never {
+        StoreError::Refused { doing, source: Box::new(error) }
+    } else {
+        StoreError::Unavailable { doing, source: Box::new(error) }
+    }
+}
+
+/// Binds $1 to $11 of a filter.
+fn bind_filter(query: Query, filter: &Filter) -> Query {
+    let (namespace, only_namespaced) = filter.scope.columns();
+    // No decision is older than 1970: a limit before that is none.
+    let time = |time: Timestamp| time.as_microsecond().clamp(0, LATEST);
+    query
+        .bind(namespace.map(str::to_owned))
+        .bind(only_namespaced)
+        .bind(filter.binding_uid.clone())
+        .bind(filter.workload_group.clone())
+        .bind(filter.workload_kind.clone())
+        .bind(filter.workload_name.clone())
+        .bind(filter.cluster.clone())
+        .bind(filter.trigger.map(|trigger| rows::name(&trigger)))
+        .bind(filter.outcome.map(|outcome| rows::name(&outcome)))
+        .bind(filter.since.map(time))
+        .bind(filter.until.map(time))
+}
+
+/// The statement whose index leaves the fewest rows to look at.
+fn page_statement(filter: &Filter) -> &'static str {
+    let one_namespace = matches!(filter.scope, Scope::Namespace(_) | Scope::Cluster);
+    if filter.binding_uid.is_some() {
+        sql::PAGE_OF_BINDING
+    } else if filter.workload_name.is_some() && one_namespace {
+        sql::PAGE_OF_WORKLOAD
+    } else if filter.workload_name.is_some() {
+        sql::PAGE_OF_NAME
+    } else if filter.cluster.is_some() {
+        sql::PAGE_OF_CLUSTER
+    } else if one_namespace {
+        sql::PAGE_OF_NAMESPACE
+    } else {
+        sql::PAGE
+    }
+}
+
+impl Store for PostgresStore {
+    fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.migrate().await?;
+            let weeks = self.unknown_weeks(records);
+            let written = self.bounded("write", self.write(records, &weeks)).await;
+            if let Err(error) = written {
+                // It may be that a partition is gone: the next try looks.
+                self.weeks().clear();
+                return Err(error);
+            }
+            self.weeks().extend(weeks);
+            self.written.send_modify(|writes| *writes += 1);
+            Ok(())
+        })
+    }
+
+    fn page<'a>(
+        &'a self,
+        filter: &'a Filter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(async move {
+            let after = after.unwrap_or(Position { decided_at: LATEST, seq: i64::MAX });
+            let wanted = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+            let rows = self
+                .rows("list", page_statement(filter), |query| {
+                    let query = bind_filter(query, filter);
+                    query.bind(after.decided_at.min(LATEST)).bind(after.seq).bind(wanted)
+                })
+                .await?;
+            rows::page(&rows, limit).map_err(|error| classify("list", error))
+        })
+    }
+
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
+        Box::pin(async move {
+            let id = id.to_owned();
+            let rows = self.rows("read", sql::GET, |query| query.bind(id)).await?;
+            let row = rows.first().map(rows::read_whole);
+            row.transpose().map_err(|error| classify("read", error))
+        })
+    }
+
+    fn tail<'a>(
+        &'a self,
+        filter: &'a Filter,
+        seq: i64,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
+        Box::pin(async move {
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = self
+                .rows("follow", sql::TAIL, |query| bind_filter(query, filter).bind(seq).bind(limit))
+                .await?;
+            rows.iter()
+                .map(|row| rows::read(row, None).map_err(|error| classify("follow", error)))
+                .collect()
+        })
+    }
+
+    fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>> {
+        Box::pin(async move {
+            let row = sqlx::query_scalar(sql::LAST).fetch_one(&self.readers);
+            self.bounded("read", row).await
+        })
+    }
+
+    fn written(&self) -> watch::Receiver<u64> {
+        self.written.subscribe()
+    }
+
+    fn unconfirmed<'a>(
+        &'a self,
+        cluster: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
+        Box::pin(async move {
+            let uids = sqlx::query_scalar(sql::UNCONFIRMED).bind(cluster).fetch_all(&self.readers);
+            self.bounded("read", uids).await
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/history/database.rs"]
+#[allow(dead_code, reason = "shared with the integration tests, which use more of it")]
+mod database;
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Executor, Row as _, SqlSafeStr};
+
+    use super::database::Database;
+    use super::*;
+
+    #[tokio::test]
+    async fn every_statement_is_accepted_by_the_database() {
+        let Some(database) = Database::make("prepare").await else { return };
+        let store = PostgresStore::new(&database.url).unwrap();
+        store.prepare(Timestamp::UNIX_EPOCH).await.unwrap();
+        for statement in sql::ALL {
+            store
+                .writer
+                .prepare(statement.into_sql_str())
+                .await
+                .unwrap_or_else(|error| panic!("{statement}: {error}"));
+        }
+        // Readers cannot write, whatever they are given to run.
+        let error = sqlx::query("DELETE FROM decisions").execute(&store.readers).await.unwrap_err();
+        assert!(error.to_string().contains("read-only"), "{error}");
+        store.close().await;
+        database.drop().await;
+    }
+
+    #[tokio::test]
+    async fn lists_are_read_in_the_order_of_an_index() {
+        let Some(database) = Database::make("plans").await else { return };
+        let store = PostgresStore::new(&database.url).unwrap();
+        store.prepare(Timestamp::UNIX_EPOCH).await.unwrap();
+        let mut connection = store.writer.acquire().await.unwrap();
+        // Tables this small are scanned as a whole unless that is forbidden.
+        connection.execute("SET enable_seqscan = off").await.unwrap();
+        connection.execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
+        for (statement, index) in [
+            (sql::PAGE, "decided_at_seq_idx"),
+            (sql::PAGE_OF_NAMESPACE, "namespace_decided_at_seq_idx"),
+            (sql::PAGE_OF_BINDING, "binding_uid_decided_at_seq_idx"),
+            (sql::PAGE_OF_WORKLOAD, "workload_name_namespace_decided_at_seq_idx"),
+            (sql::PAGE_OF_CLUSTER, "changes_"),
+            (sql::TAIL, "seq_idx"),
+        ] {
+            let prepare = sqlx::AssertSqlSafe(format!("PREPARE it AS {statement}"));
+            connection.execute(sqlx::raw_sql(prepare)).await.unwrap();
+            let parameters = if statement == sql::TAIL { 13 } else { 14 };
+            // The values of columns do not matter to a generic plan; a position of NULL would leave no partition.
+            let mut values = vec!["NULL"; parameters];
+            values[11] = "100000000";
+            let values = values.join(", ");
+            let explain = sqlx::AssertSqlSafe(format!("EXPLAIN (COSTS OFF) EXECUTE it({values})"));
+            let plan = connection.fetch_all(sqlx::raw_sql(explain)).await.unwrap();
+            let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
+            let plan = plan.join("\n");
+            assert!(plan.contains(index), "{statement}\n{plan}");
+            assert!(!plan.contains("->  Sort"), "{statement}\n{plan}");
+            connection.execute("DEALLOCATE it").await.unwrap();
+        }
+        drop(connection);
+        store.close().await;
+        database.drop().await;
+    }
+
+    #[test]
+    fn weeks_begin_on_monday() {
+        let at = |time: &str| week(time.parse::<Timestamp>().unwrap().as_second());
+        assert_eq!(at("2026-11-16T00:00:00Z"), at("2026-11-22T23:59:59Z"));
+        assert_eq!(at("2026-11-22T23:59:59Z") + 1, at("2026-11-23T00:00:00Z"));
+        assert_eq!(at("1970-01-01T00:00:00Z"), -1);
+        let monday = Timestamp::from_microsecond(begin(at("2026-11-20T12:00:00Z"))).unwrap();
+        assert_eq!(monday.to_string(), "2026-11-16T00:00:00Z");
+    }
+}

@@ -1,0 +1,160 @@
+//! Every statement, as static text. Times go in and out as microseconds since 1970; in the tables they are `timestamptz`.
+
+/// A parameter in microseconds as a time.
+macro_rules! time {
+    ($parameter:literal) => {
+        concat!("to_timestamp(", $parameter, "::bigint / 1000000.0)")
+    };
+}
+
+/// What a record is made of, by the names under which `rows` reads it. `detail` is apart: lists leave it out.
+macro_rules! columns {
+    () => {
+        "d.seq, d.id, d.parent, (extract(epoch FROM d.decided_at) * 1000000)::bigint AS decided_at, d.trigger_name, \
+         d.mode, d.outcome, d.desired, d.pending::text AS pending, d.affinity_name, d.term, d.binding_kind, \
+         d.namespace, d.binding_name, d.binding_uid, d.workload_group, d.workload_version, d.workload_kind, \
+         d.workload_name, d.workload_uid, d.before_clusters::text AS before_clusters, \
+         d.after_clusters::text AS after_clusters, d.reason, d.gap::text AS gap, d.withdrawal::text AS withdrawal"
+    };
+}
+
+/// The conditions of a filter. $1 namespace, $2 leave out the empty one, $3 binding, $4 to $6 group, kind and name of
+/// the workload, $7 cluster, $8 trigger, $9 outcome, $10 since, $11 until.
+macro_rules! filter {
+    () => {
+        concat!(
+            " AND ($1::text IS NULL OR d.namespace = $1) AND (NOT $2::bool OR d.namespace <> '') \
+             AND ($3::text IS NULL OR d.binding_uid = $3) AND ($4::text IS NULL OR d.workload_group = $4) \
+             AND ($5::text IS NULL OR d.workload_kind = $5) AND ($6::text IS NULL OR d.workload_name = $6) \
+             AND ($7::text IS NULL OR EXISTS (SELECT 1 FROM changes x WHERE x.cluster = $7 \
+             AND x.decided_at = d.decided_at AND x.seq = d.seq)) \
+             AND ($8::text IS NULL OR d.trigger_name = $8) AND ($9::text IS NULL OR d.outcome = $9) \
+             AND ($10::bigint IS NULL OR d.decided_at >= ",
+            time!("$10"),
+            ") AND ($11::bigint IS NULL OR d.decided_at < ",
+            time!("$11"),
+            ")"
+        )
+    };
+}
+
+/// A page, newest first. $12 and $13 are the position after which it starts, $14 is its length. `$driver` names the
+/// columns whose index brings the rows in order; a planner cannot pick one out of "no value or this value".
+macro_rules! page {
+    ($from:literal, $order:literal, $driver:literal) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM ",
+            $from,
+            " WHERE ",
+            $driver,
+            $order,
+            ".decided_at <= ",
+            time!("$12"),
+            " AND (",
+            $order,
+            ".decided_at, ",
+            $order,
+            ".seq) < (",
+            time!("$12"),
+            ", $13::bigint)",
+            filter!(),
+            " ORDER BY ",
+            $order,
+            ".decided_at DESC, ",
+            $order,
+            ".seq DESC LIMIT $14::bigint"
+        )
+    };
+}
+
+pub(super) const PAGE: &str = page!("decisions d", "d", "");
+pub(super) const PAGE_OF_NAMESPACE: &str = page!("decisions d", "d", "d.namespace = $1 AND ");
+pub(super) const PAGE_OF_BINDING: &str = page!("decisions d", "d", "d.binding_uid = $3 AND ");
+pub(super) const PAGE_OF_WORKLOAD: &str =
+    page!("decisions d", "d", "d.workload_name = $6 AND d.namespace = $1 AND ");
+pub(super) const PAGE_OF_NAME: &str = page!("decisions d", "d", "d.workload_name = $6 AND ");
+pub(super) const PAGE_OF_CLUSTER: &str = page!(
+    "changes c JOIN decisions d ON d.decided_at = c.decided_at AND d.seq = c.seq",
+    "c",
+    "c.cluster = $7 AND "
+);
+
+/// Rows after number $12 in the order of writing, at most $13.
+pub(super) const TAIL: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM decisions d WHERE d.seq > $12::bigint",
+    filter!(),
+    " ORDER BY d.seq LIMIT $13::bigint"
+);
+
+pub(super) const GET: &str =
+    concat!("SELECT ", columns!(), ", d.detail FROM decisions d WHERE d.id = $1::text");
+
+pub(super) const LAST: &str = "SELECT COALESCE(MAX(seq), 0) FROM decisions";
+
+pub(super) const AFTER_OF: &str =
+    "SELECT id, after_clusters::text FROM decisions WHERE id = ANY($1::text[])";
+
+/// One writer at a time, until its transaction ends: numbers are then given in the order of commits, which is what
+/// followers read by. The key is "atoll" in ASCII.
+pub(super) const LOCK_WRITERS: &str = "SELECT pg_advisory_xact_lock(418565287020)";
+
+pub(super) const MAKE_PARTITIONS: &str =
+    concat!("SELECT atoll_make_partitions(", time!("$1"), ", ", time!("$2"), ")");
+
+/// A batch, one array for each column.
+pub(super) const INSERT: &str = concat!(
+    "INSERT INTO decisions (id, parent, decided_at, trigger_name, mode, outcome, desired, pending, affinity_name, term, \
+     binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
+     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, detail) \
+     SELECT r.id, r.parent, ",
+    time!("r.at"),
+    ", r.trigger_name, r.mode, r.outcome, r.desired, r.pending::jsonb, r.affinity_name, r.term, r.binding_kind, \
+     r.namespace, r.binding_name, r.binding_uid, r.workload_group, r.workload_version, r.workload_kind, \
+     r.workload_name, r.workload_uid, r.before_clusters::jsonb, r.after_clusters::jsonb, r.reason, r.gap::jsonb, \
+     r.withdrawal::jsonb, r.detail \
+     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], \
+     $9::text[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], \
+     $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], \
+     $25::bytea[]) WITH ORDINALITY AS r (id, parent, at, trigger_name, mode, outcome, desired, pending, affinity_name, \
+     term, binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
+     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, detail, place) \
+     ORDER BY r.place ON CONFLICT DO NOTHING RETURNING id, seq"
+);
+
+pub(super) const INSERT_CHANGES: &str = concat!(
+    "INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after) SELECT r.cluster, ",
+    time!("r.at"),
+    ", r.seq, r.binding_uid, r.replicas_before, r.replicas_after \
+     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[]) \
+     AS r (cluster, at, seq, binding_uid, replicas_before, replicas_after)"
+);
+
+pub(super) const INSERT_UNCONFIRMED: &str = "INSERT INTO unconfirmed (cluster, binding_uid) \
+     SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING";
+
+pub(super) const UNCONFIRMED: &str = "SELECT binding_uid FROM unconfirmed WHERE cluster = $1::text ORDER BY binding_uid COLLATE \"C\"";
+
+/// All of them, for the test that prepares each.
+#[cfg(test)]
+pub(super) const ALL: [&str; 16] = [
+    PAGE,
+    PAGE_OF_NAMESPACE,
+    PAGE_OF_BINDING,
+    PAGE_OF_WORKLOAD,
+    PAGE_OF_NAME,
+    PAGE_OF_CLUSTER,
+    TAIL,
+    GET,
+    LAST,
+    AFTER_OF,
+    LOCK_WRITERS,
+    MAKE_PARTITIONS,
+    INSERT,
+    INSERT_CHANGES,
+    INSERT_UNCONFIRMED,
+    UNCONFIRMED,
+];

@@ -1,0 +1,156 @@
+//! Between rows and records, for every database that speaks SQL.
+
+use atoll_api::binding::{DecisionRecord, ObjectReference, TargetCluster};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use sqlx::sqlite::SqliteRow;
+
+use crate::{BindingRef, Detail, Entry, Page, Position, Record, Row};
+
+/// What the databases' rows have in common.
+pub(crate) trait Columns {
+    /// A text, `None` for NULL.
+    fn text(&self, column: &str) -> Result<Option<String>, sqlx::Error>;
+    /// A number; NULL is an error.
+    fn number(&self, column: &str) -> Result<i64, sqlx::Error>;
+    /// Bytes, `None` for NULL.
+    fn bytes(&self, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error>;
+}
+
+macro_rules! columns_of {
+    ($($row:ty),*) => {$(
+        impl Columns for $row {
+            fn text(&self, column: &str) -> Result<Option<String>, sqlx::Error> {
+                self.try_get(column)
+            }
+            fn number(&self, column: &str) -> Result<i64, sqlx::Error> {
+                self.try_get(column)
+            }
+            fn bytes(&self, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error> {
+                self.try_get(column)
+            }
+        }
+    )*};
+}
+columns_of!(SqliteRow, PgRow);
+
+/// A value as JSON text. Our own types always have one.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("records are plain JSON")
+}
+
+/// The name of an enum's variant, as JSON has it.
+pub(crate) fn name(value: &impl Serialize) -> String {
+    json(value).trim_matches('"').to_owned()
+}
+
+/// What a row says. Only the columns by which it is found must be of their type; whatever else cannot be read makes it
+/// an [`Entry::Unreadable`].
+pub(crate) fn read(row: &impl Columns, detail: Option<Detail>) -> Result<Row, sqlx::Error> {
+    let seq = row.number("seq")?;
+    let id = row.text("id")?.unwrap_or_default();
+    let at = Timestamp::from_microsecond(row.number("decided_at")?).unwrap_or_default();
+    let namespace = row.text("namespace")?.filter(|namespace| !namespace.is_empty());
+    let entry = match record(row, &id, at, namespace.clone(), detail) {
+        Ok(record) => Entry::Record(Box::new(record)),
+        Err(error) => Entry::Unreadable { id, namespace, at, error },
+    };
+    Ok(Row { seq, entry })
+}
+
+/// Like [`read`], with the detail that is in the row.
+pub(crate) fn read_whole(row: &impl Columns) -> Result<Row, sqlx::Error> {
+    read(row, row.bytes("detail")?.map(Detail::from_bytes))
+}
+
+/// Rows of a list, of which one more than `limit` was asked for: that one says whether there is a next page.
+pub(crate) fn page(rows: &[impl Columns], limit: usize) -> Result<Page, sqlx::Error> {
+    let mut next = None;
+    let mut found = Vec::with_capacity(rows.len().min(limit));
+    for row in rows.iter().take(limit) {
+        let read = read(row, None)?;
+        next = Some(Position { decided_at: row.number("decided_at")?, seq: read.seq });
+        found.push(read);
+    }
+    Ok(Page { rows: found, next: next.filter(|_| rows.len() > limit) })
+}
+
+fn record(
+    row: &impl Columns,
+    id: &str,
+    at: Timestamp,
+    namespace: Option<String>,
+    detail: Option<Detail>,
+) -> Result<Record, String> {
+    let version = text(row, "workload_version")?;
+    let group = text(row, "workload_group")?;
+    Ok(Record {
+        record: DecisionRecord {
+            id: id.to_owned(),
+            parent: option(row, "parent")?,
+            trigger: variant(row, "trigger_name")?,
+            mode: variant(row, "mode")?,
+            outcome: variant(row, "outcome")?,
+            desired: number(row, "desired")?,
+            pending: parse(row, "pending")?,
+            affinity_name: option(row, "affinity_name")?,
+            at: at.into(),
+            term: number(row, "term")?,
+        },
+        binding: BindingRef {
+            kind: text(row, "binding_kind")?,
+            namespace: namespace.clone(),
+            name: text(row, "binding_name")?,
+            uid: text(row, "binding_uid")?,
+        },
+        workload: ObjectReference {
+            api_version: if group.is_empty() { version } else { format!("{group}/{version}") },
+            kind: text(row, "workload_kind")?,
+            namespace,
+            name: text(row, "workload_name")?,
+            uid: option(row, "workload_uid")?,
+        },
+        before: parse_option::<Vec<TargetCluster>>(row, "before_clusters")?,
+        after: parse(row, "after_clusters")?,
+        reason: option(row, "reason")?,
+        gap: parse_option(row, "gap")?,
+        withdrawal: parse_option(row, "withdrawal")?,
+        detail,
+    })
+}
+
+fn option(row: &impl Columns, column: &str) -> Result<Option<String>, String> {
+    row.text(column).map_err(|error| format!("column {column}: {error}"))
+}
+
+fn text(row: &impl Columns, column: &str) -> Result<String, String> {
+    option(row, column)?.ok_or_else(|| format!("column {column}: is NULL"))
+}
+
+fn number(row: &impl Columns, column: &str) -> Result<i64, String> {
+    row.number(column).map_err(|error| format!("column {column}: {error}"))
+}
+
+fn variant<T: DeserializeOwned>(row: &impl Columns, column: &str) -> Result<T, String> {
+    let name = text(row, column)?;
+    serde_json::from_value(name.into()).map_err(|error| format!("column {column}: {error}"))
+}
+
+fn parse<T: DeserializeOwned>(row: &impl Columns, column: &str) -> Result<T, String> {
+    let json = text(row, column)?;
+    serde_json::from_str(&json).map_err(|error| format!("column {column}: {error}"))
+}
+
+fn parse_option<T: DeserializeOwned>(
+    row: &impl Columns,
+    column: &str,
+) -> Result<Option<T>, String> {
+    let json = option(row, column)?;
+    json.map(|json| {
+        serde_json::from_str(&json).map_err(|error| format!("column {column}: {error}"))
+    })
+    .transpose()
+}
