@@ -384,12 +384,22 @@ impl<'a> Check<'a> {
             let simple = constraint.label_selector.is_none()
                 && constraint.cluster_taints_policy == InclusionPolicy::Ignore
                 && constraint.count_full_domains
-                && constraint.cluster_affinity_policy == InclusionPolicy::Ignore;
+                && self.request.placement.cluster_affinities.is_none();
             if !hard || !scratch || !simple {
                 continue;
             }
+            // Honor, the default: clusters that the placement does not choose make no domains.
+            let honored = self
+                .request
+                .placement
+                .cluster_affinity
+                .as_ref()
+                .filter(|_| constraint.cluster_affinity_policy == InclusionPolicy::Honor);
             let mut domains: BTreeMap<String, i64> = BTreeMap::new();
             for (name, row) in &self.rows {
+                if honored.is_some_and(|affinity| !chooses(affinity, row)) {
+                    continue;
+                }
                 if let Some(domain) = row.domain(&constraint.topology_key) {
                     let share = self.after.get(name).copied().unwrap_or(0);
                     *domains.entry(domain.into_owned()).or_default() += share;
