@@ -5,6 +5,10 @@
 //!
 //! The way of a decision is [`cycle`]; its plugins are in [`plugins`], its strategies in [`divide`].
 
+// Test code that is shared with the tests outside names this crate.
+#[cfg(test)]
+extern crate self as atoll_scheduler;
+
 pub mod cycle;
 pub mod decision;
 pub mod detect;
@@ -15,6 +19,8 @@ pub mod hash;
 pub mod key;
 pub mod lint;
 pub mod lint_policy;
+#[cfg(test)]
+mod mutants;
 pub mod offline;
 pub mod plugins;
 pub mod queue;

@@ -44,6 +44,10 @@ pub fn plan(
     before: &[TargetCluster],
     after: &[TargetCluster],
 ) -> Vec<GracefulEvictionTask> {
+    #[cfg(test)]
+    if crate::mutants::is(crate::mutants::Mutant::EvictionForgotten) {
+        return Vec::new();
+    }
     let old = request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
     let mut tasks: BTreeMap<String, GracefulEvictionTask> = old
         .filter(|task| ended(task, request).is_none())

@@ -111,6 +111,14 @@ impl Supply {
     /// How many more replicas fit when `reserved` is already promised.
     #[must_use]
     pub fn estimate(&self, needs: &Needs, reserved: &Amounts) -> Estimate {
+        #[cfg(test)]
+        let nothing = Amounts::new();
+        #[cfg(test)]
+        let reserved = if crate::mutants::is(crate::mutants::Mutant::ReservationsForgotten) {
+            &nothing
+        } else {
+            reserved
+        };
         match self {
             Self::Unknown => Estimate::unknown(),
             Self::Summary { free, models } => {
@@ -135,6 +143,10 @@ impl Supply {
                     if best.is_none_or(|(most, _)| fits < most) {
                         best = Some((fits, "resourceModels"));
                     }
+                }
+                #[cfg(test)]
+                if crate::mutants::is(crate::mutants::Mutant::RoomForOneMore) {
+                    best = best.map(|(most, bound)| (most + 1, bound));
                 }
                 match best {
                     Some((most, bound)) => Estimate::of(most, bound.to_owned()),
