@@ -42,7 +42,7 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<Cure> 
         newcomers(cycle, &mut cures);
     }
     if short || prefers {
-        capacity(cycle, &mut cures);
+        capacity(cycle, decision, &mut cures);
         others(cycle, &mut cures);
     }
     policies(cycle, &mut cures);
@@ -114,7 +114,7 @@ fn newcomers(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
 }
 
 /// Room for one more replica on a candidate.
-fn capacity(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
+fn capacity(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
     let Some(column) = &cycle.capacity else { return };
     if !cycle.intent.strategy.divides() {
         return;
@@ -128,7 +128,15 @@ fn capacity(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
     if rows.is_empty() {
         return;
     }
-    let had: Column = rows.iter().map(|row| column.more[row]).collect();
+    // What the decision itself adds takes its part: what is left after it is what a later event is compared with.
+    let added = |row: usize| {
+        let name = &*cycle.snapshot.row(row).name;
+        let share = decision.after.binary_search_by(|share| share.name.as_str().cmp(name));
+        let after = share.map_or(0, |at| decision.after[at].replicas);
+        after.saturating_sub(cycle.targets.on(row)).max(0)
+    };
+    let left = |row: usize| Some(column.more[row]?.saturating_sub(added(row)).max(0));
+    let had: Column = rows.iter().map(left).collect();
     cures.push(Cure::CapacityRises {
         clusters: ClusterSet::new(cycle.snapshot.names(), rows),
         had,
