@@ -1,11 +1,12 @@
 //! Template + share -> the manifest that one member gets. Pure: the same input gives the same bytes.
 //!
 //! What a kind means (where its replicas are, which fields a member's own controllers write) is asked of
-//! `atoll-interpreter`. Sending, applying and merging claims of several bindings on one object is left to the
+//! `atoll-interpreter`, how a patch merges of `atoll-merge`. Sending, applying and merging claims of several bindings on one object is left to the
 //! controller's members and to the agent.
 
 mod hash;
 mod identity;
+mod patch;
 mod replicas;
 mod strip;
 
@@ -13,6 +14,7 @@ use atoll_api::marks;
 use serde_json::{Map, Value, json};
 
 pub use identity::Key;
+pub use patch::check as check_patch;
 
 /// Part of every hash: raised when the rendering of an unchanged template changes, so that members notice.
 pub const RENDER_VERSION: u32 = 1;
@@ -31,6 +33,8 @@ pub struct Share {
     pub claim: String,
     /// Whether the object stays when the binding goes (`preserveResourcesOnDeletion`).
     pub preserve: bool,
+    /// Strategic merge patch on the pod template there: that of the cluster's subset of a WorkloadSpread.
+    pub patch: Option<Value>,
 }
 
 /// The manifest of one object on one member.
@@ -79,6 +83,14 @@ pub enum RenderError {
         /// The template.
         key: Key,
     },
+    /// A patch that this template cannot take, or that changes what it may not.
+    #[error("patch of the pod template for cluster {cluster:?}: {problem}")]
+    Patch {
+        /// The cluster.
+        cluster: String,
+        /// The field, what is wrong with it, and what would be right.
+        problem: String,
+    },
     /// A share that no object can have.
     #[error("share of cluster {cluster:?}: {field} is {value}, it must be 0 or more")]
     NegativeShare {
@@ -92,10 +104,10 @@ pub enum RenderError {
 }
 
 /// Renders what `share` wants of `template`: the user's object without what belongs to the hub's server, with the
-/// share's replicas and Atoll's marks.
+/// share's replicas and patch, and Atoll's marks.
 ///
 /// # Errors
-/// A template without identity, with ill-typed metadata or with marks; a negative share.
+/// A template without identity, with ill-typed metadata or with marks; a negative share; a patch that does not fit.
 pub fn render(template: &Value, share: &Share) -> Result<Rendered, RenderError> {
     let (key, api_version) = identity::of(template)?;
     let mut fields = strip::server_side(template)?;
@@ -104,6 +116,10 @@ pub fn render(template: &Value, share: &Share) -> Result<Rendered, RenderError> 
     // What was taken away may leave an empty map behind.
     strip::empty_metadata(&mut manifest);
     replicas::set(&mut manifest, &key, share)?;
+    if let Some(patch) = &share.patch {
+        patch::apply(&mut manifest, patch)
+            .map_err(|problem| RenderError::Patch { cluster: share.cluster.clone(), problem })?;
+    }
     Ok(marked(key, api_version, manifest, Some(share)))
 }
 

@@ -268,3 +268,53 @@ proptest! {
         prop_assert_eq!(without_marks(&whole), job);
     }
 }
+
+fn patched(patch: Value) -> Result<Rendered, RenderError> {
+    render(&nginx(), &Share { patch: Some(patch), ..share(2) })
+}
+
+#[test]
+fn a_subsets_patch_merges_into_the_pod_template_as_kubectl_would() {
+    let patch = json!({
+        "metadata": {"labels": {"zone": "ack"}},
+        "spec": {
+            "containers": [{"name": "nginx", "env": [{"name": "POOL", "value": "reserved"}]}],
+            "tolerations": [{"key": "eci", "operator": "Exists"}],
+        },
+    });
+    let rendered = patched(patch).unwrap();
+    let template = &rendered.manifest["spec"]["template"];
+    assert_eq!(template["metadata"]["labels"], json!({"app": "nginx", "zone": "ack"}));
+    // Containers merge by name: the image is still there.
+    let container = json!({"name": "nginx", "image": "nginx:1.27",
+        "env": [{"name": "POOL", "value": "reserved"}]});
+    assert_eq!(template["spec"]["containers"], json!([container]));
+    assert_eq!(template["spec"]["tolerations"][0]["key"], "eci");
+    assert_eq!(rendered.manifest["spec"]["replicas"], 2);
+    assert_ne!(rendered.hash, render(&nginx(), &share(2)).unwrap().hash);
+}
+
+#[test]
+fn a_patch_may_not_touch_identity_and_says_which_field_does() {
+    for (patch, field) in [
+        (json!({"apiVersion": "v1"}), "apiVersion"),
+        (json!({"$patch": "replace"}), "$patch"),
+        (json!({"metadata": {"name": "other"}}), "metadata.name"),
+        (json!({"metadata": {"namespace": "other"}}), "metadata.namespace"),
+        (json!({"metadata": {"$patch": "delete"}}), "metadata.$patch"),
+        (json!({"metadata": {"labels": {"$patch": "delete"}}}), "$patch"),
+        (json!({"metadata": {"labels": {"atoll.dev/managed-by": "me"}}}), "atoll.dev/managed-by"),
+        (json!({"metadata": {"labels": {"app": "other"}}}), "app"),
+        (json!({"metadata": {"annotations": {"team": 7}}}), "team"),
+        (json!(["spec"]), "object"),
+    ] {
+        let error = patched(patch.clone()).unwrap_err();
+        assert!(matches!(&error, RenderError::Patch { cluster, .. } if cluster == "member1"));
+        assert!(error.to_string().contains(field), "{patch}: {error}");
+    }
+    let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "c", "namespace": "shop"}, "data": {}});
+    let patch = Some(json!({"metadata": {"labels": {"a": "b"}}}));
+    let error = render(&config_map, &Share { patch, ..share(None) }).unwrap_err();
+    assert!(error.to_string().contains("spec.template"), "{error}");
+}

@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("merge", &[]),
     ("interpreter", &["api"]),
     ("scheduler", &["api", "interpreter"]),
-    ("render", &["api", "interpreter"]),
+    ("render", &["api", "interpreter", "merge"]),
     ("history", &["api", "scheduler"]),
     ("protocol", &["api"]),
     ("controller", &["api", "interpreter", "scheduler", "render", "history", "protocol"]),
