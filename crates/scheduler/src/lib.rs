@@ -23,7 +23,6 @@ pub mod lint_policy;
 mod mutants;
 pub mod offline;
 pub mod plugins;
-pub mod queue;
 pub mod request;
 mod scheduler;
 pub mod select;

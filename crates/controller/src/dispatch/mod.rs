@@ -12,6 +12,8 @@ pub mod verdicts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use atoll_api::selector::Selector;
+use atoll_api::{Cluster, WorkloadSpread};
 use atoll_render::{RenderError, Rendered, Share};
 use serde_json::Value;
 
@@ -124,6 +126,19 @@ pub struct Order {
     pub overwrite: bool,
 }
 
+/// The patch of a cluster's copy: that of the first subset whose selector matches the cluster.
+#[must_use]
+pub fn patch_for<'a>(spread: &'a WorkloadSpread, cluster: &Cluster) -> Option<&'a Value> {
+    let labels = cluster.metadata.labels.clone().unwrap_or_default();
+    let mut subsets = spread.spec.subsets.iter();
+    let subset = subsets.find(|subset| {
+        let required = subset.required_cluster_selector.as_ref();
+        // A selector that cannot be read chooses nothing, as for the scheduler.
+        required.is_none_or(|s| Selector::parse(s).is_ok_and(|s| s.matches(&labels)))
+    })?;
+    subset.patch.as_ref()
+}
+
 /// Renders what a member is to hold.
 ///
 /// # Errors
@@ -132,6 +147,7 @@ pub fn order(
     binding: &Binding,
     template: &Template,
     namespace: Option<&Value>,
+    patch: Option<&Value>,
     cluster: &str,
     presence: Presence,
 ) -> Result<Option<Order>, RenderError> {
@@ -143,6 +159,7 @@ pub fn order(
         before,
         claim: binding.uid().to_owned(),
         preserve,
+        patch: patch.cloned(),
     };
     let object = Arc::new(atoll_render::render(&template.object, &share)?);
     let mut objects = Vec::with_capacity(2);

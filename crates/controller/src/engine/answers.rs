@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Engine;
 use super::jobs::{Committing, JobDone, Purpose};
-use super::work::Step;
+use super::work::{Step, Waiting};
 use crate::commit::{Ended, Write};
 use crate::events::{Note, Severity};
 use crate::index::key::BindingKey;
@@ -90,7 +90,7 @@ impl Engine {
                 self.announce(&binding, &committing);
                 self.dispatch(key);
                 self.mark_status(key);
-                let waits = committing.decision.as_ref().map(|d| d.waits_for().to_vec());
+                let waits = committing.decision.as_ref().map(Waiting::after);
                 let now = self.clock.now_seconds();
                 self.waits(waits.unwrap_or_default(), Some(&binding), now)
             }

@@ -64,7 +64,10 @@ impl Engine {
         for (namespace, name) in &touched.spread_rows {
             changes.extend(match self.index.spread(&(namespace.clone(), name.clone())) {
                 Some(spread) => self.tables.upsert_workload_spread(spread),
-                None => self.tables.remove_workload_spread(namespace, name),
+                None => {
+                    self.subsets.remove(&(namespace.clone(), name.clone()));
+                    self.tables.remove_workload_spread(namespace, name)
+                }
             });
         }
         for key in &touched.bindings {
@@ -83,6 +86,9 @@ impl Engine {
         for policy in touched.policies {
             self.due.mark(Subject::Policy(policy), Pace::OnItsWay, now);
         }
+        for spread in touched.spreads {
+            self.due.mark(Subject::WorkloadSpread(spread), Pace::OnItsWay, now);
+        }
         for policy in touched.workload_policies {
             self.due.mark(Subject::WorkloadPolicy(policy), Pace::OnItsWay, now);
         }
@@ -92,7 +98,7 @@ impl Engine {
     pub(super) fn wake(&mut self, changes: &[Change]) {
         let now = Instant::now();
         for change in changes {
-            self.queue.wake(change, now, |change, cure| cure.is_met_by(change));
+            self.queue.wake(change, now);
         }
     }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use atoll_history::State;
-use atoll_scheduler::{Cure, Decision};
+use atoll_scheduler::Decision;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use super::work::Waiting;
 use crate::commit::draft::Decided;
 use crate::commit::{Ended, Write};
 use crate::index::key::BindingKey;
@@ -33,7 +34,7 @@ pub(super) enum Purpose {
     /// A decision.
     Decision(Box<Committing>),
     /// Marks and copies of what the policy says, or the end of an eviction task's copy; nothing was decided.
-    Upkeep(Vec<Cure>),
+    Upkeep(Waiting),
     /// The beginning of its end.
     Delete,
     /// Its end.

@@ -79,6 +79,11 @@ impl Engine {
             let subject = crate::status::due::Subject::Policy(policy);
             self.due.mark(subject, crate::status::due::Pace::OnItsWay, now);
         }
+        let spreads: Vec<_> = self.index.spreads().cloned().collect();
+        for spread in spreads {
+            let subject = crate::status::due::Subject::WorkloadSpread(spread);
+            self.due.mark(subject, crate::status::due::Pace::OnItsWay, now);
+        }
         self.ask_for_unconfirmed(term);
     }
 

@@ -20,8 +20,9 @@ use std::sync::Arc;
 
 use atoll_api::Clock;
 use atoll_api::workload_policy::DomainStatus;
+use atoll_api::workload_spread::SubsetStatus;
 use atoll_history::{Receipt, Recorder, Store};
-use atoll_scheduler::{Change, Cure, LiveCluster, Tables};
+use atoll_scheduler::{Cure, LiveCluster, Tables};
 use kube::Client;
 use kube::api::ApiResource;
 use tokio::sync::{mpsc, watch};
@@ -89,7 +90,7 @@ pub(crate) struct Engine {
     resources: BTreeMap<GroupKind, ApiResource>,
     tables: Tables,
     live: BTreeMap<String, LiveCluster>,
-    queue: Queue<BindingKey, Cure, Change>,
+    queue: Queue<BindingKey, Cure>,
     deciding: Option<Deciding>,
     /// Answers that nobody waits for any more, because the leadership went after the question.
     stale_answers: usize,
@@ -106,6 +107,7 @@ pub(crate) struct Engine {
     views: Views,
     due: Due,
     domains: BTreeMap<NamespacedName, Vec<DomainStatus>>,
+    subsets: BTreeMap<NamespacedName, Vec<SubsetStatus>>,
     /// What became of the decisions that bindings hold, by id.
     receipts: BTreeMap<String, Receipt>,
     /// Bindings whose decisions history had no room for.
@@ -148,6 +150,7 @@ impl Engine {
             views: Views::default(),
             due: Due::default(),
             domains: BTreeMap::new(),
+            subsets: BTreeMap::new(),
             receipts: BTreeMap::new(),
             unoffered: BTreeSet::new(),
             offer_again: None,

@@ -98,10 +98,19 @@ impl Engine {
         let namespace =
             namespace.and_then(|name| self.index.namespace(name)).map(|n| n.object.clone());
         let claim = binding.uid().to_owned();
+        let spread = self.index.spread_in_force(&template.key).cloned();
         self.unrendered.remove(key);
         for (cluster, presence) in &plan {
-            let order =
-                dispatch::order(&binding, &template, namespace.as_deref(), cluster, *presence);
+            let patch = spread.as_deref().zip(self.index.cluster(cluster));
+            let patch = patch.and_then(|(spread, row)| dispatch::patch_for(spread, row));
+            let order = dispatch::order(
+                &binding,
+                &template,
+                namespace.as_deref(),
+                patch,
+                cluster,
+                *presence,
+            );
             let order = match order {
                 Ok(Some(order)) => order,
                 Ok(None) => continue,

@@ -3,7 +3,7 @@
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::{
     ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
-    WorkloadPolicy,
+    WorkloadPolicy, WorkloadSpread,
 };
 use atoll_scheduler::Decision;
 use kube::api::ApiResource;
@@ -15,12 +15,12 @@ use super::jobs::JobDone;
 use super::{Engine, MOST_JOBS};
 use crate::detect::{self, Claim};
 use crate::index::Source;
-use crate::index::key::BindingKey;
+use crate::index::key::{BindingKey, GroupKind, TemplateKey};
 use crate::index::rows::{Binding, Template};
 use crate::status::due::{Pace, Subject};
 use crate::status::views::View;
 use crate::status::write::{self, Target};
-use crate::status::{binding, policy, template};
+use crate::status::{binding, policy, spread, template};
 
 /// A binding as its statuses see it.
 struct Known<'a> {
@@ -82,15 +82,35 @@ impl Engine {
         self.due.mark(Subject::Template(key.clone()), pace, now);
     }
 
-    /// The domains of a WorkloadPolicy, as a decision under it leaves them.
-    pub(super) fn note_domains(&mut self, template: &Template, decision: &Decision) {
+    /// The subsets of a WorkloadSpread or the domains of a WorkloadPolicy, as a decision under it leaves them.
+    pub(super) fn note_groups(&mut self, template: &Template, decision: &Decision) {
+        if decision.groups.is_empty() {
+            return;
+        }
+        match decision.policies.iter().find(|policy| policy.kind == "WorkloadSpread") {
+            Some(spread) => self.note_subsets(&spread.name.clone(), template, decision),
+            None => self.note_domains(template, decision),
+        }
+    }
+
+    fn note_subsets(&mut self, name: &str, template: &Template, decision: &Decision) {
+        let Some(namespace) = &template.key.namespace else { return };
+        let key = (namespace.clone(), name.to_owned());
+        let Some(row) = self.index.spread(&key) else { return };
+        let committed = row.status.as_ref().map(|status| status.subsets.as_slice());
+        let held = self.subsets.get(&key).map(Vec::as_slice).or(committed).unwrap_or_default();
+        let subsets = spread::subsets(&decision.groups, held, self.clock.now_seconds());
+        if held != subsets {
+            self.due.mark(Subject::WorkloadSpread(key.clone()), Pace::AtRest, Instant::now());
+        }
+        self.subsets.insert(key, subsets);
+    }
+
+    fn note_domains(&mut self, template: &Template, decision: &Decision) {
         let (Some(name), Some(namespace)) = (&template.workload_policy, &template.key.namespace)
         else {
             return;
         };
-        if decision.groups.is_empty() {
-            return;
-        }
         let domains: Vec<DomainStatus> = decision
             .groups
             .iter()
@@ -170,6 +190,21 @@ impl Engine {
                 let target = target(resource, Some(&key.0), &key.1);
                 Some((target, write::patch(&before, &json!(status))?))
             }
+            Subject::WorkloadSpread(key) => {
+                let row = self.index.spread(key)?;
+                let aim = &row.spec.target_ref;
+                let in_force = self.index.spread_in_force(&TemplateKey {
+                    kind: GroupKind::of(&aim.api_version, &aim.kind),
+                    namespace: Some(key.0.clone()),
+                    name: aim.name.clone(),
+                });
+                let subsets = self.subsets.get(key).map(Vec::as_slice);
+                let status = spread::status(row, in_force.map(|s| &**s), subsets, now);
+                let resource = ApiResource::erase::<WorkloadSpread>(&());
+                let before = json!(row.status.clone().unwrap_or_default());
+                let target = target(resource, Some(&key.0), &key.1);
+                Some((target, write::patch(&before, &json!(status))?))
+            }
         }
     }
 
@@ -184,6 +219,7 @@ impl Engine {
             Subject::Policy(key) if key.namespace.is_some() => Some(Source::PropagationPolicies),
             Subject::Policy(_) => Some(Source::ClusterPropagationPolicies),
             Subject::WorkloadPolicy(_) => Some(Source::WorkloadPolicies),
+            Subject::WorkloadSpread(_) => Some(Source::WorkloadSpreads),
         }
     }
 }

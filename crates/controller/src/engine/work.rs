@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_api::binding::{TargetCluster, Trigger};
+use atoll_api::binding::{Outcome, TargetCluster, Trigger};
 use atoll_scheduler::{BindingFacts, Cure, Decision, Existing, Request};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -37,6 +37,26 @@ pub(super) enum Step {
     Runs,
 }
 
+/// What a binding waits for after a decision.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// What would change the answer.
+    cures: Vec<Cure>,
+    /// Whether something found no place.
+    refused: bool,
+}
+
+impl Waiting {
+    /// As the decision leaves it.
+    pub(super) fn after(decision: &Decision) -> Self {
+        let placed = matches!(decision.outcome(), Outcome::Placed | Outcome::Unchanged);
+        Self {
+            cures: decision.waits_for().to_vec(),
+            refused: !placed || decision.pending_replicas() > 0,
+        }
+    }
+}
+
 impl Engine {
     /// Hands out as much work as may be under way at once.
     pub(super) fn hand_out_work(&mut self) {
@@ -57,7 +77,7 @@ impl Engine {
     /// Work on a key has ended.
     pub(super) fn finish(&mut self, key: &BindingKey, how: Done<Cure>) {
         let now = Instant::now();
-        self.queue.done(key, how, now, |change, cure| cure.is_met_by(change));
+        self.queue.done(key, how, now);
     }
 
     fn reconcile(&mut self, key: &BindingKey, term: u64) -> Step {
@@ -119,7 +139,7 @@ impl Engine {
             Ok(request) => Box::new(request),
             Err(error) => {
                 tracing::warn!(key = %deciding.key, %error, "cannot be decided");
-                return Step::Done(Done::Waits(Vec::new(), None));
+                return Step::Done(Done::Mistake);
             }
         };
         let question = Question { snapshot: self.tables.snapshot(), request };
@@ -139,7 +159,7 @@ impl Engine {
         }
         let Some(deciding) = self.deciding.take() else { return };
         let key = deciding.key.clone();
-        self.note_domains(&deciding.template, &decision);
+        self.note_groups(&deciding.template, &decision);
         let Some(term) = self.term() else {
             return self.finish(&key, Done::Again);
         };
@@ -151,7 +171,7 @@ impl Engine {
     fn conclude(&mut self, deciding: Deciding, decision: Decision, term: u64) -> Step {
         let Deciding { key, claim, template, binding } = deciding;
         let now = self.clock.now_seconds();
-        let waits = decision.waits_for().to_vec();
+        let waits = Waiting::after(&decision);
         let Some(binding) = binding else {
             if decision.trigger() == Trigger::Avoid {
                 return Step::Done(self.waits(waits, None, now));
@@ -199,17 +219,24 @@ impl Engine {
     /// How to wait: for what the decision names, or until time brings something.
     pub(super) fn waits(
         &self,
-        waits: Vec<Cure>,
+        waiting: Waiting,
         binding: Option<&Binding>,
         now: Timestamp,
     ) -> Done<Cure> {
-        let due = waits.iter().filter_map(Cure::due);
+        let Waiting { cures, refused } = waiting;
+        let due = cures.iter().filter_map(Cure::due);
         let deadline = binding.and_then(|b| eviction::next_deadline(&b.spec, now));
         let at = due.chain(deadline).min().map(|at| {
             let wait = at.duration_since(now);
             Instant::now() + std::time::Duration::try_from(wait).unwrap_or_default()
         });
-        if waits.is_empty() && at.is_none() { Done::Settled } else { Done::Waits(waits, at) }
+        let edits = |cure: &Cure| matches!(cure, Cure::Edit { .. });
+        match (cures.is_empty(), at) {
+            (true, None) => Done::Settled,
+            (false, None) if cures.iter().all(edits) => Done::Mistake,
+            _ if refused => Done::Waits(cures, at),
+            _ => Done::Watches(cures, at),
+        }
     }
 
     fn commit(

@@ -60,7 +60,9 @@ pub struct Touched {
     pub clusters: BTreeSet<String>,
     /// Bindings that changed or went.
     pub bindings: BTreeSet<BindingKey>,
-    /// WorkloadPolicies and WorkloadSpreads that changed or went.
+    /// WorkloadSpreads whose status may read differently.
+    pub spreads: BTreeSet<NamespacedName>,
+    /// WorkloadPolicies that changed or went.
     pub workload_policy_rows: BTreeSet<NamespacedName>,
     /// WorkloadSpreads that changed or went.
     pub spread_rows: BTreeSet<NamespacedName>,
@@ -78,6 +80,7 @@ impl Touched {
         self.workload_policies.extend(other.workload_policies);
         self.clusters.extend(other.clusters);
         self.bindings.extend(other.bindings);
+        self.spreads.extend(other.spreads);
         self.workload_policy_rows.extend(other.workload_policy_rows);
         self.spread_rows.extend(other.spread_rows);
         self.kinds |= other.kinds;
@@ -216,6 +219,25 @@ impl Index {
     #[must_use]
     pub fn spread(&self, key: &NamespacedName) -> Option<&Arc<WorkloadSpread>> {
         self.spreads.get(key)
+    }
+
+    /// All WorkloadSpreads.
+    pub fn spreads(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.spreads.keys()
+    }
+
+    /// The WorkloadSpread in force for a template: the oldest with it as target, by name among equals, as for the
+    /// scheduler.
+    #[must_use]
+    pub fn spread_in_force(&self, template: &TemplateKey) -> Option<&Arc<WorkloadSpread>> {
+        let namespace = template.namespace.clone()?;
+        let names = self.by.spreads_by_target.get(template)?.iter();
+        names.filter_map(|name| self.spreads.get(&(namespace.clone(), name.clone()))).min_by_key(
+            |spread| {
+                let at = spread.metadata.creation_timestamp.as_ref().map(|time| time.0);
+                (at, spread.metadata.name.clone())
+            },
+        )
     }
 
     /// Names of the WorkloadSpreads that have this template as their target.

@@ -496,10 +496,21 @@ impl Index {
             && before.spec == spread.spec
             && before.metadata.uid == spread.metadata.uid
         {
+            // A subset's mark is in the status, and steers.
+            if before.status != spread.status {
+                touched.spread_rows.insert(key.clone());
+            }
             return;
         }
         touched.kinds = true;
         touched.spread_rows.insert(key.clone());
+        // Who is in force for a target depends on all that aim at it.
+        let targets = before.as_deref().into_iter().chain(spread.as_deref()).map(target_of);
+        for target in targets {
+            let rivals = self.by.spreads_by_target.get(&target).into_iter().flatten();
+            touched.spreads.extend(rivals.map(|name| (key.0.clone(), name.clone())));
+        }
+        touched.spreads.insert(key.clone());
         if let Some(target) = before.as_deref().map(target_of) {
             remove(&mut self.by.spreads_by_target, &target, &key.1);
             touched.keys.insert(target.binding());

@@ -3,8 +3,13 @@
 //! Pure: time is handed in. The pools and their times are Kubernetes' scheduling queue's: active, backoff (1 s doubling
 //! to 10 s, rejections and errors apart) and unschedulable, from where only an event that could cure brings a key back,
 //! besides a flush every five minutes. What arrives for a key in flight is kept and looked at when it is done.
+//!
+//! Waiting keys are filed under the topics of what they wait for ([`cures`] says which), so that an event asks those
+//! that it may concern and nobody else.
 
-use std::collections::{BTreeMap, BTreeSet};
+pub mod cures;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,6 +20,26 @@ pub const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 pub const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// After so long a key that waits for an event is tried without one, in case an event was missed.
 pub const FLUSH: Duration = Duration::from_secs(300);
+
+/// Events kept for keys in flight. When more arrive, each of these keys is tried once more instead.
+const MOST_REPLAYED: usize = 10_000;
+
+/// What a key waits for.
+pub trait Cures {
+    /// What happens.
+    type Change: Clone;
+    /// What waiting keys are filed under.
+    type Topic: Ord + Clone;
+
+    /// Under what to file this. An event that is the cure has one of these topics.
+    fn topics(&self) -> Vec<Self::Topic>;
+
+    /// What an event is about: all topics of every cure that it may be.
+    fn topics_of(change: &Self::Change) -> Vec<Self::Topic>;
+
+    /// Whether the event is the cure.
+    fn is_met_by(&self, change: &Self::Change) -> bool;
+}
 
 /// Where a key stands among those that are ready. Smaller first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,10 +53,16 @@ pub enum Priority {
 /// How work on a key ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Done<Cure> {
-    /// Nothing is left to do.
+    /// Nothing is left to do, and nothing is waited for.
     Settled,
-    /// Nothing can be done for now: again when one of these happens, or at the time, if one is named.
+    /// Nothing is left to do; one of these would change the answer, and is acted on at once. Again at the time besides,
+    /// if one is named.
+    Watches(Vec<Cure>, Option<Instant>),
+    /// Nothing can be done for now: again when one of these happens, after the backoff for rejections, or at the time,
+    /// if one is named.
     Waits(Vec<Cure>, Option<Instant>),
+    /// A mistake that only an edit cures, which adds the key again. No time brings it back.
+    Mistake,
     /// It failed: again after a backoff.
     Failed,
     /// The premises changed while it ran: again at once.
@@ -42,46 +73,76 @@ pub enum Done<Cure> {
 enum State<Cure> {
     Active(Priority, u64),
     Backoff(Instant),
-    Waiting(Vec<Cure>, Instant),
+    Waiting { cures: Vec<Cure>, until: Option<Instant>, refused: bool },
 }
 
 #[derive(Debug)]
-struct Flight<Change> {
+struct Flight {
     again: Option<Priority>,
-    changes: Vec<Change>,
+    /// Number of the last event before it began.
+    since: u64,
 }
 
+/// What a key has behind it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Attempts {
     failures: u32,
     refusals: u32,
+    /// When work on it began last. Waits count from there: under load they have usually run out already.
+    popped: Option<Instant>,
 }
 
-/// Keys, each in one pool or in flight. `Change` is what happened, `Cure` what a key waits for.
+/// How many keys are where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lengths {
+    /// Ready.
+    pub active: usize,
+    /// In one of the backoffs.
+    pub backoff: usize,
+    /// Waiting for an event.
+    pub waiting: usize,
+    /// Somebody works on them.
+    pub in_flight: usize,
+}
+
+/// Keys, each in one pool or in flight.
 #[derive(Debug)]
-pub struct Queue<Key, Cure, Change> {
+pub struct Queue<Key, Cure: Cures> {
     states: BTreeMap<Key, State<Cure>>,
     active: BTreeSet<(Priority, u64, Key)>,
     timers: BTreeSet<(Instant, Key)>,
-    flights: BTreeMap<Key, Flight<Change>>,
+    /// Who waits for what.
+    topics: BTreeMap<Cure::Topic, BTreeSet<Key>>,
+    waiting: usize,
+    flights: BTreeMap<Key, Flight>,
     attempts: BTreeMap<Key, Attempts>,
     sequence: u64,
+    /// Events that arrived while keys were in flight, with their numbers.
+    events: VecDeque<(u64, Cure::Change)>,
+    last_event: u64,
+    /// Events up to this number are no longer known.
+    forgotten: u64,
 }
 
-impl<Key: Ord + Clone, Cure, Change: Clone> Default for Queue<Key, Cure, Change> {
+impl<Key: Ord + Clone, Cure: Cures> Default for Queue<Key, Cure> {
     fn default() -> Self {
         Self {
             states: BTreeMap::new(),
             active: BTreeSet::new(),
             timers: BTreeSet::new(),
+            topics: BTreeMap::new(),
+            waiting: 0,
             flights: BTreeMap::new(),
             attempts: BTreeMap::new(),
             sequence: 0,
+            events: VecDeque::new(),
+            last_event: 0,
+            forgotten: 0,
         }
     }
 }
 
-impl<Key: Ord + Clone, Cure, Change: Clone> Queue<Key, Cure, Change> {
+impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
     /// Something of this key changed: it is tried at once, whatever it waited for. A key in flight is tried once more
     /// when it is done.
     pub fn add(&mut self, key: Key, priority: Priority) {
@@ -100,22 +161,33 @@ impl<Key: Ord + Clone, Cure, Change: Clone> Queue<Key, Cure, Change> {
         }
     }
 
-    /// Something happened that may cure others: every key with a cure that `cures` accepts is tried after its backoff.
-    pub fn wake(&mut self, change: &Change, now: Instant, cures: impl Fn(&Change, &Cure) -> bool) {
-        for flight in self.flights.values_mut() {
-            flight.changes.push(change.clone());
+    /// Something happened that may cure others: every key that waits for it is tried, those that were refused after
+    /// their backoff. Asks only keys that are filed under what the event is about.
+    pub fn wake(&mut self, change: &Cure::Change, now: Instant) {
+        if !self.flights.is_empty() {
+            self.last_event += 1;
+            self.events.push_back((self.last_event, change.clone()));
+            if self.events.len() > MOST_REPLAYED
+                && let Some((number, _)) = self.events.pop_front()
+            {
+                self.forgotten = number;
+            }
         }
-        let woken: Vec<Key> = self
-            .states
-            .iter()
-            .filter(|(_, state)| match state {
-                State::Waiting(waits, _) => waits.iter().any(|cure| cures(change, cure)),
-                State::Active(..) | State::Backoff(_) => false,
+        let topics = Cure::topics_of(change);
+        let asked: BTreeSet<&Key> =
+            topics.iter().filter_map(|topic| self.topics.get(topic)).flatten().collect();
+        let woken: Vec<Key> = asked
+            .into_iter()
+            .filter(|key| match self.states.get(key) {
+                Some(State::Waiting { cures, .. }) => {
+                    cures.iter().any(|cure| cure.is_met_by(change))
+                }
+                Some(State::Active(..) | State::Backoff(_)) | None => false,
             })
-            .map(|(key, _)| key.clone())
+            .cloned()
             .collect();
         for key in woken {
-            self.back_off(key, now, false);
+            self.rouse(key, now);
         }
     }
 
@@ -124,57 +196,44 @@ impl<Key: Ord + Clone, Cure, Change: Clone> Queue<Key, Cure, Change> {
         self.expire(now);
         let (_, _, key) = self.active.pop_first()?;
         self.states.remove(&key);
-        self.flights.insert(key.clone(), Flight { again: None, changes: Vec::new() });
+        self.attempts.entry(key.clone()).or_default().popped = Some(now);
+        self.flights.insert(key.clone(), Flight { again: None, since: self.last_event });
         Some(key)
     }
 
-    /// Work on a key ended.
-    pub fn done(
-        &mut self,
-        key: &Key,
-        how: Done<Cure>,
-        now: Instant,
-        cures: impl Fn(&Change, &Cure) -> bool,
-    ) {
+    /// Work on a key ended. Events that arrived meanwhile are held against what it waits for now.
+    pub fn done(&mut self, key: &Key, how: Done<Cure>, now: Instant) {
         let Some(flight) = self.flights.remove(key) else { return };
-        if let Some(priority) = flight.again {
-            if matches!(how, Done::Settled) {
-                self.attempts.remove(key);
+        let attempts = self.attempts.entry(key.clone()).or_default();
+        match &how {
+            Done::Settled | Done::Watches(..) | Done::Mistake => {
+                (attempts.failures, attempts.refusals) = (0, 0);
             }
-            match how {
-                // What changed may be the very thing that failed; yet a hot loop helps nobody.
-                Done::Failed => self.back_off(key.clone(), now, true),
-                _ => self.activate(key.clone(), priority),
-            }
-            return;
+            Done::Waits(..) => attempts.refusals = attempts.refusals.saturating_add(1),
+            Done::Failed => attempts.failures = attempts.failures.saturating_add(1),
+            Done::Again => {}
         }
-        match how {
-            Done::Settled => {
-                self.attempts.remove(key);
-            }
-            Done::Again => self.activate(key.clone(), Priority::Now),
-            Done::Failed => self.back_off(key.clone(), now, true),
-            Done::Waits(waits, at) => {
-                self.attempts.entry(key.clone()).or_default().refusals += 1;
-                let missed = flight
-                    .changes
-                    .iter()
-                    .any(|change| waits.iter().any(|cure| cures(change, cure)));
-                if missed {
-                    self.back_off(key.clone(), now, false);
-                } else {
-                    let until = at.unwrap_or(now + FLUSH).min(now + FLUSH);
-                    self.timers.insert((until, key.clone()));
-                    self.states.insert(key.clone(), State::Waiting(waits, until));
+        let failures = attempts.failures;
+        match (how, flight.again) {
+            // What changed may be the very thing that failed; yet a hot loop helps nobody.
+            (Done::Failed, _) => self.back_off(key.clone(), failures, now),
+            (_, Some(priority)) => {
+                if priority == Priority::Now {
+                    self.attempts.remove(key);
                 }
+                self.activate(key.clone(), priority);
             }
+            (Done::Again, None) => self.activate(key.clone(), Priority::Now),
+            (Done::Settled, None) => {
+                self.attempts.remove(key);
+            }
+            (Done::Mistake, None) => self.park(key, Vec::new(), None, false),
+            (Done::Watches(cures, at), None) => {
+                self.wait(key, cures, at, false, flight.since, now);
+            }
+            (Done::Waits(cures, at), None) => self.wait(key, cures, at, true, flight.since, now),
         }
-    }
-
-    /// The key is of no interest any more.
-    pub fn forget(&mut self, key: &Key) {
-        self.clear(key);
-        self.attempts.remove(key);
+        self.trim();
     }
 
     /// When the next key becomes ready without anybody's doing.
@@ -195,10 +254,15 @@ impl<Key: Ord + Clone, Cure, Change: Clone> Queue<Key, Cure, Change> {
         !self.active.is_empty()
     }
 
-    /// Keys ready, backing off or waiting, and in flight.
+    /// How many keys are where.
     #[must_use]
-    pub fn lengths(&self) -> (usize, usize, usize) {
-        (self.active.len(), self.states.len() - self.active.len(), self.flights.len())
+    pub fn lengths(&self) -> Lengths {
+        Lengths {
+            active: self.active.len(),
+            backoff: self.states.len() - self.active.len() - self.waiting,
+            waiting: self.waiting,
+            in_flight: self.flights.len(),
+        }
     }
 
     /// Moves keys whose time has come to the active pool.
@@ -210,13 +274,60 @@ impl<Key: Ord + Clone, Cure, Change: Clone> Queue<Key, Cure, Change> {
         }
     }
 
+    fn wait(
+        &mut self,
+        key: &Key,
+        cures: Vec<Cure>,
+        at: Option<Instant>,
+        refused: bool,
+        since: u64,
+        now: Instant,
+    ) {
+        let missed = since < self.forgotten
+            || self
+                .events
+                .iter()
+                .filter(|(number, _)| *number > since)
+                .any(|(_, change)| cures.iter().any(|cure| cure.is_met_by(change)));
+        let until = at.unwrap_or(now + FLUSH).min(now + FLUSH);
+        self.park(key, cures, Some(until), refused);
+        if missed {
+            self.rouse(key.clone(), now);
+        }
+    }
+
+    fn park(&mut self, key: &Key, cures: Vec<Cure>, until: Option<Instant>, refused: bool) {
+        if let Some(until) = until {
+            self.timers.insert((until, key.clone()));
+        }
+        for topic in cures.iter().flat_map(Cures::topics) {
+            self.topics.entry(topic).or_default().insert(key.clone());
+        }
+        self.waiting += 1;
+        self.states.insert(key.clone(), State::Waiting { cures, until, refused });
+    }
+
     fn clear(&mut self, key: &Key) {
         match self.states.remove(key) {
             Some(State::Active(priority, sequence)) => {
                 self.active.remove(&(priority, sequence, key.clone()));
             }
-            Some(State::Backoff(at) | State::Waiting(_, at)) => {
+            Some(State::Backoff(at)) => {
                 self.timers.remove(&(at, key.clone()));
+            }
+            Some(State::Waiting { cures, until, .. }) => {
+                self.waiting -= 1;
+                if let Some(at) = until {
+                    self.timers.remove(&(at, key.clone()));
+                }
+                for topic in cures.iter().flat_map(Cures::topics) {
+                    if let Some(keys) = self.topics.get_mut(&topic) {
+                        keys.remove(key);
+                        if keys.is_empty() {
+                            self.topics.remove(&topic);
+                        }
+                    }
+                }
             }
             None => {}
         }
@@ -229,20 +340,41 @@ impl<Key: Ord + Clone, Cure, Change: Clone> Queue<Key, Cure, Change> {
         self.states.insert(key, State::Active(priority, self.sequence));
     }
 
-    fn back_off(&mut self, key: Key, now: Instant, failed: bool) {
-        self.clear(&key);
-        let attempts = self.attempts.entry(key.clone()).or_default();
-        let count = if failed {
-            attempts.failures += 1;
-            attempts.failures
+    /// A waiting key has its event.
+    fn rouse(&mut self, key: Key, now: Instant) {
+        let refused = matches!(self.states.get(&key), Some(State::Waiting { refused: true, .. }));
+        let refusals = self.attempts.get(&key).map_or(0, |attempts| attempts.refusals);
+        if refused {
+            self.back_off(key, refusals, now);
         } else {
-            attempts.refusals.max(1)
-        };
+            self.activate(key, Priority::Now);
+        }
+    }
+
+    fn back_off(&mut self, key: Key, times: u32, now: Instant) {
         let wait = FIRST_BACKOFF
-            .saturating_mul(2_u32.saturating_pow(count.saturating_sub(1)))
+            .saturating_mul(2_u32.saturating_pow(times.saturating_sub(1)))
             .min(LONGEST_BACKOFF);
-        self.timers.insert((now + wait, key.clone()));
-        self.states.insert(key, State::Backoff(now + wait));
+        let popped = self.attempts.get(&key).and_then(|attempts| attempts.popped);
+        let until = popped.unwrap_or(now) + wait;
+        if until <= now {
+            return self.activate(key, Priority::Now);
+        }
+        self.clear(&key);
+        self.timers.insert((until, key.clone()));
+        self.states.insert(key, State::Backoff(until));
+    }
+
+    /// Events that no flight can have missed are dropped.
+    fn trim(&mut self) {
+        match self.flights.values().map(|flight| flight.since).min() {
+            None => self.events.clear(),
+            Some(oldest) => {
+                while self.events.front().is_some_and(|(number, _)| *number <= oldest) {
+                    self.events.pop_front();
+                }
+            }
+        }
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Subject {
     Policy(PolicyKey),
     /// A WorkloadPolicy.
     WorkloadPolicy(NamespacedName),
+    /// A WorkloadSpread.
+    WorkloadSpread(NamespacedName),
 }
 
 /// Least time between two writes to a binding's status.
@@ -38,7 +40,7 @@ impl Subject {
         match self {
             Self::Binding(_) => BINDING_INTERVAL,
             Self::Template(_) => TEMPLATE_INTERVAL,
-            Self::Policy(_) | Self::WorkloadPolicy(_) => POLICY_INTERVAL,
+            Self::Policy(_) | Self::WorkloadPolicy(_) | Self::WorkloadSpread(_) => POLICY_INTERVAL,
         }
     }
 

@@ -303,6 +303,11 @@ impl Federation {
         runs
     }
 
+    /// The Deployment as a member holds it.
+    pub(crate) async fn copy(&self, member: &str) -> Value {
+        Objects(self.members[member].server.client()).get(("apps/v1", "deployments"), "nginx").await
+    }
+
     pub(crate) async fn until_runs(&self, expected: &[(&str, i64)]) {
         let expected: BTreeMap<String, i64> =
             expected.iter().map(|(name, ready)| ((*name).to_owned(), *ready)).collect();

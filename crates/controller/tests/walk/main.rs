@@ -13,6 +13,7 @@ use serde_json::json;
 const DEPLOYMENTS: (&str, &str) = ("apps/v1", "deployments");
 const BINDINGS: (&str, &str) = ("work.atoll.dev/v1alpha1", "resourcebindings");
 const WORKLOAD_POLICIES: (&str, &str) = ("policy.atoll.dev/v1alpha1", "workloadpolicies");
+const SPREADS: (&str, &str) = ("policy.atoll.dev/v1alpha1", "workloadspreads");
 const POLICIES: (&str, &str) = ("policy.atoll.dev/v1alpha1", "propagationpolicies");
 
 #[tokio::test(start_paused = true)]
@@ -105,6 +106,80 @@ async fn a_workload_policy_steers_without_a_propagation_policy() {
     federation.until_hub_is_ready(6).await;
     federation.restart_controller().await;
     federation.until_hub_is_ready(6).await;
+    federation.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_spread_fills_its_subsets_in_order_and_patches_their_copies() {
+    let federation = Federation::start(2).await;
+    federation.label("member1", "pool", "reserved").await;
+    federation.label("member2", "pool", "elastic").await;
+    let subset = |name: &str| {
+        json!({
+            "name": name,
+            "requiredClusterSelector": {"matchLabels": {"pool": name}},
+            "patch": {"metadata": {"labels": {"pool": name}}},
+        })
+    };
+    let spread = |name: &str, limit: i64| {
+        let (mut reserved, elastic) = (subset("reserved"), subset("elastic"));
+        reserved["maxReplicas"] = json!(limit);
+        json!({
+            "apiVersion": SPREADS.0, "kind": "WorkloadSpread", "metadata": {"name": name},
+            "spec": {
+                "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nginx"},
+                "subsets": [reserved, elastic],
+            },
+        })
+    };
+    federation.hub.apply(SPREADS, spread("nginx", 4)).await;
+    federation.hub.apply(DEPLOYMENTS, deployment(3)).await;
+    federation.until_runs(&[("member1", 3)]).await;
+    federation.hub.apply(DEPLOYMENTS, deployment(6)).await;
+    federation.until_runs(&[("member1", 4), ("member2", 2)]).await;
+    federation.until_hub_is_ready(6).await;
+    for (member, pool) in [("member1", "reserved"), ("member2", "elastic")] {
+        let copy = federation.copy(member).await;
+        let labels = &copy["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(labels, &json!({"app": "nginx", "pool": pool}), "{member}");
+    }
+    federation
+        .hub
+        .until("the subsets say so", SPREADS, "nginx", |spread| {
+            condition(spread, "Accepted") == Some("True")
+                && replicas(spread, "/status/subsets/0/replicas") == 4
+                && replicas(spread, "/status/subsets/1/replicas") == 2
+        })
+        .await;
+
+    // A second one for the same workload steers nothing, until the first is gone.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    federation.hub.apply(SPREADS, spread("another", 1)).await;
+    let reason = |spread: &serde_json::Value, reason: &str| {
+        spread["status"]["conditions"][0]["reason"] == reason
+    };
+    federation
+        .hub
+        .until("Conflicted", SPREADS, "another", |spread| reason(spread, "Conflicted"))
+        .await;
+    federation.until_runs(&[("member1", 4), ("member2", 2)]).await;
+    federation.hub.delete(SPREADS, "nginx").await;
+    federation
+        .hub
+        .until("in force now", SPREADS, "another", |spread| reason(spread, "Accepted"))
+        .await;
+
+    // What may not be patched is refused, and the field is named.
+    let mut wrong = spread("another", 1);
+    wrong["spec"]["subsets"][0]["patch"] = json!({"metadata": {"name": "elsewhere"}});
+    federation.hub.apply(SPREADS, wrong).await;
+    federation
+        .hub
+        .until("Invalid", SPREADS, "another", |spread| {
+            let message = spread["status"]["conditions"][0]["message"].as_str().unwrap_or("");
+            reason(spread, "Invalid") && message.contains("spec.subsets[0].patch: metadata.name")
+        })
+        .await;
     federation.stop().await;
 }
 

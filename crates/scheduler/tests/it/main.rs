@@ -9,6 +9,5 @@ mod properties;
 mod spreading;
 mod strategies;
 mod support;
-mod waking;
 mod workload_policy;
 mod workload_spread;

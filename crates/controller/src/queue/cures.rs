@@ -1,0 +1,106 @@
+//! What waiting bindings are filed under, and what an event is about.
+
+use atoll_scheduler::decision::ClusterSet;
+use atoll_scheduler::{Change, Cure};
+
+use super::Cures;
+
+/// A cure that names more clusters than this is filed under all of them at once: a place in a thousand lists for every
+/// waiting binding would cost more than asking it.
+const WIDE: usize = 64;
+
+/// What happened, as far as a look-up can tell.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// A cluster joined.
+    Joins,
+    /// Labels of any cluster.
+    Labels,
+    /// Taints or session of any cluster.
+    Taints,
+    /// This cluster changed or left; without a name, any.
+    Cluster(Option<String>),
+    /// This cluster may have more room; without a name, any.
+    Capacity(Option<String>),
+    /// A cluster serves this kind of group/version.
+    Api(String, String),
+    /// A WorkloadPolicy, by namespace and name.
+    WorkloadPolicy(String, String),
+    /// The WorkloadSpread of a workload, by namespace, kind and name.
+    WorkloadSpread(String, String, String),
+    /// A binding of this namespace has fewer replicas somewhere.
+    Shrinks(Option<String>),
+}
+
+impl Cures for Cure {
+    type Change = Change;
+    type Topic = Topic;
+
+    fn topics(&self) -> Vec<Topic> {
+        match self {
+            Self::ClusterJoins => vec![Topic::Joins],
+            Self::TargetChanges { clusters } => each(clusters, Topic::Cluster),
+            Self::LabelsChange => vec![Topic::Labels],
+            Self::TaintsChange => vec![Topic::Taints],
+            Self::ServesApi { api_version, kind } => {
+                vec![Topic::Api(api_version.clone(), kind.clone())]
+            }
+            Self::CapacityRises { clusters, .. } => each(clusters, Topic::Capacity),
+            Self::WorkloadPolicyChanges { namespace, name } => {
+                vec![Topic::WorkloadPolicy(namespace.clone(), name.clone())]
+            }
+            Self::WorkloadSpreadChanges { namespace, kind, name } => {
+                vec![Topic::WorkloadSpread(namespace.clone(), kind.clone(), name.clone())]
+            }
+            Self::BindingShrinks { namespace, .. } => vec![Topic::Shrinks(Some(namespace.clone()))],
+            // Timers, reports and edits bring these back.
+            Self::TimePasses { .. } | Self::EvictionEnds { .. } | Self::Edit { .. } => Vec::new(),
+        }
+    }
+
+    fn topics_of(change: &Change) -> Vec<Topic> {
+        match change {
+            Change::ClusterJoined { .. } => vec![Topic::Joins],
+            Change::ClusterLeft { cluster } => both(cluster, Topic::Cluster),
+            Change::ClusterLabels { row } => {
+                let mut topics = both(&row.name, Topic::Cluster);
+                topics.push(Topic::Labels);
+                topics
+            }
+            Change::ClusterTaints { row } => {
+                let mut topics = both(&row.name, Topic::Cluster);
+                topics.push(Topic::Taints);
+                topics
+            }
+            Change::ClusterApis { row } => {
+                let served = row.apis.iter().cloned();
+                served.map(|(api_version, kind)| Topic::Api(api_version, kind)).collect()
+            }
+            Change::Capacity { row } => both(&row.name, Topic::Capacity),
+            Change::WorkloadPolicy { namespace, name } => {
+                vec![Topic::WorkloadPolicy(namespace.clone(), name.clone())]
+            }
+            Change::WorkloadSpread { namespace, target } => {
+                vec![Topic::WorkloadSpread(namespace.clone(), target.0.clone(), target.1.clone())]
+            }
+            Change::BindingShrank { key, .. } => vec![Topic::Shrinks(key.namespace.clone())],
+        }
+    }
+
+    fn is_met_by(&self, change: &Change) -> bool {
+        Cure::is_met_by(self, change)
+    }
+}
+
+/// Under what a cure by these clusters is filed.
+fn each(clusters: &ClusterSet, topic: fn(Option<String>) -> Topic) -> Vec<Topic> {
+    if clusters.len() > WIDE {
+        return vec![topic(None)];
+    }
+    clusters.iter().map(|name| topic(Some(name.to_string()))).collect()
+}
+
+/// Where cures by a cluster are filed.
+fn both(cluster: &str, topic: fn(Option<String>) -> Topic) -> Vec<Topic> {
+    vec![topic(Some(cluster.to_owned())), topic(None)]
+}

@@ -1,0 +1,188 @@
+//! What real decisions wait for, and the events that the scheduler's tables report.
+
+use std::collections::BTreeMap;
+
+use atoll_api::Cluster;
+use atoll_scheduler::{
+    BindingFacts, BindingKey, Change, Cure, Decision, LiveCluster, Profiles, Request, Scheduler,
+    Tables, Template,
+};
+use serde_json::json;
+
+use super::*;
+
+struct World {
+    tables: Tables,
+    scheduler: Scheduler,
+    clusters: BTreeMap<String, Cluster>,
+    requests: BTreeMap<String, Request>,
+    queue: Queue<String, Cure>,
+}
+
+fn cluster(name: &str, room: i64) -> Cluster {
+    let apis = json!([{"groupVersion": "apps/v1", "resources": [
+        {"name": "deployments", "kind": "Deployment"}]}]);
+    serde_json::from_value(json!({
+        "apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": name}, "spec": {},
+        "status": {"apiEnablements": apis,
+            "resourceSummary": {"allocatable": {"pods": room.to_string()}}},
+    }))
+    .unwrap()
+}
+
+impl World {
+    fn new(clusters: &[(&str, i64)]) -> Self {
+        let mut world = Self {
+            tables: Tables::default(),
+            scheduler: Scheduler::new(Profiles::default()),
+            clusters: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            queue: Queue::default(),
+        };
+        for (name, room) in clusters {
+            world.put(cluster(name, *room));
+        }
+        world
+    }
+
+    fn put(&mut self, cluster: Cluster) -> Vec<Change> {
+        let changes = self.tables.upsert_cluster(&cluster, LiveCluster::from_status(&cluster));
+        self.clusters.insert(cluster.metadata.name.clone().unwrap(), cluster);
+        changes
+    }
+
+    fn room(&mut self, name: &str, room: i64) -> Vec<Change> {
+        self.put(cluster(name, room))
+    }
+
+    fn taint(&mut self, name: &str) -> Vec<Change> {
+        let mut cluster = self.clusters[name].clone();
+        let taint = json!({"key": "test", "effect": "NoExecute"});
+        cluster.spec.taints.push(serde_json::from_value(taint).unwrap());
+        self.put(cluster)
+    }
+
+    /// A Deployment that only these clusters may run.
+    fn workload(&mut self, name: &str, replicas: i64, clusters: &[String]) {
+        let placement = json!({
+            "clusterAffinity": {"clusterNames": clusters},
+            "replicaScheduling": {"replicaSchedulingType": "Divided",
+                "weightPreference": {"dynamicWeight": "AvailableReplicas"}},
+        });
+        let request = Request {
+            key: BindingKey::new("default", format!("{name}-deployment")),
+            template: Template {
+                uid: format!("uid-of-{name}"),
+                api_version: "apps/v1".into(),
+                kind: "Deployment".into(),
+                namespace: Some("default".into()),
+                name: name.into(),
+                replicas: Some(replicas),
+                ..Template::default()
+            },
+            placement: serde_json::from_value(placement).unwrap(),
+            now: "2026-08-21T12:00:00Z".parse().unwrap(),
+            ..Request::default()
+        };
+        self.requests.insert(name.to_owned(), request);
+        self.queue.add(name.to_owned(), Priority::Now);
+    }
+
+    fn decide(&mut self, name: &str) -> (Decision, Done<Cure>) {
+        let request = &self.requests[name];
+        let decision = self.scheduler.decide(&self.tables.snapshot(), request);
+        self.tables.upsert_binding(BindingFacts {
+            key: request.key.clone(),
+            pod_labels: BTreeMap::new().into(),
+            requirements: None,
+            shares: decision.clusters().to_vec(),
+            reported: BTreeMap::new(),
+        });
+        let waits = decision.waits_for().to_vec();
+        let how = if decision.pending_replicas() > 0 {
+            Done::Waits(waits, None)
+        } else {
+            Done::Watches(waits, None)
+        };
+        (decision, how)
+    }
+
+    fn send(&mut self, changes: &[Change], now: Instant) {
+        changes.iter().for_each(|change| self.queue.wake(change, now));
+    }
+
+    /// Decides what the queue gives until it gives nothing, and says what it gave.
+    fn drain(&mut self, now: Instant) -> BTreeSet<String> {
+        let mut decided = BTreeSet::new();
+        while let Some(name) = self.queue.pop(now) {
+            let (_, how) = self.decide(&name);
+            self.queue.done(&name, how, now);
+            decided.insert(name);
+        }
+        decided
+    }
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn set(all: &[&str]) -> BTreeSet<String> {
+    names(all).into_iter().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_on_an_unrelated_cluster_wakes_nothing_and_the_right_one_exactly_the_right_bindings()
+ {
+    let start = Instant::now();
+    let mut world = World::new(&[("a", 2), ("b", 2), ("c", 2)]);
+    world.workload("on-a", 5, &names(&["a"]));
+    world.workload("on-b", 5, &names(&["b"]));
+    world.workload("placed-on-ab", 1, &names(&["a", "b"]));
+    assert_eq!(world.drain(start).len(), 3);
+
+    let changes = world.room("c", 50);
+    assert!(!changes.is_empty());
+    world.send(&changes, after(start, 20));
+    assert_eq!(world.drain(after(start, 20)), set(&[]), "an unrelated cluster");
+    let changes = world.room("b", 4);
+    world.send(&changes, after(start, 40));
+    assert_eq!(world.drain(after(start, 40)), set(&["on-b"]));
+    let changes = world.room("a", 1);
+    world.send(&changes, after(start, 60));
+    assert_eq!(world.drain(after(start, 60)), set(&[]), "less room cures nothing");
+    let changes = world.taint("a");
+    world.send(&changes, after(start, 80));
+    let woken = world.drain(after(start, 80));
+    assert!(woken.contains("on-a") && !woken.contains("on-b"), "{woken:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_event_that_arrives_during_a_decision_is_lost() {
+    let start = Instant::now();
+    let mut world = World::new(&[("a", 2)]);
+    world.workload("web", 5, &names(&["a"]));
+    let name = world.queue.pop(start).unwrap();
+    let (_, how) = world.decide(&name);
+    let changes = world.room("a", 9);
+    world.send(&changes, start);
+    world.queue.done(&name, how, start);
+    assert_eq!(world.queue.pop(start), None, "backoff first");
+    assert_eq!(world.drain(after(start, 1)), set(&["web"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_that_waits_for_many_clusters_is_filed_once_and_still_found() {
+    let start = Instant::now();
+    let all: Vec<String> = (0..100).map(|number| format!("m{number:03}")).collect();
+    let room: Vec<(&str, i64)> = all.iter().map(|name| (name.as_str(), 1)).collect();
+    let mut world = World::new(&room);
+    world.workload("wide", 500, &all);
+    world.workload("narrow", 5, &all[..1]);
+    assert_eq!(world.drain(start).len(), 2);
+    assert!(world.queue.topics.len() < all.len(), "{}", world.queue.topics.len());
+    let changes = world.room("m077", 9);
+    world.send(&changes, after(start, 20));
+    assert_eq!(world.drain(after(start, 20)), set(&["wide"]));
+}
