@@ -3,7 +3,8 @@
 //! The modules stand in the order in which data passes: `watch` (streams of the hub's objects) -> `index` (tables) ->
 //! `detect` (which policy claims what) -> `queue` -> `schedule` (the pure core) -> `commit` (one write) -> `dispatch`
 //! (what each member should hold) -> `members` (sessions with agents) -> `status` (what people read). `engine` is the
-//! one task that joins them; `lifecycle`, `events` and `leader` are what their names say. Nothing here knows the agent,
+//! one task that joins them; `lifecycle`, `events`, `leader`, `metrics` and
+//! `http` (pages for probes and Prometheus) are what their names say. Nothing here knows the agent,
 //! the embedded API server or the simulator.
 
 pub mod commit;
@@ -11,10 +12,12 @@ pub mod detect;
 pub mod dispatch;
 mod engine;
 pub mod events;
+mod http;
 pub mod index;
 pub mod leader;
 pub mod lifecycle;
 pub mod members;
+mod metrics;
 pub mod queue;
 mod run;
 pub mod schedule;

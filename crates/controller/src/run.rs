@@ -8,6 +8,8 @@ use atoll_history::{Recorder, RecorderOptions, Store};
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::Profiles;
 use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -16,10 +18,12 @@ use crate::dispatch::outlet::Outlet;
 use crate::dispatch::verdicts::Verdicts;
 use crate::engine::{Engine, Parts};
 use crate::events;
+use crate::http::{self, Pages};
 use crate::leader::{self, Candidate, Election, ElectionError, Elector};
 use crate::members::{
     HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TimesError,
 };
+use crate::metrics::Counters;
 use crate::schedule::{Desk, Place};
 use crate::watch::Streams;
 
@@ -81,7 +85,7 @@ impl Controller {
         members: MembersSide,
         token: CancellationToken,
     ) -> Result<Self, ControllerError> {
-        let core = Core::new(hub)?;
+        let mut core = Core::new(hub)?;
         let options = MembersOptions {
             client: core.hub.client.clone(),
             clock: core.hub.clock.clone(),
@@ -91,10 +95,18 @@ impl Controller {
             trust_domain: members.trust_domain,
             metrics: members.metrics,
         };
+        options.metrics.register(&mut core.registry);
         let sessions = CancellationToken::new();
         let members =
             Members::start(options, core.verdicts.clone(), core.events.clone(), sessions.clone())?;
         Ok(Self { core, members, token, sessions })
+    }
+
+    /// Serves `/healthz`, `/readyz` and `/metrics` there, over plain HTTP, as long as the controller runs.
+    #[must_use]
+    pub fn with_http(mut self, listener: TcpListener) -> Self {
+        self.core.http = Some(listener);
+        self
     }
 
     /// The members' side: its certificate authority, its orphans, its suspicion.
@@ -151,6 +163,10 @@ pub(crate) struct Core {
     pub(crate) verdicts: Arc<Verdicts>,
     /// Where members' words go.
     pub(crate) events: mpsc::Sender<MemberEvent>,
+    /// What the engine counts, and everything that is shown of the process.
+    pub(crate) counters: Counters,
+    registry: Registry,
+    http: Option<TcpListener>,
     hub: Hub,
     elector: Elector,
     terms: watch::Sender<Option<u64>>,
@@ -166,7 +182,22 @@ impl Core {
         let (terms, term) = watch::channel(None);
         let (events, reports) = mpsc::channel(REPORTS);
         let verdicts = Arc::new(Verdicts::default());
-        Ok(Self { election, term, verdicts, events, hub, elector, terms, ready, reports })
+        let (counters, mut registry) = (Counters::default(), Registry::default());
+        counters.register(&mut registry);
+        Ok(Self {
+            election,
+            term,
+            verdicts,
+            events,
+            counters,
+            registry,
+            http: None,
+            hub,
+            elector,
+            terms,
+            ready,
+            reports,
+        })
     }
 
     /// Runs until `token` ends. The order of stopping: nothing is decided or written any more, then the lease is given
@@ -177,7 +208,8 @@ impl Core {
         token: CancellationToken,
         sessions: CancellationToken,
     ) -> Result<(), ControllerError> {
-        let Self { election, verdicts, events, hub, elector, terms, ready, reports, .. } = self;
+        let Self { election, term: _, verdicts, events, counters, registry, http: page, .. } = self;
+        let Self { hub, elector, terms, ready, reports, .. } = self;
         drop(events);
         let tasks = TaskTracker::new();
         let desk = Desk::open(hub.profiles, hub.place, &tasks).map_err(ControllerError::Thread)?;
@@ -191,11 +223,17 @@ impl Core {
         tasks.spawn(writer);
         let (recorder, writer) = Recorder::new(hub.history.clone(), RecorderOptions::default());
         let recording = tokio::spawn(writer.run(history_token.clone()));
+        if let Some(listener) = page {
+            let known = ready.subscribe();
+            let pages = Pages::new(registry, known, election.state(), recorder.progress());
+            tasks.spawn(http::serve(listener, Arc::new(pages), engine_token.clone()));
+        }
         let electing = tokio::spawn(elector.run(election_token.clone()));
         tasks.spawn(pass_terms(election.state(), terms, engine_token.clone()));
         let engine = Engine::new(Parts {
             client: hub.client,
             clock: hub.clock,
+            counters,
             notes,
             recorder,
             store: hub.history,

@@ -27,6 +27,9 @@ pub(crate) struct ControllerArgs {
     /// Address on which agents come in
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7443")]
     listen: SocketAddr,
+    /// Address for /healthz, /readyz and /metrics over plain HTTP, for example 127.0.0.1:8080. Not served without it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
     /// SQLite file in which decisions are recorded; it is made where it is missing
     #[arg(long, value_name = "FILE", default_value = "atoll-history.db")]
     history: PathBuf,
@@ -100,7 +103,13 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         metrics: Metrics::default(),
     };
     tracing::info!(hub = found, listen = %args.listen, "controller starts");
-    let controller = Controller::new(parts, members, token).context("start the controller")?;
+    let mut controller = Controller::new(parts, members, token).context("start the controller")?;
+    if let Some(address) = args.http {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("listen on --http {address}"))?;
+        controller = controller.with_http(listener);
+    }
     controller.run().await.context("run the controller")
 }
 

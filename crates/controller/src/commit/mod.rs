@@ -63,6 +63,20 @@ pub enum Ended {
     Unanswered(String),
 }
 
+impl Ended {
+    /// For metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Written(_) => "written",
+            Self::Conflict => "conflict",
+            Self::Gone => "gone",
+            Self::Refused(_) => "refused",
+            Self::Unanswered(_) => "unanswered",
+        }
+    }
+}
+
 /// The API of the bindings of one scope and namespace.
 #[must_use]
 pub fn api(client: &Client, key: &BindingKey) -> Api<DynamicObject> {

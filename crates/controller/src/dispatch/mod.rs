@@ -35,6 +35,8 @@ pub struct Handed {
     pub preserve: bool,
     /// Whether it may replace what is not Atoll's.
     pub overwrite: bool,
+    /// What it was made of.
+    inputs: Inputs,
     /// Revision of the template that each recent hash was made of last, newest hash last.
     revisions: Vec<(String, i64)>,
 }
@@ -47,25 +49,76 @@ impl Handed {
     }
 }
 
+/// Everything that a member's order is made of: equal inputs give equal orders.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inputs {
+    /// Which version of the template's content.
+    pub source: u64,
+    /// uid of the binding.
+    pub claim: String,
+    /// Labels of the hub's namespace.
+    pub namespace: Option<Value>,
+    /// The patch of the cluster's subset.
+    pub patch: Option<Value>,
+    /// The share.
+    pub presence: Presence,
+    /// Whether the object outlives its binding.
+    pub preserve: bool,
+    /// Whether it may replace what is not Atoll's.
+    pub overwrite: bool,
+}
+
 /// What was handed out, by binding and member.
 #[derive(Debug, Default)]
-pub struct Sent(BTreeMap<BindingKey, BTreeMap<String, Handed>>);
+pub struct Sent {
+    handed: BTreeMap<BindingKey, BTreeMap<String, Handed>>,
+    /// The template that each binding was rendered from last, and the version of its content.
+    sources: BTreeMap<BindingKey, (Arc<Value>, u64)>,
+    versions: u64,
+}
 
 impl Sent {
+    /// The version of a template's content: another one when anything changed that a manifest or a report of its
+    /// revision may show, and not when the hub's status of it did.
+    pub fn source(&mut self, key: &BindingKey, template: &Template) -> u64 {
+        if let Some((held, version)) = self.sources.get_mut(key)
+            && same_content(held, template)
+        {
+            held.clone_from(&template.object);
+            return *version;
+        }
+        self.versions += 1;
+        self.sources.insert(key.clone(), (template.object.clone(), self.versions));
+        self.versions
+    }
+
+    /// Whether a member was given what these inputs make, so that it need not be made again.
+    #[must_use]
+    pub fn is_current(&self, key: &BindingKey, cluster: &str, inputs: &Inputs) -> bool {
+        self.get(key, cluster).is_some_and(|handed| handed.inputs == *inputs)
+    }
+
     /// Everything of a binding.
     pub fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&String, &Handed)> {
-        self.0.get(key).into_iter().flatten()
+        self.handed.get(key).into_iter().flatten()
     }
 
     /// What a member was given of a binding.
     #[must_use]
     pub fn get(&self, key: &BindingKey, cluster: &str) -> Option<&Handed> {
-        self.0.get(key)?.get(cluster)
+        self.handed.get(key)?.get(cluster)
     }
 
     /// Remembers what is handed out and answers whether it differs from what was.
-    pub fn hand(&mut self, key: &BindingKey, cluster: &str, order: &Order, revision: i64) -> bool {
-        let handed = self.0.entry(key.clone()).or_default();
+    pub fn hand(
+        &mut self,
+        key: &BindingKey,
+        cluster: &str,
+        order: &Order,
+        inputs: Inputs,
+        revision: i64,
+    ) -> bool {
+        let handed = self.handed.entry(key.clone()).or_default();
         let hash = order.object.hash.clone();
         let before = handed.get(cluster);
         let same = before.is_some_and(|before| {
@@ -84,6 +137,7 @@ impl Sent {
             replicas: order.replicas,
             preserve: order.preserve,
             overwrite: order.overwrite,
+            inputs,
             revisions,
         };
         handed.insert(cluster.to_owned(), fresh);
@@ -92,23 +146,48 @@ impl Sent {
 
     /// A member is to hold nothing of the binding any more.
     pub fn take_back(&mut self, key: &BindingKey, cluster: &str) {
-        if let Some(handed) = self.0.get_mut(key) {
+        if let Some(handed) = self.handed.get_mut(key) {
             handed.remove(cluster);
             if handed.is_empty() {
-                self.0.remove(key);
+                self.handed.remove(key);
             }
         }
     }
 
     /// The binding is gone.
     pub fn forget(&mut self, key: &BindingKey) {
-        self.0.remove(key);
+        self.sources.remove(key);
+        self.handed.remove(key);
     }
 
     /// Somebody else leads: what was handed out counts no more.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.sources.clear();
+        self.handed.clear();
     }
+}
+
+/// Whether two versions of a template have the same content.
+fn same_content(held: &Arc<Value>, template: &Template) -> bool {
+    if Arc::ptr_eq(held, &template.object) {
+        return true;
+    }
+    // Kinds without a generation show their resourceVersion as revision.
+    let passing: &[&str] = if template.generation > 0 {
+        &["resourceVersion", "managedFields"]
+    } else {
+        &["managedFields"]
+    };
+    same_but(&held["metadata"], &template.object["metadata"], passing)
+        && same_but(held, &template.object, &["metadata", "status"])
+}
+
+/// Whether two objects have the same fields, leaving some out.
+fn same_but(a: &Value, b: &Value, but: &[&str]) -> bool {
+    let field = |name: &&String| !but.contains(&name.as_str());
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
+    a.keys().filter(field).eq(b.keys().filter(field))
+        && a.keys().filter(field).all(|name| a.get(name) == b.get(name))
 }
 
 /// What one member is to hold of a binding.

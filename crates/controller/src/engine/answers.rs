@@ -33,9 +33,11 @@ impl Engine {
 
     fn wrote(&mut self, write: Write, ended: Ended, fresh: Option<Arc<Value>>, purpose: Purpose) {
         let key = write.key;
+        self.counters.wrote("binding", ended.name());
         let how = match ended {
             Ended::Written(object) => self.written(&key, &object, purpose),
             Ended::Conflict => {
+                self.counters.conflicts.inc();
                 tracing::debug!(%key, "changed by somebody else meanwhile; deciding again");
                 match fresh {
                     Some(object) => {
@@ -86,6 +88,7 @@ impl Engine {
         let binding = self.index.binding(key).cloned();
         match (purpose, binding) {
             (Purpose::Decision(committing), Some(binding)) => {
+                self.counters.decided(&committing.decided.record);
                 self.record(&binding, &committing);
                 self.announce(&binding, &committing);
                 self.dispatch(key);
@@ -186,6 +189,7 @@ impl Engine {
         let now = Instant::now();
         match result {
             Ok(object) => {
+                self.counters.wrote("status", "written");
                 self.due.done(subject, true, now);
                 if let Some(source) = self.source_of_subject(subject) {
                     let touched = self.index.apply(&source, object);
@@ -193,6 +197,7 @@ impl Engine {
                 }
             }
             Err(failure) => {
+                self.counters.wrote("status", if failure.again { "unanswered" } else { "refused" });
                 tracing::debug!(?subject, error = failure.message, "status not written");
                 self.due.done(subject, false, now);
                 if failure.again {

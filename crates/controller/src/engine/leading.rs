@@ -36,6 +36,7 @@ impl Engine {
     /// Nothing may be written any more. What is under way is abandoned; the tables stay hot.
     fn step_down(&mut self) {
         self.led = None;
+        self.counters.leads.set(0);
         self.jobs.abandon();
         self.queue = Queue::default();
         self.stale_answers += usize::from(self.deciding.take().is_some());
@@ -61,6 +62,7 @@ impl Engine {
     /// Begins to lead: what is committed goes to the members and to history, then everything is looked at once.
     fn take_over(&mut self, term: u64) {
         self.led = Some(term);
+        self.counters.leads.set(1);
         let bindings: Vec<_> = self.index.bindings().cloned().collect();
         for binding in &bindings {
             self.dispatch(&binding.key);

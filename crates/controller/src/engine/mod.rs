@@ -38,6 +38,7 @@ use crate::index::{Index, Source};
 use crate::leader::{Election, Leadership};
 use crate::lifecycle::withdrawal::Withdrawal;
 use crate::members::MemberEvent;
+use crate::metrics::Counters;
 use crate::queue::Queue;
 use crate::run::ControllerError;
 use crate::schedule::Desk;
@@ -56,6 +57,7 @@ const BATCH: usize = 256;
 pub(crate) struct Parts {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
+    pub(crate) counters: Counters,
     pub(crate) notes: Notes,
     pub(crate) recorder: Recorder,
     pub(crate) store: Arc<dyn Store>,
@@ -73,6 +75,7 @@ pub(crate) struct Parts {
 pub(crate) struct Engine {
     client: Client,
     clock: Clock,
+    counters: Counters,
     notes: Notes,
     recorder: Recorder,
     store: Arc<dyn Store>,
@@ -121,6 +124,7 @@ impl Engine {
         Self {
             client: parts.client,
             clock: parts.clock,
+            counters: parts.counters,
             notes: parts.notes,
             recorder: parts.recorder,
             store: parts.store,
@@ -163,6 +167,7 @@ impl Engine {
         self.watch_kinds();
         loop {
             self.hand_out_work();
+            self.counters.queued(self.queue.lengths());
             let wake = self.next_timer();
             let sleep = async {
                 match wake {

@@ -11,7 +11,7 @@ use super::Engine;
 use super::jobs::{JobDone, Purpose};
 use super::work::Step;
 use crate::commit::{Action, Write, draft};
-use crate::dispatch::{self, plan};
+use crate::dispatch::{self, Inputs, plan};
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::lifecycle::eviction;
@@ -99,10 +99,24 @@ impl Engine {
             namespace.and_then(|name| self.index.namespace(name)).map(|n| n.object.clone());
         let claim = binding.uid().to_owned();
         let spread = self.index.spread_in_force(&template.key).cloned();
+        let source = self.sent.source(key, &template);
         self.unrendered.remove(key);
         for (cluster, presence) in &plan {
             let patch = spread.as_deref().zip(self.index.cluster(cluster));
             let patch = patch.and_then(|(spread, row)| dispatch::patch_for(spread, row));
+            let inputs = Inputs {
+                source,
+                claim: claim.clone(),
+                namespace: namespace.as_deref().map(|object| object["metadata"]["labels"].clone()),
+                patch: patch.cloned(),
+                presence: *presence,
+                preserve: binding.spec.preserve_resources_on_deletion,
+                overwrite: binding.spec.conflict_resolution == ConflictResolution::Overwrite,
+            };
+            if self.sent.is_current(key, cluster, &inputs) {
+                self.come_back(key, cluster);
+                continue;
+            }
             let order = dispatch::order(
                 &binding,
                 &template,
@@ -120,8 +134,9 @@ impl Engine {
                     continue;
                 }
             };
+            self.counters.renders.inc();
             self.come_back(key, cluster);
-            if self.sent.hand(key, cluster, &order, template.revision()) {
+            if self.sent.hand(key, cluster, &order, inputs, template.revision()) {
                 let conflict = if order.overwrite {
                     ConflictResolution::Overwrite
                 } else {

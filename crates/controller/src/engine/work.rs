@@ -174,6 +174,7 @@ impl Engine {
         let waits = Waiting::after(&decision);
         let Some(binding) = binding else {
             if decision.trigger() == Trigger::Avoid {
+                self.counters.avoided.inc();
                 return Step::Done(self.waits(waits, None, now));
             }
             let decided = decided_by(&decision, term);
@@ -195,7 +196,10 @@ impl Engine {
             .filter(|decided| !decided.changes_nothing(&binding));
         let (decided, decision) = match new {
             Some(decided) => (Some(decided), Some(decision)),
-            None => (self.end_of_tasks(&binding, now, term), None),
+            None => {
+                self.counters.avoided.inc();
+                (self.end_of_tasks(&binding, now, term), None)
+            }
         };
         let patch = draft::change(&binding, Some(&template), &claim, decided.as_ref(), |id| {
             self.is_recorded(id)

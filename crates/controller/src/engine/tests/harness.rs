@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::leader::{Candidate, LeaseTimes};
+use crate::metrics::Counters;
 use crate::run::{ControllerError, Core, Hub as HubOptions};
 use crate::schedule::Place;
 use crate::testing::eventually;
@@ -24,6 +25,7 @@ pub(super) struct Federation {
     pub(super) members: FakeMembers,
     pub(super) store: Arc<MemoryStore>,
     pub(super) spy: Spy,
+    pub(super) counters: Counters,
     token: CancellationToken,
     running: JoinHandle<Result<(), ControllerError>>,
     starts: u32,
@@ -67,6 +69,7 @@ impl Federation {
             seed: 1,
         })
         .unwrap();
+        let counters = core.counters.clone();
         let seen = spy.clone();
         // I5: whatever reaches a member, a decision is durable in the hub before.
         let durable = move || {
@@ -83,7 +86,7 @@ impl Federation {
         let token = CancellationToken::new();
         let outlet = Arc::new(members.clone());
         let running = tokio::spawn(core.run(outlet, token.clone(), CancellationToken::new()));
-        let federation = Self { hub, members, store, spy, token, running, starts };
+        let federation = Self { hub, members, store, spy, counters, token, running, starts };
         let members = &federation.members;
         eventually("leads", SOON, || async { members.is_complete() }).await;
         for name in ["m1", "m2", "m3"] {
@@ -116,6 +119,15 @@ impl Federation {
             self.members.replicas() == expected
         })
         .await;
+    }
+
+    /// Lines of the metrics' page without comments.
+    pub(super) fn metrics(&self) -> Vec<String> {
+        let (mut registry, mut page) =
+            (prometheus_client::registry::Registry::default(), String::new());
+        self.counters.register(&mut registry);
+        prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+        page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
 
     /// Triggers of all recorded decisions, oldest first.

@@ -27,6 +27,15 @@ async fn a_workload_on_three_members_costs_four_writes_and_a_restart_none() {
     let deployment = federation.hub.get("apps/v1", "Deployment", Some("shop"), "web").await;
     assert_eq!(deployment["status"]["observedGeneration"], deployment["metadata"]["generation"]);
 
+    let metrics = federation.metrics();
+    for line in [
+        r#"atoll_decisions_total{trigger="First",outcome="Placed"} 1"#,
+        r#"atoll_hub_writes_total{what="binding",result="written"} 1"#,
+        "atoll_leader 1",
+    ] {
+        assert!(metrics.iter().any(|found| found == line), "{line}\n{metrics:#?}");
+    }
+
     // The policy's figures follow in their own time, once for everything that happened meanwhile.
     tokio::time::sleep(LONG).await;
     let writes = federation.spy.take_writes();
@@ -89,4 +98,30 @@ async fn members_tell_nodes_apart_by_the_labels_that_placed_templates_ask_for() 
         federation.members.labels().into_iter().eq(["disk".to_owned()])
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_changes_nothing_renders_nothing() {
+    let federation = Federation::start().await;
+    federation.hub.policy("all", DEPLOYMENT, json!({"replicaScheduling": {}})).await;
+    federation.hub.deployment("web", 3).await;
+    federation.until(DEPLOYMENT, "web", "/status/readyReplicas", json!(3)).await;
+    tokio::time::sleep(LONG).await;
+    let counters = federation.counters.clone();
+    let (renders, avoided) = (counters.renders.get(), counters.avoided.get());
+    assert_eq!(renders, 3, "one a member, whatever was reported since");
+
+    // A cluster's label makes its bindings be looked at again.
+    let labelled = json!({"metadata": {"name": "m1", "labels": {"team": "a"}}});
+    federation.hub.apply("cluster.atoll.dev/v1alpha1", "Cluster", None, labelled).await;
+    eventually("looked at again", SOON, || async { counters.avoided.get() > avoided }).await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(counters.renders.get(), renders);
+
+    // What a manifest shows is rendered, once a member.
+    let edited = json!({"metadata": {"name": "web", "annotations": {"team": "a"}}});
+    federation.hub.apply(DEPLOYMENT.0, DEPLOYMENT.1, Some("shop"), edited).await;
+    eventually("rendered", SOON, || async { counters.renders.get() > renders }).await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(counters.renders.get(), renders + 3);
 }

@@ -137,9 +137,9 @@ async fn an_event_on_an_unrelated_cluster_wakes_nothing_and_the_right_one_exactl
  {
     let start = Instant::now();
     let mut world = World::new(&[("a", 2), ("b", 2), ("c", 2)]);
+    world.workload("placed-on-ab", 1, &names(&["a", "b"]));
     world.workload("on-a", 5, &names(&["a"]));
     world.workload("on-b", 5, &names(&["b"]));
-    world.workload("placed-on-ab", 1, &names(&["a", "b"]));
     assert_eq!(world.drain(start).len(), 3);
 
     let changes = world.room("c", 50);

@@ -1,0 +1,169 @@
+//! The pages for probes and for Prometheus, over plain HTTP: `/healthz`, `/readyz`, `/metrics`.
+//!
+//! They tell numbers and no objects, need no identity, and are meant for the loopback or the Pod's own network. What is
+//! counted is the engine's and the members' side's business.
+
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_history::Progress;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::leader::Leadership;
+
+/// Connections at once: probes and a few scrapers. Who comes later waits in the socket's own queue.
+const CONNECTIONS: usize = 32;
+/// How long a client may take for the head of a request.
+const HEAD: Duration = Duration::from_secs(5);
+/// Longest life of a connection; a scraper that keeps one comes again.
+const LIFE: Duration = Duration::from_secs(300);
+/// How long to wait when the operating system gives no connection (no file descriptors).
+const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
+/// What Prometheus reads: the text that the registry writes.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the pages show.
+pub(crate) struct Pages {
+    registry: Registry,
+    /// Some once everything on the hub was listed.
+    ready: watch::Receiver<Option<u64>>,
+    leadership: watch::Receiver<Option<Leadership>>,
+    history: watch::Receiver<Progress>,
+    backlog: Gauge,
+    lag: Gauge,
+    refused: Gauge,
+}
+
+impl Pages {
+    /// Adds what history tells to the registry.
+    pub(crate) fn new(
+        mut registry: Registry,
+        ready: watch::Receiver<Option<u64>>,
+        leadership: watch::Receiver<Option<Leadership>>,
+        history: watch::Receiver<Progress>,
+    ) -> Self {
+        let (backlog, lag, refused) = (Gauge::default(), Gauge::default(), Gauge::default());
+        let of_history = registry.sub_registry_with_prefix("atoll_history");
+        of_history.register("backlog", "Decisions that wait for the database", backlog.clone());
+        of_history.register("lag_seconds", "How long the oldest of them has waited", lag.clone());
+        of_history.register(
+            "refused",
+            "Decisions that the database will never take, since the start",
+            refused.clone(),
+        );
+        Self { registry, ready, leadership, history, backlog, lag, refused }
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        if method != Method::GET && method != Method::HEAD {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD");
+        }
+        match path {
+            "/healthz" => text(StatusCode::OK, "ok"),
+            "/readyz" => self.ready(),
+            "/metrics" => self.metrics(),
+            _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics"),
+        }
+    }
+
+    /// Ready is who leads, and who could take over at once.
+    fn ready(&self) -> Response<Full<Bytes>> {
+        let term = self.leadership.borrow().as_ref().and_then(Leadership::in_force);
+        match term {
+            Some(term) => text(StatusCode::OK, &format!("leader, term {term}")),
+            None if self.ready.borrow().is_some() => {
+                text(StatusCode::OK, "follower, everything is listed")
+            }
+            None => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "not everything on the hub is listed yet")
+            }
+        }
+    }
+
+    fn metrics(&self) -> Response<Full<Bytes>> {
+        {
+            let progress = self.history.borrow();
+            let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            let waited = progress.oldest.map_or(Duration::ZERO, |oldest| oldest.elapsed());
+            self.backlog.set(number(progress.queued));
+            self.lag.set(i64::try_from(waited.as_secs()).unwrap_or(i64::MAX));
+            self.refused.set(i64::try_from(progress.refused).unwrap_or(i64::MAX));
+        }
+        let mut page = String::new();
+        match encode(&mut page, &self.registry) {
+            Ok(()) => respond(StatusCode::OK, OPEN_METRICS, page),
+            Err(error) => {
+                tracing::error!(%error, "metrics cannot be written");
+                text(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written")
+            }
+        }
+    }
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+    respond(status, "text/plain; charset=utf-8", format!("{text}\n"))
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response
+}
+
+/// Serves the pages until `token` ends it.
+pub(crate) async fn serve(listener: TcpListener, pages: Arc<Pages>, token: CancellationToken) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = TaskTracker::new();
+    loop {
+        let next = async {
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let Some((place, accepted)) = token.run_until_cancelled(next).await else { break };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "no connection for a page");
+                if token.run_until_cancelled(tokio::time::sleep(ACCEPT_AGAIN)).await.is_none() {
+                    break;
+                }
+                continue;
+            }
+        };
+        let (pages, token) = (pages.clone(), token.clone());
+        connections.spawn(async move {
+            let _place = place;
+            let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                let response = pages.answer(request.method(), request.uri().path());
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEAD);
+            let connection = http.serve_connection(TokioIo::new(stream), service);
+            let limited = tokio::time::timeout(LIFE, connection);
+            if let Some(Ok(Err(error))) = token.run_until_cancelled(limited).await {
+                tracing::debug!(%error, "a page was not served");
+            }
+        });
+    }
+    connections.close();
+    connections.wait().await;
+}

@@ -1,0 +1,90 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::*;
+use crate::metrics::Counters;
+use crate::queue::Lengths;
+
+struct Served {
+    address: std::net::SocketAddr,
+    counters: Counters,
+    ready: watch::Sender<Option<u64>>,
+    leadership: watch::Sender<Option<Leadership>>,
+    history: watch::Sender<Progress>,
+    token: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+async fn served() -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (counters, mut registry) = (Counters::default(), Registry::default());
+    counters.register(&mut registry);
+    let (ready, is_ready) = watch::channel(None);
+    let (leadership, leads) = watch::channel(None);
+    let (history, progress) = watch::channel(Progress::default());
+    let pages = Arc::new(Pages::new(registry, is_ready, leads, progress));
+    let token = CancellationToken::new();
+    let task = tokio::spawn(serve(listener, pages, token.clone()));
+    Served { address, counters, ready, leadership, history, token, task }
+}
+
+impl Served {
+    /// Status and body of a page.
+    async fn ask(&self, method: &str, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: atoll\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_owned())
+    }
+}
+
+#[tokio::test]
+async fn ready_is_who_leads_and_who_could_take_over_at_once() {
+    let served = served().await;
+    assert_eq!(served.ask("GET", "/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(served.ask("GET", "/readyz").await.0, 503);
+    served.ready.send_replace(Some(0));
+    let (status, body) = served.ask("GET", "/readyz").await;
+    assert!(status == 200 && body.starts_with("follower"), "{body}");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    served.leadership.send_replace(Some(Leadership { term: 7, deadline }));
+    assert_eq!(served.ask("GET", "/readyz").await, (200, "leader, term 7\n".to_owned()));
+    assert_eq!(served.ask("POST", "/readyz").await.0, 405);
+    assert_eq!(served.ask("GET", "/debug").await.0, 404);
+    assert_eq!(served.ask("HEAD", "/healthz").await, (200, String::new()));
+    served.token.cancel();
+    served.task.await.unwrap();
+    assert!(TcpStream::connect(served.address).await.is_err(), "it has stopped listening");
+}
+
+#[tokio::test]
+async fn metrics_have_the_names_that_dashboards_know() {
+    let served = served().await;
+    served.counters.avoided.inc();
+    served.counters.conflicts.inc();
+    served.counters.wrote("binding", "written");
+    served.counters.queued(Lengths { waiting: 3, ..Lengths::default() });
+    served.history.send_replace(Progress { queued: 2, ..Progress::default() });
+    let (status, page) = served.ask("GET", "/metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        "atoll_decisions_avoided_total 1",
+        "atoll_commit_conflicts_total 1",
+        r#"atoll_hub_writes_total{what="binding",result="written"} 1"#,
+        r#"atoll_queue_depth{place="waiting"} 3"#,
+        r#"atoll_queue_depth{place="active"} 0"#,
+        "atoll_history_backlog 2",
+        "atoll_history_lag_seconds 0",
+        "atoll_leader 0",
+        "# EOF",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line}\n{page}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What the hub's side counts. Names and labels are the interface of dashboards and alerts; the members' side has its own.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use atoll_api::binding::DecisionRecord;
+
+use crate::queue::Lengths;
+
+/// Label of committed decisions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Decided {
+    trigger: String,
+    outcome: String,
+}
+
+/// Label of writes to the hub.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Written {
+    what: &'static str,
+    result: &'static str,
+}
+
+/// Label of the queue's depths.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Place {
+    place: &'static str,
+}
+
+/// Counters and gauges of the engine. Cloning shares them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counters {
+    decisions: Family<Decided, Counter>,
+    /// Decisions that left everything as it was, so that nothing was written.
+    pub(crate) avoided: Counter,
+    /// Commits that somebody else's write came before.
+    pub(crate) conflicts: Counter,
+    /// Manifests that were rendered.
+    pub(crate) renders: Counter,
+    writes: Family<Written, Counter>,
+    queue: Family<Place, Gauge>,
+    /// 1 while this controller leads.
+    pub(crate) leads: Gauge,
+}
+
+impl Counters {
+    /// Makes them visible.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("atoll");
+        let decisions = self.decisions.clone();
+        registry.register("decisions", "Committed decisions, by trigger and outcome", decisions);
+        registry.register(
+            "decisions_avoided",
+            "Decisions that changed nothing and were not written",
+            self.avoided.clone(),
+        );
+        registry.register(
+            "commit_conflicts",
+            "Commits that somebody else's write came before; each is decided again",
+            self.conflicts.clone(),
+        );
+        registry.register("renders", "Manifests rendered for members", self.renders.clone());
+        registry.register(
+            "hub_writes",
+            "Writes of bindings and statuses to the hub, by result",
+            self.writes.clone(),
+        );
+        registry.register(
+            "queue_depth",
+            "Bindings in the work queue, by place; 0 on a follower",
+            self.queue.clone(),
+        );
+        registry.register("leader", "1 while this controller leads", self.leads.clone());
+    }
+
+    /// A decision is durable.
+    pub(crate) fn decided(&self, record: &DecisionRecord) {
+        let trigger = record.trigger.to_string();
+        let outcome = record.outcome.to_string();
+        self.decisions.get_or_create(&Decided { trigger, outcome }).inc();
+    }
+
+    /// A write ended.
+    pub(crate) fn wrote(&self, what: &'static str, result: &'static str) {
+        self.writes.get_or_create(&Written { what, result }).inc();
+    }
+
+    /// How deep the queue is.
+    pub(crate) fn queued(&self, lengths: Lengths) {
+        for (place, length) in [
+            ("active", lengths.active),
+            ("backoff", lengths.backoff),
+            ("waiting", lengths.waiting),
+            ("inFlight", lengths.in_flight),
+        ] {
+            let length = i64::try_from(length).unwrap_or(i64::MAX);
+            self.queue.get_or_create(&Place { place }).set(length);
+        }
+    }
+}
