@@ -6,5 +6,6 @@ mod api;
 mod contract;
 mod database;
 mod postgres;
+mod queries;
 mod recorder;
 mod support;

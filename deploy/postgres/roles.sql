@@ -1,0 +1,22 @@
+-- Roles for history, to be run once as an administrator in its database, before the controller's first start:
+--   psql -d history -f deploy/postgres/roles.sql
+-- Then a login for the controller, whose tables belong to the role and not to the login:
+--   CREATE ROLE atoll LOGIN PASSWORD '...' IN ROLE atoll_writer; ALTER ROLE atoll SET role = atoll_writer;
+-- and one for each person or dashboard that reads:
+--   CREATE ROLE grafana LOGIN PASSWORD '...' IN ROLE atoll_reader;
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'atoll_writer') THEN
+        CREATE ROLE atoll_writer NOLOGIN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'atoll_reader') THEN
+        CREATE ROLE atoll_reader NOLOGIN;
+    END IF;
+END
+$$;
+
+-- The writer makes and migrates the schema, and makes the partitions.
+GRANT USAGE, CREATE ON SCHEMA public TO atoll_writer;
+GRANT USAGE ON SCHEMA public TO atoll_reader;
+-- Whatever the writer makes later, readers may read.
+ALTER DEFAULT PRIVILEGES FOR ROLE atoll_writer IN SCHEMA public GRANT SELECT ON TABLES TO atoll_reader;
