@@ -1,8 +1,6 @@
 //! Deliberate faults in the core, one at a time, in test builds only: each must be caught by the linter or by the checks
 //! that every test decision goes through. A fault that nobody catches shows a hole in them.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-
 #[path = "../tests/it/support.rs"]
 mod support;
 
