@@ -118,8 +118,11 @@ pub fn status(
     };
     let (holds, reason, message) = scheduled(binding);
     set(&mut status.conditions, SCHEDULED, holds, &reason, &message);
+    // Scaled to zero: who waits for it to be applied must not wait for ever.
+    let nothing_wanted = total == 0 && spec.replicas == Some(0) && holds == Status::True;
     let (holds, reason, message) = match knowledge.hindrance() {
         Some((reason, message)) => (Status::Unknown, reason, message),
+        None if nothing_wanted => (Status::True, "NothingWanted", String::new()),
         None if total == 0 => (Status::False, "NothingPlaced", String::new()),
         None if failing.is_empty() => (Status::True, "Applied", String::new()),
         None => (Status::False, "NotApplied", shorten(&failing)),

@@ -92,6 +92,20 @@ fn a_report_under_another_hash_counts_as_not_applied() {
 }
 
 #[test]
+fn a_workload_scaled_to_zero_is_applied_and_one_without_a_place_is_not() {
+    let reason = |binding: &Binding| {
+        let status = status(binding, &Fixed::default(), now());
+        let applied = find(&status.conditions, FULLY_APPLIED).unwrap().clone();
+        (applied.status, applied.reason)
+    };
+    let mut zero = binding(json!([]), "Placed", 0);
+    zero.spec.replicas = Some(0);
+    assert_eq!(reason(&zero), ("True".to_owned(), "NothingWanted".to_owned()));
+    let homeless = binding(json!([]), "NoFit", 3);
+    assert_eq!(reason(&homeless), ("False".to_owned(), "NothingPlaced".to_owned()));
+}
+
+#[test]
 fn what_a_lost_member_said_last_is_remembered_as_unknown_never_as_zero() {
     let mut known = Fixed::default();
     let (name, mut lost) = view("a", "new", 2);
