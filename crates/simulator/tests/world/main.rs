@@ -2,7 +2,9 @@
 //! of ARCHITECTURE.md checked at every event.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
+#![allow(clippy::print_stderr, reason = "a random history tells its seed and its steps")]
 
+mod chaos;
 mod determinism;
 mod faults;
 mod scenario;
