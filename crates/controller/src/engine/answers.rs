@@ -93,9 +93,10 @@ impl Engine {
                 self.announce(&binding, &committing);
                 self.dispatch(key);
                 self.mark_status(key);
-                let waits = committing.decision.as_ref().map(Waiting::after);
-                let now = self.clock.now_seconds();
-                self.waits(waits.unwrap_or_default(), Some(&binding), now)
+                // Only tasks have ended: replicas that wait may have waited for that, and what else they wait for is not in
+                // what was written.
+                let Some(decision) = &committing.decision else { return Done::Again };
+                self.waits(Waiting::after(decision), Some(&binding), self.clock.now_seconds())
             }
             (Purpose::Upkeep(waits), Some(binding)) => {
                 self.dispatch(key);
