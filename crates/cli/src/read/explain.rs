@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 use atoll_api::binding::TargetCluster;
 use atoll_history::api::text;
 use atoll_scheduler::decision::{Column, Decision, Standing, Verdict};
+use atoll_scheduler::explain;
 use clap::Args;
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use super::decisions::{self, Fields};
 use super::workload::{self, Workload};
 use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
-use crate::print::Printer;
+use crate::print::{Printer, WIDTH};
 
 /// Decisions among which a shortened id is looked up, the newest.
 const SEARCHED: usize = 5_000;
@@ -124,7 +125,7 @@ fn explained(object: &Value, cluster: Option<&str>) -> anyhow::Result<String> {
     match detail(object)? {
         Ok(decision) => match cluster {
             Some(cluster) => one_cluster(&decision, cluster),
-            None => Ok(every_cluster(&decision, object)),
+            None => Ok(explain::render(&decision, usize::from(WIDTH))),
         },
         Err(missing) => Ok(format!("{}\n{missing}", in_short(object))),
     }
@@ -148,26 +149,6 @@ fn in_short(object: &Value) -> String {
         text(&spec["reason"]),
         text::change(shares("before").as_deref(), &after),
     )
-}
-
-/// What a decision says of every cluster, those with the same fate together.
-fn every_cluster(decision: &Decision, object: &Value) -> String {
-    let mut lines = vec![in_short(object), format!("Strategy: {}", decision.strategy)];
-    for verdict in &decision.verdicts {
-        lines.push(format!("{}: {}", verdict.clusters.short().join(", "), fate(verdict.standing)));
-        for (place, name) in verdict.clusters.iter().enumerate() {
-            let (before, after) = (verdict.before.get(place), verdict.after.get(place));
-            if before.is_some() || after.is_some() {
-                lines.push(format!("  {name}: {} -> {}", count(before), count(after)));
-            }
-        }
-        let reasons = verdict.rejections.iter();
-        lines.extend(
-            reasons.map(|rejection| format!("  {}: {}", rejection.plugin, rejection.reason)),
-        );
-    }
-    lines.extend(decision.notes.iter().cloned());
-    lines.join("\n")
 }
 
 fn fate(standing: Standing) -> &'static str {

@@ -51,7 +51,7 @@ impl Desk {
             Place::Thread => {
                 thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
                     while let Some(question) = asked.blocking_recv() {
-                        let decision = scheduler.decide(&question.snapshot, &question.request);
+                        let decision = decide(&mut scheduler, &question);
                         if answer.blocking_send(Box::new(decision)).is_err() {
                             return;
                         }
@@ -61,7 +61,7 @@ impl Desk {
             Place::Task => {
                 tasks.spawn(async move {
                     while let Some(question) = asked.recv().await {
-                        let decision = scheduler.decide(&question.snapshot, &question.request);
+                        let decision = decide(&mut scheduler, &question);
                         if answer.send(Box::new(decision)).await.is_err() {
                             return;
                         }
@@ -87,6 +87,16 @@ impl Desk {
     pub async fn answer(&mut self) -> Option<Box<Decision>> {
         self.answers.recv().await
     }
+}
+
+/// Decides. In debug builds, and so in all tests, the linter looks at every decision that is made here.
+fn decide(scheduler: &mut Scheduler, question: &Question) -> Decision {
+    let decision = scheduler.decide(&question.snapshot, &question.request);
+    if cfg!(debug_assertions) {
+        let faults = atoll_scheduler::lint::lint(&question.snapshot, &question.request, &decision);
+        debug_assert!(faults.is_empty(), "{}: {faults:#?}\n{decision:#?}", question.request.key);
+    }
+    decision
 }
 
 /// Why nothing can be asked now.
