@@ -16,6 +16,7 @@ mod http;
 pub mod index;
 pub mod leader;
 pub mod lifecycle;
+mod manager;
 pub mod members;
 mod metrics;
 pub mod queue;

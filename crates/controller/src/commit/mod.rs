@@ -11,14 +11,13 @@ pub mod outbox;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::{ClusterResourceBinding, ResourceBinding};
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
-};
+use atoll_api::{ClusterResourceBinding, ResourceBinding, marks};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, Preconditions};
 use kube::{Client, Error};
 use serde_json::Value;
 
 use crate::index::key::BindingKey;
+use crate::manager;
 
 /// Limit of one request to the hub.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,10 +97,10 @@ pub async fn perform(client: &Client, write: &Write) -> Ended {
             Action::Create(body) => {
                 let object: DynamicObject =
                     serde_json::from_value(body.clone()).map_err(Error::SerdeError)?;
-                api.create(&PostParams::default(), &object).await.map(Some)
+                api.create(&manager::create(marks::MANAGER), &object).await.map(Some)
             }
             Action::Patch(body) => {
-                let params = PatchParams::default();
+                let params = manager::patch(marks::MANAGER);
                 api.patch(&write.key.name, &params, &Patch::Merge(body)).await.map(Some)
             }
             Action::Delete { uid } => {

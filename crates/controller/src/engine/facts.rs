@@ -3,11 +3,11 @@
 use atoll_scheduler::{Capacity, FreeVector, NodeClass};
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::members::MemberFacts;
+use crate::members::Counted;
 
 /// A member's room, node class by node class.
-pub(super) fn capacity(facts: &MemberFacts) -> Capacity {
-    let classes = facts.node_classes.iter().map(|class| NodeClass {
+pub(super) fn capacity(counted: &Counted) -> Capacity {
+    let classes = counted.node_classes.iter().map(|class| NodeClass {
         taints: class
             .taints
             .iter()

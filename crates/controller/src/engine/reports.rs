@@ -30,8 +30,10 @@ impl Engine {
                 }
             }
             MemberEvent::Facts { cluster, facts } => {
-                let capacity = facts::capacity(&facts);
-                self.live_changed(&cluster, |live| live.capacity = Some(capacity));
+                if let Some(counted) = &facts.counted {
+                    let capacity = facts::capacity(counted);
+                    self.live_changed(&cluster, |live| live.capacity = Some(capacity));
+                }
             }
             MemberEvent::Applied {
                 cluster, key, claims, hash, result, reason, message, ..

@@ -6,13 +6,15 @@
 use std::time::Duration;
 
 use atoll_api::binding::ObjectReference;
+use atoll_api::marks;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference as Regarding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+
+use crate::manager;
 
 /// Events that may wait to be written. More are dropped: the hub is slow then and needs no further load.
 const QUEUE: usize = 1024;
@@ -83,7 +85,7 @@ async fn write(client: &Client, note: &Note) {
     let event = event(note);
     let namespace = event.metadata.namespace.clone().unwrap_or_default();
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    let params = PostParams::default();
+    let params = manager::create(marks::MANAGER);
     match tokio::time::timeout(TIMEOUT, api.create(&params, &event)).await {
         Ok(Ok(_)) => {}
         Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {}

@@ -9,17 +9,18 @@ mod record;
 
 use std::time::Duration;
 
-use atoll_api::Clock;
+use atoll_api::{Clock, marks};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use record::Seen;
+
+use crate::manager;
 
 /// Largest step by which a member's word raises the term: one member cannot burn the counter.
 pub const LARGEST_TERM_STEP: u64 = 1 << 32;
@@ -290,10 +291,10 @@ impl Elector {
         let Some(current) = current else {
             let term = floor.max(at_least.saturating_sub(1)) + 1;
             let fresh = record::taken(None, &self.candidate, &identity, term, self.clock.now());
-            let mut created = self.api.create(&PostParams::default(), &fresh).await;
+            let mut created = self.api.create(&manager::create(marks::MANAGER), &fresh).await;
             if matches!(&created, Err(kube::Error::Api(status)) if status.is_not_found()) {
                 self.make_namespace().await?;
-                created = self.api.create(&PostParams::default(), &fresh).await;
+                created = self.api.create(&manager::create(marks::MANAGER), &fresh).await;
             }
             return match created {
                 Ok(_) => Ok(Some(term)),
@@ -316,7 +317,8 @@ impl Elector {
             let term = held_term.max(floor) + 1;
             (record::taken(Some(&current), &self.candidate, &identity, term, now), term)
         };
-        match self.api.replace(&self.candidate.name, &PostParams::default(), &fresh).await {
+        match self.api.replace(&self.candidate.name, &manager::create(marks::MANAGER), &fresh).await
+        {
             Ok(_) => Ok(Some(term)),
             Err(kube::Error::Api(status)) if status.is_conflict() => {
                 if leading {
@@ -340,7 +342,7 @@ impl Elector {
             },
             ..Namespace::default()
         };
-        match namespaces.create(&PostParams::default(), &namespace).await {
+        match namespaces.create(&manager::create(marks::MANAGER), &namespace).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
             made => made.map(drop),
         }
@@ -371,7 +373,7 @@ impl Elector {
                 return Ok(());
             }
             let fresh = record::released(&current, self.clock.now());
-            let params = PostParams::default();
+            let params = manager::create(marks::MANAGER);
             self.api.replace(&self.candidate.name, &params, &fresh).await.map(drop)
         };
         match tokio::time::timeout(self.candidate.times.retry, give_up).await {

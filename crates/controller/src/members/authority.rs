@@ -11,10 +11,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::PostParams;
 use tokio::time::timeout;
 
 use super::context::HUB_TIMEOUT;
+use crate::manager;
 
 /// Name of the Secret in [`marks::SYSTEM_NAMESPACE`].
 pub const AUTHORITY_SECRET: &str = "atoll-ca";
@@ -83,7 +83,7 @@ pub async fn load_or_create(
         ..Secret::default()
     };
     let secrets: Api<Secret> = Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE);
-    match in_time(secrets.create(&PostParams::default(), &secret)).await {
+    match in_time(secrets.create(&manager::create(marks::MANAGER), &secret)).await {
         Ok(_) => Ok(authority),
         Err(AuthorityError::Hub(error)) if is_already_there(&error) => {
             read(&in_time(secrets.get(AUTHORITY_SECRET)).await?)
@@ -105,7 +105,7 @@ pub(super) async fn ensure_namespace(client: &kube::Client) -> Result<(), Author
         },
         ..Namespace::default()
     };
-    match in_time(namespaces.create(&PostParams::default(), &namespace)).await {
+    match in_time(namespaces.create(&manager::create(marks::MANAGER), &namespace)).await {
         Ok(_) => Ok(()),
         Err(AuthorityError::Hub(error)) if is_already_there(&error) => Ok(()),
         Err(error) => Err(error),

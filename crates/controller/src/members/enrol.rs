@@ -9,7 +9,6 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 use tokio::time::timeout;
 use tonic::Status;
@@ -17,6 +16,7 @@ use tonic::Status;
 use super::authority::{AuthorityError, ensure_namespace};
 use super::context::{Context, HUB_TIMEOUT};
 use super::registry::{ClusterIdError, REVOKED_BEFORE};
+use crate::manager;
 
 /// Type of the Secrets that hold tokens' hashes.
 pub const TOKEN_SECRET_TYPE: &str = "atoll.dev/bootstrap-token";
@@ -25,13 +25,16 @@ pub const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(15);
 /// Longest life that can be asked for.
 pub const MAX_TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(24);
 
+/// Start of their names; the token's id follows.
+pub(super) const SECRET_PREFIX: &str = "bootstrap-token-";
+
 /// Keys in a token's Secret.
 const HASH: &str = "hash";
-const CLUSTER: &str = "cluster";
+pub(super) const CLUSTER: &str = "cluster";
 const CLUSTER_UID: &str = "cluster-uid";
-const EXPIRES: &str = "expires";
+pub(super) const EXPIRES: &str = "expires";
 /// Hash of the public key that consumed the token; absent = not consumed.
-const USED_BY: &str = "used-by";
+pub(super) const USED_BY: &str = "used-by";
 
 /// Why a token could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -103,15 +106,15 @@ pub async fn create_token(
     };
     ensure_namespace(client).await.map_err(TokenCreateError::Namespace)?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE);
-    timeout(HUB_TIMEOUT, secrets.create(&PostParams::default(), &secret))
+    timeout(HUB_TIMEOUT, secrets.create(&manager::create(marks::MANAGER), &secret))
         .await
         .map_err(|_| TokenCreateError::Timeout)?
         .map_err(|error| TokenCreateError::Hub(Box::new(error)))?;
     Ok(token)
 }
 
-fn secret_name(id: &TokenId) -> String {
-    format!("bootstrap-token-{}", id.as_str())
+pub(super) fn secret_name(id: &TokenId) -> String {
+    format!("{SECRET_PREFIX}{}", id.as_str())
 }
 
 /// Why somebody may not join.
@@ -258,10 +261,10 @@ async fn consume(
     let name = secret.name_any();
     let used = (USED_BY.to_owned(), ByteString(key.to_string().into_bytes()));
     secret.data.get_or_insert_default().extend([used]);
-    hub(secrets.replace(&name, &PostParams::default(), &secret)).await.map(drop)
+    hub(secrets.replace(&name, &manager::create(marks::MANAGER), &secret)).await.map(drop)
 }
 
-fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
     std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok()
 }
 

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use atoll_api::Cluster;
+use atoll_api::{Cluster, marks};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::PostParams;
 use kube::{Api, Resource};
 use tokio::time::{Instant, timeout};
 
 use super::context::{Context, HUB_TIMEOUT};
 use super::registry::Member;
+use crate::manager;
 
 /// Namespace of events about objects without one.
 const NAMESPACE: &str = "default";
@@ -55,7 +55,7 @@ pub(super) fn publish(cx: &Context, member: &Member, reason: &'static str, messa
     };
     let events: Api<Event> = Api::namespaced(cx.client.clone(), NAMESPACE);
     cx.tasks.spawn(async move {
-        match timeout(HUB_TIMEOUT, events.create(&PostParams::default(), &event)).await {
+        match timeout(HUB_TIMEOUT, events.create(&manager::create(marks::MANAGER), &event)).await {
             Ok(Ok(_)) => (),
             Ok(Err(error)) => tracing::warn!(reason, %error, "event not published"),
             Err(_) => tracing::warn!(reason, "event not published: the hub did not answer"),

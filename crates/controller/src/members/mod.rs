@@ -22,6 +22,7 @@ mod registry;
 mod server;
 mod service;
 mod session;
+mod tokens;
 mod types;
 mod watchman;
 mod wire;
@@ -51,9 +52,10 @@ pub use self::health::{HealthTimes, TimesError};
 pub use self::listener::{Arrival, Incoming, Io};
 pub use self::metrics::Metrics;
 pub use self::registry::REVOKED_BEFORE;
+pub use self::tokens::{IssuedToken, TokenStoreError, list_tokens, revoke_token};
 pub use self::types::{
-    ApplyResult, HeldObject, LostReason, MemberEvent, MemberFacts, NodeClass, ObjectHealth, Oracle,
-    Proof, Report, Verdict, Withdrawal,
+    ApplyResult, Counted, HeldObject, LostReason, MemberEvent, MemberFacts, NodeClass,
+    ObjectHealth, Oracle, Proof, Report, Verdict, Withdrawal,
 };
 
 use self::context::{Bucket, Context};

@@ -141,13 +141,20 @@ pub struct MemberFacts {
     pub apis: Vec<ApiEnablement>,
     /// Whether `apis` is the whole list (false while an aggregated API is away).
     pub apis_complete: bool,
-    /// Nodes, counted.
+    /// Nodes and their room; `None` while the agent has not counted them yet, or may not.
+    pub counted: Option<Counted>,
+}
+
+/// What a count of a member's nodes and pods gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counted {
+    /// Nodes.
     pub nodes: NodeSummary,
     /// Resources, summed over the ready, schedulable nodes.
     pub resources: ResourceSummary,
     /// Nodes that are alike to every template, with their free room.
     pub node_classes: Vec<NodeClass>,
-    /// When the figures were taken, by the controller's clock.
+    /// When the figures came, by the controller's clock.
     pub taken_at: Timestamp,
 }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tonic::Status;
 
 use super::desired::{Held, Mark, Next};
-use super::types::{ApplyResult, MemberFacts, NodeClass, ObjectHealth, Report};
+use super::types::{ApplyResult, Counted, MemberFacts, NodeClass, ObjectHealth, Report};
 
 /// Longest text of a reason or message that is taken from an agent.
 const MAX_TEXT: usize = 4 * 1024;
@@ -160,21 +160,29 @@ pub(super) fn facts(facts: v1::Facts, now: Timestamp) -> Result<MemberFacts, Sta
     for api in &mut apis {
         api.resources.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
     }
+    // Without a time nobody has counted yet: that is no empty member.
+    let counted = if facts.taken_at_ms == 0 {
+        None
+    } else {
+        Some(Counted {
+            nodes: NodeSummary { total_num: facts.nodes_total, ready_num: facts.nodes_ready },
+            resources: ResourceSummary {
+                allocatable: list("allocatable_milli", facts.allocatable_milli)?,
+                allocated: list("allocated_milli", facts.allocated_milli)?,
+                allocating: list("allocating_milli", facts.allocating_milli)?,
+                allocatable_modelings: Vec::new(),
+            },
+            node_classes: facts.node_classes.into_iter().map(node_class).collect(),
+            taken_at: now,
+        })
+    };
     Ok(MemberFacts {
         kubernetes_version: text(facts.kubernetes_version),
         api_healthy: facts.api_healthy,
         api_message: text(facts.api_message),
         apis,
         apis_complete: facts.apis_complete,
-        nodes: NodeSummary { total_num: facts.nodes_total, ready_num: facts.nodes_ready },
-        resources: ResourceSummary {
-            allocatable: list("allocatable_milli", facts.allocatable_milli)?,
-            allocated: list("allocated_milli", facts.allocated_milli)?,
-            allocating: list("allocating_milli", facts.allocating_milli)?,
-            allocatable_modelings: Vec::new(),
-        },
-        node_classes: facts.node_classes.into_iter().map(node_class).collect(),
-        taken_at: now,
+        counted,
     })
 }
 

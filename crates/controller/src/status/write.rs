@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::marks;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, TypeMeta};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, TypeMeta};
 use serde_json::{Value, json};
 
 use crate::commit::diff::merge_patch;
+use crate::manager;
 
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,7 +51,7 @@ pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Ar
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource),
         None => Api::all_with(client.clone(), &target.resource),
     };
-    let params = PatchParams::default();
+    let params = manager::patch(marks::MANAGER_STATUS);
     let patch = Patch::Merge(patch);
     let request = api.patch_status(&target.name, &params, &patch);
     let failure = |message: String, again| Failure { message, again };

@@ -49,11 +49,13 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
         } else {
             merged(&status.api_enablements, &facts.apis)
         };
-        status.node_summary = Some(facts.nodes);
+    }
+    if let Some(counted) = known.facts.and_then(|facts| facts.counted.as_ref()) {
+        status.node_summary = Some(counted.nodes);
         let modelings =
             status.resource_summary.take().map(|old| old.allocatable_modelings).unwrap_or_default();
         status.resource_summary =
-            Some(ResourceSummary { allocatable_modelings: modelings, ..facts.resources.clone() });
+            Some(ResourceSummary { allocatable_modelings: modelings, ..counted.resources.clone() });
     }
     if let Some(orphans) = known.orphans {
         status.orphans = Some(i64::try_from(orphans).unwrap_or(i64::MAX));
@@ -252,6 +254,7 @@ mod tests {
     use atoll_api::quantity::Quantity;
 
     use super::*;
+    use crate::members::types::Counted;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -278,14 +281,16 @@ mod tests {
             api_message: String::new(),
             apis: vec![ApiEnablement { group_version: "apps/v1".into(), resources: Vec::new() }],
             apis_complete: true,
-            nodes: NodeSummary { total_num: 1, ready_num: 1 },
-            resources: ResourceSummary {
-                allocatable: list(10_000),
-                allocated: list(allocated),
-                ..ResourceSummary::default()
-            },
-            node_classes: Vec::new(),
-            taken_at: at(0),
+            counted: Some(Counted {
+                nodes: NodeSummary { total_num: 1, ready_num: 1 },
+                resources: ResourceSummary {
+                    allocatable: list(10_000),
+                    allocated: list(allocated),
+                    ..ResourceSummary::default()
+                },
+                node_classes: Vec::new(),
+                taken_at: at(0),
+            }),
         }
     }
 
@@ -324,6 +329,9 @@ mod tests {
         let mut lesser = Known { epoch: 0, orphans: None, ..known(&Standing::Away, None) };
         lesser.cluster_id = None;
         assert_eq!(status(&written, &lesser, at(60)), first, "a controller that just started");
+        let uncounted = MemberFacts { counted: None, ..facts(1000) };
+        let known_room = status(&written, &known(&Standing::Well, Some(&uncounted)), at(60));
+        assert_eq!(known_room, first, "an agent that has not counted yet reports no empty member");
         let mut partial = facts(1000);
         partial.apis_complete = false;
         partial.apis = vec![ApiEnablement { group_version: "v1".into(), resources: Vec::new() }];

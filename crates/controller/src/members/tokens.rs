@@ -1,0 +1,111 @@
+//! Bootstrap tokens that are out: who may still join by one. Only hashes are stored, so none can be shown again.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use tokio::time::timeout;
+
+use atoll_api::marks;
+use atoll_protocol::token::TokenId;
+
+use super::context::HUB_TIMEOUT;
+use super::enrol::{
+    CLUSTER, EXPIRES, SECRET_PREFIX, TOKEN_SECRET_TYPE, USED_BY, secret_name, text,
+};
+
+/// Secrets that one page of the list brings.
+const PAGE: u32 = 500;
+
+/// A token, as far as the hub knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedToken {
+    /// The part of the token that is no secret.
+    pub id: String,
+    /// Name of the Cluster that it joins.
+    pub cluster: String,
+    /// When it ends; `None` where the Secret does not say so, and then it is refused.
+    pub expires: Option<Timestamp>,
+    /// An agent has used it. Nobody else can.
+    pub used: bool,
+}
+
+/// Why tokens could not be read or taken back.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenStoreError {
+    /// The hub did not answer in time.
+    #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
+    Timeout,
+    /// The hub refused.
+    #[error("read or delete Secrets in {}", marks::SYSTEM_NAMESPACE)]
+    Hub(#[source] Box<kube::Error>),
+}
+
+/// All tokens of the hub, by Cluster and id; used and expired ones too.
+///
+/// # Errors
+/// When the hub does not answer or refuses.
+pub async fn list_tokens(client: &Client) -> Result<Vec<IssuedToken>, TokenStoreError> {
+    let secrets = secrets(client);
+    let mut params = ListParams::default().limit(PAGE);
+    let mut tokens = Vec::new();
+    loop {
+        let page = hub(secrets.list(&params)).await?;
+        tokens.extend(page.items.iter().filter_map(read));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(next) => params = params.continue_token(&next),
+            None => break,
+        }
+    }
+    tokens.sort_by(|a, b| (&a.cluster, &a.id).cmp(&(&b.cluster, &b.id)));
+    Ok(tokens)
+}
+
+/// Takes a token back; whether there was one. What joined by it stays joined.
+///
+/// # Errors
+/// When the hub does not answer or refuses.
+pub async fn revoke_token(client: &Client, id: &TokenId) -> Result<bool, TokenStoreError> {
+    let secrets = secrets(client);
+    let name = secret_name(id);
+    let Some(secret) = hub(secrets.get_opt(&name)).await?.filter(|secret| read(secret).is_some())
+    else {
+        return Ok(false);
+    };
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: secret.metadata.uid, resource_version: None }),
+        ..DeleteParams::default()
+    };
+    match hub(secrets.delete(&name, &params)).await {
+        Ok(_) => Ok(true),
+        Err(TokenStoreError::Hub(error)) if is_gone(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(secret: &Secret) -> Option<IssuedToken> {
+    if secret.type_.as_deref() != Some(TOKEN_SECRET_TYPE) {
+        return None;
+    }
+    Some(IssuedToken {
+        id: secret.name_any().strip_prefix(SECRET_PREFIX)?.to_owned(),
+        cluster: text(secret, CLUSTER).unwrap_or_default().to_owned(),
+        expires: text(secret, EXPIRES).and_then(|text| text.parse().ok()),
+        used: text(secret, USED_BY).is_some(),
+    })
+}
+
+fn secrets(client: &Client) -> Api<Secret> {
+    Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE)
+}
+
+async fn hub<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, TokenStoreError> {
+    timeout(HUB_TIMEOUT, call)
+        .await
+        .map_err(|_| TokenStoreError::Timeout)?
+        .map_err(|error| TokenStoreError::Hub(Box::new(error)))
+}
+
+fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_not_found() || status.is_conflict())
+}
