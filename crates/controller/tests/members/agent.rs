@@ -304,6 +304,7 @@ fn facts(allocated: i64) -> v1::Facts {
         nodes_ready: 2,
         allocatable_milli: list(10_000),
         allocated_milli: list(allocated),
+        taken_at_ms: 1,
         ..v1::Facts::default()
     }
 }

@@ -25,6 +25,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::rights::Asked;
+
 /// Limit of every wait, in virtual time.
 const LIMIT: Duration = Duration::from_secs(900);
 const NAMESPACE: &str = "default";
@@ -146,6 +148,8 @@ struct RunningController {
 /// Hub, controller, members with their agents.
 pub(crate) struct Federation {
     pub(crate) hub: Objects,
+    /// What the controller asked of the hub.
+    pub(crate) asked: Asked,
     server: Server,
     clock: Clock,
     history: Arc<MemoryStore>,
@@ -175,10 +179,12 @@ impl Federation {
             crds.create(&PostParams::default(), &crd).await.unwrap();
         }
         let history = Arc::new(MemoryStore::default());
-        let controller = controller(&server, &clock, &history, 0).await;
+        let asked = Asked::default();
+        let controller = controller(&server, &asked, &clock, &history, 0).await;
         let door = Arc::new(std::sync::Mutex::new(controller.arrivals.clone()));
         let mut federation = Self {
             hub: Objects(server.client()),
+            asked,
             server,
             clock,
             history,
@@ -277,7 +283,8 @@ impl Federation {
         self.controller.token.cancel();
         (&mut self.controller.task).await.unwrap();
         self.starts += 1;
-        self.controller = controller(&self.server, &self.clock, &self.history, self.starts).await;
+        self.controller =
+            controller(&self.server, &self.asked, &self.clock, &self.history, self.starts).await;
         *self.door.lock().unwrap() = self.controller.arrivals.clone();
     }
 
@@ -376,6 +383,7 @@ impl Federation {
 
 async fn controller(
     server: &Server,
+    asked: &Asked,
     clock: &Clock,
     history: &Arc<MemoryStore>,
     starts: u32,
@@ -383,7 +391,7 @@ async fn controller(
     let (arrivals, incoming) = mpsc::channel(16);
     let token = CancellationToken::new();
     let hub = HubSide {
-        client: server.client(),
+        client: asked.client(server),
         clock: clock.clone(),
         history: history.clone(),
         candidate: Candidate {

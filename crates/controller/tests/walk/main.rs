@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a panic is the report")]
 
 mod federation;
+mod rights;
 
 use std::time::Duration;
 
@@ -61,6 +62,7 @@ async fn a_workload_is_placed_scaled_moved_fails_over_and_leaves() {
         history,
         ["First", "Scale", "Reconcile", "EvictionDone", "Failover", "EvictionDone", "Withdrawn"]
     );
+    federation.asked.assert_allowed();
     federation.stop().await;
 }
 

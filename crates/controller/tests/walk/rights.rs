@@ -1,0 +1,151 @@
+//! The controller asks the hub for nothing that its manifest does not give.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use atoll_apiserver::Server;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+const CONTROLLER: &str = include_str!("../../../../deploy/controller/controller.yaml");
+const RBAC: &str = include_str!("../../../../deploy/controller/rbac.yaml");
+
+/// What was asked of a server, as `METHOD uri`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked(Arc<Mutex<BTreeSet<String>>>);
+
+impl Asked {
+    /// A client whose requests are noted.
+    pub(crate) fn client(&self, server: &Server) -> Client {
+        let (asked, server) = (self.0.clone(), server.clone());
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let line = format!("{} {}", request.method(), request.uri());
+            asked.lock().unwrap().insert(line);
+            let mut server = server.service();
+            async move {
+                let response = tower::Service::call(&mut server, request).await?;
+                Ok::<_, Infallible>(response)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Panics at a request that the controller's ServiceAccount may not make.
+    pub(crate) fn assert_allowed(&self) {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(RBAC).unwrap();
+        let asked = self.0.lock().unwrap();
+        assert!(asked.len() > 20, "{asked:#?}");
+        for line in &*asked {
+            let Some(request) = Request::read(line) else { continue };
+            let allowed = objects.iter().any(|object| {
+                let applies = object["kind"] == "ClusterRole"
+                    || object["kind"] == "Role"
+                        && object["metadata"]["namespace"] == request.namespace.as_str();
+                let rules = object["rules"].as_array();
+                applies && rules.into_iter().flatten().any(|rule| request.is_allowed(rule))
+            });
+            assert!(allowed, "{line}: {request:?}");
+        }
+    }
+}
+
+/// What Kubernetes' authorisation sees of a request.
+#[derive(Debug)]
+struct Request {
+    verb: &'static str,
+    group: String,
+    /// With its subresource.
+    resource: String,
+    namespace: String,
+    name: String,
+}
+
+impl Request {
+    /// Reads a request line; `None` for paths that every service account may read.
+    fn read(line: &str) -> Option<Self> {
+        let (method, uri) = line.split_once(' ').unwrap();
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let mut parts: Vec<_> = path.trim_matches('/').split('/').collect();
+        let group = match parts[0] {
+            "api" if parts.len() > 2 => {
+                parts.drain(..2);
+                String::new()
+            }
+            "apis" if parts.len() > 3 => parts.drain(..3).nth(1).unwrap().to_owned(),
+            _ => {
+                assert_eq!(method, "GET", "{line}");
+                return None;
+            }
+        };
+        let namespaced = parts[0] == "namespaces" && parts.len() > 2;
+        let namespace =
+            if namespaced { parts.drain(..2).nth(1).unwrap().to_owned() } else { String::new() };
+        let name = parts.get(1).copied().unwrap_or_default().to_owned();
+        let verb = match method {
+            "GET" if query.contains("watch=") => "watch",
+            "GET" if name.is_empty() => "list",
+            "GET" => "get",
+            "POST" => "create",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" => "delete",
+            other => panic!("{other}"),
+        };
+        let resource = match parts.get(2) {
+            Some(subresource) => format!("{}/{subresource}", parts[0]),
+            None => parts[0].to_owned(),
+        };
+        Some(Self { verb, group, resource, namespace, name })
+    }
+
+    fn is_allowed(&self, rule: &Value) -> bool {
+        let has = |list: &Value, item: &str| list.as_array().unwrap().contains(&json!(item));
+        has(&rule["apiGroups"], &self.group)
+            && has(&rule["resources"], &self.resource)
+            && has(&rule["verbs"], self.verb)
+            && (rule["resourceNames"].is_null() || has(&rule["resourceNames"], &self.name))
+    }
+}
+
+/// The parts of the manifests find one another.
+#[tokio::test]
+async fn the_manifests_fit_together() {
+    let server = Server::open(atoll_apiserver::Options::memory()).unwrap();
+    let mut found = std::collections::BTreeMap::new();
+    for text in [RBAC, CONTROLLER] {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+        for object in objects {
+            let version = object["apiVersion"].as_str().unwrap();
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let kind = object["kind"].as_str().unwrap();
+            let gvk = kube::api::GroupVersionKind::gvk(group, version, kind);
+            let resource = kube::api::ApiResource::from_gvk(&gvk);
+            let api: kube::Api<kube::api::DynamicObject> =
+                match object["metadata"]["namespace"].as_str() {
+                    Some(namespace) => {
+                        kube::Api::namespaced_with(server.client(), namespace, &resource)
+                    }
+                    None => kube::Api::all_with(server.client(), &resource),
+                };
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let params = kube::api::PatchParams::apply("kubectl");
+            // The server's schemas refuse what Kubernetes' would.
+            api.patch(name, &params, &kube::api::Patch::Apply(&object))
+                .await
+                .unwrap_or_else(|error| panic!("{kind} {name}: {error}"));
+            if group != "rbac.authorization.k8s.io" {
+                found.insert(kind.to_owned(), object);
+            }
+        }
+    }
+    let pod = &found["Deployment"]["spec"]["template"];
+    assert_eq!(found["Service"]["spec"]["selector"], pod["metadata"]["labels"]);
+    assert_eq!(pod["spec"]["serviceAccountName"], found["ServiceAccount"]["metadata"]["name"]);
+    let claim = &pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"];
+    assert_eq!(*claim, found["PersistentVolumeClaim"]["metadata"]["name"]);
+    let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+    let target = &found["Service"]["spec"]["ports"][0]["targetPort"];
+    assert!(ports.iter().any(|port| port["name"] == *target), "{target}");
+}
