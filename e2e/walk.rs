@@ -1,5 +1,11 @@
 //! The walk-through of the README, step by step, on the real binary over real sockets.
 
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
+#![expect(
+    clippy::print_stdout,
+    reason = "what a test leaves out, and what its processes say, is for its reader"
+)]
+
 mod support;
 
 use serde_json::{Value, json};

@@ -3,23 +3,22 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use super::cli;
+use super::process::Process;
 
 /// Longest time from the start of the process to its ready line, debug build and slow machine included.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// A stop must be over after this; the promise is 5 s, the rest is for the machine.
-const STOP_LIMIT: Duration = Duration::from_secs(20);
 
-/// A running `atoll up`. Killed when dropped.
+/// A running `atoll up`.
 pub(crate) struct Federation {
-    child: Child,
+    process: Process,
     pub(crate) folder: PathBuf,
     pub(crate) port: u16,
 }
@@ -27,15 +26,11 @@ pub(crate) struct Federation {
 impl Federation {
     /// Starts one on this folder and waits until it says that it is ready.
     pub(crate) fn start(folder: &Path, port: u16) -> Self {
-        let mut child = cli::atoll()
-            .args(["up", "--port", &port.to_string(), "--data-dir"])
-            .arg(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("start atoll up");
-        let stdout = child.stdout.take().unwrap();
+        let mut command = cli::atoll();
+        command.args(["up", "--port", &port.to_string(), "--data-dir"]).arg(folder);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut process = Process::spawn("atoll up", &mut command);
+        let stdout = process.child().stdout.take().unwrap();
         let (ready, wait_ready) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut text = String::new();
@@ -49,30 +44,15 @@ impl Federation {
             }
         });
         if let Err(error) = wait_ready.recv_timeout(START_LIMIT) {
-            let status = child.try_wait();
-            let _ = child.kill();
+            let status = process.child().try_wait();
             panic!("atoll up was not ready within {START_LIMIT:?} ({error}); {status:?}");
         }
-        Self { child, folder: folder.to_owned(), port }
+        Self { process, folder: folder.to_owned(), port }
     }
 
     /// Sends a signal and waits for the end; how long that took, and the exit code.
-    pub(crate) fn signal(mut self, signal: &str) -> (Duration, Option<i32>) {
-        let started = Instant::now();
-        let pid = self.child.id().to_string();
-        cli::run(Command::new("kill").args([signal, &pid]));
-        let (done, wait_done) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            let child = &mut self.child;
-            scope.spawn(move || done.send(child.wait().unwrap().code()));
-            match wait_done.recv_timeout(STOP_LIMIT) {
-                Ok(code) => (started.elapsed(), code),
-                Err(_) => {
-                    cli::run(Command::new("kill").args(["-9", &pid]));
-                    panic!("atoll up did not stop within {STOP_LIMIT:?} of kill {signal}")
-                }
-            }
-        })
+    pub(crate) fn signal(self, signal: &str) -> (Duration, Option<i32>) {
+        self.process.signal(signal)
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
@@ -105,13 +85,6 @@ impl Federation {
         let mut command = cli::atoll();
         command.arg("sim").args(args).arg("--data-dir").arg(&self.folder);
         command
-    }
-}
-
-impl Drop for Federation {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,5 +1,8 @@
-//! What the scenarios share: a federation in a process of its own, clients for it, and waiting for conditions.
+//! What the scenarios share: federations in processes of their own, API servers, clients, and waiting for conditions.
+#![allow(dead_code, reason = "each scenario is a program of its own and uses its part of this")]
 
 pub(crate) mod cli;
 pub(crate) mod federation;
+pub(crate) mod process;
+pub(crate) mod servers;
 pub(crate) mod wait;

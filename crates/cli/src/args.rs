@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{join, lint, read, schedule, serve, sim, up};
+use crate::{cordon, join, lint, read, schedule, serve, sim, token, up};
 
 /// A federation control plane for Kubernetes.
 #[derive(Debug, Parser)]
@@ -43,6 +43,14 @@ pub(crate) enum Command {
     Agent(serve::agent::AgentArgs),
     /// Register a member and print the command that joins it
     Join(join::JoinArgs),
+    /// Print a new command for a member that joined once
+    Rejoin(join::RejoinArgs),
+    /// Bootstrap tokens, by which members join
+    Token(token::TokenArgs),
+    /// Give a member no new work
+    Cordon(cordon::CordonArgs),
+    /// Give a member new work again
+    Uncordon(cordon::CordonArgs),
     /// List the decisions made about a workload, newest first
     History(read::history::HistoryArgs),
     /// Say for every cluster why a workload got what it got
@@ -66,6 +74,10 @@ impl Command {
             Self::Up(_)
             | Self::Sim(_)
             | Self::Join(_)
+            | Self::Rejoin(_)
+            | Self::Token(_)
+            | Self::Cordon(_)
+            | Self::Uncordon(_)
             | Self::History(_)
             | Self::Explain(_)
             | Self::Schedule(_)

@@ -2,6 +2,7 @@
 //! crates below.
 
 mod args;
+mod cordon;
 mod hub;
 mod input;
 mod join;
@@ -12,6 +13,7 @@ mod read;
 mod schedule;
 mod serve;
 mod sim;
+mod token;
 mod up;
 
 use std::process::ExitCode;
@@ -50,6 +52,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Controller(args) => serve::controller::run(&cli.hub, args).await,
             Command::Agent(args) => serve::agent::run(&cli.hub, args).await,
             Command::Join(args) => join::run(&cli.hub, args, &out).await,
+            Command::Rejoin(args) => join::again(&cli.hub, args, &out).await,
+            Command::Token(args) => token::run(&cli.hub, args, &out).await,
+            Command::Cordon(args) => cordon::cordon(&cli.hub, args, &out).await,
+            Command::Uncordon(args) => cordon::uncordon(&cli.hub, args, &out).await,
             Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,
             Command::Work(args) => read::work::run(&cli.hub, args, &out).await,

@@ -1,13 +1,18 @@
 //! `atoll get members`.
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
 use anyhow::Context;
-use atoll_api::Cluster;
-use atoll_api::cluster::SessionState;
+use atoll_api::cluster::{ResourceSummary, SessionState};
+use atoll_api::quantity::ResourceList;
+use atoll_api::{Cluster, ResourceBinding};
 use atoll_history::api::text::age;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::args::{Format, HubFlags, OutputFlag};
@@ -25,7 +30,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The member clusters: session, version, nodes
+    /// The member clusters: session, version, replicas placed there, room free of all
     #[command(visible_alias = "member")]
     Members {
         /// Only these
@@ -52,8 +57,15 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
     match output.output {
         Format::Table if clusters.is_empty() => out.line("No members."),
         Format::Table => out.table(
-            &["NAME", "MODE", "READY", "SESSION", "SINCE", "VERSION", "NODES", "REASON"],
-            clusters.iter().map(|cluster| row(cluster, Timestamp::now())).collect(),
+            &[
+                "NAME", "MODE", "READY", "SESSION", "VERSION", "REPLICAS", "FREE CPU", "FREE MEM",
+                "REASON",
+            ],
+            {
+                let (shares, now) = (shares(&hub).await?, Timestamp::now());
+                let replicas = |name: &str| shares.get(name).copied().unwrap_or_default();
+                clusters.iter().map(|c| row(c, replicas(&c.name_any()), now)).collect()
+            },
         ),
         format => {
             let items = serde_json::to_value(&clusters).context("write the answer")?;
@@ -63,19 +75,61 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
 }
 
 async fn list(hub: &Hub, api: &Api<Cluster>) -> anyhow::Result<Vec<Cluster>> {
-    let mut params = ListParams::default().limit(PAGE);
     let mut clusters = Vec::new();
+    each(hub, "list members", api, |cluster| clusters.push(cluster)).await?;
+    Ok(clusters)
+}
+
+/// Replicas that the committed decisions give each member.
+async fn shares(hub: &Hub) -> anyhow::Result<BTreeMap<String, i64>> {
+    let mut shares: BTreeMap<String, i64> = BTreeMap::new();
+    let namespaced: Api<ResourceBinding> = Api::all(hub.client.clone());
+    let add = |binding: ResourceBinding| {
+        for target in binding.spec.clusters {
+            *shares.entry(target.name).or_default() += target.replicas;
+        }
+    };
+    // Cluster-scoped templates have no replicas.
+    each(hub, "list ResourceBindings", &namespaced, add).await?;
+    Ok(shares)
+}
+
+/// Hands out every object of a list, page by page.
+async fn each<K: Clone + DeserializeOwned + Debug>(
+    hub: &Hub,
+    doing: &str,
+    api: &Api<K>,
+    mut take: impl FnMut(K),
+) -> anyhow::Result<()> {
+    let mut params = ListParams::default().limit(PAGE);
     loop {
-        let page = hub.call("list members", api.list(&params)).await?;
-        clusters.extend(page.items);
+        let page = hub.call(doing, api.list(&params)).await?;
+        page.items.into_iter().for_each(&mut take);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(clusters),
+            None => return Ok(()),
         }
     }
 }
 
-fn row(cluster: &Cluster, now: Timestamp) -> Vec<Text> {
+/// `free/all` of a resource over the ready nodes; `-` where nobody has counted.
+fn free(summary: Option<&ResourceSummary>, resource: &str, unit: i128, suffix: &str) -> String {
+    let milli = |list: &ResourceList| list.get(resource).map(|quantity| quantity.milli());
+    let Some((summary, Some(Ok(all)))) = summary.map(|s| (s, milli(&s.allocatable))) else {
+        return "-".to_owned();
+    };
+    let taken = milli(&summary.allocated).and_then(Result::ok).unwrap_or_default();
+    let tenths = |milli: i128| {
+        let tenths = milli.max(0) / (unit * 100);
+        match tenths % 10 {
+            0 => format!("{}{suffix}", tenths / 10),
+            rest => format!("{}.{rest}{suffix}", tenths / 10),
+        }
+    };
+    format!("{}/{}", tenths(all - taken), tenths(all))
+}
+
+fn row(cluster: &Cluster, replicas: i64, now: Timestamp) -> Vec<Text> {
     let status = cluster.status.clone().unwrap_or_default();
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let (state, since) = match &status.session {
@@ -87,17 +141,23 @@ fn row(cluster: &Cluster, now: Timestamp) -> Vec<Text> {
         Some("False") => Tone::Bad,
         _ => Tone::Warn,
     };
-    let nodes = status
-        .node_summary
-        .map_or_else(|| "-".to_owned(), |nodes| format!("{}/{}", nodes.ready_num, nodes.total_num));
     vec![
         cluster.name_any().into(),
         format!("{:?}", cluster.spec.mode).into(),
         Text::toned(ready.map_or("Unknown", |condition| &condition.status), ready_tone),
-        format!("{state:?}").into(),
-        since.map_or_else(|| "-".to_owned(), |since| age(since.0, now)).into(),
+        match (state, since.map(|since| age(since.0, now))) {
+            (SessionState::Connected, Some(age)) => age.into(),
+            (state, Some(age)) => format!("{state:?} {age}").into(),
+            (state, None) => format!("{state:?}").into(),
+        },
         status.kubernetes_version.unwrap_or_else(|| "-".to_owned()).into(),
-        nodes.into(),
-        ready.map_or("", |condition| &condition.reason).into(),
+        replicas.into(),
+        free(status.resource_summary.as_ref(), "cpu", 1, "").into(),
+        free(status.resource_summary.as_ref(), "memory", 1 << 30, "Gi").into(),
+        // A reason is of interest where something is wrong; the line must fit.
+        match ready {
+            Some(condition) if condition.status != "True" => (&condition.reason).into(),
+            _ => "".into(),
+        },
     ]
 }

@@ -1,5 +1,6 @@
 //! `atoll agent`: one member's agent as a process of its own.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -42,6 +43,9 @@ pub(crate) struct AgentArgs {
     /// Name of this agent, for example its Pod's. No two run under one name at a time
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "atoll-agent")]
     instance: String,
+    /// Address for the liveness probe, GET /livez [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    health_listen: Option<SocketAddr>,
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
@@ -74,5 +78,11 @@ pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()>
         timings: Timings::default(),
     };
     tracing::info!(member = found, "agent starts");
-    atoll_agent::run(options, token).await.context("run the agent")
+    let health = match args.health_listen {
+        Some(address) => Some(super::health::serve(address, token.clone()).await?),
+        None => None,
+    };
+    let result = atoll_agent::run(options, token.clone()).await.context("run the agent");
+    super::end(token, health).await;
+    result
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod controller;
+mod health;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,4 +26,14 @@ pub(crate) fn end_on_signal(token: CancellationToken) -> anyhow::Result<()> {
         token.cancel();
     });
     Ok(())
+}
+
+/// Ends what runs beside a part that has ended.
+async fn end(token: CancellationToken, beside: Option<tokio::task::JoinHandle<()>>) {
+    token.cancel();
+    if let Some(task) = beside
+        && let Err(error) = task.await
+    {
+        tracing::error!(%error, "a task beside it failed");
+    }
 }

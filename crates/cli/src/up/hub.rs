@@ -135,7 +135,7 @@ impl Hub {
             )
             .await
             .with_context(|| format!("make the token for {name}"))?;
-            Some(Join { token, ca_hash: self.ca_hash.clone() })
+            Some(Join { token, ca_hash: self.ca_hash })
         };
         let config = server::config(&endpoint.context).await?;
         let parts = Parts {

@@ -1,6 +1,7 @@
 //! The reading verbs of the real binary, and kubectl where it is installed, against an embedded API server over TLS.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
+#![expect(clippy::print_stdout, reason = "what a test leaves out is for its reader")]
 
 #[path = "../../src/up/decisions.rs"]
 mod decisions;

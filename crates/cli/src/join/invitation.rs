@@ -1,0 +1,94 @@
+//! What a member's administrator gets: one command, or one manifest, that joins the member within a few minutes.
+
+use clap::Args;
+use serde_json::json;
+
+use super::manifest;
+use crate::args::{Format, OutputFlag};
+use crate::print::Printer;
+
+/// Image of the manifest's Deployment where none is named: the Dockerfile's, under the name that the README builds it as.
+const IMAGE: &str = concat!("atoll:", env!("CARGO_PKG_VERSION"));
+
+#[derive(Debug, Args)]
+pub(super) struct InvitationFlags {
+    /// Where the member's agent reaches the controller; may be given several times
+    #[arg(long = "address", value_name = "HOST:PORT", required = true, value_parser = address)]
+    pub(super) addresses: Vec<String>,
+    /// Minutes for which the token may be used, once; at most 1440
+    #[arg(long, value_name = "MINUTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1440))]
+    pub(super) token_life: u32,
+    /// Image of the agent, in the manifest that `-o yaml` prints
+    #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
+    pub(super) image: String,
+    #[command(flatten)]
+    pub(super) output: OutputFlag,
+}
+
+/// One token and where it is good for.
+pub(super) struct Invitation {
+    pub(super) cluster: String,
+    pub(super) token: String,
+    pub(super) ca_hash: String,
+    pub(super) flags: InvitationFlags,
+}
+
+impl Invitation {
+    /// Prints it: the command for people, the parts for scripts, the manifest for the member.
+    pub(super) fn print(&self, out: &Printer) -> anyhow::Result<()> {
+        let command = self.command();
+        let minutes = self.flags.token_life;
+        match self.flags.output.output {
+            Format::Table => out.line(format!(
+                "Within {minutes} minutes, once, where the API server of {} can be reached:\n\n{command}",
+                self.cluster
+            )),
+            Format::Json => out.object(
+                Format::Json,
+                &json!({
+                    "cluster": self.cluster,
+                    "addresses": self.flags.addresses,
+                    "caHash": self.ca_hash,
+                    "token": self.token,
+                    "command": command,
+                }),
+            ),
+            Format::Yaml => out.line(manifest::text(self)?),
+        }
+    }
+
+    fn command(&self) -> String {
+        let addresses: String =
+            self.flags.addresses.iter().map(|address| format!(" --address {address}")).collect();
+        format!(
+            "atoll agent --kubeconfig MEMBER_KUBECONFIG{addresses} --ca-hash {} --token {}",
+            self.ca_hash, self.token
+        )
+    }
+}
+
+fn address(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port))
+            if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) =>
+        {
+            Ok(text.to_owned())
+        }
+        _ => Err("write it as HOST:PORT, for example atoll.example.com:7443".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::address;
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        for good in ["atoll.example.com:7443", "10.0.0.1:1", "[::1]:7443"] {
+            assert_eq!(address(good).unwrap(), good);
+        }
+        for wrong in ["atoll.example.com", ":7443", "host:0", "host:65536", "host:https"] {
+            assert!(address(wrong).unwrap_err().contains("HOST:PORT"), "{wrong}");
+        }
+    }
+}

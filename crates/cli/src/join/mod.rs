@@ -1,0 +1,118 @@
+//! `atoll join` and `atoll rejoin`: register a member on the hub and print what starts its agent.
+
+mod invitation;
+mod manifest;
+mod registration;
+
+use anyhow::{Context, bail};
+use atoll_api::{Clock, Cluster};
+use atoll_controller::members;
+use clap::Args;
+use jiff::SignedDuration;
+use kube::Api;
+use kube::api::PostParams;
+
+use self::invitation::{Invitation, InvitationFlags};
+use self::registration::RegistrationFlags;
+use crate::args::HubFlags;
+use crate::hub::Hub;
+use crate::print::{Printer, note};
+
+/// Field manager of what people write by this program.
+pub(crate) const MANAGER: &str = "atoll-cli";
+
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// Name of the Cluster
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    registration: RegistrationFlags,
+    #[command(flatten)]
+    invitation: InvitationFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RejoinArgs {
+    /// Name of the Cluster
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    invitation: InvitationFlags,
+}
+
+pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let name = &args.name;
+    // First: without an authority nobody can join, and nothing is left behind.
+    let authority = authority(&hub).await?;
+    let clusters: Api<Cluster> = Api::all(hub.client.clone());
+    let cluster = match find(&hub, name).await? {
+        None => {
+            let cluster = args.registration.cluster(name);
+            let params =
+                PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            hub.call(&format!("make Cluster {name}"), clusters.create(&params, &cluster)).await?
+        }
+        Some(cluster) if has_joined(&cluster) => {
+            bail!("{name} has joined already: `atoll rejoin {name}` gives its agent a new token")
+        }
+        Some(_) if !args.registration.is_empty() => bail!(
+            "Cluster {name} is there already: leave {} out, and change it with `kubectl edit cluster {name}`",
+            args.registration.given().join(", ")
+        ),
+        Some(cluster) => {
+            note(format!("Cluster {name} is there already and no agent has come yet: a new token"));
+            cluster
+        }
+    };
+    invite(&hub, &cluster, authority, args.invitation, out).await
+}
+
+/// A new token for a member that joined once: its agent lost its identity, or moves to another place.
+pub(crate) async fn again(flags: &HubFlags, args: RejoinArgs, out: &Printer) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let authority = authority(&hub).await?;
+    let name = &args.name;
+    let Some(cluster) = find(&hub, name).await? else {
+        bail!(
+            "there is no Cluster {name}: `atoll get members` lists them, `atoll join {name}` makes it"
+        );
+    };
+    invite(&hub, &cluster, authority, args.invitation, out).await
+}
+
+async fn invite(
+    hub: &Hub,
+    cluster: &Cluster,
+    ca_hash: String,
+    flags: InvitationFlags,
+    out: &Printer,
+) -> anyhow::Result<()> {
+    let life = SignedDuration::from_mins(i64::from(flags.token_life));
+    let token = members::create_token(&hub.client, &Clock::system(), cluster, life)
+        .await
+        .context("make a token")?
+        .reveal();
+    let cluster = cluster.metadata.name.clone().unwrap_or_default();
+    Invitation { cluster, token, ca_hash, flags }.print(out)
+}
+
+/// The hash of the certificate authority's key, by which an agent knows the controller.
+pub(crate) async fn authority(hub: &Hub) -> anyhow::Result<String> {
+    let authority = members::load(&hub.client)
+        .await
+        .context("the certificate authority")?
+        .context("no controller has run on this hub yet: start `atoll controller` first")?;
+    Ok(authority.hash().to_string())
+}
+
+/// The Cluster of this name.
+pub(crate) async fn find(hub: &Hub, name: &str) -> anyhow::Result<Option<Cluster>> {
+    let clusters: Api<Cluster> = Api::all(hub.client.clone());
+    hub.call(&format!("look for Cluster {name}"), clusters.get_opt(name)).await
+}
+
+fn has_joined(cluster: &Cluster) -> bool {
+    cluster.status.as_ref().is_some_and(|status| status.cluster_id.is_some())
+}

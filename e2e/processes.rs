@@ -1,0 +1,282 @@
+//! Controller and agents as processes of their own, against API servers elsewhere: joined by the printed command, killed
+//! and started again.
+
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
+#![expect(
+    clippy::print_stdout,
+    reason = "what a test leaves out, and what its processes say, is for its reader"
+)]
+
+mod joining;
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
+use serde_json::{Value, json};
+use support::cli::{atoll, example, fail, run};
+use support::federation::{bindings, cluster_objects, deployments, free_ports, objects};
+use support::process::Process;
+use support::servers::ApiServer;
+use support::wait::until;
+
+/// A stop is clean when it is over after this: 5 s, and something for a slow machine.
+const QUICK: Duration = Duration::from_secs(10);
+
+/// One federation of processes: what they are started with stays over their deaths.
+struct Processes {
+    folder: tempfile::TempDir,
+    hub: ApiServer,
+    address: String,
+}
+
+impl Processes {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let hub = ApiServer::hub(folder.path()).await;
+        Self { folder, hub, address: format!("127.0.0.1:{}", free_ports(1)) }
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A verb on the hub.
+    fn atoll(&self, args: &[&str]) -> Command {
+        let mut command = atoll();
+        command.args(args).arg("--kubeconfig").arg(&self.hub.kubeconfig);
+        command
+    }
+
+    fn controller(&self) -> Process {
+        let mut command = self.atoll(&["controller", "--listen", &self.address]);
+        command.arg("--history").arg(self.folder().join("history.db"));
+        Process::spawn("atoll controller", command.stdin(Stdio::null()))
+    }
+
+    /// Registers a member; the words of the command that `atoll join` prints for it.
+    fn join(&self, member: &str) -> Vec<String> {
+        let args = ["join", member, "--address", &self.address, "-o", "json"];
+        let printed: Value = serde_json::from_str(&run(&mut self.atoll(&args))).unwrap();
+        let command = printed["command"].as_str().expect("join prints a command");
+        command.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Registers a member, applies the manifest that `atoll join` prints for it, and runs its container as the kubelet
+    /// would. Its port for the probe is one of this machine's.
+    async fn install(&self, name: &str, member: &ApiServer) -> Process {
+        let args = ["join", name, "--address", &self.address, "--region", "north", "-o", "yaml"];
+        let container = apply_manifest(member, &run(&mut self.atoll(&args))).await;
+        let secrets = objects(&member.client, "", "v1", "Secret", "atoll-system");
+        let mut command = atoll();
+        for arg in container["args"].as_array().unwrap() {
+            let arg = arg.as_str().unwrap();
+            command.arg(if arg.ends_with(":8080") { "127.0.0.1:0" } else { arg });
+        }
+        for variable in container["env"].as_array().unwrap() {
+            let from = &variable["valueFrom"];
+            let value = match from["secretKeyRef"]["name"].as_str() {
+                Some(secret) => {
+                    let secret = secrets.get(secret).await.unwrap();
+                    let key = from["secretKeyRef"]["key"].as_str().unwrap();
+                    let value: ByteString =
+                        serde_json::from_value(secret.data["data"][key].clone()).unwrap();
+                    String::from_utf8(value.0).unwrap()
+                }
+                None => "atoll-agent-7d5f".to_owned(),
+            };
+            command.env(variable["name"].as_str().unwrap(), value);
+        }
+        command.arg("--kubeconfig").arg(&member.kubeconfig).stdin(Stdio::null());
+        Process::spawn("atoll agent", &mut command)
+    }
+
+    /// Runs a printed command as it says, with the member's kubeconfig.
+    fn agent(&self, words: &[String], member: &ApiServer) -> Process {
+        assert_eq!(words[..2], ["atoll", "agent"], "{words:?}");
+        let kubeconfig = member.kubeconfig.display().to_string();
+        let mut command = atoll();
+        for word in &words[1..] {
+            command.arg(if word == "MEMBER_KUBECONFIG" { &kubeconfig } else { word });
+        }
+        Process::spawn("atoll agent", command.stdin(Stdio::null()))
+    }
+}
+
+/// Applies the documents of a manifest; the last Deployment's container.
+async fn apply_manifest(member: &ApiServer, text: &str) -> Value {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    let mut container = Value::Null;
+    for document in documents {
+        let version = document["apiVersion"].as_str().unwrap();
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let kind = document["kind"].as_str().unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = match document["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(member.client.clone(), namespace, &resource),
+            None => Api::all_with(member.client.clone(), &resource),
+        };
+        let name = document["metadata"]["name"].as_str().unwrap();
+        let params = PatchParams::apply("kubectl");
+        let applied = api.patch(name, &params, &Patch::Apply(&document)).await;
+        applied.unwrap_or_else(|error| panic!("{kind} {name}: {error}"));
+        if kind == "Deployment" {
+            container = document["spec"]["template"]["spec"]["containers"][0].clone();
+        }
+    }
+    container
+}
+
+/// Makes the objects of an example.
+async fn create_example(hub: &ApiServer, name: &str) {
+    let text = std::fs::read_to_string(example(name)).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    for document in documents {
+        create(hub, document).await;
+    }
+}
+
+async fn create(hub: &ApiServer, object: Value) {
+    let version = object["apiVersion"].as_str().unwrap();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let kind = object["kind"].as_str().unwrap();
+    let api = objects(&hub.client, group, version, kind, "default");
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+/// Sends a ConfigMap all the way to the members and waits for it there: whatever was sent to them before is applied.
+async fn pass_through(hub: &ApiServer, name: &str, members: &[&ApiServer]) {
+    create(
+        hub,
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}}),
+    )
+    .await;
+    create(
+        hub,
+        json!({
+            "apiVersion": "policy.atoll.dev/v1alpha1",
+            "kind": "PropagationPolicy",
+            "metadata": {"name": name},
+            "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": name}]},
+        }),
+    )
+    .await;
+    for member in members {
+        until(&objects(&member.client, "", "v1", "ConfigMap", "default"), name, "its copy", |_| {
+            true
+        })
+        .await;
+    }
+}
+
+async fn ready_replicas(api: &Api<DynamicObject>, replicas: i64) -> Value {
+    until(api, "nginx", &format!("{replicas} ready"), |d| d["status"]["readyReplicas"] == replicas)
+        .await
+}
+
+/// Field managers of an object, ascending.
+async fn managers(api: &Api<DynamicObject>, name: &str) -> Vec<String> {
+    let entries = api.get(name).await.unwrap().metadata.managed_fields.unwrap_or_default();
+    let names: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.manager).collect();
+    names.into_iter().collect()
+}
+
+fn epoch(cluster: &Value) -> i64 {
+    cluster["status"]["session"]["epoch"].as_i64().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_parts_come_back_and_write_nothing() {
+    let federation = Processes::new().await;
+    let hub = &federation.hub;
+    let member1 = ApiServer::member("member1", federation.folder()).await;
+    let member2 = ApiServer::member("member2", federation.folder()).await;
+    let controller = federation.controller();
+    let secrets = objects(&hub.client, "", "v1", "Secret", "atoll-system");
+    until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
+    let joined1 = federation.join("member1");
+    let agent1 = federation.agent(&joined1, &member1);
+    let agent2 = federation.install("member2", &member2).await;
+    let clusters = cluster_objects(&hub.client);
+    for name in ["member1", "member2"] {
+        until(&clusters, name, "its kinds and capacity", |c| {
+            c["status"]["resourceSummary"].is_object() && c["status"]["apiEnablements"].is_array()
+        })
+        .await;
+    }
+
+    // Two thirds and one third, and the status of both on the hub.
+    create_example(hub, "01-nginx.yaml").await;
+    let (on1, on2) =
+        (deployments(&member1.client, "default"), deployments(&member2.client, "default"));
+    ready_replicas(&on1, 2).await;
+    ready_replicas(&on2, 1).await;
+    let template = deployments(&hub.client, "default");
+    ready_replicas(&template, 3).await;
+    let binding = bindings(&hub.client, "default");
+    until(&binding, "nginx-deployment", "3 ready", |b| b["status"]["summary"]["ready"] == 3).await;
+
+    let table = run(&mut federation.atoll(&["get", "members"]));
+    let row = table.lines().find(|line| line.starts_with("member1")).unwrap();
+    let columns: Vec<_> = row.split_whitespace().collect();
+    // Name, mode, ready, session, version, replicas, and what is free of 3 nodes with 8 CPUs and 32 GiB each.
+    assert_eq!(columns[..3], ["member1", "Agent", "True"], "{table}");
+    assert_eq!(columns[5], "2", "{table}");
+    assert!(columns[6].ends_with("/24") && columns[7].ends_with("/96Gi"), "{table}");
+    let refused =
+        fail(&mut federation.atoll(&["join", "member1", "--address", &federation.address]));
+    assert!(refused.contains("atoll rejoin member1"), "{refused}");
+
+    // Every write of the controller says whose it is.
+    let leases = objects(&hub.client, "coordination.k8s.io", "v1", "Lease", "atoll-system");
+    assert_eq!(managers(&leases, "atoll-controller").await, ["atoll"]);
+    assert_eq!(managers(&secrets, "atoll-ca").await, ["atoll"]);
+    assert_eq!(managers(&binding, "nginx-deployment").await, ["atoll", "atoll-status"]);
+    assert!(managers(&template, "nginx").await.contains(&"atoll-status".to_owned()));
+    assert!(!managers(&clusters, "member1").await.contains(&"unknown".to_owned()));
+
+    // The agent dies and comes back: it finds everything as it should be.
+    let versions = async || {
+        let version = async |api: &Api<DynamicObject>, name: &str| {
+            api.get(name).await.unwrap().metadata.resource_version.unwrap()
+        };
+        (
+            [version(&on1, "nginx").await, version(&on2, "nginx").await],
+            [version(&binding, "nginx-deployment").await, version(&template, "nginx").await],
+        )
+    };
+    let (before_members, _) = versions().await;
+    let first = epoch(&serde_json::to_value(clusters.get("member1").await.unwrap()).unwrap());
+    agent1.signal("-KILL");
+    let agent1 = federation.agent(&joined1, &member1);
+    until(&clusters, "member1", "a later epoch", |c| epoch(c) > first).await;
+    pass_through(hub, "after-agent", &[&member1, &member2]).await;
+    assert_eq!(versions().await.0, before_members, "the restart of an agent wrote to its member");
+
+    // The controller dies and another comes: nothing changes, neither on the hub nor on the members.
+    until(&binding, "nginx-deployment", "no news", |b| {
+        b["status"]["observedGeneration"].is_null()
+            || b["status"]["observedGeneration"] == b["metadata"]["generation"]
+    })
+    .await;
+    let before = versions().await;
+    controller.signal("-KILL");
+    let controller = federation.controller();
+    pass_through(hub, "after-controller", &[&member1, &member2]).await;
+    assert_eq!(versions().await, before, "the restart of the controller wrote");
+    let term = |cluster: &Value| cluster["status"]["conditions"][0]["status"] == "True";
+    until(&clusters, "member1", "Ready", term).await;
+
+    // Told to end, each ends well.
+    for (name, process) in [("controller", controller), ("agent1", agent1), ("agent2", agent2)] {
+        let (took, code) = process.signal("-TERM");
+        assert_eq!(code, Some(0), "{name}");
+        assert!(took < QUICK, "{name} took {took:?}");
+    }
+}
