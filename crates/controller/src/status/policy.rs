@@ -6,8 +6,8 @@ use atoll_api::WorkloadPolicy;
 use atoll_api::binding::Outcome;
 use atoll_api::conditions::{self, ACCEPTED, Status};
 use atoll_api::policy::PropagationPolicyStatus;
-use atoll_api::selector::Selector;
 use atoll_api::workload_policy::{DomainStatus, WorkloadPolicyStatus};
+use atoll_scheduler::lint_policy::{self, Finding, Severity};
 use jiff::Timestamp;
 
 use crate::detect::{self, Claim, Excluded};
@@ -60,15 +60,16 @@ pub fn status(index: &Index, policy: &Policy, now: Timestamp) -> PropagationPoli
     }
     status.shadowed_by = shadows.into_iter().take(MOST_SHADOWS).collect();
     let unread: Vec<String> = kinds.iter().filter_map(|kind| index.frozen(kind)).collect();
-    let (holds, reason, message) = match (&policy.selectors, hub_runs, unread.first()) {
-        (Err(mistake), _, _) => (Status::False, "Invalid", mistake.clone()),
-        (Ok(_), Some(evidence), _) => (
+    let mistake = mistake(lint_policy::propagation_policy(policy));
+    let (holds, reason, message) = match (mistake, hub_runs, unread.first()) {
+        (Some(mistake), _, _) => (Status::False, "Invalid", mistake),
+        (None, Some(evidence), _) => (
             Status::False,
             "HubRunsWorkloads",
             format!("{evidence}: kinds that make Pods are not claimed on such a hub"),
         ),
-        (Ok(_), None, Some(why)) => (Status::False, "KindUnreadable", why.clone()),
-        (Ok(_), None, None) => (Status::True, "Accepted", String::new()),
+        (None, None, Some(why)) => (Status::False, "KindUnreadable", why.clone()),
+        (None, None, None) => (Status::True, "Accepted", String::new()),
     };
     let generation = Some(policy.generation);
     let conditions = &mut status.conditions;
@@ -91,16 +92,8 @@ pub fn workload_policy(
         // Nobody has decided under it since the start of this process: what is there stands.
         domains: domains.map_or(before.domains, <[_]>::to_vec),
     };
-    let names: BTreeSet<_> = policy.spec.allocation_policy.iter().map(|d| &d.name).collect();
-    let mistake = if let Err(error) = Selector::parse(&policy.spec.label_selector) {
-        Some(format!("spec.labelSelector: {error}"))
-    } else if policy.spec.allocation_policy.is_empty() {
-        Some("spec.allocationPolicy: at least one domain is needed".to_owned())
-    } else if names.len() < policy.spec.allocation_policy.len() {
-        Some("spec.allocationPolicy: names must be unique".to_owned())
-    } else {
-        None
-    };
+    let name = policy.metadata.name.as_deref().unwrap_or_default();
+    let mistake = mistake(lint_policy::workload_policy(name, &policy.spec));
     let (holds, reason, message) = match mistake {
         Some(mistake) => (Status::False, "Invalid", mistake),
         None => (Status::True, "Accepted", String::new()),
@@ -108,4 +101,10 @@ pub fn workload_policy(
     let conditions = &mut status.conditions;
     conditions::set(conditions, ACCEPTED, holds, reason, &message, generation, now);
     status
+}
+
+/// The first thing that keeps an object from doing what it says; what merely has no effect is `atoll lint`'s to tell.
+fn mistake(findings: Vec<Finding>) -> Option<String> {
+    let error = findings.into_iter().find(|finding| finding.severity == Severity::Error);
+    error.map(|finding| finding.to_string())
 }
