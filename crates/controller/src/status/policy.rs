@@ -108,3 +108,55 @@ fn mistake(findings: Vec<Finding>) -> Option<String> {
     let error = findings.into_iter().find(|finding| finding.severity == Severity::Error);
     error.map(|finding| finding.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_contradicts_itself_is_not_accepted_and_the_message_names_the_field() {
+        let accepted = |conditions: &[_]| {
+            let accepted = conditions::find(conditions, ACCEPTED).unwrap();
+            (accepted.status.clone(), accepted.reason.clone(), accepted.message.clone())
+        };
+        let policy = |groups: serde_json::Value| {
+            let selectors = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+            let object = json!({
+                "apiVersion": "policy.atoll.dev/v1alpha1",
+                "kind": "PropagationPolicy",
+                "metadata": {"name": "p", "namespace": "shop", "uid": "u", "generation": 3},
+                "spec": {
+                    "resourceSelectors": selectors,
+                    "placement": {"spreadConstraints": [groups]},
+                },
+            });
+            status(&Index::default(), &Policy::read(&object).unwrap(), Timestamp::UNIX_EPOCH)
+        };
+        let sound = policy(json!({"spreadByField": "region", "minGroups": 1, "maxGroups": 2}));
+        // Nothing is wrong with this one; that its kind was not listed yet is another matter.
+        assert_eq!(accepted(&sound.conditions).1, "KindUnreadable");
+        let (holds, reason, message) = accepted(
+            &policy(json!({"spreadByField": "region", "minGroups": 3, "maxGroups": 2})).conditions,
+        );
+        assert_eq!((holds.as_str(), reason.as_str()), ("False", "Invalid"));
+        assert!(message.contains("spec.placement.spreadConstraints[0]"), "{message}");
+
+        let twins: WorkloadPolicy = serde_json::from_value(json!({
+            "apiVersion": "policy.atoll.dev/v1alpha1",
+            "kind": "WorkloadPolicy",
+            "metadata": {"name": "w", "namespace": "shop"},
+            "spec": {
+                "topologyKey": "zone",
+                "labelSelector": {"matchLabels": {"app": "web"}},
+                "allocationPolicy": [{"name": "a", "replicas": 1}, {"name": "a", "replicas": 2}],
+            },
+        }))
+        .unwrap();
+        let (holds, _, message) =
+            accepted(&workload_policy(&twins, None, Timestamp::UNIX_EPOCH).conditions);
+        assert_eq!(holds, "False");
+        assert!(message.contains("spec.allocationPolicy"), "{message}");
+    }
+}
