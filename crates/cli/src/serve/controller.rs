@@ -11,7 +11,7 @@ use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{HealthTimes, Incoming, Metrics};
 use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, Hub, MembersSide};
-use atoll_history::{SqliteStore, Store};
+use atoll_history::{PostgresStore, SqliteStore, Store};
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, SchedulerConfiguration};
 use clap::Args;
@@ -30,9 +30,17 @@ pub(crate) struct ControllerArgs {
     /// Address for /healthz, /readyz and /metrics over plain HTTP, for example 127.0.0.1:8080. Not served without it
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
-    /// SQLite file in which decisions are recorded; it is made where it is missing
-    #[arg(long, value_name = "FILE", default_value = "atoll-history.db")]
-    history: PathBuf,
+    /// Where decisions are recorded: a SQLite file, made where it is missing, or a PostgreSQL database. Over a network
+    /// its certificate is checked; `?sslrootcert=FILE` names whom to trust. In the environment it stays out of `ps`
+    #[arg(
+        long,
+        value_name = "FILE|sqlite:FILE|postgres://USER:PASSWORD@HOST/DATABASE",
+        env = "ATOLL_HISTORY",
+        hide_env_values = true,
+        default_value = "atoll-history.db",
+        value_parser = database
+    )]
+    history: Database,
     /// Trust domain of the agents' identities. A hub that has a certificate authority keeps its own
     #[arg(long, value_name = "DOMAIN", default_value = "atoll.local")]
     trust_domain: String,
@@ -53,6 +61,75 @@ pub(crate) struct ControllerArgs {
     failover_after: u64,
 }
 
+/// Where decisions are recorded.
+#[derive(Clone, PartialEq, Eq)]
+enum Database {
+    /// A file.
+    Sqlite(PathBuf),
+    /// An address, which may hold a password.
+    Postgres(String),
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sqlite(file) => write!(f, "sqlite:{}", file.display()),
+            Self::Postgres(_) => f.write_str("postgres://…"),
+        }
+    }
+}
+
+/// Reads `--history`.
+fn database(text: &str) -> Result<Database, String> {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    match (scheme, text.strip_prefix("sqlite:")) {
+        (Some("postgres" | "postgresql"), _) => Ok(Database::Postgres(text.to_owned())),
+        (_, Some(file)) => sqlite(file.strip_prefix("//").unwrap_or(file)),
+        (Some(scheme), None) => Err(format!(
+            "{scheme}:// is no database that history knows: sqlite:FILE or postgres://…"
+        )),
+        (None, None) => sqlite(text),
+    }
+}
+
+fn sqlite(file: &str) -> Result<Database, String> {
+    match file {
+        "" => Err("name a file".to_owned()),
+        file => Ok(Database::Sqlite(file.into())),
+    }
+}
+
+impl Database {
+    /// Opens it. A PostgreSQL that is away delays rows and not the start: the first write that reaches it migrates.
+    async fn open(&self, clock: &Clock) -> anyhow::Result<Arc<dyn Store>> {
+        match self {
+            Self::Sqlite(file) => {
+                let store = SqliteStore::open(file).await;
+                Ok(Arc::new(store.with_context(|| format!("open --history {}", file.display()))?))
+            }
+            Self::Postgres(url) => {
+                let store = PostgresStore::new(url).context("read --history")?;
+                match store.prepare(clock.now()).await {
+                    Ok(()) => {}
+                    Err(error) if error.is_transient() => {
+                        let reason = format!("{:#}", anyhow::Error::from(error));
+                        tracing::warn!(
+                            history = store.place(),
+                            reason,
+                            "history is away: decisions wait in their bindings"
+                        );
+                    }
+                    Err(error) => {
+                        return Err(error)
+                            .with_context(|| format!("open --history {}", store.place()));
+                    }
+                }
+                Ok(Arc::new(store))
+            }
+        }
+    }
+}
+
 pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Result<()> {
     let token = CancellationToken::new();
     super::end_on_signal(token.clone())?;
@@ -62,10 +139,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("listen on --listen {}", args.listen))?;
-    let history = SqliteStore::open(&args.history)
-        .await
-        .with_context(|| format!("open --history {}", args.history.display()))?;
-    let history: Arc<dyn Store> = Arc::new(history);
+    let history = args.history.open(&clock).await?;
     let profiles = match &args.scheduler_config {
         None => Profiles::default(),
         Some(file) => read_profiles(file)?,
@@ -124,4 +198,37 @@ fn read_profiles(file: &std::path::Path) -> anyhow::Result<Profiles> {
 fn host_name() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname");
     read.map_or_else(|_| "atoll".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_is_a_file_or_a_postgres() {
+        let file = |name: &str| Ok(Database::Sqlite(name.into()));
+        assert_eq!(database("atoll-history.db"), file("atoll-history.db"));
+        assert_eq!(database("sqlite:h.db"), file("h.db"));
+        assert_eq!(database("sqlite:///var/h.db"), file("/var/h.db"));
+        let url = "postgres://atoll:secret@db/history";
+        assert_eq!(database(url), Ok(Database::Postgres(url.to_owned())));
+        assert!(!format!("{:?}", database(url)).contains("secret"));
+        assert!(database("mysql://db/history").unwrap_err().contains("postgres://"));
+        assert!(database("sqlite:").unwrap_err().contains("file"));
+    }
+
+    #[tokio::test]
+    async fn a_postgres_that_is_away_does_not_stop_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        // A folder without a server's socket in it.
+        let host = folder.path().to_str().unwrap().replace('/', "%2F");
+        let clock = Clock::system();
+        let away = database(&format!("postgres://atoll@{host}/history")).unwrap();
+        let store = away.open(&clock).await.unwrap();
+        assert!(store.last().await.unwrap_err().is_transient());
+        let wrong = database("postgres://atoll:secret@db:port/history").unwrap();
+        let Err(error) = wrong.open(&clock).await else { panic!("opened") };
+        let text = format!("{error:#}");
+        assert!(text.contains("--history") && !text.contains("secret"), "{text}");
+    }
 }
