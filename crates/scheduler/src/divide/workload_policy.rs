@@ -41,6 +41,10 @@ pub struct Question<'a> {
     pub recover: bool,
 }
 
+/// Replicas that are taken back one by one at most: a few milliseconds. What goes back further is divided from zero, which
+/// is where taking back leads when everything came by the way up.
+const MOST_STEPS: i64 = 100_000;
+
 /// Divides.
 #[must_use]
 pub fn divide(ground: &Ground, question: &Question<'_>) -> Division {
@@ -48,10 +52,19 @@ pub fn divide(ground: &Ground, question: &Question<'_>) -> Division {
         Start::Running => ground.seats.clone(),
         Start::Zero => vec![0; ground.len()],
     };
-    let caps = (0..ground.len()).map(|index| ground.room(index)).collect();
-    let mut run = Run::new(ground, question, Board::new(ground, seats, caps));
+    let caps: Vec<_> = (0..ground.len()).map(|index| ground.room(index)).collect();
+    let mut run = Run::new(ground, question, Board::new(ground, seats, caps.clone()));
     let running = run.board.total();
-    if question.recover && running <= question.desired {
+    let back = if running > question.desired {
+        running - question.desired
+    } else if question.recover {
+        run.misplaced()
+    } else {
+        0
+    };
+    if back > MOST_STEPS {
+        run = Run::new(ground, question, Board::new(ground, vec![0; ground.len()], caps));
+    } else if question.recover && running <= question.desired {
         run.take_back(run.misplaced());
     } else if running > question.desired {
         run.take_back(running - question.desired);
