@@ -1,5 +1,6 @@
 //! Developer commands, one place for all: `cargo xtask --help`.
 
+mod bench;
 mod crates;
 mod crds;
 mod lint;
@@ -31,6 +32,8 @@ enum Command {
     },
     /// Run all tests, or those that the arguments name
     Test(test::TestArgs),
+    /// Measure: the figures of docs/benchmarks.md
+    Bench(bench::BenchArgs),
     /// Format, clippy, generated files, rules between crates
     Lint,
     /// All that CI runs: tests, then lint
@@ -53,6 +56,7 @@ fn command() -> anyhow::Result<()> {
         Command::Crds { check: false } => crds::write(&root),
         Command::Crds { check: true } => crds::check(&root),
         Command::Test(args) => test::run(&root, &args),
+        Command::Bench(args) => bench::run(&root, &args),
         Command::Lint => lint::run(&root),
         Command::Ci => {
             test::run(&root, &test::TestArgs::default())?;

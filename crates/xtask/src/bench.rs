@@ -1,0 +1,58 @@
+//! `cargo xtask bench NAME`: the measurements behind docs/benchmarks.md, each in the crate whose work it measures.
+
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+
+use crate::postgres::{self, Server};
+use crate::run::cargo_with;
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    bench: Bench,
+    /// Passed to the benchmark, for example `-- --json`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    args: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Bench {
+    /// One scheduling decision, by clusters and strategy, beside the peer's
+    Decisions,
+}
+
+impl Bench {
+    /// The crate that holds it and its name there.
+    fn target(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Decisions => ("atoll-scheduler", "decisions"),
+        }
+    }
+
+    /// Whether it writes to PostgreSQL.
+    fn needs_postgres(self) -> bool {
+        match self {
+            Self::Decisions => false,
+        }
+    }
+}
+
+/// Builds a benchmark in release mode and runs it.
+///
+/// # Errors
+/// When it fails, or when the PostgreSQL that it needs cannot be started.
+pub(crate) fn run(root: &Path, args: &BenchArgs) -> anyhow::Result<()> {
+    let given = std::env::var_os(postgres::VARIABLE).is_some();
+    let server = if args.bench.needs_postgres() && !given { Server::start(root)? } else { None };
+    let environment: Vec<(&str, &str)> =
+        server.iter().map(|server| (postgres::VARIABLE, server.url.as_str())).collect();
+    let (package, bench) = args.bench.target();
+    let extra: Vec<&str> =
+        args.args.iter().map(String::as_str).filter(|arg| *arg != "--").collect();
+    cargo_with(
+        root,
+        &[&["bench", "-p", package, "--bench", bench, "--"], &extra[..]].concat(),
+        &environment,
+    )
+}
