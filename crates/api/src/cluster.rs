@@ -29,10 +29,19 @@ use crate::quantity::{Quantity, ResourceList};
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.mode) || self.mode != 'Hosted' || has(self.kubeconfigSecret)",
+    "message": "mode Hosted needs kubeconfigSecret, the name of a Secret in namespace atoll-system",
+}]))]
 pub struct ClusterSpec {
     /// Where the agent runs: inside the member (`Agent`, the default) or beside the controller (`Hosted`).
     #[serde(default)]
     pub mode: ClusterMode,
+    /// Mode `Hosted`: name of the Secret in namespace `atoll-system` of the hub whose key `kubeconfig` leads to the member's
+    /// API server, with the rights that an agent needs there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub kubeconfig_secret: Option<String>,
     /// Who runs the infrastructure, for example `aws`. Field `provider` of selectors and spread constraints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
@@ -120,6 +129,74 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub orphans: Option<i64>,
+    /// Of them the first 100, by group, kind, namespace and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub orphaned_objects: Vec<ObjectName>,
+}
+
+/// Most entries of [`ClusterStatus::orphaned_objects`]: more tell a person no more, and every Cluster is in every cache.
+pub const MAX_ORPHANED_OBJECTS: usize = 100;
+
+/// One object of a member.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectName {
+    /// Group, for example `apps`; empty for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// For example `Deployment`.
+    pub kind: String,
+    /// Absent for cluster-scoped kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+/// Why a text names no object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} names no object: write KIND[.GROUP]/NAMESPACE/NAME, or KIND[.GROUP]/NAME without a namespace"
+)]
+pub struct ObjectNameError(String);
+
+impl std::fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.kind)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if let Some(namespace) = &self.namespace {
+            write!(f, "/{namespace}")?;
+        }
+        write!(f, "/{}", self.name)
+    }
+}
+
+impl std::str::FromStr for ObjectName {
+    type Err = ObjectNameError;
+
+    /// Reads what [`std::fmt::Display`] writes: `Deployment.apps/shop/web`, `ConfigMap/shop/web`, `ClusterRole.rbac.authorization.k8s.io/reader`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ObjectNameError(text.to_owned());
+        let parts: Vec<_> = text.split('/').collect();
+        let (kind, namespace, name) = match parts[..] {
+            [kind, namespace, name] => (kind, Some(namespace), name),
+            [kind, name] => (kind, None, name),
+            _ => return Err(wrong()),
+        };
+        let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
+        if kind.is_empty() || name.is_empty() || namespace.is_some_and(str::is_empty) {
+            return Err(wrong());
+        }
+        Ok(Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        })
+    }
 }
 
 /// Kinds of one group and version.
@@ -207,4 +284,25 @@ pub enum SessionState {
     Lost,
     /// It never was, or nobody knows.
     Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_objects_name_reads_as_it_is_written() {
+        for text in
+            ["Deployment.apps/shop/web", "ConfigMap/shop/web", "Role.rbac.authorization.k8s.io/a/b"]
+        {
+            let name: ObjectName = text.parse().unwrap();
+            assert_eq!(name.to_string(), text);
+            assert!(name.namespace.is_some());
+        }
+        let name: ObjectName = "ClusterRole.rbac.authorization.k8s.io/reader".parse().unwrap();
+        assert_eq!((name.group.as_str(), name.namespace), ("rbac.authorization.k8s.io", None));
+        for wrong in ["", "web", "Deployment.apps//web", "/shop/web", "Deployment/a/b/c"] {
+            assert!(wrong.parse::<ObjectName>().is_err(), "{wrong}");
+        }
+    }
 }

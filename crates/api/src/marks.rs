@@ -14,6 +14,23 @@ pub const PRESERVE: &str = "atoll.dev/preserve";
 pub const BINDING_FINALIZER: &str = "atoll.dev/members";
 /// Finalizer on Clusters: the member is emptied before it goes.
 pub const CLUSTER_FINALIZER: &str = "atoll.dev/cluster";
+/// Annotation on a Cluster that is deleted: how it goes, comma separated. [`UNJOIN_RELEASE`] leaves what runs on the member
+/// there, without Atoll's marks; [`UNJOIN_FORCE`] waits neither for a member that cannot be reached nor for work that
+/// cannot move, and leaves that behind.
+pub const UNJOIN: &str = "atoll.dev/unjoin";
+/// See [`UNJOIN`].
+pub const UNJOIN_RELEASE: &str = "release";
+/// See [`UNJOIN`].
+pub const UNJOIN_FORCE: &str = "force";
+/// Annotation on a Cluster: orphans that a person wants removed from the member, comma separated, each as
+/// [`crate::cluster::ObjectName`] is written. The controller takes it away when none of them is left.
+pub const PRUNE: &str = "atoll.dev/prune";
+/// Annotation on a Cluster, whatever its value: the removals that are held back there (condition `PruneHeld`) may go. The
+/// controller takes it away once they do.
+pub const CONFIRM_PRUNE: &str = "atoll.dev/confirm-prune";
+/// Annotation on a Cluster, whatever its value: a person says that silent members are really lost, so the controller need
+/// not suspect itself. It counts for all that are silent by then; the controller takes it away.
+pub const CONFIRM_LOST: &str = "atoll.dev/confirm-lost";
 /// Annotation of the leader's Lease: the fencing term.
 pub const TERM: &str = "atoll.dev/term";
 /// Label on the leader's own Pod.

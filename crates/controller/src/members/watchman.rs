@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior};
+use tonic::Status;
 
 use super::context::Context;
 use super::events;
@@ -85,6 +86,13 @@ fn look(cx: &Context, now: Instant, was_frozen: &mut bool) {
         let turn = state.vitals.judge(now, &cx.times);
         presences.push(state.vitals.presence(now, &cx.times));
         let standing = state.vitals.standing();
+        if turn == Turn::Lost
+            && let Some(session) = &state.session
+        {
+            // What was known of the member is only remembered from now on. It comes back with a session of its own, whose
+            // inventory and reports make it certain again; a stream that lived through the silence would bring only news.
+            session.end(Status::unavailable("the member was silent for too long: come again"));
+        }
         let has_no_execute = state
             .cluster
             .as_deref()

@@ -157,6 +157,13 @@ async fn history(seed: u64) {
     world.end().await;
 }
 
+/// Once, a member whose stream lived through a cut of some seconds was back, and its reports counted as its last words
+/// for ever: nobody moved back to it, and its replicas were shown as unknown.
+#[test]
+fn a_member_that_returns_on_a_stream_that_lived_is_certain_again() {
+    simulate(history(68));
+}
+
 #[test]
 fn after_the_last_fault_observed_becomes_desired_and_stays() {
     let seeds = match std::env::var("ATOLL_SEEDS") {
