@@ -7,6 +7,7 @@
 
 pub mod api;
 mod detail;
+mod events;
 mod filter;
 mod memory;
 pub mod outbox;
@@ -18,6 +19,10 @@ mod sqlite;
 mod store;
 
 pub use detail::{Detail, DetailError};
+pub use events::{
+    Changed, Event, MemberEvent, MemberEventKind, MemberFilter, MemberPage, Milestone, Provenance,
+    Resident, Source, Stage,
+};
 pub use filter::{Filter, FilterError, Scope};
 pub use memory::MemoryStore;
 pub use postgres::PostgresStore;
@@ -26,4 +31,4 @@ pub use recorder::{
     Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,
 };
 pub use sqlite::SqliteStore;
-pub use store::{BoxFuture, Page, Position, Store, StoreError};
+pub use store::{BoxFuture, MILESTONES, Page, Position, Store, StoreError};

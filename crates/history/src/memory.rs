@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 
+use crate::events::{Event, MemberEvent, MemberFilter, MemberPage, Milestone, Resident, Stage};
+use crate::store::MILESTONES;
 use crate::{BoxFuture, Entry, Filter, Page, Position, Record, Row, Store, StoreError};
 
 /// Holds records as long as it lives. Without bound: it is for runs that end.
@@ -20,6 +23,10 @@ struct Rows {
     records: Vec<Record>,
     by_id: BTreeMap<String, usize>,
     unconfirmed: BTreeSet<(String, String)>,
+    /// By decision, cluster and stage, as the other databases' keys have it.
+    milestones: BTreeMap<(String, Option<String>, Stage), Milestone>,
+    /// In the order of writing.
+    events: Vec<MemberEvent>,
 }
 
 impl Default for MemoryStore {
@@ -53,10 +60,59 @@ impl Rows {
         self.records.push(record);
     }
 
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Milestone(step) => {
+                let key = (step.decision.clone(), step.cluster.clone(), step.stage.clone());
+                self.milestones.entry(key).or_insert_with(|| step.clone());
+            }
+            Event::Member(event) => {
+                let key =
+                    |e: &MemberEvent| (e.cluster.clone(), e.at, e.kind.clone(), e.reason.clone());
+                if !self.events.iter().any(|present| key(present) == key(event)) {
+                    self.events.push(event.clone());
+                }
+            }
+        }
+    }
+
+    fn residents(&self, cluster: &str, at: Timestamp) -> Vec<Resident> {
+        let mut shares: BTreeMap<&str, ((Timestamp, usize), Option<Resident>)> = BTreeMap::new();
+        for (row, record) in self.records.iter().enumerate() {
+            let place = (record.decided_at(), row);
+            let changes = record.changes();
+            let Some((_, after)) = changes.get(cluster).filter(|_| place.0 <= at) else { continue };
+            let uid = record.binding.uid.as_str();
+            if shares.get(uid).is_none_or(|(known, _)| *known < place) {
+                shares.insert(uid, (place, after.map(|replicas| resident(record, replicas))));
+            }
+        }
+        let mut found: Vec<_> = shares.into_values().filter_map(|(_, share)| share).collect();
+        found.sort_by(|a, b| key(a).cmp(&key(b)));
+        found
+    }
+
     fn position(&self, row: usize) -> Position {
         let decided_at = self.records[row].decided_at().as_microsecond();
         Position { decided_at, seq: seq(row) }
     }
+}
+
+fn resident(record: &Record, replicas: i64) -> Resident {
+    Resident {
+        binding_uid: record.binding.uid.clone(),
+        namespace: record.binding.namespace.clone(),
+        workload_kind: record.workload.kind.clone(),
+        workload_name: record.workload.name.clone(),
+        replicas,
+        decision: record.record.id.clone(),
+        since: record.decided_at(),
+    }
+}
+
+fn key(resident: &Resident) -> (Option<&str>, &str, &str, &str) {
+    let Resident { namespace, workload_kind, workload_name, binding_uid, .. } = resident;
+    (namespace.as_deref(), workload_kind, workload_name, binding_uid)
 }
 
 fn seq(row: usize) -> i64 {
@@ -163,5 +219,70 @@ impl Store for MemoryStore {
             let of = rows.unconfirmed.iter().filter(|(member, _)| member == cluster);
             Ok(of.map(|(_, uid)| uid.clone()).collect())
         })
+    }
+
+    fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut rows = self.rows();
+            events.iter().for_each(|event| rows.note(event));
+            drop(rows);
+            self.written.send_modify(|writes| *writes += 1);
+            Ok(())
+        })
+    }
+
+    fn milestones<'a>(
+        &'a self,
+        decisions: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
+        Box::pin(async move {
+            let rows = self.rows();
+            let of = rows.milestones.values().filter(|step| decisions.contains(&step.decision));
+            let mut found: Vec<Milestone> = of.cloned().collect();
+            found.sort_by(Milestone::order);
+            found.truncate(MILESTONES);
+            Ok(found)
+        })
+    }
+
+    fn member_events<'a>(
+        &'a self,
+        filter: &'a MemberFilter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
+        Box::pin(async move {
+            let rows = self.rows();
+            let mut found: Vec<(Position, &MemberEvent)> = rows
+                .events
+                .iter()
+                .enumerate()
+                .map(|(row, event)| {
+                    (Position { decided_at: event.at.as_microsecond(), seq: seq(row) }, event)
+                })
+                .filter(|(_, event)| {
+                    filter.cluster.as_ref().is_none_or(|cluster| *cluster == event.cluster)
+                        && filter.since.is_none_or(|since| event.at >= since)
+                        && filter.until.is_none_or(|until| event.at < until)
+                })
+                .filter(|(place, _)| after.is_none_or(|after| *place < after))
+                .collect();
+            found.sort_by(|a, b| b.0.cmp(&a.0));
+            let more = found.len() > limit;
+            found.truncate(limit);
+            let next = found.last().filter(|_| more).map(|(place, _)| *place);
+            Ok(MemberPage {
+                events: found.into_iter().map(|(_, event)| event.clone()).collect(),
+                next,
+            })
+        })
+    }
+
+    fn residents<'a>(
+        &'a self,
+        cluster: &'a str,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
+        Box::pin(async move { Ok(self.rows().residents(cluster, at)) })
     }
 }

@@ -34,6 +34,7 @@ pub fn records(binding: &BindingRef, spec: &ResourceBindingSpec) -> Vec<Record> 
                 count: held.count,
             }),
             withdrawal: None,
+            provenance: None,
             detail: None,
             record: held.decision,
         });

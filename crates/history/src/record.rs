@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::Detail;
+use crate::{Detail, Provenance};
 
 /// A committed decision and what it was about.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +30,8 @@ pub struct Record {
     pub gap: Option<Gap>,
     /// Of trigger `Withdrawn`: who had the binding's objects.
     pub withdrawal: Option<Withdrawal>,
+    /// Who decided and what it read, where that was at hand.
+    pub provenance: Option<Provenance>,
     /// The whole Decision. `None` when it was lost with the controller that made it.
     pub detail: Option<Detail>,
 }
@@ -170,6 +172,7 @@ impl Record {
             reason: None,
             gap: None,
             withdrawal: Some(withdrawal),
+            provenance: None,
             detail: None,
         }
     }
@@ -177,14 +180,17 @@ impl Record {
     /// When it was decided, in whole seconds: as the binding holds it, so that the same id always has the same time.
     #[must_use]
     pub fn decided_at(&self) -> Timestamp {
-        let at = self.record.at.0;
-        Timestamp::from_second(at.as_second()).unwrap_or(at)
+        whole_seconds(self.record.at.0)
     }
 
     /// The clusters whose share changed, with the share before and after. `None` = no target.
     pub(crate) fn changes(&self) -> BTreeMap<&str, (Option<i64>, Option<i64>)> {
         changes(self.before.as_deref().unwrap_or_default(), &self.after)
     }
+}
+
+pub(crate) fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 fn changes<'a>(

@@ -8,6 +8,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 
+use crate::events::{MemberEvent, MemberEventKind, MemberPage, Milestone, Resident, Stage};
 use crate::{BindingRef, Detail, Entry, Page, Position, Record, Row};
 
 /// What the databases' rows have in common.
@@ -78,6 +79,68 @@ pub(crate) fn page(rows: &[impl Columns], limit: usize) -> Result<Page, sqlx::Er
     Ok(Page { rows: found, next: next.filter(|_| rows.len() > limit) })
 }
 
+fn time(row: &impl Columns, column: &str) -> Result<Timestamp, sqlx::Error> {
+    // Databases' own limits lie within ours; what does not fit was put there by hand.
+    Ok(Timestamp::from_microsecond(row.number(column)?).unwrap_or_default())
+}
+
+fn filled(row: &impl Columns, column: &str) -> Result<Option<String>, sqlx::Error> {
+    Ok(row.text(column)?.filter(|text| !text.is_empty()))
+}
+
+fn milestone(row: &impl Columns) -> Result<Milestone, sqlx::Error> {
+    Ok(Milestone {
+        decision: row.text("decision")?.unwrap_or_default(),
+        decided_at: time(row, "decided_at")?,
+        cluster: filled(row, "cluster")?,
+        stage: Stage::from_name(&row.text("stage")?.unwrap_or_default()),
+        at: time(row, "at")?,
+    })
+}
+
+/// Milestones by decision, then time, then stage.
+pub(crate) fn milestones(rows: &[impl Columns]) -> Result<Vec<Milestone>, sqlx::Error> {
+    let found: Result<Vec<_>, _> = rows.iter().map(milestone).collect();
+    let mut found = found?;
+    found.sort_by(Milestone::order);
+    Ok(found)
+}
+
+/// A length as databases take it.
+pub(crate) fn limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// Events of members, of which one more than `limit` was asked for.
+pub(crate) fn members(rows: &[impl Columns], limit: usize) -> Result<MemberPage, sqlx::Error> {
+    let mut page = MemberPage::default();
+    for row in rows.iter().take(limit) {
+        page.next = Some(Position { decided_at: row.number("at")?, seq: row.number("seq")? });
+        page.events.push(MemberEvent {
+            cluster: row.text("cluster")?.unwrap_or_default(),
+            uid: filled(row, "cluster_uid")?,
+            at: time(row, "at")?,
+            kind: MemberEventKind::from_name(&row.text("kind")?.unwrap_or_default()),
+            reason: row.text("reason")?.unwrap_or_default(),
+            message: row.text("message")?.unwrap_or_default(),
+        });
+    }
+    page.next = page.next.filter(|_| rows.len() > limit);
+    Ok(page)
+}
+
+pub(crate) fn resident(row: &impl Columns) -> Result<Resident, sqlx::Error> {
+    Ok(Resident {
+        binding_uid: row.text("binding_uid")?.unwrap_or_default(),
+        namespace: filled(row, "namespace")?,
+        workload_kind: row.text("workload_kind")?.unwrap_or_default(),
+        workload_name: row.text("workload_name")?.unwrap_or_default(),
+        replicas: row.number("replicas")?,
+        decision: row.text("id")?.unwrap_or_default(),
+        since: time(row, "decided_at")?,
+    })
+}
+
 fn record(
     row: &impl Columns,
     id: &str,
@@ -118,6 +181,7 @@ fn record(
         reason: option(row, "reason")?,
         gap: parse_option(row, "gap")?,
         withdrawal: parse_option(row, "withdrawal")?,
+        provenance: parse_option(row, "provenance")?,
         detail,
     })
 }

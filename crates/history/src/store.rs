@@ -5,9 +5,12 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::{Filter, FilterError, Record, Row};
+use crate::{
+    Event, Filter, FilterError, MemberFilter, MemberPage, Milestone, Record, Resident, Row,
+};
 
 /// A future in a box: the trait is used as `dyn Store`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -50,7 +53,34 @@ pub trait Store: Send + Sync + 'static {
         &'a self,
         cluster: &'a str,
     ) -> BoxFuture<'a, Result<Vec<String>, StoreError>>;
+
+    /// Writes events; those that are there already are left as they are, so that a milestone keeps its first time.
+    fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Milestones of these decisions, by decision, then time, then stage; at most [`MILESTONES`].
+    fn milestones<'a>(
+        &'a self,
+        decisions: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>>;
+
+    /// What happened to members, newest first: at most `limit`, from after the given position on.
+    fn member_events<'a>(
+        &'a self,
+        filter: &'a MemberFilter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<MemberPage, StoreError>>;
+
+    /// Who had a share on this cluster at this time, by namespace, kind and name.
+    fn residents<'a>(
+        &'a self,
+        cluster: &'a str,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>>;
 }
+
+/// Milestones of one answer at most: those of a page of 100 decisions on 100 members.
+pub const MILESTONES: usize = 50_000;
 
 /// Part of a list.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -62,9 +92,9 @@ pub struct Page {
 }
 
 /// A place in the order of a list: newest first, rows of the same second by their number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Microseconds since 1970.
+    /// Of the row, in microseconds since 1970.
     pub(crate) decided_at: i64,
     pub(crate) seq: i64,
 }

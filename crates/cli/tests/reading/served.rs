@@ -58,6 +58,7 @@ pub(crate) fn decision(id: &str, trigger: Trigger, at: i64, shares: &[(&str, i64
         reason: Some(format!("because of {id}")),
         gap: None,
         withdrawal: None,
+        provenance: None,
         detail: None,
     }
 }

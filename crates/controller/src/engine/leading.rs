@@ -145,6 +145,7 @@ impl Engine {
             reason: decision.and_then(atoll_history::reason),
             gap: None,
             withdrawal: None,
+            provenance: None,
             detail,
         };
         self.hand_to_history(binding.key.clone(), record);

@@ -1,10 +1,11 @@
 //! History in PostgreSQL (14 or later): the database of a production controller.
 //!
-//! Stored: decisions, the shares that each changed, unconfirmed withdrawals. Nothing is rebuilt from elsewhere. The
+//! Stored: decisions, the shares that each changed, unconfirmed withdrawals, events. Nothing is rebuilt from elsewhere. The
 //! database may be away when this starts: the schema is brought up to date by the first write that reaches it. Writers
 //! take turns by a lock in the database, so that a row's number says when it was committed.
 
 mod batch;
+mod events;
 mod open;
 mod sql;
 
@@ -17,6 +18,7 @@ use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgPool, PgRow};
 use tokio::sync::{OnceCell, watch};
 
+use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
 use crate::rows;
 use crate::{BoxFuture, Filter, Page, Position, Record, Row, Scope, Store, StoreError};
 
@@ -311,6 +313,38 @@ impl Store for PostgresStore {
             let uids = sqlx::query_scalar(sql::UNCONFIRMED).bind(cluster).fetch_all(&self.readers);
             self.bounded("read", uids).await
         })
+    }
+
+    fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            events::note(self, events).await?;
+            self.written.send_modify(|writes| *writes += 1);
+            Ok(())
+        })
+    }
+
+    fn milestones<'a>(
+        &'a self,
+        decisions: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
+        Box::pin(events::milestones(self, decisions))
+    }
+
+    fn member_events<'a>(
+        &'a self,
+        filter: &'a MemberFilter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
+        Box::pin(events::member_events(self, filter, limit, after))
+    }
+
+    fn residents<'a>(
+        &'a self,
+        cluster: &'a str,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
+        Box::pin(events::residents(self, cluster, at))
     }
 }
 

@@ -14,7 +14,8 @@ macro_rules! columns {
          d.mode, d.outcome, d.desired, d.pending::text AS pending, d.affinity_name, d.term, d.binding_kind, \
          d.namespace, d.binding_name, d.binding_uid, d.workload_group, d.workload_version, d.workload_kind, \
          d.workload_name, d.workload_uid, d.before_clusters::text AS before_clusters, \
-         d.after_clusters::text AS after_clusters, d.reason, d.gap::text AS gap, d.withdrawal::text AS withdrawal"
+         d.after_clusters::text AS after_clusters, d.reason, d.gap::text AS gap, d.withdrawal::text AS withdrawal, \
+         d.provenance::text AS provenance"
     };
 }
 
@@ -109,19 +110,19 @@ pub(super) const MAKE_PARTITIONS: &str =
 pub(super) const INSERT: &str = concat!(
     "INSERT INTO decisions (id, parent, decided_at, trigger_name, mode, outcome, desired, pending, affinity_name, term, \
      binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
-     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, detail) \
+     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, detail) \
      SELECT r.id, r.parent, ",
     time!("r.at"),
     ", r.trigger_name, r.mode, r.outcome, r.desired, r.pending::jsonb, r.affinity_name, r.term, r.binding_kind, \
      r.namespace, r.binding_name, r.binding_uid, r.workload_group, r.workload_version, r.workload_kind, \
      r.workload_name, r.workload_uid, r.before_clusters::jsonb, r.after_clusters::jsonb, r.reason, r.gap::jsonb, \
-     r.withdrawal::jsonb, r.detail \
+     r.withdrawal::jsonb, r.provenance::jsonb, r.detail \
      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], \
      $9::text[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], \
      $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], \
-     $25::bytea[]) WITH ORDINALITY AS r (id, parent, at, trigger_name, mode, outcome, desired, pending, affinity_name, \
+     $25::text[], $26::bytea[]) WITH ORDINALITY AS r (id, parent, at, trigger_name, mode, outcome, desired, pending, affinity_name, \
      term, binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
-     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, detail, place) \
+     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, detail, place) \
      ORDER BY r.place ON CONFLICT DO NOTHING RETURNING id, seq"
 );
 
@@ -138,9 +139,73 @@ pub(super) const INSERT_UNCONFIRMED: &str = "INSERT INTO unconfirmed (cluster, b
 
 pub(super) const UNCONFIRMED: &str = "SELECT binding_uid FROM unconfirmed WHERE cluster = $1::text ORDER BY binding_uid COLLATE \"C\"";
 
+pub(super) const NOTE_MILESTONES: &str = concat!(
+    "INSERT INTO milestones (decision, decided_at, cluster, stage, at) SELECT r.decision, ",
+    time!("r.decided"),
+    ", r.cluster, r.stage, ",
+    time!("r.at"),
+    " FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::bigint[]) \
+     AS r (decision, decided, cluster, stage, at) ON CONFLICT DO NOTHING"
+);
+
+pub(super) const NOTE_MEMBERS: &str = concat!(
+    "INSERT INTO member_events (cluster, cluster_uid, at, kind, reason, message) SELECT r.cluster, r.uid, ",
+    time!("r.at"),
+    ", r.kind, r.reason, r.message \
+     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[]) \
+     AS r (cluster, uid, at, kind, reason, message) ON CONFLICT DO NOTHING"
+);
+
+/// Of the decisions $1, at most $2.
+pub(super) const MILESTONES: &str = "SELECT decision, (extract(epoch FROM decided_at) * 1000000)::bigint AS decided_at, \
+     cluster, stage, (extract(epoch FROM at) * 1000000)::bigint AS at FROM milestones WHERE decision = ANY($1::text[]) \
+     ORDER BY decision, milestones.at LIMIT $2::bigint";
+
+/// $1 the cluster, $2 since, $3 until, $4 and $5 the position after which the page starts, $6 its length.
+macro_rules! member_events {
+    ($driver:literal) => {
+        concat!(
+            "SELECT seq, cluster, cluster_uid, (extract(epoch FROM e.at) * 1000000)::bigint AS at, kind, reason, \
+             message FROM member_events e WHERE ",
+            $driver,
+            "($2::bigint IS NULL OR e.at >= ",
+            time!("$2"),
+            ") AND ($3::bigint IS NULL OR e.at < ",
+            time!("$3"),
+            ") AND e.at <= ",
+            time!("$4"),
+            " AND (e.at, e.seq) < (",
+            time!("$4"),
+            ", $5::bigint) AND ($1::text IS NULL OR e.cluster = $1) ORDER BY e.at DESC, e.seq DESC LIMIT $6::bigint"
+        )
+    };
+}
+
+pub(super) const MEMBER_EVENTS: &str = member_events!("");
+pub(super) const MEMBER_EVENTS_OF: &str = member_events!("e.cluster = $1 AND ");
+
+/// Who was on cluster $1 at $2.
+pub(super) const RESIDENTS: &str = concat!(
+    "SELECT d.binding_uid, d.namespace, d.workload_kind, d.workload_name, last.replicas_after AS replicas, d.id, \
+     (extract(epoch FROM d.decided_at) * 1000000)::bigint AS decided_at FROM ( \
+     SELECT DISTINCT ON (binding_uid) decided_at, seq, replicas_after FROM changes \
+     WHERE cluster = $1::text AND decided_at <= ",
+    time!("$2"),
+    " ORDER BY binding_uid, decided_at DESC, seq DESC) AS last \
+     JOIN decisions d ON d.decided_at = last.decided_at AND d.seq = last.seq WHERE last.replicas_after IS NOT NULL \
+     ORDER BY d.namespace COLLATE \"C\", d.workload_kind COLLATE \"C\", d.workload_name COLLATE \"C\", \
+     d.binding_uid COLLATE \"C\""
+);
+
 /// All of them, for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 16] = [
+pub(super) const ALL: [&str; 22] = [
+    NOTE_MILESTONES,
+    NOTE_MEMBERS,
+    MILESTONES,
+    MEMBER_EVENTS,
+    MEMBER_EVENTS_OF,
+    RESIDENTS,
     PAGE,
     PAGE_OF_NAMESPACE,
     PAGE_OF_BINDING,

@@ -4,6 +4,7 @@
 //! as long as the database is away. Nothing is lost when the queue is full or the process dies, because the binding
 //! holds every decision until its [`Receipt`] says that it is recorded.
 
+mod notes;
 mod writer;
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 
 pub use writer::{Drained, Writer};
 
-use crate::{Record, Store};
+use crate::{Event, Record, Store};
 
 /// How the recorder works. The defaults fit a controller.
 #[derive(Debug, Clone)]
@@ -23,6 +24,9 @@ pub struct RecorderOptions {
     /// Records that wait at most; a further one is refused and stays in its binding. At about 1 KiB each without
     /// detail: 64 MiB.
     pub queue: usize,
+    /// Events that wait at most; a further one is dropped and counted. At about 200 bytes each: 13 MiB, or the
+    /// milestones of some 5,000 decisions on three members.
+    pub events: usize,
     /// Bytes of details that wait at most; a further record is queued without its detail, and its row says so.
     pub detail_bytes: usize,
     /// Rows of one transaction at most: a few thousand hold the write lock for some tens of milliseconds.
@@ -41,6 +45,7 @@ impl Default for RecorderOptions {
     fn default() -> Self {
         Self {
             queue: 65_536,
+            events: 65_536,
             detail_bytes: 64 << 20,
             batch: 2_000,
             linger: Duration::from_millis(3),
@@ -107,6 +112,8 @@ pub struct Progress {
     pub refused: u64,
     /// Details given up because too many bytes waited.
     pub details_dropped: u64,
+    /// Events given up: too many waited, or the database will never take them.
+    pub events_dropped: u64,
     /// Why the last try failed. `None` while the database works.
     pub failing: Option<String>,
 }
@@ -115,6 +122,7 @@ pub struct Progress {
 #[derive(Debug, Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Job>,
+    events: mpsc::Sender<Event>,
     details: Arc<Details>,
     progress: watch::Sender<Progress>,
 }
@@ -151,11 +159,13 @@ impl Recorder {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, options: RecorderOptions) -> (Self, Writer) {
         let (queue, jobs) = mpsc::channel(options.queue);
+        let (events, noted) = mpsc::channel(options.events);
         let details =
             Arc::new(Details { waiting: AtomicUsize::new(0), limit: options.detail_bytes });
         let progress = watch::Sender::new(Progress::default());
-        let writer = Writer::new(store, options, jobs, Arc::clone(&details), progress.clone());
-        (Self { queue, details, progress }, writer)
+        let writer =
+            Writer::new(store, options, jobs, noted, Arc::clone(&details), progress.clone());
+        (Self { queue, events, details, progress }, writer)
     }
 
     /// Queues the record of a committed decision; never waits. Hand over the records of one binding in the order of
@@ -179,6 +189,13 @@ impl Recorder {
         });
         slot.send(Job { record, receipt: sender, since });
         Ok(Receipt(receiver))
+    }
+
+    /// Queues an event; never waits. What does not fit is dropped and counted: events are told, not kept.
+    pub fn note(&self, event: Event) {
+        if self.events.try_send(event).is_err() {
+            self.progress.send_modify(|progress| progress.events_dropped += 1);
+        }
     }
 
     /// How far behind history is, and whether the database works. Changes with every batch.

@@ -7,11 +7,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::notes::Notes;
 use super::{Details, Job, Progress, RecorderOptions, State};
-use crate::{Record, Store, StoreError};
+use crate::{Event, Record, Store, StoreError};
 
 /// Writes what the recorder's handles queue. Owned by whoever runs it.
 pub struct Writer {
+    records: Records,
+    notes: Notes,
+}
+
+/// Writes decisions.
+struct Records {
     store: Arc<dyn Store>,
     options: RecorderOptions,
     jobs: mpsc::Receiver<Job>,
@@ -71,18 +78,28 @@ impl Writer {
         store: Arc<dyn Store>,
         options: RecorderOptions,
         jobs: mpsc::Receiver<Job>,
+        events: mpsc::Receiver<Event>,
         details: Arc<Details>,
         progress: watch::Sender<Progress>,
     ) -> Self {
-        Self { store, options, jobs, details, progress }
+        let notes = Notes::new(Arc::clone(&store), options.clone(), events, progress.clone());
+        Self { records: Records { store, options, jobs, details, progress }, notes }
     }
 
-    /// Writes until the token is cancelled, then what is left as far as the time for it allows.
-    pub async fn run(mut self, token: CancellationToken) -> Drained {
+    /// Writes until the token is cancelled, then what is left as far as the time for it allows. Events are written
+    /// beside decisions and hold none of them up.
+    pub async fn run(self, token: CancellationToken) -> Drained {
+        let (drained, ()) = tokio::join!(self.records.run(&token), self.notes.run(&token));
+        drained
+    }
+}
+
+impl Records {
+    async fn run(mut self, token: &CancellationToken) -> Drained {
         let mut batch = Batch::default();
-        while self.fill(&mut batch, &token).await {
+        while self.fill(&mut batch, token).await {
             let full = std::mem::take(&mut batch);
-            if let Err(unwritten) = self.write(full, &token).await {
+            if let Err(unwritten) = self.write(full, token).await {
                 batch = unwritten;
             }
         }
@@ -234,7 +251,7 @@ impl Writer {
 }
 
 /// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -1,19 +1,22 @@
 //! History in one file: the default of `atoll up` and of a single controller.
 //!
-//! Stored: decisions, the shares that each changed, unconfirmed withdrawals. Nothing is rebuilt from elsewhere. One
+//! Stored: decisions, the shares that each changed, unconfirmed withdrawals, events. Nothing is rebuilt from elsewhere. One
 //! connection writes, a few read beside it (write-ahead log). A write is on the disk before it is acknowledged, because
 //! bindings forget what is acknowledged.
 
+mod events;
 mod open;
 mod sql;
 
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqliteRow};
 use sqlx::{Sqlite, Transaction};
 use tokio::sync::watch;
 
+use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
 use crate::rows;
 use crate::{BoxFuture, Detail, Filter, Page, Position, Record, Row, Store, StoreError};
 
@@ -155,6 +158,7 @@ async fn insert(
         .bind(&record.reason)
         .bind(record.gap.as_ref().map(rows::json))
         .bind(record.withdrawal.as_ref().map(rows::json))
+        .bind(record.provenance.as_ref().map(rows::json))
         .bind(record.detail.as_ref().map(Detail::as_bytes))
         .execute(&mut **transaction)
         .await?;
@@ -262,6 +266,38 @@ impl Store for SqliteStore {
             let uids = sqlx::query_scalar(sql::UNCONFIRMED).bind(cluster).fetch_all(&self.readers);
             bounded("read", uids).await
         })
+    }
+
+    fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            events::note(self, events).await?;
+            self.written.send_modify(|writes| *writes += 1);
+            Ok(())
+        })
+    }
+
+    fn milestones<'a>(
+        &'a self,
+        decisions: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
+        Box::pin(events::milestones(self, decisions))
+    }
+
+    fn member_events<'a>(
+        &'a self,
+        filter: &'a MemberFilter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
+        Box::pin(events::member_events(self, filter, limit, after))
+    }
+
+    fn residents<'a>(
+        &'a self,
+        cluster: &'a str,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
+        Box::pin(events::residents(self, cluster, at))
     }
 }
 

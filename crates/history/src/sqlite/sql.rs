@@ -6,7 +6,7 @@ macro_rules! columns {
         "d.seq, d.id, d.parent, d.decided_at, d.trigger_name, d.mode, d.outcome, d.desired, d.pending, \
          d.affinity_name, d.term, d.binding_kind, d.namespace, d.binding_name, d.binding_uid, d.workload_group, \
          d.workload_version, d.workload_kind, d.workload_name, d.workload_uid, d.before_clusters, d.after_clusters, \
-         d.reason, d.gap, d.withdrawal"
+         d.reason, d.gap, d.withdrawal, d.provenance"
     };
 }
 
@@ -76,13 +76,13 @@ pub(super) const AFTER_OF: &str = "SELECT after_clusters FROM decisions WHERE id
 pub(super) const INSERT: &str = "INSERT INTO decisions (id, parent, decided_at, trigger_name, mode, outcome, desired, \
      pending, affinity_name, term, binding_kind, namespace, binding_name, binding_uid, workload_group, \
      workload_version, workload_kind, workload_name, workload_uid, before_clusters, after_clusters, reason, gap, \
-     withdrawal, detail) \
+     withdrawal, provenance, detail) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, \
-     $24, $25) \
+     $24, $25, $26) \
      ON CONFLICT DO NOTHING";
 
-pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at, seq, replicas_before, replicas_after) \
-     SELECT $2, decided_at, seq, $3, $4 FROM decisions WHERE id = $1";
+pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at, seq, replicas_before, replicas_after, binding_uid) \
+     SELECT $2, decided_at, seq, $3, $4, binding_uid FROM decisions WHERE id = $1";
 
 pub(super) const INSERT_UNCONFIRMED: &str =
     "INSERT INTO unconfirmed (cluster, binding_uid) VALUES ($1, $2) ON CONFLICT DO NOTHING";
@@ -90,9 +90,48 @@ pub(super) const INSERT_UNCONFIRMED: &str =
 pub(super) const UNCONFIRMED: &str =
     "SELECT binding_uid FROM unconfirmed WHERE cluster = $1 ORDER BY binding_uid";
 
+pub(super) const NOTE_MILESTONE: &str = "INSERT INTO milestones (decision, decided_at, cluster, stage, at) \
+     VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+
+pub(super) const NOTE_MEMBER: &str = "INSERT INTO member_events (cluster, cluster_uid, at, kind, reason, message) \
+     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+
+/// Of the decisions in the JSON array $1, at most $2.
+pub(super) const MILESTONES: &str = "SELECT m.decision, m.decided_at, m.cluster, m.stage, m.at \
+     FROM json_each($1) j JOIN milestones m ON m.decision = j.value ORDER BY m.decision, m.at LIMIT $2";
+
+/// $1 the cluster, $2 since, $3 until, $4 and $5 the position after which the page starts, $6 its length.
+macro_rules! member_events {
+    ($driver:literal) => {
+        concat!(
+            "SELECT seq, cluster, cluster_uid, at, kind, reason, message FROM member_events WHERE ",
+            $driver,
+            "($2 IS NULL OR at >= $2) AND ($3 IS NULL OR at < $3) AND (at, seq) < ($4, $5) \
+             AND ($1 IS NULL OR cluster = $1) ORDER BY at DESC, seq DESC LIMIT $6"
+        )
+    };
+}
+
+pub(super) const MEMBER_EVENTS: &str = member_events!("");
+pub(super) const MEMBER_EVENTS_OF: &str = member_events!("cluster = $1 AND ");
+
+/// Who was on cluster $1 at $2.
+pub(super) const RESIDENTS: &str = "SELECT d.binding_uid, d.namespace, d.workload_kind, d.workload_name, \
+     last.replicas_after AS replicas, d.id, d.decided_at FROM ( \
+     SELECT seq, replicas_after, row_number() OVER (PARTITION BY binding_uid ORDER BY decided_at DESC, seq DESC) AS place \
+     FROM changes WHERE cluster = $1 AND decided_at <= $2) AS last JOIN decisions d ON d.seq = last.seq \
+     WHERE last.place = 1 AND last.replicas_after IS NOT NULL \
+     ORDER BY d.namespace, d.workload_kind, d.workload_name, d.binding_uid";
+
 /// All of them, for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 13] = [
+pub(super) const ALL: [&str; 19] = [
+    NOTE_MILESTONE,
+    NOTE_MEMBER,
+    MILESTONES,
+    MEMBER_EVENTS,
+    MEMBER_EVENTS_OF,
+    RESIDENTS,
     PAGE,
     PAGE_OF_NAMESPACE,
     PAGE_OF_BINDING,

@@ -6,8 +6,9 @@ use crate::database::Database;
 use crate::support::{ids, record, shares};
 use atoll_api::binding::{Outcome, PendingReplicas, Trigger};
 use atoll_history::{
-    Detail, Entry, Filter, Gap, MemoryStore, Position, PostgresStore, Record, Row, Scope,
-    SqliteStore, Store, Withdrawal,
+    Changed, Detail, Entry, Event, Filter, Gap, MemberEvent, MemberEventKind, MemberFilter,
+    MemoryStore, Milestone, Position, PostgresStore, Provenance, Record, Resident, Row, Scope,
+    Source, SqliteStore, Stage, Store, Withdrawal,
 };
 use serde_json::json;
 
@@ -36,6 +37,21 @@ async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
     first.after = shares(&[("a", 2), ("b", 0)]);
     first.reason = Some("scaled".to_owned());
     first.gap = Some(Gap { from: "zero-and-a-half".to_owned(), count: 3 });
+    first.provenance = Some(Provenance {
+        version: "0.1.0".to_owned(),
+        profile: "default".to_owned(),
+        sources: vec![Source {
+            kind: "PropagationPolicy".to_owned(),
+            name: "web".to_owned(),
+            generation: Some(7),
+            changed: Some(Changed {
+                manager: "kubectl".to_owned(),
+                operation: "Apply".to_owned(),
+                at: Some(at("2026-01-31T10:00:00Z")),
+            }),
+            ..Source::default()
+        }],
+    });
     first.detail = Some(Detail::encode(&json!({"rejections": ["taint"]})));
     written(store, std::slice::from_ref(&first)).await;
     assert_eq!(full(store.get("one").await.unwrap()), first);
@@ -200,6 +216,131 @@ async fn withdrawals_name_who_has_not_confirmed(store: &dyn Store) {
     assert_eq!(store.unconfirmed("c").await.unwrap(), Vec::<String>::new());
 }
 
+async fn milestones_keep_their_first_time(store: &dyn Store) {
+    let mut one = record("one", 1, "web", 100);
+    one.record.at = at("1970-01-01T00:01:40.7Z").into();
+    let step = |cluster, stage: Stage, time: &str| {
+        Event::Milestone(Milestone::of(&one.record, cluster, stage, at(time)))
+    };
+    let other = record("other", 1, "web", 200).record;
+    let first = [
+        step(None, Stage::Decided, "1970-01-01T00:01:40.7Z"),
+        step(Some("a"), Stage::Applied, "1970-01-01T00:01:42.000001Z"),
+        step(Some("b"), Stage::Applied, "1970-01-01T00:01:43Z"),
+        Event::Milestone(Milestone::of(&other, None, Stage::Decided, at("1970-01-01T00:03:20Z"))),
+    ];
+    store.note(&first).await.unwrap();
+    // Seen again by a new leader, with a stage that a later version knows.
+    let again = [
+        step(Some("a"), Stage::Applied, "1970-01-01T00:05:00Z"),
+        step(Some("a"), Stage::Other("Celebrated".to_owned()), "1970-01-01T00:06:00Z"),
+    ];
+    store.note(&again).await.unwrap();
+    written(store, &[one.clone()]).await;
+    let found = store.milestones(&["one".to_owned(), "absent".to_owned()]).await.unwrap();
+    let text = |step: &Milestone| {
+        assert_eq!((step.decision.as_str(), step.decided_at), ("one", one.decided_at()));
+        format!("{} {} {}", step.cluster.as_deref().unwrap_or("-"), step.stage, step.at)
+    };
+    let found: Vec<_> = found.iter().map(text).collect();
+    let expected = [
+        "- Decided 1970-01-01T00:01:40.7Z",
+        "a Applied 1970-01-01T00:01:42.000001Z",
+        "b Applied 1970-01-01T00:01:43Z",
+        "a Celebrated 1970-01-01T00:06:00Z",
+    ];
+    assert_eq!(found, expected);
+}
+
+async fn events_of_members_are_paged_newest_first_and_kept_once(store: &dyn Store) {
+    let event = |cluster: &str, seconds: i64, kind: MemberEventKind, uid: Option<&str>| {
+        Event::Member(MemberEvent {
+            cluster: cluster.to_owned(),
+            uid: uid.map(str::to_owned),
+            at: jiff::Timestamp::from_second(seconds).unwrap(),
+            kind,
+            reason: "because".to_owned(),
+            message: format!("{cluster} at {seconds}"),
+        })
+    };
+    let events = [
+        event("a", 10, MemberEventKind::Joined, Some("uid-a")),
+        event("b", 10, MemberEventKind::Joined, None),
+        event("a", 20, MemberEventKind::Ready, Some("uid-a")),
+        event("a", 30, MemberEventKind::Lost, Some("uid-a")),
+    ];
+    store.note(&events).await.unwrap();
+    store.note(&events).await.unwrap();
+    let text =
+        |event: &MemberEvent| format!("{} {} {}", event.cluster, event.kind, event.at.as_second());
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.member_events(&MemberFilter::default(), 3, after).await.unwrap();
+        found.extend(page.events.iter().map(text));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, ["a Lost 30", "a Ready 20", "b Joined 10", "a Joined 10"]);
+    let of = MemberFilter {
+        cluster: Some("a".to_owned()),
+        since: Some(jiff::Timestamp::from_second(20).unwrap()),
+        until: Some(jiff::Timestamp::from_second(30).unwrap()),
+    };
+    let page = store.member_events(&of, 10, None).await.unwrap();
+    let [only] = page.events.as_slice() else { panic!("{page:?}") };
+    assert_eq!((only, page.next), (&MemberEvent::clone(member(&events[2])), None));
+}
+
+fn member(event: &Event) -> &MemberEvent {
+    match event {
+        Event::Member(event) => event,
+        Event::Milestone(step) => panic!("{step:?}"),
+    }
+}
+
+async fn who_was_on_a_member_is_known_for_every_time(store: &dyn Store) {
+    let made =
+        |id: &str, binding: u32, seconds: i64, before: &[(&str, i64)], after: &[(&str, i64)]| {
+            let mut made = record(id, binding, &format!("web{binding}"), seconds);
+            (made.before, made.after) = (Some(shares(before)), shares(after));
+            made
+        };
+    written(
+        store,
+        &[
+            made("1", 1, 10, &[], &[("a", 2)]),
+            made("2", 2, 20, &[], &[("a", 5), ("b", 1)]),
+            // b alone changes: a's share still comes from 2.
+            made("3", 2, 30, &[("a", 5), ("b", 1)], &[("a", 5), ("b", 3)]),
+            made("4", 1, 40, &[("a", 2)], &[("b", 2)]),
+            // Two within a second: the later row counts.
+            made("5", 3, 50, &[], &[("a", 1)]),
+            made("6", 3, 50, &[("a", 1)], &[("a", 4)]),
+        ],
+    )
+    .await;
+    for (cluster, seconds, expected) in [
+        ("a", 9, &[][..]),
+        ("a", 10, &["web1 2 1"]),
+        ("a", 39, &["web1 2 1", "web2 5 2"]),
+        ("a", 40, &["web2 5 2"]),
+        ("a", 50, &["web2 5 2", "web3 4 6"]),
+        ("b", 50, &["web1 2 4", "web2 3 3"]),
+        ("c", 50, &[]),
+    ] {
+        let time = jiff::Timestamp::from_second(seconds).unwrap();
+        let found = store.residents(cluster, time).await.unwrap();
+        let text = |r: &Resident| format!("{} {} {}", r.workload_name, r.replicas, r.decision);
+        assert_eq!(found.iter().map(text).collect::<Vec<_>>(), expected, "{cluster} at {seconds}");
+    }
+}
+
+fn at(time: &str) -> jiff::Timestamp {
+    time.parse().unwrap()
+}
+
 /// One test for each store and rule.
 macro_rules! contract {
     ($($rule:ident),* $(,)?) => {
@@ -236,6 +377,9 @@ contract!(
     filters_select,
     followers_see_every_row_once_in_order,
     withdrawals_name_who_has_not_confirmed,
+    milestones_keep_their_first_time,
+    events_of_members_are_paged_newest_first_and_kept_once,
+    who_was_on_a_member_is_known_for_every_time,
 );
 
 #[tokio::test]

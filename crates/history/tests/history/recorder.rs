@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::support::record;
 use atoll_history::{
-    BoxFuture, Detail, Filter, MemoryStore, Page, Position, QueueFull, Record, Recorder,
-    RecorderOptions, Row, State, Store, StoreError,
+    BoxFuture, Detail, Event, Filter, MemberFilter, MemberPage, MemoryStore, Milestone, Page,
+    Position, QueueFull, Record, Recorder, RecorderOptions, Resident, Row, State, Store,
+    StoreError,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -83,6 +84,39 @@ impl Store for Faulty {
 
     fn unconfirmed<'a>(&'a self, c: &'a str) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
         self.inner.unconfirmed(c)
+    }
+
+    fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            if self.away.load(Ordering::Relaxed) {
+                return Err(unavailable());
+            }
+            self.inner.note(events).await
+        })
+    }
+
+    fn milestones<'a>(
+        &'a self,
+        decisions: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
+        self.inner.milestones(decisions)
+    }
+
+    fn member_events<'a>(
+        &'a self,
+        filter: &'a MemberFilter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
+        self.inner.member_events(filter, limit, after)
+    }
+
+    fn residents<'a>(
+        &'a self,
+        cluster: &'a str,
+        at: jiff::Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
+        self.inner.residents(cluster, at)
     }
 }
 

@@ -45,6 +45,7 @@ pub(crate) fn record(id: &str, binding: u32, workload: &str, at: i64) -> Record 
         reason: None,
         gap: None,
         withdrawal: None,
+        provenance: None,
         detail: None,
     }
 }

@@ -130,6 +130,7 @@ mod tests {
             reason: None,
             gap: None,
             withdrawal: None,
+            provenance: None,
             detail: None,
         }
     }

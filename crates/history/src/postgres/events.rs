@@ -1,0 +1,167 @@
+//! Events, and who was where.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::{LATEST, PostgresStore, begin, classify, sql, week};
+use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
+use crate::store::MILESTONES;
+use crate::{Position, StoreError, rows};
+
+/// Columns of both tables.
+#[derive(Default)]
+struct Columns {
+    milestones: Milestones,
+    members: Members,
+    weeks: BTreeSet<i64>,
+}
+
+#[derive(Default)]
+struct Milestones {
+    decisions: Vec<String>,
+    decided: Vec<i64>,
+    clusters: Vec<String>,
+    stages: Vec<String>,
+    times: Vec<i64>,
+}
+
+#[derive(Default)]
+struct Members {
+    clusters: Vec<String>,
+    uids: Vec<String>,
+    times: Vec<i64>,
+    kinds: Vec<String>,
+    reasons: Vec<String>,
+    messages: Vec<String>,
+}
+
+impl Columns {
+    fn of(events: &[Event]) -> Self {
+        let mut columns = Self::default();
+        for event in events {
+            match event {
+                Event::Milestone(step) => {
+                    columns.weeks.insert(week(step.decided_at.as_second()));
+                    let to = &mut columns.milestones;
+                    to.decisions.push(step.decision.clone());
+                    to.decided.push(step.decided_at.as_microsecond());
+                    to.clusters.push(step.cluster.clone().unwrap_or_default());
+                    to.stages.push(step.stage.as_str().to_owned());
+                    to.times.push(step.at.as_microsecond());
+                }
+                Event::Member(event) => {
+                    columns.weeks.insert(week(event.at.as_second()));
+                    let to = &mut columns.members;
+                    to.clusters.push(event.cluster.clone());
+                    to.uids.push(event.uid.clone().unwrap_or_default());
+                    to.times.push(event.at.as_microsecond());
+                    to.kinds.push(event.kind.as_str().to_owned());
+                    to.reasons.push(event.reason.clone());
+                    to.messages.push(event.message.clone());
+                }
+            }
+        }
+        columns
+    }
+}
+
+pub(super) async fn note(store: &PostgresStore, events: &[Event]) -> Result<(), StoreError> {
+    store.migrate().await?;
+    let columns = Columns::of(events);
+    let weeks: BTreeSet<i64> = columns.weeks.difference(&store.weeks()).copied().collect();
+    let written = store.bounded("write", write(store, columns, &weeks)).await;
+    if written.is_err() {
+        store.weeks().clear();
+    } else {
+        store.weeks().extend(weeks);
+    }
+    written
+}
+
+async fn write(
+    store: &PostgresStore,
+    columns: Columns,
+    weeks: &BTreeSet<i64>,
+) -> Result<(), sqlx::Error> {
+    let mut transaction = store.writer.begin().await?;
+    if !weeks.is_empty() {
+        sqlx::query(sql::LOCK_WRITERS).execute(&mut *transaction).await?;
+    }
+    for week in weeks {
+        sqlx::query(sql::MAKE_PARTITIONS)
+            .bind(begin(*week))
+            .bind(begin(*week))
+            .execute(&mut *transaction)
+            .await?;
+    }
+    let Columns { milestones, members, .. } = columns;
+    if !milestones.decisions.is_empty() {
+        sqlx::query(sql::NOTE_MILESTONES)
+            .bind(milestones.decisions)
+            .bind(milestones.decided)
+            .bind(milestones.clusters)
+            .bind(milestones.stages)
+            .bind(milestones.times)
+            .execute(&mut *transaction)
+            .await?;
+    }
+    if !members.clusters.is_empty() {
+        sqlx::query(sql::NOTE_MEMBERS)
+            .bind(members.clusters)
+            .bind(members.uids)
+            .bind(members.times)
+            .bind(members.kinds)
+            .bind(members.reasons)
+            .bind(members.messages)
+            .execute(&mut *transaction)
+            .await?;
+    }
+    transaction.commit().await
+}
+
+pub(super) async fn milestones(
+    store: &PostgresStore,
+    decisions: &[String],
+) -> Result<Vec<Milestone>, StoreError> {
+    let ids = decisions.to_vec();
+    let found = store
+        .rows("read", sql::MILESTONES, |query| query.bind(ids).bind(rows::limit(MILESTONES)))
+        .await?;
+    rows::milestones(&found).map_err(|error| classify("read", error))
+}
+
+pub(super) async fn member_events(
+    store: &PostgresStore,
+    filter: &MemberFilter,
+    limit: usize,
+    after: Option<Position>,
+) -> Result<MemberPage, StoreError> {
+    let one = filter.cluster.is_some();
+    let statement = if one { sql::MEMBER_EVENTS_OF } else { sql::MEMBER_EVENTS };
+    let after = after.unwrap_or(Position { decided_at: LATEST, seq: i64::MAX });
+    let time = |time: Timestamp| time.as_microsecond().clamp(0, LATEST);
+    let found = store
+        .rows("list", statement, |query| {
+            query
+                .bind(filter.cluster.clone())
+                .bind(filter.since.map(time))
+                .bind(filter.until.map(time))
+                .bind(after.decided_at.min(LATEST))
+                .bind(after.seq)
+                .bind(rows::limit(limit).saturating_add(1))
+        })
+        .await?;
+    rows::members(&found, limit).map_err(|error| classify("list", error))
+}
+
+pub(super) async fn residents(
+    store: &PostgresStore,
+    cluster: &str,
+    at: Timestamp,
+) -> Result<Vec<Resident>, StoreError> {
+    let (cluster, at) = (cluster.to_owned(), at.as_microsecond().clamp(0, LATEST));
+    let found = store.rows("read", sql::RESIDENTS, |query| query.bind(cluster).bind(at)).await?;
+    let found: Result<Vec<_>, _> = found.iter().map(rows::resident).collect();
+    found.map_err(|error| classify("read", error))
+}

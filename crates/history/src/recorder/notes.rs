@@ -1,0 +1,120 @@
+//! The part of the writer's task that writes events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::writer::chain;
+use super::{Progress, RecorderOptions};
+use crate::{Event, Store, StoreError};
+
+/// How long the first event of a batch waits for company. Nobody waits for an event, and their rows are many: fewer,
+/// larger batches leave the database to decisions.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// Writes events. They wait while the database is away and are dropped when too many do.
+pub(super) struct Notes {
+    store: Arc<dyn Store>,
+    options: RecorderOptions,
+    events: mpsc::Receiver<Event>,
+    progress: watch::Sender<Progress>,
+}
+
+impl Notes {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        options: RecorderOptions,
+        events: mpsc::Receiver<Event>,
+        progress: watch::Sender<Progress>,
+    ) -> Self {
+        Self { store, options, events, progress }
+    }
+
+    /// Writes until the token is cancelled, then tries once more with what is left.
+    pub(super) async fn run(mut self, token: &CancellationToken) {
+        let mut batch: Vec<Event> = Vec::new();
+        loop {
+            let first = tokio::select! {
+                biased;
+                () = token.cancelled() => break,
+                first = self.events.recv() => first,
+            };
+            // Every handle is gone: nothing will ever come.
+            let Some(first) = first else { break };
+            batch.push(first);
+            if token.run_until_cancelled(tokio::time::sleep(LINGER)).await.is_none() {
+                break;
+            }
+            self.fill(&mut batch);
+            if !self.write(&batch, token).await {
+                break;
+            }
+            batch.clear();
+        }
+        self.drain(batch).await;
+    }
+
+    fn fill(&mut self, batch: &mut Vec<Event>) {
+        while batch.len() < self.options.batch
+            && let Ok(event) = self.events.try_recv()
+        {
+            batch.push(event);
+        }
+    }
+
+    /// Writes a batch, however often it takes. False: it is time to stop.
+    async fn write(&self, batch: &[Event], token: &CancellationToken) -> bool {
+        let mut pause = self.options.retry_min;
+        loop {
+            match token.run_until_cancelled(self.store.note(batch)).await {
+                None => return false,
+                Some(Ok(())) => return true,
+                Some(Err(error)) if error.is_transient() => {
+                    tracing::debug!(reason = chain(&error), ?pause, "events of history wait");
+                }
+                Some(Err(error)) => {
+                    self.one_by_one(batch, &error).await;
+                    return true;
+                }
+            }
+            if token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return false;
+            }
+            pause = (pause * 2).min(self.options.retry_max);
+        }
+    }
+
+    /// One of them is refused: the others are not lost with it. One try each, so that a second failure ends.
+    async fn one_by_one(&self, batch: &[Event], error: &StoreError) {
+        let mut lost = 0;
+        for event in batch {
+            lost += u64::from(self.store.note(std::slice::from_ref(event)).await.is_err());
+        }
+        tracing::warn!(lost, reason = chain(error), "history refuses events");
+        self.progress.send_modify(|progress| progress.events_dropped += lost);
+    }
+
+    async fn drain(mut self, mut batch: Vec<Event>) {
+        self.events.close();
+        while let Ok(event) = self.events.try_recv() {
+            batch.push(event);
+        }
+        if batch.is_empty() {
+            return;
+        }
+        let all = async {
+            for part in batch.chunks(self.options.batch.max(1)) {
+                self.store.note(part).await?;
+            }
+            Ok::<_, StoreError>(())
+        };
+        let reason = match tokio::time::timeout(self.options.drain, all).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => chain(&error),
+            Err(_) => format!("no answer in {:?}", self.options.drain),
+        };
+        tracing::warn!(left = batch.len(), reason, "history stops: some events are lost");
+    }
+}
