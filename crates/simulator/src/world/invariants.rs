@@ -53,7 +53,8 @@ fn conservation(view: &View, binding: &Value) -> Result<(), String> {
     })
 }
 
-/// Whether a binding's replicas are divided: by its placement, or because a WorkloadPolicy steers the template.
+/// Whether a binding's replicas are divided: by its placement, or because a WorkloadPolicy or a WorkloadSpread steers the
+/// template.
 fn divides(view: &View, spec: &Value) -> bool {
     if spec["placement"]["replicaScheduling"]["replicaSchedulingType"] == "Divided" {
         return true;
@@ -65,6 +66,15 @@ fn divides(view: &View, spec: &Value) -> bool {
         Some(namespace) => format!("{namespace}/{}", text("name")),
         None => text("name").to_owned(),
     };
+    let spreads = view.all(HUB, &kinds::WORKLOAD_SPREAD);
+    let mut targets = spreads.filter(|(spread, _)| {
+        spread.split_once('/').map(|(namespace, _)| namespace) == resource["namespace"].as_str()
+    });
+    let same =
+        |target: &Value| target["kind"] == resource["kind"] && target["name"] == resource["name"];
+    if targets.any(|(_, spread)| same(&spread["spec"]["targetRef"])) {
+        return true;
+    }
     let template = view.hub(&kind, &key);
     let labels =
         [&template["metadata"]["labels"], &template["spec"]["template"]["metadata"]["labels"]];

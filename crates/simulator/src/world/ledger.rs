@@ -61,6 +61,8 @@ pub(super) struct Committed {
 #[derive(Default)]
 struct Book {
     writes: Vec<Write>,
+    /// Every request that was ever made, reads included, as `METHOD uri`.
+    asked: BTreeSet<(Actor, String)>,
     /// Replicas that some acknowledged decision gave a cluster, kept ones included, by (binding's uid, cluster). A kind
     /// without replicas has `None`.
     shares: BTreeMap<(String, String), BTreeSet<Option<i64>>>,
@@ -77,6 +79,17 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn new(clock: Clock) -> Self {
         Self { clock, book: Mutex::default() }
+    }
+
+    /// A request is made, of whatever kind.
+    pub(super) fn asked(&self, actor: Actor, method: &http::Method, uri: &http::Uri) {
+        self.book().asked.insert((actor, format!("{method} {uri}")));
+    }
+
+    /// What somebody asked for so far, each request once.
+    pub(super) fn requests(&self, of: Actor) -> Vec<String> {
+        let book = self.book();
+        book.asked.iter().filter(|(actor, _)| *actor == of).map(|(_, line)| line.clone()).collect()
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {

@@ -256,6 +256,12 @@ impl World {
         self.ledger.since(since, counts)
     }
 
+    /// What somebody asked of its API server so far, reads included: each request once, as `METHOD uri`.
+    #[must_use]
+    pub fn requests(&self, of: Actor) -> Vec<String> {
+        self.ledger.requests(of)
+    }
+
     /// Waits until nothing that counts has been written for so long.
     ///
     /// # Panics

@@ -71,6 +71,7 @@ impl Tap {
         if !self.power.is_on() {
             return Err("connection refused: the power is off".into());
         }
+        self.ledger.asked(self.actor, request.method(), request.uri());
         let mut inner = self.inner.clone();
         let read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         let forward = |result: Result<_, std::convert::Infallible>| match result {

@@ -7,7 +7,9 @@
 mod chaos;
 mod determinism;
 mod faults;
+mod rights;
 mod scenario;
 mod walk;
 mod workload_policy;
+mod workload_spread;
 mod writes;

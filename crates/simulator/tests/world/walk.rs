@@ -2,6 +2,7 @@
 
 use atoll_simulator::world::World;
 
+use crate::rights;
 use crate::scenario::{self, BINDING};
 
 #[tokio::test(start_paused = true)]
@@ -17,5 +18,6 @@ async fn a_workload_is_placed_scaled_moved_fails_over_and_leaves() {
         world.triggers(BINDING).await,
         ["First", "Scale", "Reconcile", "EvictionDone", "Failover", "EvictionDone", "Withdrawn"]
     );
+    rights::assert_allowed(&world);
     world.end().await;
 }

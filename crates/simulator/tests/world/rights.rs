@@ -1,53 +1,29 @@
 //! The controller asks the hub for nothing that its manifest does not give.
 
-use std::collections::BTreeSet;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
 
 use atoll_apiserver::Server;
-use kube::Client;
-use kube::client::Body;
+use atoll_simulator::world::{Actor, World};
 use serde_json::{Value, json};
 
 const CONTROLLER: &str = include_str!("../../../../deploy/controller/controller.yaml");
 const RBAC: &str = include_str!("../../../../deploy/controller/rbac.yaml");
 
-/// What was asked of a server, as `METHOD uri`.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Asked(Arc<Mutex<BTreeSet<String>>>);
-
-impl Asked {
-    /// A client whose requests are noted.
-    pub(crate) fn client(&self, server: &Server) -> Client {
-        let (asked, server) = (self.0.clone(), server.clone());
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let line = format!("{} {}", request.method(), request.uri());
-            asked.lock().unwrap().insert(line);
-            let mut server = server.service();
-            async move {
-                let response = tower::Service::call(&mut server, request).await?;
-                Ok::<_, Infallible>(response)
-            }
+/// Panics at a request of the controller that its ServiceAccount may not make.
+pub(crate) fn assert_allowed(world: &World) {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(RBAC).unwrap();
+    let asked = world.requests(Actor::Controller);
+    assert!(asked.len() > 20, "{asked:#?}");
+    for line in &asked {
+        let Some(request) = Request::read(line) else { continue };
+        let allowed = objects.iter().any(|object| {
+            let applies = object["kind"] == "ClusterRole"
+                || object["kind"] == "Role"
+                    && object["metadata"]["namespace"] == request.namespace.as_str();
+            let rules = object["rules"].as_array();
+            applies && rules.into_iter().flatten().any(|rule| request.is_allowed(rule))
         });
-        Client::new(service, "default")
-    }
-
-    /// Panics at a request that the controller's ServiceAccount may not make.
-    pub(crate) fn assert_allowed(&self) {
-        let objects: Vec<Value> = serde_saphyr::from_multiple(RBAC).unwrap();
-        let asked = self.0.lock().unwrap();
-        assert!(asked.len() > 20, "{asked:#?}");
-        for line in &*asked {
-            let Some(request) = Request::read(line) else { continue };
-            let allowed = objects.iter().any(|object| {
-                let applies = object["kind"] == "ClusterRole"
-                    || object["kind"] == "Role"
-                        && object["metadata"]["namespace"] == request.namespace.as_str();
-                let rules = object["rules"].as_array();
-                applies && rules.into_iter().flatten().any(|rule| request.is_allowed(rule))
-            });
-            assert!(allowed, "{line}: {request:?}");
-        }
+        assert!(allowed, "{line}: {request:?}");
     }
 }
 
@@ -113,7 +89,7 @@ impl Request {
 #[tokio::test]
 async fn the_manifests_fit_together() {
     let server = Server::open(atoll_apiserver::Options::memory()).unwrap();
-    let mut found = std::collections::BTreeMap::new();
+    let mut found = BTreeMap::new();
     for text in [RBAC, CONTROLLER] {
         let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
         for object in objects {
