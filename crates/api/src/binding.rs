@@ -64,6 +64,9 @@ pub struct ResourceBindingSpec {
     /// Clusters that the binding is leaving.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
+    /// What the last failover of the application brought along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preserved_state: Option<PreservedState>,
     /// When a rebalance was asked for last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule_triggered_at: Option<Time>,
@@ -179,6 +182,8 @@ pub enum Trigger {
     Scale,
     /// A target failed.
     Failover,
+    /// It was unhealthy on a target for longer than its policy tolerates.
+    ApplicationFailure,
     /// The set of clusters that should have a copy changed.
     ClusterChange,
     /// Replicas could not run where they were put.
@@ -269,6 +274,10 @@ pub struct DecisionRecord {
     /// The affinity term in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity_name: Option<String>,
+    /// Why it ended so, where nothing moved and no pending group says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub reason: Option<String>,
     /// When.
     pub at: Time,
     /// Term of the leader that made it.
@@ -336,6 +345,21 @@ pub struct GracefulEvictionTask {
     pub deadline: Option<Time>,
 }
 
+/// What a workload that failed on a cluster left for its copies elsewhere (`statePreservation`).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PreservedState {
+    /// The cluster that it failed on.
+    pub from_cluster: String,
+    /// The clusters that took its replicas: the object there has the labels.
+    #[serde(default)]
+    #[schemars(length(max = 1024))]
+    pub clusters: Vec<String>,
+    /// Labels of the object on those clusters.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
 /// What is known of a binding on its members. A report, never an input of a decision.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -398,6 +422,9 @@ pub struct AggregatedStatusItem {
     /// How the object is there.
     #[serde(default)]
     pub health: ResourceHealth,
+    /// Since when it is unhealthy there without a break. The clock of `failover.application`: it survives the controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_since: Option<Time>,
     /// Replicas that exist there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,

@@ -59,6 +59,9 @@ pub const TAINT_NOT_READY: &str = "cluster.atoll.dev/not-ready";
 /// Taint that `atoll cordon` sets.
 pub const TAINT_CORDONED: &str = "cluster.atoll.dev/cordoned";
 
+/// Taint that `atoll drain` sets, besides [`TAINT_CORDONED`].
+pub const TAINT_DRAIN: &str = "cluster.atoll.dev/drain";
+
 /// Field manager of the agent on member objects and of the controller on bindings.
 pub const MANAGER: &str = "atoll";
 /// Field manager of the controller's status writes.

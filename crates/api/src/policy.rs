@@ -144,6 +144,71 @@ pub struct Failover {
     /// For clusters that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterFailover>,
+    /// For workloads that are unhealthy on a cluster that is well. Absent = they stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationFailover>,
+}
+
+/// When a workload leaves a cluster on which it is unhealthy, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationFailover {
+    /// What counts as failed.
+    #[serde(default)]
+    pub decision_conditions: DecisionConditions,
+    /// When the old copy goes. Default Gracefully.
+    #[serde(default)]
+    pub purge_mode: PurgeMode,
+    /// How long the old copy is kept while the new one is not healthy, in seconds. Default 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub grace_period_seconds: Option<i64>,
+    /// What of the old copy's status the new one is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_preservation: Option<StatePreservation>,
+}
+
+/// What counts as a failed application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionConditions {
+    /// How long a workload may be unhealthy on a cluster without a break, in seconds. Default 300.
+    #[serde(default = "default_toleration")]
+    #[schemars(range(min = 0))]
+    pub toleration_seconds: i64,
+}
+
+impl Default for DecisionConditions {
+    fn default() -> Self {
+        Self { toleration_seconds: default_toleration() }
+    }
+}
+
+/// Karmada's default of the same field.
+fn default_toleration() -> i64 {
+    300
+}
+
+/// Values of a workload's status that follow it to its next cluster, as labels of the object there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StatePreservation {
+    /// One label each.
+    #[schemars(length(min = 1, max = 16))]
+    pub rules: Vec<StatePreservationRule>,
+}
+
+/// One value of the status that becomes a label.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StatePreservationRule {
+    /// Key of the label.
+    #[schemars(length(min = 1, max = 317))]
+    pub alias_label_name: String,
+    /// Where the value is in the object's status on the old cluster, for example `{.jobStatus.jobID}`: fields and
+    /// indices.
+    #[schemars(length(min = 1, max = 256))]
+    pub json_path: String,
 }
 
 /// How work leaves a cluster.

@@ -162,6 +162,7 @@ impl Record {
                 desired: 0,
                 pending: Vec::new(),
                 affinity_name: None,
+                reason: None,
                 at: at.into(),
                 term,
             },

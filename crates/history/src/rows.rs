@@ -160,6 +160,8 @@ fn record(
             desired: number(row, "desired")?,
             pending: parse(row, "pending")?,
             affinity_name: option(row, "affinity_name")?,
+            // The row has one reason, that of the whole decision.
+            reason: None,
             at: at.into(),
             term: number(row, "term")?,
         },

@@ -37,6 +37,7 @@ pub(crate) fn decision(id: &str, trigger: Trigger, at: i64, shares: &[(&str, i64
             desired: shares.iter().map(|(_, replicas)| replicas).sum(),
             pending: vec![],
             affinity_name: None,
+            reason: None,
             at: jiff::Timestamp::from_second(at).unwrap().into(),
             term: 1,
         },

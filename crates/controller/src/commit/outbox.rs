@@ -55,6 +55,7 @@ mod tests {
             desired: 1,
             pending: Vec::new(),
             affinity_name: None,
+            reason: None,
             at: Time(Timestamp::UNIX_EPOCH),
             term: 1,
         }

@@ -90,6 +90,7 @@ pub fn record(
         desired: last.map_or_else(|| spec.replicas.unwrap_or_default(), |last| last.desired),
         pending: last.map(|last| last.pending.clone()).unwrap_or_default(),
         affinity_name: last.and_then(|last| last.affinity_name.clone()),
+        reason: last.and_then(|last| last.reason.clone()),
         at: Time(now),
         term: i64::try_from(term).unwrap_or(i64::MAX),
     }

@@ -66,6 +66,7 @@ fn trigger(record: &Record) -> String {
         Trigger::Reconcile => "the placement in force changed".to_owned(),
         Trigger::Scale => format!("replicas asked for: {}", record.record.desired),
         Trigger::Failover => "a target failed".to_owned(),
+        Trigger::ApplicationFailure => "it stayed unhealthy on a target".to_owned(),
         Trigger::ClusterChange => "other clusters than the targets should have it".to_owned(),
         Trigger::Overflow => "replicas found no node where they were".to_owned(),
         Trigger::Recover => "a preferred place is back".to_owned(),

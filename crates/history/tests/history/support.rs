@@ -24,6 +24,7 @@ pub(crate) fn record(id: &str, binding: u32, workload: &str, at: i64) -> Record 
             desired: 3,
             pending: vec![],
             affinity_name: None,
+            reason: None,
             at: Timestamp::from_second(at).expect("a time of this era").into(),
             term: 1,
         },

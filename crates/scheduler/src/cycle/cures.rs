@@ -9,11 +9,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::intent::Strategy;
 use super::ladder::Allowed;
+use super::recovery;
 use super::state::Cycle;
 use crate::decision::{ClusterSet, Column, Cure, Decision};
 use crate::plugins::{
-    api_enablement, cluster_affinity, cluster_eviction, taint_toleration, topology_spread,
-    workload_spread,
+    api_enablement, application_health, cluster_affinity, cluster_eviction, taint_toleration,
+    topology_spread, workload_spread,
 };
 use crate::state::bits::BitSet;
 
@@ -46,7 +47,7 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<Cure> 
         others(cycle, &mut cures);
     }
     policies(cycle, &mut cures);
-    times(cycle, decision, chosen, &mut cures);
+    times(cycle, decision, chosen, prefers, &mut cures);
     if decision.outcome == Outcome::Invalid {
         let field = decision.reason.split_once(": ").map_or("spec", |(field, _)| field);
         cures.push(Cure::Edit { field: field.to_owned() });
@@ -179,7 +180,13 @@ fn policies(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
 }
 
 /// Times at which something ends by itself; the first one is enough, it makes a new decision.
-fn times(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet, cures: &mut Vec<Cure>) {
+fn times(
+    cycle: &Cycle<'_>,
+    decision: &Decision,
+    chosen: &BitSet,
+    prefers: bool,
+    cures: &mut Vec<Cure>,
+) {
     let now = cycle.request.now;
     let mut due: Vec<Timestamp> =
         decision.evictions.iter().filter_map(|task| Some(task.deadline.as_ref()?.0)).collect();
@@ -194,6 +201,16 @@ fn times(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet, cures: &mut Ve
                 .filter(|(row, _, _)| ours(*row))
                 .map(|(_, until, _)| *until),
         );
+    }
+    if let Some(rules) = application_health::rules(cycle.request) {
+        let targets = decision.after.iter();
+        due.extend(targets.filter_map(|target| {
+            application_health::tolerated_until(cycle.request, rules, &target.name)
+        }));
+    }
+    if prefers {
+        let back = cycle.snapshot.rows().filter(|(row, _)| !chosen.contains(*row));
+        due.extend(back.filter_map(|(_, row)| recovery::stable_at(row, now)));
     }
     if let Strategy::WorkloadSpread(spread) = &cycle.intent.strategy {
         let marks = decision.groups.iter().filter_map(|group| group.unschedulable_since);

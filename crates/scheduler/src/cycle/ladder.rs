@@ -20,6 +20,8 @@ pub struct Facts {
     pub lost: Option<String>,
     /// A target has a NoExecute taint that is not (any longer) tolerated.
     pub failed: Option<String>,
+    /// It stayed unhealthy on a target for longer than its policy tolerates.
+    pub application: Option<String>,
     /// Other clusters would be chosen.
     pub cluster_change: Option<String>,
     /// Replicas could not run where they were put.
@@ -96,6 +98,8 @@ pub fn climb(facts: &Facts, allowed: &Allowed) -> (Trigger, Vec<Rung>) {
             &failover,
             free && (facts.lost.is_some() || allowed.has(RescheduleOn::ClusterFailure)),
         ),
+        // That the policy has rules for it is the leave.
+        (Trigger::ApplicationFailure, &facts.application, free),
         (Trigger::ClusterChange, &facts.cluster_change, on(RescheduleOn::ClusterChange)),
         (Trigger::Overflow, &facts.overflow, free),
         (Trigger::Recover, &facts.recover, on(RescheduleOn::Recovery)),
@@ -143,6 +147,7 @@ mod tests {
             scale: Some("4".into()),
             lost: None,
             failed: Some("5".into()),
+            application: Some("5a".into()),
             cluster_change: Some("6".into()),
             overflow: Some("7".into()),
             recover: Some("8".into()),
@@ -159,8 +164,8 @@ mod tests {
         assert_eq!(trigger(&facts, &default), Trigger::Reconcile);
         assert_eq!(
             trigger(&facts, &none),
-            Trigger::Overflow,
-            "reconcile, scale, failure need leave"
+            Trigger::ApplicationFailure,
+            "reconcile, scale, failure need leave; rules for the application are one"
         );
         facts.lost = Some("gone".into());
         assert_eq!(trigger(&facts, &none), Trigger::Failover, "a gone target always");
@@ -170,6 +175,8 @@ mod tests {
         facts.scale = None;
         assert_eq!(trigger(&facts, &default), Trigger::Failover);
         facts.failed = None;
+        assert_eq!(trigger(&facts, &default), Trigger::ApplicationFailure);
+        facts.application = None;
         assert_eq!(trigger(&facts, &default), Trigger::Overflow, "no ClusterChange for Divided");
         assert_eq!(trigger(&facts, &Allowed::new(None, false, false)), Trigger::ClusterChange);
         facts.overflow = None;

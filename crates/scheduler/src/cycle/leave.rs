@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::request::Request;
+use crate::state::bits::BitSet;
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
 
@@ -21,10 +22,12 @@ pub fn ended(task: &GracefulEvictionTask, request: &Request) -> Option<String> {
         // Ends when the member confirms the removal: the controller hears that.
         return None;
     }
-    if task.deadline.as_ref().is_some_and(|deadline| deadline.0 <= request.now) {
+    let previous = request.previous.as_ref()?;
+    // While replicas wait for a place, the old copy is all there is of them: no deadline takes it away.
+    let late = task.deadline.as_ref().is_some_and(|deadline| deadline.0 <= request.now);
+    if late && previous.pending() == 0 {
         return Some(format!("{}: the deadline has passed", task.from_cluster));
     }
-    let previous = request.previous.as_ref()?;
     let healthy = |target: &TargetCluster| {
         let report = request.reports.get(&target.name);
         report.is_some_and(|r| r.healthy == Some(true) && r.ready >= target.replicas)
@@ -35,7 +38,7 @@ pub fn ended(task: &GracefulEvictionTask, request: &Request) -> Option<String> {
 }
 
 /// The tasks after a decision: those that have not ended, and one for every cluster that loses replicas for another
-/// reason than fewer being asked for.
+/// reason than fewer being asked for: also when it is a count that changes while the cluster has `failed`.
 #[must_use]
 pub fn plan(
     snapshot: &Snapshot,
@@ -43,6 +46,7 @@ pub fn plan(
     trigger: Trigger,
     before: &[TargetCluster],
     after: &[TargetCluster],
+    failed: &BitSet,
 ) -> Vec<GracefulEvictionTask> {
     #[cfg(test)]
     if crate::mutants::is(crate::mutants::Mutant::EvictionForgotten) {
@@ -53,7 +57,7 @@ pub fn plan(
         .filter(|task| ended(task, request).is_none())
         .map(|task| (task.from_cluster.clone(), task.clone()))
         .collect();
-    if trigger != Trigger::Scale && !before.is_empty() {
+    if trigger != Trigger::Scale || !failed.is_empty() {
         let now: BTreeMap<&str, i64> =
             after.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
         for target in before {
@@ -61,6 +65,9 @@ pub fn plan(
             let leaves = target.replicas.saturating_sub(left.copied().unwrap_or(0));
             if leaves > 0 || left.is_none() {
                 let Some(row) = snapshot.find(&target.name) else { continue };
+                if trigger == Trigger::Scale && !failed.contains(row) {
+                    continue;
+                }
                 let session = snapshot.row(row).session;
                 merge(&mut tasks, task(request, trigger, target, leaves.max(0), session));
             }
@@ -89,11 +96,18 @@ fn task(
     replicas: i64,
     session: Session,
 ) -> GracefulEvictionTask {
-    let rules = request.failover.as_ref().and_then(|failover| failover.cluster.as_ref());
-    let purge_mode = rules.map_or(PurgeMode::Gracefully, |rules| rules.purge_mode);
-    let grace = rules
-        .and_then(|rules| rules.grace_period_seconds)
-        .map_or(GRACE, |seconds| SignedDuration::from_secs(seconds.max(0)));
+    let rules = match (trigger, &request.failover) {
+        (Trigger::ApplicationFailure, Some(failover)) => failover
+            .application
+            .as_ref()
+            .map(|rules| (rules.purge_mode, rules.grace_period_seconds)),
+        (_, failover) => failover
+            .as_ref()
+            .and_then(|failover| failover.cluster.as_ref())
+            .map(|rules| (rules.purge_mode, rules.grace_period_seconds)),
+    };
+    let (purge_mode, grace) = rules.unwrap_or((PurgeMode::Gracefully, None));
+    let grace = grace.map_or(GRACE, |seconds| SignedDuration::from_secs(seconds.max(0)));
     let keep = session != Session::Lost && purge_mode != PurgeMode::Directly;
     let deadline = (keep && purge_mode == PurgeMode::Gracefully)
         .then(|| request.now.checked_add(grace).unwrap_or(jiff::Timestamp::MAX))

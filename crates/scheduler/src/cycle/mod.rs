@@ -8,6 +8,7 @@ pub mod intent;
 pub mod ladder;
 pub mod leave;
 pub mod observe;
+pub mod preserve;
 pub mod recovery;
 pub mod report;
 pub mod state;
@@ -105,6 +106,9 @@ pub fn decide(
                 (cycle, filtered)
             }
         };
+        if trigger == Trigger::Recover {
+            recovery::hold_back(&mut cycle);
+        }
         cycle.reset(trigger, mode, change);
         let result = filtered.and_then(|()| run(&mut cycle));
         let attempt = Attempt { cycle, result };
@@ -273,6 +277,7 @@ fn earlier_term<'a>(terms: &[Term], new: &dyn Fn(&Term) -> Cycle<'a>) -> Option<
     terms.iter().find_map(|term| {
         let mut cycle = new(term);
         let filtered = filter(&mut cycle);
+        recovery::hold_back(&mut cycle);
         cycle.reset(Trigger::Recover, Mode::Steady, true);
         let result = filtered.and_then(|()| run(&mut cycle));
         let complete = Attempt { cycle, result }.is_complete();

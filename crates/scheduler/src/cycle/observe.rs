@@ -9,7 +9,7 @@ use super::ladder::{Allowed, Facts};
 use super::state::Cycle;
 use super::{leave, recovery};
 use crate::framework::verdicts::Hold;
-use crate::plugins::workload_spread;
+use crate::plugins::{application_health, workload_spread};
 use crate::request::Previous;
 
 /// Keys beside the placement's own in the annotation: what else was in force.
@@ -118,8 +118,13 @@ fn name<'c>(cycle: &'c Cycle<'_>, row: u32) -> &'c str {
 }
 
 /// The first target that a rule of this hold rejects.
-fn refused_target(cycle: &Cycle<'_>, hold: Hold) -> Option<String> {
-    let refusals = cycle.verdicts.refusals.iter().filter(|refusal| refusal.hold == hold);
+fn refused_target(
+    cycle: &Cycle<'_>,
+    hold: Hold,
+    of: impl Fn(&'static str) -> bool,
+) -> Option<String> {
+    let refusals = cycle.verdicts.refusals.iter();
+    let refusals = refusals.filter(|refusal| refusal.hold == hold && of(refusal.plugin));
     refusals.into_iter().find_map(|refusal| {
         let row =
             cycle.targets.seats.iter().find(|(row, _)| refusal.rows.contains(*row as usize))?;
@@ -132,7 +137,7 @@ fn cluster_change(cycle: &mut Cycle<'_>) -> Option<String> {
         return None;
     }
     if cycle.intent.strategy.divides() {
-        return refused_target(cycle, Hold::UnlessChange);
+        return refused_target(cycle, Hold::UnlessChange, |_| true);
     }
     cycle.kept = cycle.kept(true);
     super::score_and_select(cycle).ok()?;
@@ -189,20 +194,24 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &Allowed) -> Facts {
         .find(|(row, _)| cycle.snapshot.row(*row as usize).terminating)
         .map(|(row, _)| format!("{} is being deleted", name(cycle, *row)));
     facts.lost = gone.or(terminating);
+    facts.application = refused_target(cycle, Hold::Never, |by| by == application_health::NAME);
     if cycle.as_karmada() {
         let copies = !cycle.intent.strategy.divides();
         facts.cluster_change = copies.then(|| "copies are chosen again each time".to_owned());
         facts.retry = retry(cycle, previous);
         return facts;
     }
-    facts.failed = refused_target(cycle, Hold::Never);
+    facts.failed = refused_target(cycle, Hold::Never, |by| by != application_health::NAME);
     facts.overflow = workload_spread::overflow(cycle);
     facts.retry = retry(cycle, previous);
     let tasks = previous.map_or(&[][..], |previous| &previous.eviction_tasks);
     facts.eviction_done = tasks.iter().find_map(|task| leave::ended(task, cycle.request));
     facts.cluster_change = cluster_change(cycle);
     if allowed.has(RescheduleOn::Recovery) && !allowed.sticky {
+        let verdicts = cycle.verdicts.clone();
+        recovery::hold_back(cycle);
         facts.recover = recovery::find(cycle);
+        cycle.verdicts = verdicts;
     }
     facts
 }

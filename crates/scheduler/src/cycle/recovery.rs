@@ -1,8 +1,41 @@
 //! Whether something preferred is back: an earlier overflow tier, subset or domain has room for replicas that run in a
 //! later one. (An earlier affinity term is tried by the cycle itself.)
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::intent::Strategy;
 use super::state::Cycle;
+use crate::framework::status::Code;
+use crate::framework::verdicts::Hold;
+use crate::state::bits::BitSet;
+use crate::state::row::Row;
+
+/// How long a member must have been Ready without a break before anything is moved back to it: as long as its loss has
+/// to last before anything is moved off it, so that a member which comes and goes costs no more than one move.
+pub const STABLE: SignedDuration = SignedDuration::from_secs(300);
+
+/// When a member that became Ready a short time ago is stable; nothing where it is, or where nobody knows since when.
+#[must_use]
+pub fn stable_at(row: &Row, now: Timestamp) -> Option<Timestamp> {
+    let at = row.ready_since?.checked_add(STABLE).unwrap_or(Timestamp::MAX);
+    Some(at).filter(|at| *at > now)
+}
+
+/// Rejects members that are back for too short a time to be preferred again.
+pub fn hold_back(cycle: &mut Cycle<'_>) {
+    if cycle.as_karmada() {
+        return;
+    }
+    let mut rows = BitSet::empty(cycle.snapshot.len());
+    for row in cycle.verdicts.passing.iter() {
+        let back = stable_at(cycle.snapshot.row(row), cycle.request.now).is_some();
+        if back && !cycle.targets.rows.contains(row) {
+            rows.insert(row);
+        }
+    }
+    let reason = format!("is Ready for less than {} s: nothing moves back yet", STABLE.as_secs());
+    cycle.verdicts.reject("Recovery", Code::Unschedulable, reason, rows, Hold::Always);
+}
 
 /// What is back, in words.
 pub fn find(cycle: &mut Cycle<'_>) -> Option<String> {

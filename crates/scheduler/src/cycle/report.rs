@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use atoll_api::binding::{Mode, Outcome, PendingReplicas, TargetCluster, Trigger};
 
+use super::intent::Strategy;
 use super::ladder::Facts;
 use super::state::{Assignment, Cycle};
-use super::{Failure, leave, observe};
+use super::{Failure, leave, observe, preserve};
 use crate::decision::{
     ClusterSet, Column, Decision, Move, Rejection, Rung, Standing, TemplateRef, Verdict,
 };
+use crate::framework::verdicts::Hold;
 use crate::request::Request;
 use crate::state::bits::BitSet;
+use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
 
 /// What the ladder and the attempts found out.
@@ -92,6 +95,7 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str) -> Decision {
         now: request.now,
         waits_for: Vec::new(),
         evictions: request.previous.iter().flat_map(|p| p.eviction_tasks.clone()).collect(),
+        preserved: request.previous.as_ref().and_then(|previous| previous.preserved.clone()),
         applied_placement: serde_json::Value::Null,
         after: before.clone(),
         before,
@@ -169,7 +173,9 @@ fn shares_only(before: &[TargetCluster]) -> Vec<Verdict> {
     }]
 }
 
-fn cut(text: &str) -> String {
+/// A text that fits where the CRD allows so much.
+#[must_use]
+pub fn cut(text: &str) -> String {
     if text.len() <= MAX_REASON {
         return text.to_owned();
     }
@@ -269,7 +275,12 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         decision.trigger,
         &decision.before,
         &decision.after,
+        &failed(&cycle),
     );
+    let (preserved, notes) =
+        preserve::carry(cycle.request, decision.trigger, &decision.before, &decision.after);
+    decision.preserved = preserved;
+    decision.notes.extend(notes);
     decision.verdicts = super::verdicts::build(&cycle, &after, gone_stay);
     let chosen = rows_of(&after, cycle.snapshot.len());
     decision.waits_for = super::cures::of(&cycle, &decision, &chosen);
@@ -326,6 +337,11 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
         }
     }
     after.sort_unstable();
+    if let Some(reason) = nobody_takes(cycle, &after, &waiting) {
+        decision.outcome = Outcome::FailoverInfeasible;
+        decision.reason = reason;
+        return None;
+    }
     #[cfg(test)]
     if crate::mutants::is(crate::mutants::Mutant::ShareLost) {
         after.pop();
@@ -348,6 +364,50 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
         decision.reason.clone_from(&first.reason);
     }
     Some(after)
+}
+
+/// Targets that may not keep their share.
+fn failed(cycle: &Cycle<'_>) -> BitSet {
+    let mut failed = BitSet::empty(cycle.snapshot.len());
+    if !cycle.as_karmada() && !cycle.keeps_all {
+        let never = cycle.verdicts.refusals.iter().filter(|refusal| refusal.hold == Hold::Never);
+        never.for_each(|refusal| failed.or(&refusal.rows));
+        failed.and(&cycle.targets.rows);
+    }
+    failed
+}
+
+/// Why replicas stay on clusters that they should leave: nobody can take a single one of them. Taking them away would
+/// leave nothing in their place. On a cluster that is gone, or going without an agent, there is nothing to leave.
+fn nobody_takes(
+    cycle: &Cycle<'_>,
+    after: &[(u32, i64)],
+    waiting: &[PendingReplicas],
+) -> Option<String> {
+    let first = waiting.first()?;
+    // A policy's own domains and subsets say themselves what waits when one of them is lost.
+    let steered =
+        matches!(cycle.intent.strategy, Strategy::WorkloadPolicy(_) | Strategy::WorkloadSpread(_));
+    let steady = cycle.mode == Mode::Steady && cycle.targets.gone.is_empty() && !steered;
+    if !steady
+        || cycle.as_karmada()
+        || after.iter().any(|(row, n)| *n > cycle.targets.on(*row as usize))
+    {
+        return None;
+    }
+    let failed = failed(cycle);
+    let going = |row: usize| {
+        let row = cycle.snapshot.row(row);
+        row.terminating && row.session != Session::Connected
+    };
+    let stuck: Vec<usize> = failed.iter().filter(|row| cycle.targets.on(*row) > 0).collect();
+    if stuck.is_empty() || stuck.iter().any(|row| going(*row)) {
+        return None;
+    }
+    let replicas = stuck.iter().fold(0_i64, |sum, row| sum.saturating_add(cycle.targets.on(*row)));
+    let names: Vec<&str> = stuck.iter().map(|row| &*cycle.snapshot.row(*row).name).collect();
+    let names = names.join(", ");
+    Some(format!("{replicas} replicas stay on {names}: nothing can take them: {}", first.reason))
 }
 
 /// What is asked for beyond what runs waits, with the reason of the failure.

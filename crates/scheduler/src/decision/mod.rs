@@ -10,7 +10,8 @@ use std::fmt::Write as _;
 use std::hash::Hasher as _;
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, Mode, Outcome, PendingReplicas, TargetCluster, Trigger,
+    DecisionRecord, GracefulEvictionTask, Mode, Outcome, PendingReplicas, PreservedState,
+    TargetCluster, Trigger,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -87,6 +88,9 @@ pub struct Decision {
     /// Clusters that the binding is leaving after this decision.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) evictions: Vec<GracefulEvictionTask>,
+    /// What a failed application's copies elsewhere are told of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) preserved: Option<PreservedState>,
     /// The placement in force, for the annotation.
     pub(crate) applied_placement: serde_json::Value,
     #[serde(skip)]
@@ -246,6 +250,19 @@ impl Decision {
         &self.evictions
     }
 
+    /// What the copies of a workload that failed somewhere are told of it.
+    #[must_use]
+    pub fn preserved(&self) -> Option<&PreservedState> {
+        self.preserved.as_ref()
+    }
+
+    /// More replicas that fit on a cluster, as far as anybody knows.
+    #[must_use]
+    pub fn room(&self, cluster: &str) -> Option<i64> {
+        let (verdict, at) = self.verdict(cluster)?;
+        verdict.capacity.get(at)
+    }
+
     /// The annotation `policy.atoll.dev/applied-placement`.
     #[must_use]
     pub fn applied_placement(&self) -> String {
@@ -302,6 +319,8 @@ impl Decision {
             desired: self.desired.unwrap_or(0),
             pending: self.pending.clone(),
             affinity_name: self.affinity_name.clone(),
+            reason: (self.pending.is_empty() && !self.reason.is_empty())
+                .then(|| crate::cycle::report::cut(&self.reason)),
             at: Time(self.now),
             term: i64::try_from(term).unwrap_or(i64::MAX),
         }
@@ -385,6 +404,8 @@ struct Wire {
     waits_for: Vec<Cure>,
     #[serde(default)]
     evictions: Vec<GracefulEvictionTask>,
+    #[serde(default)]
+    preserved: Option<PreservedState>,
     applied_placement: serde_json::Value,
 }
 
@@ -427,6 +448,7 @@ impl From<Wire> for Decision {
             now: wire.now,
             waits_for: wire.waits_for,
             evictions: wire.evictions,
+            preserved: wire.preserved,
             applied_placement: wire.applied_placement,
             before,
             after,

@@ -141,7 +141,7 @@ impl<'a> Check<'a> {
         if !steady || self.still {
             return;
         }
-        if self.decision.trigger == Trigger::Failover {
+        if matches!(self.decision.trigger, Trigger::Failover | Trigger::ApplicationFailure) {
             // A lost cluster moves only its own: whoever is not rejected loses nothing.
             for (name, before) in self.before.clone() {
                 let refused = self.decision.verdict(name).is_some_and(|(verdict, _)| {

@@ -318,6 +318,8 @@ fn report(item: &AggregatedStatusItem) -> Report {
             ResourceHealth::Unhealthy => Some(false),
             ResourceHealth::Unknown => None,
         },
+        unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
+        status: item.status.clone(),
         succeeded: 0,
     }
 }

@@ -1,6 +1,7 @@
 //! The plugins, one file each. The registry says at which points they run.
 
 pub mod api_enablement;
+pub mod application_health;
 pub mod cluster_affinity;
 pub mod cluster_eviction;
 pub mod cluster_locality;

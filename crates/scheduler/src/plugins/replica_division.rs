@@ -89,7 +89,7 @@ fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
         || cycle.change
         || matches!(cycle.trigger, Trigger::First | Trigger::Rebalance);
     let mut targets: Vec<bool> = rows.iter().map(|row| anew || is_target(row)).collect();
-    if cycle.trigger == Trigger::Failover {
+    if matches!(cycle.trigger, Trigger::Failover | Trigger::ApplicationFailure) {
         targets = rows.iter().map(is_target).collect();
         let reserved = targets.iter().filter(|target| **target).count();
         let failed = cycle.targets.seats.len() + cycle.targets.gone.len() - reserved;

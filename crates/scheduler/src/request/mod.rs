@@ -5,7 +5,7 @@ pub mod objects;
 use std::collections::BTreeMap;
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, ReplicaRequirements, TargetCluster,
+    DecisionRecord, GracefulEvictionTask, PreservedState, ReplicaRequirements, TargetCluster,
 };
 use atoll_api::placement::Placement;
 use atoll_api::policy::Failover;
@@ -109,6 +109,8 @@ pub struct Previous {
     pub applied_placement: Option<Value>,
     /// Clusters that the binding is leaving.
     pub eviction_tasks: Vec<GracefulEvictionTask>,
+    /// What the last failover of the application left.
+    pub preserved: Option<PreservedState>,
     /// When a rebalance was asked for last.
     pub reschedule_triggered_at: Option<Timestamp>,
     /// When the last decision was made, where no record says it.
@@ -152,6 +154,10 @@ pub struct Report {
     pub unschedulable_since: Option<Timestamp>,
     /// Whether it does what it should; absent = nobody can say.
     pub healthy: Option<bool>,
+    /// Since when it is not, without a break.
+    pub unhealthy_since: Option<Timestamp>,
+    /// The object's status there; needed only where a policy wants some of it preserved.
+    pub status: Option<Value>,
     /// Completions of a Job that succeeded.
     pub succeeded: i64,
 }

@@ -187,6 +187,7 @@ impl Previous {
             decision: spec.decision.clone(),
             applied_placement,
             eviction_tasks: spec.graceful_eviction_tasks.clone(),
+            preserved: spec.preserved_state.clone(),
             reschedule_triggered_at: spec.reschedule_triggered_at.as_ref().map(|time| time.0),
             last_scheduled_time: status
                 .and_then(|status| status.last_scheduled_time.as_ref())

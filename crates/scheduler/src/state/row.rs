@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::Cluster;
 use atoll_api::cluster::SessionState;
+use atoll_api::{Cluster, conditions};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 
 use super::needs::Amounts;
@@ -69,6 +70,8 @@ pub struct Row {
     pub terminating: bool,
     /// The agent's session.
     pub session: Session,
+    /// Since when the member is Ready; `None` while it is not, or nobody says.
+    pub ready_since: Option<Timestamp>,
     /// (group/version, kind) that it serves.
     pub apis: Arc<BTreeSet<(String, String)>>,
     /// Its room.
@@ -104,6 +107,12 @@ impl Row {
             taints: cluster.spec.taints.clone(),
             terminating: cluster.metadata.deletion_timestamp.is_some(),
             session: live.session,
+            ready_since: cluster
+                .status
+                .as_ref()
+                .and_then(|status| conditions::find(&status.conditions, conditions::READY))
+                .filter(|ready| ready.status == "True")
+                .map(|ready| ready.last_transition_time.0),
             apis: Arc::new(apis.collect()),
             supply,
             reserved: Amounts::new(),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod explaining;
+mod failover;
 mod framework;
 mod movement;
 mod properties;

@@ -142,6 +142,7 @@ impl World {
             decision: Some(decision.record(1)),
             applied_placement: serde_json::from_str(&decision.applied_placement()).ok(),
             eviction_tasks: decision.evictions().to_vec(),
+            preserved: decision.preserved().cloned(),
             reschedule_triggered_at: triggered,
             ..Previous::default()
         });

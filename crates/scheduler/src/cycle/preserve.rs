@@ -1,0 +1,159 @@
+//! What of a workload's status on the cluster that it failed on goes along: `statePreservation`, as Karmada has it.
+
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{PreservedState, TargetCluster, Trigger};
+use atoll_api::policy::StatePreservationRule;
+use serde_json::Value;
+
+use crate::plugins::application_health;
+use crate::request::Request;
+
+/// Longest value of a label, as Kubernetes has it.
+const LONGEST_LABEL: usize = 63;
+
+/// What goes along with a decision: that of a failover of the application; else what an earlier one left, as long as one
+/// of the clusters that have it is a target. With a note for every rule that found nothing.
+#[must_use]
+pub fn carry(
+    request: &Request,
+    trigger: Trigger,
+    before: &[TargetCluster],
+    after: &[TargetCluster],
+) -> (Option<PreservedState>, Vec<String>) {
+    if trigger == Trigger::ApplicationFailure
+        && let Some((state, notes)) = anew(request, before, after)
+    {
+        return (Some(state), notes);
+    }
+    let held = request.previous.as_ref().and_then(|previous| previous.preserved.clone());
+    let held = held.filter(|held| {
+        after.iter().any(|target| held.clusters.iter().any(|name| *name == target.name))
+    });
+    (held, Vec::new())
+}
+
+fn anew(
+    request: &Request,
+    before: &[TargetCluster],
+    after: &[TargetCluster],
+) -> Option<(PreservedState, Vec<String>)> {
+    let rules = application_health::rules(request)?;
+    let preservation = rules.state_preservation.as_ref()?;
+    let on = |list: &[TargetCluster], name: &str| list.iter().any(|target| target.name == name);
+    let from = before.iter().find(|target| {
+        let end = application_health::tolerated_until(request, rules, &target.name);
+        end.is_some_and(|end| end <= request.now) && !on(after, &target.name)
+    })?;
+    let status = request.reports.get(&from.name).and_then(|report| report.status.as_ref());
+    let (mut labels, mut notes) = (BTreeMap::new(), Vec::new());
+    for rule in &preservation.rules {
+        match value(rule, status) {
+            Ok(value) => {
+                labels.insert(rule.alias_label_name.clone(), value);
+            }
+            Err(problem) => notes.push(format!(
+                "statePreservation: {} of {}: {problem}",
+                rule.alias_label_name, from.name
+            )),
+        }
+    }
+    let clusters = after.iter().filter(|target| !on(before, &target.name));
+    let clusters: Vec<String> = clusters.map(|target| target.name.clone()).collect();
+    let state = PreservedState { from_cluster: from.name.clone(), clusters, labels };
+    Some((state, notes))
+}
+
+fn value(rule: &StatePreservationRule, status: Option<&Value>) -> Result<String, String> {
+    let status = status.ok_or("the member has told no status")?;
+    let path = parse(&rule.json_path)?;
+    let mut value = status;
+    for step in &path {
+        let next = match step {
+            Step::Field(name) => value.get(name),
+            Step::Index(at) => value.get(at),
+        };
+        value = next.ok_or_else(|| format!("its status has no {}", rule.json_path))?;
+    }
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+        Value::Null | Value::Array(_) | Value::Object(_) => {
+            return Err(format!("{} is no text, number or boolean", rule.json_path));
+        }
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    let fits = text.len() <= LONGEST_LABEL
+        && text.chars().all(plain)
+        && ends(text.chars().next())
+        && ends(text.chars().last());
+    fits.then_some(text).ok_or_else(|| format!("the value of {} is no label value", rule.json_path))
+}
+
+#[derive(Debug, PartialEq)]
+enum Step {
+    Field(String),
+    Index(usize),
+}
+
+/// Reads `{.a.b[0].c}`: fields and indices. What else kubectl knows finds no single value.
+fn parse(text: &str) -> Result<Vec<Step>, String> {
+    let bad =
+        || format!("jsonPath {text:?} must be fields and indices, for example {{.jobs[0].id}}");
+    let inner = text.trim();
+    let inner = inner.strip_prefix('{').map_or(Some(inner), |rest| rest.strip_suffix('}'));
+    let mut rest = inner.ok_or_else(bad)?.trim();
+    rest = rest.strip_prefix('$').unwrap_or(rest);
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        if let Some(tail) = rest.strip_prefix('[') {
+            let (inside, tail) = tail.split_once(']').ok_or_else(bad)?;
+            let quoted = inside.strip_prefix('\'').and_then(|name| name.strip_suffix('\''));
+            steps.push(match quoted {
+                Some(name) if !name.is_empty() => Step::Field(name.to_owned()),
+                Some(_) => return Err(bad()),
+                None => Step::Index(inside.parse().map_err(|_| bad())?),
+            });
+            rest = tail;
+        } else {
+            let tail = rest.strip_prefix('.').ok_or_else(bad)?;
+            let end = tail.find(['.', '[']).unwrap_or(tail.len());
+            let name = &tail[..end];
+            let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '/');
+            if name.is_empty() || !name.chars().all(plain) {
+                return Err(bad());
+            }
+            steps.push(Step::Field(name.to_owned()));
+            rest = &tail[end..];
+        }
+    }
+    if steps.is_empty() { Err(bad()) } else { Ok(steps) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(path: &str, status: &Value) -> Result<String, String> {
+        let rule =
+            StatePreservationRule { alias_label_name: "state".into(), json_path: path.into() };
+        value(&rule, Some(status))
+    }
+
+    #[test]
+    fn a_path_of_fields_and_indices_finds_a_label_value() {
+        let status = json!({"jobStatus": {"jobID": "a1-b2"}, "n": 3, "ok": true, "list": [{"x": "y"}], "long": "a b"});
+        assert_eq!(of("{.jobStatus.jobID}", &status), Ok("a1-b2".into()));
+        assert_eq!(of(".n", &status), Ok("3".into()));
+        assert_eq!(of("{ $.ok }", &status), Ok("true".into()));
+        assert_eq!(of("{.list[0]['x']}", &status), Ok("y".into()));
+        assert!(of("{.missing}", &status).unwrap_err().contains("has no"));
+        assert!(of("{.list}", &status).unwrap_err().contains("no text"));
+        assert!(of("{.long}", &status).unwrap_err().contains("no label value"));
+        for wrong in ["", "{}", "{.a", "{..a}", "{.a[*]}", "{.a[?(@.b)]}", "a b", "{.a}{.b}"] {
+            assert!(of(wrong, &status).unwrap_err().contains("jsonPath"), "{wrong}");
+        }
+    }
+}

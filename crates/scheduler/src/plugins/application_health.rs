@@ -1,0 +1,63 @@
+//! `failover.application`: a workload leaves a cluster on which it has been unhealthy for longer than its policy
+//! tolerates. Since when it is so is told in the request, so that the answer needs no clock of its own.
+
+use atoll_api::policy::ApplicationFailover;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::cycle::state::Cycle;
+use crate::framework::plugin::Plugin;
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+use crate::request::Request;
+use crate::state::bits::BitSet;
+
+/// See the module.
+#[derive(Debug)]
+pub struct ApplicationHealth;
+super::without_args!(ApplicationHealth);
+
+/// Its name.
+pub const NAME: &str = "ApplicationHealth";
+
+impl Plugin for ApplicationHealth {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        let Some(rules) = rules(cycle.request) else { return Status::skip() };
+        for (row, _) in &cycle.targets.seats {
+            let name = &cycle.snapshot.row(*row as usize).name;
+            let Some(end) = tolerated_until(cycle.request, rules, name) else { continue };
+            if end > cycle.request.now {
+                continue;
+            }
+            let mut one = BitSet::empty(cycle.snapshot.len());
+            one.insert(*row as usize);
+            let seconds = rules.decision_conditions.toleration_seconds.max(0);
+            let reason =
+                format!("unhealthy there for longer than the {seconds} s that are tolerated");
+            verdicts.reject(NAME, Code::Unschedulable, reason, one, Hold::Never);
+        }
+        Status::success()
+    }
+}
+
+/// What the policy says of unhealthy workloads.
+#[must_use]
+pub fn rules(request: &Request) -> Option<&ApplicationFailover> {
+    request.failover.as_ref()?.application.as_ref()
+}
+
+/// Until when a cluster's unhealthy copy is tolerated; nothing while it is not known to be unhealthy.
+#[must_use]
+pub fn tolerated_until(
+    request: &Request,
+    rules: &ApplicationFailover,
+    cluster: &str,
+) -> Option<Timestamp> {
+    let report = request.reports.get(cluster)?;
+    let since = report.unhealthy_since.filter(|_| report.healthy == Some(false))?;
+    let tolerated = SignedDuration::from_secs(rules.decision_conditions.toleration_seconds.max(0));
+    Some(since.checked_add(tolerated).unwrap_or(Timestamp::MAX))
+}

@@ -1,0 +1,187 @@
+//! Failover of an application, what nobody can take, and the way back.
+
+use atoll_api::binding::{Outcome, Trigger};
+use atoll_scheduler::{Cure, Report, Request};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+fn aggregated() -> Value {
+    json!({"replicaScheduling": {
+        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated",
+    }})
+}
+
+fn at(text: &str) -> Timestamp {
+    format!("2026-08-21T{text}Z").parse().unwrap()
+}
+
+fn unhealthy(since: &str) -> Report {
+    Report {
+        healthy: Some(false),
+        unhealthy_since: Some(at(since)),
+        status: Some(json!({"jobStatus": {"jobID": "j-17"}, "replicas": 2})),
+        ..Report::default()
+    }
+}
+
+fn with_rules(mut request: Request, rules: Value) -> Request {
+    request.failover = Some(serde_json::from_value(json!({"application": rules})).unwrap());
+    request
+}
+
+fn first_of(shares: &std::collections::BTreeMap<String, i64>) -> String {
+    shares.keys().next().unwrap().clone()
+}
+
+#[test]
+fn an_application_that_stays_unhealthy_leaves_and_takes_its_state_along() {
+    let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(10))));
+    let rules = json!({
+        "decisionConditions": {"tolerationSeconds": 120}, "purgeMode": "Directly",
+        "statePreservation": {"rules": [
+            {"aliasLabelName": "job", "jsonPath": "{.jobStatus.jobID}"},
+            {"aliasLabelName": "other", "jsonPath": "{.nothing}"},
+        ]},
+    });
+    let mut request = with_rules(workload("web", 2, aggregated()), rules);
+    let here = first_of(&shares(&world.step(&mut request)));
+    let there = if here == "a" { "b" } else { "a" };
+    request.reports.insert(here.clone(), unhealthy("12:00:00"));
+    request.now = at("12:01:59");
+    let decision = world.step(&mut request);
+    assert_eq!(decision.trigger(), Trigger::Avoid, "tolerated");
+    let due = decision.waits_for().iter().find_map(Cure::due);
+    assert_eq!(due, Some(at("12:02:00")), "it comes back by itself");
+
+    request.now = at("12:02:00");
+    let decision = world.step(&mut request);
+    assert_eq!(decision.trigger(), Trigger::ApplicationFailure);
+    assert_eq!(shares(&decision), map(&[(there, 2)]));
+    let task = &decision.evictions()[0];
+    assert_eq!((&task.from_cluster, task.reason), (&here, Trigger::ApplicationFailure));
+    assert!(!task.keep, "Directly, by the rules for applications");
+    let state = decision.preserved().unwrap();
+    assert_eq!((&state.from_cluster, &state.clusters[..]), (&here, &[there.to_owned()][..]));
+    assert_eq!(state.labels, [("job".to_owned(), "j-17".to_owned())].into());
+    assert!(decision.notes.iter().any(|note| note.contains("other")), "{:?}", decision.notes);
+
+    // What was preserved stays with the copy, whatever is decided later.
+    let decision = world.scale(&mut request, 3);
+    assert_eq!(decision.preserved().map(|state| state.labels.len()), Some(1));
+    assert_eq!(shares(&decision), map(&[(there, 3)]), "not back while the task stands");
+}
+
+#[test]
+fn without_rules_or_without_a_report_an_application_stays() {
+    let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(10))));
+    let mut request = workload("web", 2, aggregated());
+    let here = first_of(&shares(&world.step(&mut request)));
+    request.now = at("13:00:00");
+    request.reports.insert(here.clone(), unhealthy("12:00:00"));
+    assert_eq!(world.decide(&request).trigger(), Trigger::Avoid, "nobody asked for it");
+    let mut request = with_rules(request, json!({}));
+    assert_eq!(world.decide(&request).trigger(), Trigger::ApplicationFailure, "300 s");
+    request.reports.get_mut(&here).unwrap().healthy = None;
+    assert_eq!(world.decide(&request).trigger(), Trigger::Avoid, "nobody can say");
+}
+
+#[test]
+fn what_nobody_can_take_stays_and_says_so() {
+    for lost in [false, true] {
+        let mut world = World::new([cluster("a", &[], Some(4)), cluster("b", &[], Some(0))]);
+        let mut request = workload("web", 4, aggregated());
+        assert_eq!(shares(&world.step(&mut request)), map(&[("a", 4)]));
+        world.taint("a", "NoExecute");
+        if lost {
+            world.lose_session("a");
+        }
+        let decision = world.step(&mut request);
+        assert_eq!(decision.outcome(), Outcome::FailoverInfeasible, "lost {lost}");
+        assert_eq!(shares(&decision), map(&[("a", 4)]));
+        assert!(decision.evictions().is_empty());
+        let said = decision.record(1).reason.unwrap();
+        assert!(said.contains("4 replicas stay on a: nothing can take them"), "{said}");
+        assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "said once");
+        // More are asked for: they wait, and what runs still stays.
+        let decision = world.scale(&mut request, 5);
+        assert_eq!((shares(&decision), decision.pending_replicas()), (map(&[("a", 4)]), 1));
+        world.room("b", 9);
+        assert_eq!(shares(&world.step(&mut request)), map(&[("b", 5)]));
+    }
+}
+
+#[test]
+fn a_copy_without_a_full_replacement_outlives_its_deadline() {
+    let mut world = World::new([cluster("a", &[], Some(4)), cluster("b", &[], Some(1))]);
+    let mut request = workload("web", 4, aggregated());
+    world.step(&mut request);
+    world.taint("a", "NoExecute");
+    let decision = world.step(&mut request);
+    assert_eq!((shares(&decision), decision.pending_replicas()), (map(&[("b", 1)]), 3));
+    assert!(decision.evictions()[0].keep);
+    request.now = at("13:00:00");
+    assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "three replicas have no place");
+    world.room("b", 9);
+    assert_eq!(shares(&world.step(&mut request)), map(&[("b", 4)]));
+    assert_eq!(world.decide(&request).trigger(), Trigger::EvictionDone, "now it may go");
+}
+
+#[test]
+fn a_scale_while_a_target_fails_makes_before_it_breaks() {
+    let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(9))));
+    let mut placement = aggregated();
+    placement["rescheduleOn"] = json!(["ReplicasChange"]);
+    let mut request = workload("web", 2, placement);
+    let here = first_of(&shares(&world.step(&mut request)));
+    world.taint(&here, "NoExecute");
+    let decision = world.scale(&mut request, 3);
+    assert_eq!(decision.trigger(), Trigger::Scale);
+    assert!(!shares(&decision).contains_key(&here));
+    let task = &decision.evictions()[0];
+    assert_eq!((&task.from_cluster, task.replicas, task.keep), (&here, 2, true));
+}
+
+#[test]
+fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
+    let ready = |since: &str| {
+        serde_json::from_value(json!({"type": "Ready", "status": "True", "reason": "MemberReady",
+            "message": "", "lastTransitionTime": format!("2026-08-21T{since}Z")}))
+        .unwrap()
+    };
+    let mut world = World::new([cluster("a", &[], Some(9)), cluster("b", &[], Some(9))]);
+    let placement = json!({
+        "clusterAffinities": [
+            {"affinityName": "first", "clusterNames": ["a"]},
+            {"affinityName": "second", "clusterNames": ["b"]},
+        ],
+        "replicaScheduling": aggregated()["replicaScheduling"],
+        "rescheduleOn": ["ClusterFailure", "Recovery"],
+    });
+    let mut request = workload("web", 2, placement);
+    assert_eq!(shares(&world.step(&mut request)), map(&[("a", 2)]));
+    world.taint("a", "NoExecute");
+    world.lose_session("a");
+    assert_eq!(shares(&world.step(&mut request)), map(&[("b", 2)]));
+    request.previous.as_mut().unwrap().eviction_tasks.clear();
+    // It comes and goes: back at 12:10, 12:14 and 12:18, each time for a moment.
+    for minute in [10, 14, 18] {
+        world.edit("a", |cluster| {
+            cluster.spec.taints.clear();
+            let conditions = &mut cluster.status.as_mut().unwrap().conditions;
+            conditions.clear();
+            conditions.push(ready(&format!("12:{minute}:00")));
+        });
+        request.now = at(&format!("12:{}:59", minute + 3));
+        let decision = world.step(&mut request);
+        assert_eq!(decision.trigger(), Trigger::Avoid, "{minute}");
+        let due = decision.waits_for().iter().find_map(Cure::due);
+        assert_eq!(due, Some(at(&format!("12:{}:00", minute + 5))));
+    }
+    request.now = at("12:23:00");
+    let decision = world.step(&mut request);
+    assert_eq!(decision.trigger(), Trigger::Recover);
+    assert_eq!(shares(&decision), map(&[("a", 2)]));
+    // Without leave to recover it stays where it went.
+}
