@@ -10,6 +10,8 @@ mod patch;
 mod replicas;
 mod strip;
 
+use std::collections::BTreeMap;
+
 use atoll_api::marks;
 use serde_json::{Map, Value, json};
 
@@ -35,6 +37,8 @@ pub struct Share {
     pub preserve: bool,
     /// Strategic merge patch on the pod template there: that of the cluster's subset of a WorkloadSpread.
     pub patch: Option<Value>,
+    /// Labels of the object there besides the template's: what a copy elsewhere left (`statePreservation`).
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The manifest of one object on one member.
@@ -119,6 +123,12 @@ pub fn render(template: &Value, share: &Share) -> Result<Rendered, RenderError> 
     if let Some(patch) = &share.patch {
         patch::apply(&mut manifest, patch)
             .map_err(|problem| RenderError::Patch { cluster: share.cluster.clone(), problem })?;
+    }
+    if !share.labels.is_empty() {
+        let labels = child(child(&mut manifest, "metadata"), "labels");
+        for (label, value) in share.labels.iter().filter(|(label, _)| !strip::is_ours(label)) {
+            labels[label.as_str()] = json!(value);
+        }
     }
     Ok(marked(key, api_version, manifest, Some(share)))
 }

@@ -1,7 +1,8 @@
 //! What a binding should say: the body of its creation, or the merge patch that brings it there.
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, ObjectReference, ResourceBindingSpec, TargetCluster,
+    DecisionRecord, GracefulEvictionTask, ObjectReference, PreservedState, ResourceBindingSpec,
+    TargetCluster,
 };
 use atoll_api::{VERSION, WORK_GROUP, marks};
 use serde_json::{Map, Value, json};
@@ -20,6 +21,8 @@ pub struct Decided {
     pub clusters: Vec<TargetCluster>,
     /// The whole list of eviction tasks.
     pub evictions: Vec<GracefulEvictionTask>,
+    /// What the copies of a workload that failed somewhere are told of it.
+    pub preserved: Option<PreservedState>,
     /// The placement in force, as JSON; nothing where the decision did not look at it.
     pub applied_placement: Option<String>,
 }
@@ -190,6 +193,7 @@ fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim) {
 fn set_decision(spec: &mut ResourceBindingSpec, decided: &Decided) {
     spec.clusters.clone_from(&decided.clusters);
     spec.graceful_eviction_tasks.clone_from(&decided.evictions);
+    spec.preserved_state.clone_from(&decided.preserved);
     spec.decision = Some(decided.record.clone());
 }
 

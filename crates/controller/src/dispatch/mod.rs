@@ -60,6 +60,8 @@ pub struct Inputs {
     pub namespace: Option<Value>,
     /// The patch of the cluster's subset.
     pub patch: Option<Value>,
+    /// Labels besides the template's.
+    pub labels: BTreeMap<String, String>,
     /// The share.
     pub presence: Presence,
     /// Whether the object outlives its binding.
@@ -218,6 +220,14 @@ pub fn patch_for<'a>(spread: &'a WorkloadSpread, cluster: &Cluster) -> Option<&'
     subset.patch.as_ref()
 }
 
+/// Labels of a cluster's copy besides the template's: what a copy that failed elsewhere left for it.
+#[must_use]
+pub fn labels_for(binding: &Binding, cluster: &str) -> BTreeMap<String, String> {
+    let state = binding.spec.preserved_state.as_ref();
+    let state = state.filter(|state| state.clusters.iter().any(|name| name == cluster));
+    state.map(|state| state.labels.clone()).unwrap_or_default()
+}
+
 /// Renders what a member is to hold.
 ///
 /// # Errors
@@ -239,6 +249,7 @@ pub fn order(
         claim: binding.uid().to_owned(),
         preserve,
         patch: patch.cloned(),
+        labels: labels_for(binding, cluster),
     };
     let object = Arc::new(atoll_render::render(&template.object, &share)?);
     let mut objects = Vec::with_capacity(2);

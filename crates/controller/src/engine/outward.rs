@@ -109,6 +109,7 @@ impl Engine {
                 claim: claim.clone(),
                 namespace: namespace.as_deref().map(|object| object["metadata"]["labels"].clone()),
                 patch: patch.cloned(),
+                labels: dispatch::labels_for(&binding, cluster),
                 presence: *presence,
                 preserve: binding.spec.preserve_resources_on_deletion,
                 overwrite: binding.spec.conflict_resolution == ConflictResolution::Overwrite,

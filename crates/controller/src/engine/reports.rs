@@ -63,7 +63,8 @@ impl Engine {
                     if !is_template(&binding, &key) {
                         continue;
                     }
-                    if self.views.reported(&binding.key, &cluster, &report) {
+                    let now = self.clock.now_seconds();
+                    if self.views.reported(&binding.key, &cluster, &report, now) {
                         self.view_changed(&binding.key);
                     }
                 }
@@ -121,7 +122,10 @@ impl Engine {
         let Some(binding) = self.index.binding(key) else { return };
         let unschedulable =
             self.views.of(key).any(|(_, view)| view.item.unschedulable_replicas.is_some());
-        if self.led.is_some() && (has_tasks(binding) || unschedulable) {
+        let failover = binding.spec.failover.as_ref();
+        let fails = failover.is_some_and(|failover| failover.application.is_some())
+            && self.views.of(key).any(|(_, view)| view.item.unhealthy_since.is_some());
+        if self.led.is_some() && (has_tasks(binding) || unschedulable || fails) {
             self.queue.add(key.clone(), Priority::Now);
         }
     }

@@ -132,7 +132,9 @@ impl Engine {
             status: Some(&binding.status),
         });
         let claim = deciding.claim.asked(deciding.binding.as_deref().map(|binding| &binding.spec));
-        let reports = self.views.reports(&deciding.key);
+        let rules = claim.failover.as_ref().and_then(|failover| failover.application.as_ref());
+        let with_status = rules.is_some_and(|rules| rules.state_preservation.is_some());
+        let reports = self.views.reports(&deciding.key, with_status);
         let now = self.clock.now_seconds();
         let object = &deciding.template.object;
         let request = match Request::from_objects(object, &claim, existing, reports, now) {
@@ -294,6 +296,7 @@ impl Engine {
             record: eviction::record(&binding.spec, &left, now, term),
             clusters: binding.spec.clusters.clone(),
             evictions: left,
+            preserved: binding.spec.preserved_state.clone(),
             applied_placement: None,
         })
     }
@@ -304,6 +307,7 @@ fn decided_by(decision: &Decision, term: u64) -> Decided {
         record: decision.record(term),
         clusters: decision.clusters().to_vec(),
         evictions: decision.evictions().to_vec(),
+        preserved: decision.preserved().cloned(),
         applied_placement: Some(decision.applied_placement()),
     }
 }

@@ -33,6 +33,10 @@ pub fn has_ended(
         // The copy is to go at once; the task stands until the member says that it is gone.
         return task.purge_mode != PurgeMode::Never && members.has_confirmed(&task.from_cluster);
     }
+    // While replicas wait for a place, the old copy is all there is of them: no deadline takes it away.
+    if spec.decision.iter().flat_map(|last| &last.pending).any(|group| group.replicas > 0) {
+        return false;
+    }
     let due = task.deadline.as_ref().is_some_and(|deadline| now >= deadline.0);
     let has_replicas = spec.replicas.is_some();
     due || (!spec.clusters.is_empty()
@@ -154,6 +158,19 @@ mod tests {
         let deadline = next_deadline(&spec, EARLY.parse().unwrap());
         assert_eq!(deadline, Some(LATE.parse().unwrap()));
         assert_eq!(next_deadline(&spec, LATE.parse().unwrap()), None);
+    }
+
+    #[test]
+    fn no_deadline_takes_what_nothing_replaces() {
+        let mut spec = spec(true, "Gracefully");
+        let mut last = record(&spec, &[], EARLY.parse().unwrap(), 1);
+        last.pending =
+            serde_json::from_value(json!([{"replicas": 1, "reason": "no room"}])).unwrap();
+        spec.decision = Some(last);
+        let healthy = Fixed { healthy: vec![("a", 2), ("b", 1)], ..Fixed::default() };
+        assert!(!ended(&spec, &healthy, LATE));
+        spec.decision.as_mut().unwrap().pending.clear();
+        assert!(ended(&spec, &Fixed::default(), LATE));
     }
 
     #[test]

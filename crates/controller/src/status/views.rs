@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use atoll_api::binding::{AggregatedStatusItem, ResourceBindingStatus, ResourceHealth};
 use atoll_scheduler::Report as SchedulerReport;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::index::key::BindingKey;
 use crate::members::{ApplyResult, ObjectHealth, Report};
@@ -43,7 +45,7 @@ pub struct View {
     /// How it looks, for the binding's status.
     pub item: AggregatedStatusItem,
     /// Unix time since when replicas find no node.
-    pub unschedulable_since: Option<jiff::Timestamp>,
+    pub unschedulable_since: Option<Timestamp>,
 }
 
 /// All views.
@@ -109,17 +111,32 @@ impl Views {
         hash.clone_into(&mut self.view(key, cluster).hash);
     }
 
-    /// A member told how the object is. Answers whether that changed anything.
-    pub fn reported(&mut self, key: &BindingKey, cluster: &str, report: &Report) -> bool {
+    /// A member told at `now` how the object is. Answers whether that changed anything.
+    pub fn reported(
+        &mut self,
+        key: &BindingKey,
+        cluster: &str,
+        report: &Report,
+        now: Timestamp,
+    ) -> bool {
         let view = self.view(key, cluster);
         let before = view.clone();
         view.certainty = Certainty::Fresh;
+        // What an earlier leader wrote counts on: the clock is the status in the hub. A word that says nothing of health
+        // neither starts nor ends it.
+        let since = view.item.unhealthy_since.clone();
+        let unhealthy_since = match report.health {
+            ObjectHealth::Healthy => None,
+            ObjectHealth::Unhealthy => since.or(Some(Time(now))),
+            ObjectHealth::Unknown => since,
+        };
         if report.gone {
             view.hash.clear();
             view.observed = false;
             view.item = AggregatedStatusItem {
                 cluster_name: cluster.to_owned(),
                 health: ResourceHealth::Unhealthy,
+                unhealthy_since: view.item.unhealthy_since.clone().or(Some(Time(now))),
                 applied_message: Some("the object is gone from the member".to_owned()),
                 ..AggregatedStatusItem::default()
             };
@@ -137,6 +154,7 @@ impl Views {
                 ObjectHealth::Unhealthy => ResourceHealth::Unhealthy,
                 ObjectHealth::Unknown => ResourceHealth::Unknown,
             },
+            unhealthy_since,
             replicas: report.replicas,
             ready_replicas: report.ready,
             unschedulable_replicas: (report.unschedulable > 0).then_some(report.unschedulable),
@@ -172,13 +190,17 @@ impl Views {
         self.0.clear();
     }
 
-    /// What the scheduler may hear: fresh reports only.
+    /// What the scheduler may hear: fresh reports only; with the objects' status where it is asked for.
     #[must_use]
-    pub fn reports(&self, key: &BindingKey) -> BTreeMap<String, SchedulerReport> {
+    pub fn reports(
+        &self,
+        key: &BindingKey,
+        with_status: bool,
+    ) -> BTreeMap<String, SchedulerReport> {
         let fresh = self
             .of(key)
             .filter(|(_, view)| view.certainty == Certainty::Fresh && !view.hash.is_empty());
-        fresh.map(|(cluster, view)| (cluster.clone(), report(view))).collect()
+        fresh.map(|(cluster, view)| (cluster.clone(), report(view, with_status))).collect()
     }
 
     /// Replicas that members have, as far as anybody knows: a seeded figure is better than none, because a reservation
@@ -203,7 +225,7 @@ impl Views {
     }
 }
 
-fn report(view: &View) -> SchedulerReport {
+fn report(view: &View, with_status: bool) -> SchedulerReport {
     let item = &view.item;
     let succeeded = item.status.as_ref().and_then(|status| status["succeeded"].as_i64());
     SchedulerReport {
@@ -216,6 +238,8 @@ fn report(view: &View) -> SchedulerReport {
             ResourceHealth::Unhealthy => Some(false),
             ResourceHealth::Unknown => None,
         },
+        unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
+        status: if with_status { item.status.clone() } else { None },
         succeeded: succeeded.unwrap_or_default(),
     }
 }
