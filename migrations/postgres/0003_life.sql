@@ -62,7 +62,7 @@ DECLARE
     week timestamptz;
 BEGIN
     FOR week IN
-        SELECT to_timestamp(right(inhrelid::regclass::text, 8) || ' UTC', 'YYYYMMDD TZ')
+        SELECT to_date(right(inhrelid::regclass::text, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC'
         FROM pg_inherits WHERE inhparent = 'decisions'::regclass
     LOOP
         PERFORM atoll_make_partitions(week, week);

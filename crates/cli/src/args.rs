@@ -108,6 +108,20 @@ pub(crate) struct OutputFlag {
     pub(crate) output: Format,
 }
 
+/// How long history is kept.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RetentionFlag {
+    /// Days after which decisions are given up; what still stands stays. PostgreSQL drops whole weeks
+    #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    history_retention: u32,
+}
+
+impl RetentionFlag {
+    pub(crate) fn duration(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(u64::from(self.history_retention) * 24 * 60 * 60)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::Clock;
-use atoll_history::{Recorder, RecorderOptions, Store};
+use atoll_history::{Keeper, Recorder, RecorderOptions, Store};
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::Profiles;
 use kube::Client;
@@ -43,6 +43,8 @@ pub struct Hub {
     pub clock: Clock,
     /// Where decisions are recorded.
     pub history: Arc<dyn Store>,
+    /// How long decisions are kept there.
+    pub retention: Duration,
     /// Who stands for election.
     pub candidate: Candidate,
     /// The scheduler's profiles.
@@ -223,6 +225,8 @@ impl Core {
         tasks.spawn(writer);
         let (recorder, writer) = Recorder::new(hub.history.clone(), RecorderOptions::default());
         let recording = tokio::spawn(writer.run(history_token.clone()));
+        let keeper = Keeper::new(Arc::clone(&hub.history), hub.clock.clone(), hub.retention);
+        tasks.spawn(keeper.run(terms.subscribe(), engine_token.clone()));
         if let Some(listener) = page {
             let known = ready.subscribe();
             let pages = Pages::new(registry, known, election.state(), recorder.progress());

@@ -9,6 +9,7 @@ pub mod api;
 mod detail;
 mod events;
 mod filter;
+mod keeper;
 mod memory;
 pub mod outbox;
 mod postgres;
@@ -24,11 +25,14 @@ pub use events::{
     Resident, Source, Stage,
 };
 pub use filter::{Filter, FilterError, Scope};
+pub use keeper::{Keeper, RETENTION};
 pub use memory::MemoryStore;
 pub use postgres::PostgresStore;
-pub use record::{BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, moves, reason};
+pub use record::{
+    BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, moves, reason, rejections,
+};
 pub use recorder::{
     Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,
 };
 pub use sqlite::SqliteStore;
-pub use store::{BoxFuture, MILESTONES, Page, Position, Store, StoreError};
+pub use store::{BoxFuture, MILESTONES, Maintained, Page, Position, Store, StoreError};

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::events::{Event, MemberEvent, MemberFilter, MemberPage, Milestone, Resident, Stage};
-use crate::store::MILESTONES;
+use crate::store::{MILESTONES, Maintained};
 use crate::{BoxFuture, Entry, Filter, Page, Position, Record, Row, Store, StoreError};
 
 /// Holds records as long as it lives. Without bound: it is for runs that end.
@@ -276,6 +278,15 @@ impl Store for MemoryStore {
                 next,
             })
         })
+    }
+
+    fn maintain(
+        &self,
+        _now: Timestamp,
+        _retention: Duration,
+    ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
+        // It is for runs that end: everything stays.
+        Box::pin(async { Ok(Maintained::default()) })
     }
 
     fn residents<'a>(

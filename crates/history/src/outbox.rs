@@ -35,6 +35,7 @@ pub fn records(binding: &BindingRef, spec: &ResourceBindingSpec) -> Vec<Record> 
             }),
             withdrawal: None,
             provenance: None,
+            rejections: None,
             detail: None,
             record: held.decision,
         });

@@ -1,10 +1,11 @@
 //! One row of history, as a value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
 use atoll_scheduler::Decision;
+use atoll_scheduler::decision::Standing;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -32,6 +33,8 @@ pub struct Record {
     pub withdrawal: Option<Withdrawal>,
     /// Who decided and what it read, where that was at hand.
     pub provenance: Option<Provenance>,
+    /// How many clusters each rule refused, where that was at hand.
+    pub rejections: Option<BTreeMap<String, i64>>,
     /// The whole Decision. `None` when it was lost with the controller that made it.
     pub detail: Option<Detail>,
 }
@@ -174,6 +177,7 @@ impl Record {
             gap: None,
             withdrawal: Some(withdrawal),
             provenance: None,
+            rejections: None,
             detail: None,
         }
     }
@@ -218,6 +222,23 @@ pub fn reason(decision: &Decision) -> Option<String> {
     let parts = [why, Some(decision.reason.as_str())];
     let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// How many clusters each rule refused, by the plugin's name. Clusters that were kept although they fail a rule are not
+/// counted: they got their share.
+#[must_use]
+pub fn rejections(decision: &Decision) -> BTreeMap<String, i64> {
+    let mut rules = BTreeMap::new();
+    for verdict in decision.verdicts.iter().filter(|v| v.standing == Standing::Refused) {
+        let clusters = i64::try_from(verdict.clusters.len()).unwrap_or(i64::MAX);
+        // A rule that refuses for two reasons refuses once.
+        let plugins: BTreeSet<&str> =
+            verdict.rejections.iter().map(|rejection| rejection.plugin.as_str()).collect();
+        for plugin in plugins {
+            *rules.entry(plugin.to_owned()).or_insert(0) += clusters;
+        }
+    }
+    rules
 }
 
 /// The moves between two results: losses and gains are paired in the order of the clusters' names; what is left of

@@ -184,6 +184,7 @@ fn record(
         gap: parse_option(row, "gap")?,
         withdrawal: parse_option(row, "withdrawal")?,
         provenance: parse_option(row, "provenance")?,
+        rejections: parse_option(row, "rejections")?,
         detail,
     })
 }

@@ -71,12 +71,30 @@ pub trait Store: Send + Sync + 'static {
         after: Option<Position>,
     ) -> BoxFuture<'a, Result<MemberPage, StoreError>>;
 
+    /// What the leader does now and then: brings the schema to this version's, makes tables ahead of time, and gives up
+    /// what was decided longer than `retention` ago. What stands stays: the last decision of every binding that has not
+    /// ended, and of every share. A database that drops whole weeks keeps up to one week more.
+    fn maintain(
+        &self,
+        now: Timestamp,
+        retention: Duration,
+    ) -> BoxFuture<'_, Result<Maintained, StoreError>>;
+
     /// Who had a share on this cluster at this time, by namespace, kind and name.
     fn residents<'a>(
         &'a self,
         cluster: &'a str,
         at: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>>;
+}
+
+/// What [`Store::maintain`] gave up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Maintained {
+    /// Weeks that were dropped as a whole.
+    pub weeks: u64,
+    /// Decisions that were deleted one by one.
+    pub decisions: u64,
 }
 
 /// Milestones of one answer at most: those of a page of 100 decisions on 100 members.
@@ -174,6 +192,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether it is these values that the database will never take. Everything else may work later, if only with
+    /// another database or another version of this program.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+
     /// Whether the same may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {

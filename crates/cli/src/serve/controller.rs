@@ -19,7 +19,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::HubFlags;
+use crate::args::{HubFlags, RetentionFlag};
 use crate::hub;
 
 #[derive(Debug, Args)]
@@ -41,6 +41,8 @@ pub(crate) struct ControllerArgs {
         value_parser = database
     )]
     history: Database,
+    #[command(flatten)]
+    retention: RetentionFlag,
     /// Trust domain of the agents' identities. A hub that has a certificate authority keeps its own
     #[arg(long, value_name = "DOMAIN", default_value = "atoll.local")]
     trust_domain: String,
@@ -100,8 +102,8 @@ fn sqlite(file: &str) -> Result<Database, String> {
 }
 
 impl Database {
-    /// Opens it. A PostgreSQL that is away delays rows and not the start: the first write that reaches it migrates.
-    async fn open(&self, clock: &Clock) -> anyhow::Result<Arc<dyn Store>> {
+    /// Opens it. A PostgreSQL that is away delays rows and not the start. Migrating is the leader's: the first write does it.
+    async fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
         match self {
             Self::Sqlite(file) => {
                 let store = SqliteStore::open(file).await;
@@ -109,7 +111,7 @@ impl Database {
             }
             Self::Postgres(url) => {
                 let store = PostgresStore::new(url).context("read --history")?;
-                match store.prepare(clock.now()).await {
+                match store.check().await {
                     Ok(()) => {}
                     Err(error) if error.is_transient() => {
                         let reason = format!("{:#}", anyhow::Error::from(error));
@@ -139,7 +141,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("listen on --listen {}", args.listen))?;
-    let history = args.history.open(&clock).await?;
+    let history = args.history.open().await?;
     let profiles = match &args.scheduler_config {
         None => Profiles::default(),
         Some(file) => read_profiles(file)?,
@@ -158,6 +160,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         client,
         clock,
         history,
+        retention: args.retention.duration(),
         candidate: Candidate {
             namespace: marks::SYSTEM_NAMESPACE.to_owned(),
             name: "atoll-controller".to_owned(),
@@ -222,12 +225,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // A folder without a server's socket in it.
         let host = folder.path().to_str().unwrap().replace('/', "%2F");
-        let clock = Clock::system();
         let away = database(&format!("postgres://atoll@{host}/history")).unwrap();
-        let store = away.open(&clock).await.unwrap();
+        let store = away.open().await.unwrap();
         assert!(store.last().await.unwrap_err().is_transient());
         let wrong = database("postgres://atoll:secret@db:port/history").unwrap();
-        let Err(error) = wrong.open(&clock).await else { panic!("opened") };
+        let Err(error) = wrong.open().await else { panic!("opened") };
         let text = format!("{error:#}");
         assert!(text.contains("--history") && !text.contains("secret"), "{text}");
     }

@@ -68,8 +68,8 @@ impl Hub {
     /// When one of them cannot be opened or does not start.
     pub(crate) async fn start(
         folder: &Folder,
-        listener: TcpListener,
-        agents: TcpListener,
+        (listener, agents): (TcpListener, TcpListener),
+        retention: Duration,
         tasks: &TaskTracker,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
@@ -95,7 +95,7 @@ impl Hub {
             endpoint.server.mount(kind);
         }
         let ca_hash = authority.hash();
-        let parts = (client.clone(), clock.clone(), history, agents, trust_domain);
+        let parts = (client.clone(), clock.clone(), (history, retention), agents, trust_domain);
         controller(parts, serving.drop_guard(), tasks, token)?;
         Ok(Self { client, context: endpoint.context, agents: agents_address, ca_hash, clock })
     }
@@ -233,10 +233,10 @@ async fn install(client: &Client) -> anyhow::Result<()> {
 /// Starts the one controller. Nobody else can have the hub: the data folder is locked. When the controller ends, so does
 /// the hub's API server; when it ends by itself, so does everything.
 fn controller(
-    (client, clock, history, agents, trust_domain): (
+    (client, clock, (history, retention), agents, trust_domain): (
         Client,
         Clock,
-        Arc<dyn Store>,
+        (Arc<dyn Store>, Duration),
         TcpListener,
         TrustDomain,
     ),
@@ -249,6 +249,7 @@ fn controller(
         client,
         clock,
         history,
+        retention,
         candidate: Candidate {
             namespace: marks::SYSTEM_NAMESPACE.to_owned(),
             name: "atoll-controller".to_owned(),

@@ -29,6 +29,7 @@ use self::folder::Folder;
 use self::hub::Hub;
 use self::member::SimulatedMember;
 use self::ports::Ports;
+use crate::args::RetentionFlag;
 use crate::print::{Printer, note};
 
 /// Most simulated members. Each has an API server, three nodes and an agent; beyond this one process is no help.
@@ -48,6 +49,8 @@ pub(crate) struct UpArgs {
     /// First port on 127.0.0.1: the hub's API server. The next is for agents, then one for each member
     #[arg(long, value_name = "PORT", default_value_t = ports::DEFAULT)]
     port: u16,
+    #[command(flatten)]
+    retention: RetentionFlag,
 }
 
 pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
@@ -58,7 +61,7 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
     let folder = Folder::take(&args.data_dir)?;
     let ports = Ports::bind(args.port, args.members).await?;
     let started = {
-        let start = Federation::start(&folder, ports, &tasks, &token);
+        let start = Federation::start(&folder, ports, args.retention.duration(), &tasks, &token);
         tokio::select! {
             biased;
             _ = interrupt.recv() => None,
@@ -106,12 +109,13 @@ impl Federation {
     async fn start(
         folder: &Folder,
         ports: Ports,
+        retention: Duration,
         tasks: &TaskTracker,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
         let began = std::time::Instant::now();
         note("starting the hub and its controller ...");
-        let hub = Hub::start(folder, ports.hub, ports.agents, tasks, token).await?;
+        let hub = Hub::start(folder, (ports.hub, ports.agents), retention, tasks, token).await?;
         let mut starting = Vec::with_capacity(ports.members.len());
         note(format!("starting {} members and their agents ...", ports.members.len()));
         for (number, listener) in (1..).zip(ports.members) {

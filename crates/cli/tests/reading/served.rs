@@ -60,6 +60,7 @@ pub(crate) fn decision(id: &str, trigger: Trigger, at: i64, shares: &[(&str, i64
         gap: None,
         withdrawal: None,
         provenance: None,
+        rejections: None,
         detail: None,
     }
 }

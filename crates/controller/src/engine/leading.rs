@@ -146,6 +146,7 @@ impl Engine {
             gap: None,
             withdrawal: None,
             provenance: None,
+            rejections: decision.map(atoll_history::rejections),
             detail,
         };
         self.hand_to_history(binding.key.clone(), record);

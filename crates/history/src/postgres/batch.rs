@@ -74,6 +74,7 @@ fn statement<'a>(records: &'a [Record], befores: &[Option<Vec<TargetCluster>>]) 
         .bind(options(|r| r.gap.as_ref().map(json)))
         .bind(options(|r| r.withdrawal.as_ref().map(json)))
         .bind(options(|r| r.provenance.as_ref().map(json)))
+        .bind(options(|r| r.rejections.as_ref().map(json)))
         .bind(details)
 }
 

@@ -20,6 +20,7 @@ use tokio::sync::{OnceCell, watch};
 
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
 use crate::rows;
+use crate::store::Maintained;
 use crate::{BoxFuture, Filter, Page, Position, Record, Row, Scope, Store, StoreError};
 
 /// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
@@ -85,6 +86,44 @@ impl PostgresStore {
         self.bounded("make partitions of", self.make_partitions(this, this + WEEKS_AHEAD)).await?;
         self.weeks().extend(this..=this + WEEKS_AHEAD);
         Ok(())
+    }
+
+    /// Looks whether the database can be reached and may be written by this version. Changes nothing: migrating is the
+    /// leader's.
+    ///
+    /// # Errors
+    /// When the database is away or refuses; a later version's that this one must not write is
+    /// [`StoreError::Migrate`].
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.bounded("check", sqlx::query("SELECT 1").execute(&self.readers)).await?;
+        self.address.check(&self.readers, self.operation).await
+    }
+
+    /// Drops the weeks that ended longer than that ago.
+    async fn sweep(&self, now: Timestamp, retention: Duration) -> Result<Maintained, StoreError> {
+        let age = i64::try_from(retention.as_micros()).unwrap_or(i64::MAX);
+        let before = now.as_microsecond().saturating_sub(age);
+        let mut done = Maintained::default();
+        let keeper = self.address.keeper().await?;
+        let work = async {
+            // One more than there are weeks in a century: it ends whatever the database says.
+            for _ in 0..5_300 {
+                let dropped: bool =
+                    sqlx::query_scalar(sql::SWEEP).bind(before).fetch_one(&keeper).await?;
+                if !dropped {
+                    break;
+                }
+                done.weeks += 1;
+            }
+            Ok(())
+        };
+        let swept = tokio::time::timeout(open::MIGRATION, work).await;
+        keeper.close().await;
+        match swept {
+            Ok(Ok(())) => Ok(done),
+            Ok(Err(error)) => Err(classify("sweep", error)),
+            Err(_) => Err(StoreError::TimedOut { doing: "sweep", after: open::MIGRATION }),
+        }
     }
 
     /// Where it is, without user and password.
@@ -337,6 +376,20 @@ impl Store for PostgresStore {
         after: Option<Position>,
     ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
         Box::pin(events::member_events(self, filter, limit, after))
+    }
+
+    fn maintain(
+        &self,
+        now: Timestamp,
+        retention: Duration,
+    ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
+        Box::pin(async move {
+            self.prepare(now).await?;
+            let swept = self.sweep(now, retention).await;
+            // Weeks may be gone: what comes late for them makes them again, or goes to what is kept.
+            self.weeks().clear();
+            swept
+        })
     }
 
     fn residents<'a>(

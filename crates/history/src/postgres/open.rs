@@ -8,7 +8,15 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
 
 use crate::StoreError;
 
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
+/// A later version may have migrated already: its migrations expand, and say so where they do not.
+fn migrations() -> Migrator {
+    let mut migrations = sqlx::migrate!("../../migrations/postgres");
+    migrations.set_ignore_missing(true);
+    migrations
+}
+
+/// Longest wait of a sweep for the tables' locks: readers wait behind it.
+const SWEEP_LOCK: Duration = Duration::from_secs(5);
 
 /// Connections that read beside the writer. Lists take milliseconds.
 const READERS: u32 = 4;
@@ -16,8 +24,8 @@ const READERS: u32 = 4;
 const MIGRATION_LOCK: Duration = Duration::from_secs(60);
 /// Longest wait for the connection that migrates.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Longest migration: an index over some ten million rows takes minutes.
-const MIGRATION: Duration = Duration::from_secs(30 * 60);
+/// Longest migration or sweep: an index over some ten million rows takes minutes.
+pub(super) const MIGRATION: Duration = Duration::from_secs(30 * 60);
 /// How much earlier than the client the server gives a statement up, so that it still tells why.
 const SERVER_FIRST: Duration = Duration::from_millis(500);
 
@@ -80,14 +88,54 @@ impl Address {
                 .connect_with(options)
                 .await
                 .map_err(|source| super::classify("connect to", source))?;
-            let migrated = MIGRATIONS.run(&pool).await;
+            let migrated = self.migrate_on(&pool).await;
             pool.close().await;
-            migrated.map_err(|error| self.migrate_error(error))
+            migrated
         };
         match tokio::time::timeout(MIGRATION, work).await {
             Ok(done) => done,
             Err(_) => Err(StoreError::TimedOut { doing: "migrate", after: MIGRATION }),
         }
+    }
+
+    async fn migrate_on(&self, pool: &PgPool) -> Result<(), StoreError> {
+        self.check(pool, CONNECT).await?;
+        migrations().run(pool).await.map_err(|error| self.migrate_error(error))
+    }
+
+    /// Whether this version may write the database.
+    pub(super) async fn check(&self, pool: &PgPool, limit: Duration) -> Result<(), StoreError> {
+        let own = migrations().iter().map(|migration| migration.version).max().unwrap_or(0);
+        let asked = sqlx::query_scalar(super::sql::NOT_FOR_US).bind(own).fetch_optional(pool);
+        let oldest: Option<i64> = match tokio::time::timeout(limit, asked).await {
+            Ok(Ok(oldest)) => oldest,
+            // No such table: nobody has migrated, or an early version.
+            Ok(Err(sqlx::Error::Database(error))) if error.code().as_deref() == Some("42P01") => {
+                None
+            }
+            Ok(Err(error)) => return Err(super::classify("check", error)),
+            Err(_) => return Err(StoreError::TimedOut { doing: "check", after: limit }),
+        };
+        let Some(oldest) = oldest else { return Ok(()) };
+        let source = format!(
+            "it takes a version of atoll that knows schema {oldest}, this one knows {own}; run a later one"
+        );
+        Err(StoreError::Migrate { path: self.shown.clone(), source: source.into() })
+    }
+
+    /// A connection for work that may take long. It must not wait for locks: readers wait behind it.
+    pub(super) async fn keeper(&self) -> Result<PgPool, StoreError> {
+        let (lock, limit) = (SWEEP_LOCK.as_millis().to_string(), MIGRATION.as_millis().to_string());
+        let options = self
+            .options
+            .clone()
+            .options([("lock_timeout", lock.as_str()), ("statement_timeout", limit.as_str())]);
+        PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(CONNECT)
+            .connect_with(options)
+            .await
+            .map_err(|source| super::classify("connect to", source))
     }
 
     fn migrate_error(&self, error: MigrateError) -> StoreError {

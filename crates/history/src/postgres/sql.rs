@@ -15,7 +15,7 @@ macro_rules! columns {
          d.namespace, d.binding_name, d.binding_uid, d.workload_group, d.workload_version, d.workload_kind, \
          d.workload_name, d.workload_uid, d.before_clusters::text AS before_clusters, \
          d.after_clusters::text AS after_clusters, d.reason, d.gap::text AS gap, d.withdrawal::text AS withdrawal, \
-         d.provenance::text AS provenance"
+         d.provenance::text AS provenance, d.rejections::text AS rejections"
     };
 }
 
@@ -110,19 +110,19 @@ pub(super) const MAKE_PARTITIONS: &str =
 pub(super) const INSERT: &str = concat!(
     "INSERT INTO decisions (id, parent, decided_at, trigger_name, mode, outcome, desired, pending, affinity_name, term, \
      binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
-     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, detail) \
+     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, detail) \
      SELECT r.id, r.parent, ",
     time!("r.at"),
     ", r.trigger_name, r.mode, r.outcome, r.desired, r.pending::jsonb, r.affinity_name, r.term, r.binding_kind, \
      r.namespace, r.binding_name, r.binding_uid, r.workload_group, r.workload_version, r.workload_kind, \
      r.workload_name, r.workload_uid, r.before_clusters::jsonb, r.after_clusters::jsonb, r.reason, r.gap::jsonb, \
-     r.withdrawal::jsonb, r.provenance::jsonb, r.detail \
+     r.withdrawal::jsonb, r.provenance::jsonb, r.rejections::jsonb, r.detail \
      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], \
      $9::text[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], \
      $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], \
-     $25::text[], $26::bytea[]) WITH ORDINALITY AS r (id, parent, at, trigger_name, mode, outcome, desired, pending, affinity_name, \
+     $25::text[], $26::text[], $27::bytea[]) WITH ORDINALITY AS r (id, parent, at, trigger_name, mode, outcome, desired, pending, affinity_name, \
      term, binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
-     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, detail, place) \
+     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, detail, place) \
      ORDER BY r.place ON CONFLICT DO NOTHING RETURNING id, seq"
 );
 
@@ -197,9 +197,18 @@ pub(super) const RESIDENTS: &str = concat!(
      d.binding_uid COLLATE \"C\""
 );
 
+/// Drops one week that ended before $1, if there is one, and tells whether it did.
+pub(super) const SWEEP: &str = concat!("SELECT atoll_sweep(", time!("$1"), ")");
+
+/// The oldest schema version whose programs may write, where it is above $1.
+pub(super) const NOT_FOR_US: &str =
+    "SELECT oldest_writer FROM history_bounds WHERE oldest_writer > $1::bigint";
+
 /// All of them, for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 22] = [
+pub(super) const ALL: [&str; 24] = [
+    SWEEP,
+    NOT_FOR_US,
     NOTE_MILESTONES,
     NOTE_MEMBERS,
     MILESTONES,

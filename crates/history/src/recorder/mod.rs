@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+pub(crate) use writer::chain;
 pub use writer::{Drained, Writer};
 
 use crate::{Event, Record, Store};

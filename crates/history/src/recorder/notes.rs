@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::chain;
-use super::{Progress, RecorderOptions};
+use super::{Progress, RecorderOptions, chain};
 use crate::{Event, Store, StoreError};
 
 /// How long the first event of a batch waits for company. Nobody waits for an event, and their rows are many: fewer,
@@ -71,12 +70,12 @@ impl Notes {
             match token.run_until_cancelled(self.store.note(batch)).await {
                 None => return false,
                 Some(Ok(())) => return true,
-                Some(Err(error)) if error.is_transient() => {
-                    tracing::debug!(reason = chain(&error), ?pause, "events of history wait");
-                }
-                Some(Err(error)) => {
+                Some(Err(error)) if error.is_refusal() => {
                     self.one_by_one(batch, &error).await;
                     return true;
+                }
+                Some(Err(error)) => {
+                    tracing::debug!(reason = chain(&error), ?pause, "events of history wait");
                 }
             }
             if token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {

@@ -176,8 +176,8 @@ impl Records {
             };
             match inserted {
                 Ok(()) => return Attempt::Written,
-                Err(error) if error.is_transient() => self.failed(&error, pause),
-                Err(error) => return Attempt::Refused(chain(&error)),
+                Err(error) if error.is_refusal() => return Attempt::Refused(chain(&error)),
+                Err(error) => self.failed(&error, pause),
             }
             tokio::select! {
                 biased;
@@ -251,7 +251,7 @@ impl Records {
 }
 
 /// An error and its causes in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

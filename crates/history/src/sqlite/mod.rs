@@ -7,6 +7,7 @@
 mod events;
 mod open;
 mod sql;
+mod sweep;
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
 use crate::rows;
+use crate::store::Maintained;
 use crate::{BoxFuture, Detail, Filter, Page, Position, Record, Row, Store, StoreError};
 
 /// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
@@ -159,6 +161,7 @@ async fn insert(
         .bind(record.gap.as_ref().map(rows::json))
         .bind(record.withdrawal.as_ref().map(rows::json))
         .bind(record.provenance.as_ref().map(rows::json))
+        .bind(record.rejections.as_ref().map(rows::json))
         .bind(record.detail.as_ref().map(Detail::as_bytes))
         .execute(&mut **transaction)
         .await?;
@@ -290,6 +293,14 @@ impl Store for SqliteStore {
         after: Option<Position>,
     ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
         Box::pin(events::member_events(self, filter, limit, after))
+    }
+
+    fn maintain(
+        &self,
+        now: Timestamp,
+        retention: Duration,
+    ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
+        Box::pin(sweep::sweep(self, now, retention))
     }
 
     fn residents<'a>(

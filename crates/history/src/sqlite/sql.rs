@@ -6,7 +6,7 @@ macro_rules! columns {
         "d.seq, d.id, d.parent, d.decided_at, d.trigger_name, d.mode, d.outcome, d.desired, d.pending, \
          d.affinity_name, d.term, d.binding_kind, d.namespace, d.binding_name, d.binding_uid, d.workload_group, \
          d.workload_version, d.workload_kind, d.workload_name, d.workload_uid, d.before_clusters, d.after_clusters, \
-         d.reason, d.gap, d.withdrawal, d.provenance"
+         d.reason, d.gap, d.withdrawal, d.provenance, d.rejections"
     };
 }
 
@@ -76,9 +76,9 @@ pub(super) const AFTER_OF: &str = "SELECT after_clusters FROM decisions WHERE id
 pub(super) const INSERT: &str = "INSERT INTO decisions (id, parent, decided_at, trigger_name, mode, outcome, desired, \
      pending, affinity_name, term, binding_kind, namespace, binding_name, binding_uid, workload_group, \
      workload_version, workload_kind, workload_name, workload_uid, before_clusters, after_clusters, reason, gap, \
-     withdrawal, provenance, detail) \
+     withdrawal, provenance, rejections, detail) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, \
-     $24, $25, $26) \
+     $24, $25, $26, $27) \
      ON CONFLICT DO NOTHING";
 
 pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at, seq, replicas_before, replicas_after, binding_uid) \
@@ -123,9 +123,48 @@ pub(super) const RESIDENTS: &str = "SELECT d.binding_uid, d.namespace, d.workloa
      WHERE last.place = 1 AND last.replicas_after IS NOT NULL \
      ORDER BY d.namespace, d.workload_kind, d.workload_name, d.binding_uid";
 
+pub(super) const SWEEP_MEMBERS: &str = "DELETE FROM member_events WHERE at < $1";
+
+/// Decisions from before $1 behind the position $2, $3: at most $4.
+pub(super) const SWEEP_PART: &str = "SELECT decided_at, seq FROM decisions WHERE decided_at < $1 \
+     AND (decided_at, seq) > ($2, $3) ORDER BY decided_at, seq LIMIT $4";
+
+/// A part: $1 the time before which things are old, $2 to $5 behind which position and up to which.
+macro_rules! part {
+    () => {
+        "decided_at < $1 AND (decided_at, seq) > ($2, $3) AND (decided_at, seq) <= ($4, $5)"
+    };
+}
+
+/// Shares that did not stand any more at that time.
+pub(super) const SWEEP_CHANGES: &str = concat!(
+    "DELETE FROM changes WHERE seq IN (SELECT seq FROM decisions WHERE ",
+    part!(),
+    ") AND EXISTS (SELECT 1 FROM changes n WHERE n.cluster = changes.cluster AND n.binding_uid = changes.binding_uid \
+     AND n.decided_at < $1 AND (n.decided_at, n.seq) > (changes.decided_at, changes.seq))"
+);
+
+/// Decisions that no share rests on and that are not the last of a binding that goes on.
+pub(super) const SWEEP_DECISIONS: &str = concat!(
+    "DELETE FROM decisions WHERE ",
+    part!(),
+    " AND NOT EXISTS (SELECT 1 FROM changes c WHERE c.seq = decisions.seq AND c.replicas_after IS NOT NULL) \
+     AND (trigger_name = 'Withdrawn' OR EXISTS (SELECT 1 FROM decisions n \
+     WHERE n.binding_uid = decisions.binding_uid AND n.decided_at < $1 \
+     AND (n.decided_at, n.seq) > (decisions.decided_at, decisions.seq))) RETURNING id"
+);
+
+pub(super) const SWEEP_MILESTONES: &str =
+    "DELETE FROM milestones WHERE decision IN (SELECT value FROM json_each($1))";
+
 /// All of them, for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 19] = [
+pub(super) const ALL: [&str; 24] = [
+    SWEEP_MEMBERS,
+    SWEEP_PART,
+    SWEEP_CHANGES,
+    SWEEP_DECISIONS,
+    SWEEP_MILESTONES,
     NOTE_MILESTONE,
     NOTE_MEMBER,
     MILESTONES,

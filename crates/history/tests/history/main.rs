@@ -5,7 +5,10 @@
 mod api;
 mod contract;
 mod database;
+mod faulty;
+mod migrations;
 mod postgres;
 mod queries;
 mod recorder;
+mod retention;
 mod support;

@@ -200,7 +200,9 @@ async fn partitions_are_weeks_and_made_ahead() {
     .await
     .unwrap();
     let weeks = ["20261116", "20261123", "20261130", "20261207", "20261214"];
-    assert_eq!(parts, weeks.map(|week| format!("decisions_{week}")));
+    let mut expected = weeks.map(|week| format!("decisions_{week}")).to_vec();
+    expected.push("decisions_kept".to_owned());
+    assert_eq!(parts, expected);
     // The last second of a week and the first of the next lie on either side.
     let (last, first) = ("2026-11-22T23:59:59Z", "2026-11-23T00:00:00Z");
     let at = |time: &str| time.parse::<Timestamp>().unwrap().as_second();

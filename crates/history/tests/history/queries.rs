@@ -1,7 +1,10 @@
 //! The views, and the page of queries on them: each is run, and each finds something.
 
 use atoll_api::binding::{Outcome, PendingReplicas};
-use atoll_history::{PostgresStore, Record, SqliteStore, Store};
+use atoll_history::{
+    Event, MemberEvent, MemberEventKind, Milestone, PostgresStore, Provenance, Record, Source,
+    SqliteStore, Stage, Store,
+};
 use jiff::Timestamp;
 use sqlx::{Connection, Executor, Row as _, SqliteConnection};
 
@@ -37,6 +40,11 @@ fn restless() -> Vec<Record> {
     let mut last = made("d", 1, &[("member1", 3)], &[("member1", 2)]);
     last.record.outcome = Outcome::Partial;
     last.record.pending = vec![PendingReplicas { replicas: 1, reason: "no room".to_owned() }];
+    last.rejections = Some([("TaintToleration".to_owned(), 2), ("Affinity".to_owned(), 1)].into());
+    last.provenance = Some(Provenance {
+        sources: vec![Source { kind: "Deployment".to_owned(), ..Source::default() }],
+        ..Provenance::default()
+    });
     vec![
         made("a", 30, &[], &[("member1", 3)]),
         made("b", 20, &[("member1", 3)], &[("member1", 1), ("member2", 2)]),
@@ -44,6 +52,49 @@ fn restless() -> Vec<Record> {
         last,
     ]
 }
+
+/// What came of the restless workload: the second decision took long on member2. And what befell a member.
+fn life(records: &[Record]) -> Vec<Event> {
+    let step = |record: &Record, cluster: Option<&str>, stage, seconds: i64| {
+        let at = Timestamp::from_second(record.decided_at().as_second() + seconds).unwrap();
+        Event::Milestone(Milestone::of(&record.record, cluster, stage, at))
+    };
+    vec![
+        step(&records[0], Some("member1"), Stage::Applied, 1),
+        step(&records[0], Some("member1"), Stage::Healthy, 5),
+        step(&records[1], None, Stage::Committed, 1),
+        step(&records[1], Some("member1"), Stage::Applied, 2),
+        step(&records[1], Some("member2"), Stage::Applied, 3),
+        step(&records[1], Some("member1"), Stage::Healthy, 20),
+        step(&records[1], Some("member2"), Stage::Healthy, 90),
+        Event::Member(MemberEvent {
+            cluster: "member1".to_owned(),
+            uid: None,
+            at: records[0].decided_at(),
+            kind: MemberEventKind::Lost,
+            reason: "Silent".to_owned(),
+            message: "nothing was heard".to_owned(),
+        }),
+    ]
+}
+
+/// Rows of the newer views as text, the same on both databases.
+const NEWER: [(&str, &[&str]); 3] = [
+    (
+        "SELECT decision || ' ' || rule || ' ' || clusters FROM rejections ORDER BY rule",
+        &["d Affinity 1", "d TaintToleration 2"],
+    ),
+    (
+        "SELECT decision || ' ' || CAST(seconds_to_commit AS integer) || ' ' || CAST(seconds_to_apply AS integer) \
+         || ' ' || CAST(seconds_to_healthy AS integer) || ' ' || slowest_member FROM slow_decisions",
+        &["b 1 3 90 member2"],
+    ),
+    (
+        "SELECT what || ' ' || COALESCE(decision, reason) FROM member_timeline \
+         WHERE cluster = 'member1' ORDER BY at, what",
+        &["Lost Silent: nothing was heard", "Share a", "Share b", "Share c", "Share d"],
+    ),
+];
 
 fn assert_views(placed: &[String], moved: &[String], yes: &str, no: &str) {
     let share = |share: &str, holds: bool| format!("{share} {}", if holds { yes } else { no });
@@ -71,13 +122,19 @@ async fn every_query_of_the_page_finds_something_in_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("history.db");
     let store = SqliteStore::open(&path).await.unwrap();
-    store.insert(&restless()).await.unwrap();
+    let records = restless();
+    store.insert(&records).await.unwrap();
+    store.note(&life(&records)).await.unwrap();
     let mut reader = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
     let placed = sqlx::query_scalar(PLACED).fetch_all(&mut reader).await.unwrap();
     let moved = sqlx::query_scalar(MOVED).fetch_all(&mut reader).await.unwrap();
     assert_views(&placed, &moved, "1", "0");
+    for (query, expected) in NEWER {
+        let found: Vec<String> = sqlx::query_scalar(query).fetch_all(&mut reader).await.unwrap();
+        assert_eq!(found, expected, "{query}");
+    }
     let queries = queries("sqlite");
-    assert_eq!(queries.len(), 3);
+    assert_eq!(queries.len(), 7);
     for query in queries {
         let rows = reader.fetch_all(query).await.unwrap_or_else(|e| panic!("{query}: {e}"));
         assert!(!rows.is_empty(), "{query} finds nothing");
@@ -95,13 +152,19 @@ async fn every_query_of_the_page_finds_something_in_postgres_and_readers_only_re
         format!("{}{separator}options[role]={role}", database.url)
     };
     let store = PostgresStore::new(&as_role("atoll_writer")).unwrap();
-    store.insert(&restless()).await.unwrap();
+    let records = restless();
+    store.insert(&records).await.unwrap();
+    store.note(&life(&records)).await.unwrap();
     let mut reader = sqlx::PgConnection::connect(&as_role("atoll_reader")).await.unwrap();
     let placed = sqlx::query_scalar(PLACED).fetch_all(&mut reader).await.unwrap();
     let moved = sqlx::query_scalar(MOVED).fetch_all(&mut reader).await.unwrap();
     assert_views(&placed, &moved, "true", "false");
+    for (query, expected) in NEWER {
+        let found: Vec<String> = sqlx::query_scalar(query).fetch_all(&mut reader).await.unwrap();
+        assert_eq!(found, expected, "{query}");
+    }
     let queries = queries("sql");
-    assert_eq!(queries.len(), 7);
+    assert_eq!(queries.len(), 12);
     for query in queries {
         let rows = reader.fetch_all(query).await.unwrap_or_else(|e| panic!("{query}: {e}"));
         assert!(!rows.is_empty(), "{query} finds nothing");

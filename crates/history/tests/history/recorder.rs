@@ -1,124 +1,16 @@
 //! The recorder under a database that comes and goes. Time is simulated.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::record;
-use atoll_history::{
-    BoxFuture, Detail, Event, Filter, MemberFilter, MemberPage, MemoryStore, Milestone, Page,
-    Position, QueueFull, Record, Recorder, RecorderOptions, Resident, Row, State, Store,
-    StoreError,
-};
+use atoll_history::{Detail, Filter, QueueFull, Record, Recorder, RecorderOptions, State, Store};
 use serde_json::json;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// A memory store that can be away, lose its answers, refuse a record, hang.
-#[derive(Default)]
-struct Faulty {
-    inner: MemoryStore,
-    away: AtomicBool,
-    hanging: AtomicBool,
-    lose_answers: AtomicUsize,
-    refuse: Mutex<Option<String>>,
-    inserts: AtomicUsize,
-}
-
-fn unavailable() -> StoreError {
-    StoreError::Unavailable { doing: "write", source: "connection refused".into() }
-}
-
-impl Store for Faulty {
-    fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            self.inserts.fetch_add(1, Ordering::Relaxed);
-            if self.hanging.load(Ordering::Relaxed) {
-                std::future::pending::<()>().await;
-            }
-            if self.away.load(Ordering::Relaxed) {
-                return Err(unavailable());
-            }
-            let refused = self.refuse.lock().unwrap().clone();
-            if records.iter().any(|record| Some(&record.record.id) == refused.as_ref()) {
-                return Err(StoreError::Refused { doing: "write", source: "too big".into() });
-            }
-            self.inner.insert(records).await?;
-            let lost = self
-                .lose_answers
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
-            if lost.is_ok() { Err(unavailable()) } else { Ok(()) }
-        })
-    }
-
-    fn page<'a>(
-        &'a self,
-        filter: &'a Filter,
-        limit: usize,
-        after: Option<Position>,
-    ) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.inner.page(filter, limit, after)
-    }
-
-    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
-        self.inner.get(id)
-    }
-
-    fn tail<'a>(
-        &'a self,
-        filter: &'a Filter,
-        seq: i64,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
-        self.inner.tail(filter, seq, limit)
-    }
-
-    fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>> {
-        self.inner.last()
-    }
-
-    fn written(&self) -> watch::Receiver<u64> {
-        self.inner.written()
-    }
-
-    fn unconfirmed<'a>(&'a self, c: &'a str) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
-        self.inner.unconfirmed(c)
-    }
-
-    fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            if self.away.load(Ordering::Relaxed) {
-                return Err(unavailable());
-            }
-            self.inner.note(events).await
-        })
-    }
-
-    fn milestones<'a>(
-        &'a self,
-        decisions: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
-        self.inner.milestones(decisions)
-    }
-
-    fn member_events<'a>(
-        &'a self,
-        filter: &'a MemberFilter,
-        limit: usize,
-        after: Option<Position>,
-    ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
-        self.inner.member_events(filter, limit, after)
-    }
-
-    fn residents<'a>(
-        &'a self,
-        cluster: &'a str,
-        at: jiff::Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
-        self.inner.residents(cluster, at)
-    }
-}
+use crate::faulty::Faulty;
+use crate::support::record;
 
 /// The nth decision of a binding, child of the one before.
 fn decision(binding: u32, n: usize) -> Record {

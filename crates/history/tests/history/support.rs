@@ -47,6 +47,7 @@ pub(crate) fn record(id: &str, binding: u32, workload: &str, at: i64) -> Record 
         gap: None,
         withdrawal: None,
         provenance: None,
+        rejections: None,
         detail: None,
     }
 }

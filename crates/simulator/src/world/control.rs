@@ -48,6 +48,7 @@ impl Running {
         let hub = Hub {
             client,
             clock: plan.clock.clone(),
+            retention: atoll_history::RETENTION,
             history: plan.history.clone(),
             candidate: Candidate {
                 namespace: marks::SYSTEM_NAMESPACE.to_owned(),

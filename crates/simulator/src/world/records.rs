@@ -131,6 +131,7 @@ mod tests {
             gap: None,
             withdrawal: None,
             provenance: None,
+            rejections: None,
             detail: None,
         }
     }

@@ -62,6 +62,7 @@ impl Federation {
         let core = Core::new(HubOptions {
             client,
             clock: hub.clock.clone(),
+            retention: atoll_history::RETENTION,
             history: store.clone(),
             candidate: candidate(starts),
             profiles: Profiles::default(),

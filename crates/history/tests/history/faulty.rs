@@ -1,0 +1,142 @@
+//! A store that fails as it is told.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use atoll_history::{
+    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Page,
+    Position, Record, Resident, Row, Store, StoreError,
+};
+use tokio::sync::watch;
+
+/// A memory store that can be away, lose its answers, refuse a record, hang.
+#[derive(Default)]
+pub(crate) struct Faulty {
+    pub(crate) inner: MemoryStore,
+    pub(crate) away: AtomicBool,
+    pub(crate) hanging: AtomicBool,
+    pub(crate) lose_answers: AtomicUsize,
+    pub(crate) refuse: Mutex<Option<String>>,
+    pub(crate) inserts: AtomicUsize,
+    rounds: AtomicUsize,
+}
+
+impl Faulty {
+    pub(crate) fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::Relaxed);
+    }
+
+    /// How often it was asked to keep house.
+    pub(crate) fn maintained(&self) -> usize {
+        self.rounds.load(Ordering::Relaxed)
+    }
+}
+
+fn unavailable() -> StoreError {
+    StoreError::Unavailable { doing: "write", source: "connection refused".into() }
+}
+
+impl Store for Faulty {
+    fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.inserts.fetch_add(1, Ordering::Relaxed);
+            if self.hanging.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            if self.away.load(Ordering::Relaxed) {
+                return Err(unavailable());
+            }
+            let refused = self.refuse.lock().unwrap().clone();
+            if records.iter().any(|record| Some(&record.record.id) == refused.as_ref()) {
+                return Err(StoreError::Refused { doing: "write", source: "too big".into() });
+            }
+            self.inner.insert(records).await?;
+            let lost = self
+                .lose_answers
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+            if lost.is_ok() { Err(unavailable()) } else { Ok(()) }
+        })
+    }
+
+    fn page<'a>(
+        &'a self,
+        filter: &'a Filter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<Page, StoreError>> {
+        self.inner.page(filter, limit, after)
+    }
+
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
+        self.inner.get(id)
+    }
+
+    fn tail<'a>(
+        &'a self,
+        filter: &'a Filter,
+        seq: i64,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
+        self.inner.tail(filter, seq, limit)
+    }
+
+    fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>> {
+        self.inner.last()
+    }
+
+    fn written(&self) -> watch::Receiver<u64> {
+        self.inner.written()
+    }
+
+    fn unconfirmed<'a>(&'a self, c: &'a str) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
+        self.inner.unconfirmed(c)
+    }
+
+    fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            if self.away.load(Ordering::Relaxed) {
+                return Err(unavailable());
+            }
+            self.inner.note(events).await
+        })
+    }
+
+    fn milestones<'a>(
+        &'a self,
+        decisions: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
+        self.inner.milestones(decisions)
+    }
+
+    fn member_events<'a>(
+        &'a self,
+        filter: &'a MemberFilter,
+        limit: usize,
+        after: Option<Position>,
+    ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
+        self.inner.member_events(filter, limit, after)
+    }
+
+    fn maintain(
+        &self,
+        now: jiff::Timestamp,
+        retention: Duration,
+    ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
+        Box::pin(async move {
+            self.rounds.fetch_add(1, Ordering::Relaxed);
+            if self.away.load(Ordering::Relaxed) {
+                return Err(unavailable());
+            }
+            self.inner.maintain(now, retention).await
+        })
+    }
+
+    fn residents<'a>(
+        &'a self,
+        cluster: &'a str,
+        at: jiff::Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
+        self.inner.residents(cluster, at)
+    }
+}

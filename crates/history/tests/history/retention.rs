@@ -1,0 +1,265 @@
+//! What is given up with time, and what stays. Time is simulated.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::Clock;
+use atoll_api::binding::{TargetCluster, Trigger};
+use atoll_history::{
+    Event, Filter, Keeper, MemberEvent, MemberEventKind, MemberFilter, MemoryStore, Milestone,
+    PostgresStore, RETENTION, Record, Resident, SqliteStore, Stage, Store, Withdrawal,
+};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::database::Database;
+use crate::faulty::Faulty;
+use crate::support::{ids, record, shares};
+
+const DAY: i64 = 24 * 60 * 60;
+const CLUSTERS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// A Monday.
+fn day(day: i64) -> Timestamp {
+    let first: Timestamp = "2026-01-05T00:00:00Z".parse().unwrap();
+    Timestamp::from_second(first.as_second() + day * DAY).unwrap()
+}
+
+/// Numbers that are the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// 200 days of 30 bindings: some rest for months, some move every few days, some end.
+fn history(seed: u64) -> Vec<Record> {
+    let mut numbers = Numbers(seed);
+    let mut records = Vec::new();
+    let mut last: BTreeMap<u32, (String, Vec<TargetCluster>)> = BTreeMap::new();
+    for hour in 0..200 * 24 {
+        let binding = u32::try_from(numbers.below(if hour < 24 * 20 { 60 } else { 600 })).unwrap();
+        // Most hours bring nothing; low numbers rest, high ones end and begin anew under another uid.
+        if binding >= 30 || (binding < 8 && hour > 24 * 20) {
+            continue;
+        }
+        let (parent, before) = last.get(&binding).cloned().unzip();
+        let mut made = record(&format!("{hour:05}"), binding, &format!("web{binding}"), 0);
+        made.record.at = Timestamp::from_second(day(0).as_second() + hour * 3600).unwrap().into();
+        made.record.parent = parent;
+        made.before = Some(before.unwrap_or_default());
+        let after: Vec<(&str, i64)> = CLUSTERS
+            .into_iter()
+            .filter_map(|cluster| Some((cluster, i64::try_from(numbers.below(5)).ok()?)))
+            .filter(|(_, replicas)| *replicas > 1)
+            .collect();
+        made.after = shares(&after);
+        if binding >= 20 && made.record.parent.is_some() && numbers.below(3) == 0 {
+            made.record.trigger = Trigger::Withdrawn;
+            made.after.clear();
+            made.withdrawal = Some(Withdrawal {
+                clusters: vec!["a".to_owned()],
+                unconfirmed: vec!["a".to_owned()],
+            });
+        }
+        let ended = made.record.trigger == Trigger::Withdrawn;
+        last.insert(binding, (made.record.id.clone(), made.after.clone()));
+        records.push(made);
+        if ended {
+            last.remove(&binding);
+        }
+    }
+    // A binding that began anew is another one.
+    let mut generation: BTreeMap<String, u32> = BTreeMap::new();
+    for made in &mut records {
+        let uid = made.binding.uid.clone();
+        let number = generation.entry(uid.clone()).or_default();
+        made.binding.uid = format!("{uid}.{number}");
+        *number += u32::from(made.record.trigger == Trigger::Withdrawn);
+    }
+    records
+}
+
+fn events(records: &[Record], from: i64, to: i64) -> Vec<Event> {
+    let mut events: Vec<Event> = records
+        .iter()
+        .map(|made| {
+            Event::Milestone(Milestone::of(
+                &made.record,
+                Some("a"),
+                Stage::Applied,
+                made.decided_at(),
+            ))
+        })
+        .collect();
+    events.extend((from..to).map(|n| {
+        Event::Member(MemberEvent {
+            cluster: "a".to_owned(),
+            uid: None,
+            at: day(n),
+            kind: MemberEventKind::Ready,
+            reason: String::new(),
+            message: String::new(),
+        })
+    }));
+    events
+}
+
+/// Maintained at day 60, 130 and 200 with a retention of 90 days; `slack` is how much more a store may keep, in days.
+async fn gives_up_what_is_old_and_keeps_what_stands(store: &dyn Store, slack: i64) {
+    let records = history(7);
+    let whole = MemoryStore::default();
+    whole.insert(&records).await.unwrap();
+    let mut maintained = 0;
+    for now in [60, 130, 200] {
+        let new: Vec<Record> = records
+            .iter()
+            .filter(|made| made.decided_at() >= day(maintained) && made.decided_at() < day(now))
+            .cloned()
+            .collect();
+        store.insert(&new).await.unwrap();
+        store.note(&events(&new, maintained, now)).await.unwrap();
+        let done = store.maintain(day(now), RETENTION).await.unwrap();
+        assert_eq!(done.weeks + done.decisions > 0, now > 90, "day {now}: {done:?}");
+        // Again at once there is nothing left to do.
+        let again = store.maintain(day(now), RETENTION).await.unwrap();
+        assert_eq!((again.weeks, again.decisions), (0, 0), "day {now}");
+        maintained = now;
+    }
+    // Everything since then is there, in the order of writing.
+    let since = Filter { since: Some(day(110)), ..Filter::default() };
+    let (kept, all) = (store.tail(&since, 0, 9999), whole.tail(&since, 0, 9999));
+    assert_eq!(ids(&kept.await.unwrap()), ids(&all.await.unwrap()));
+    // Who was where is known for every time since then.
+    for time in (110..=200).step_by(3).map(day) {
+        for cluster in CLUSTERS {
+            let text = |found: Vec<Resident>| -> Vec<String> {
+                found
+                    .iter()
+                    .map(|r| format!("{} {} {}", r.binding_uid, r.replicas, r.decision))
+                    .collect()
+            };
+            let kept = text(store.residents(cluster, time).await.unwrap());
+            assert_eq!(
+                kept,
+                text(whole.residents(cluster, time).await.unwrap()),
+                "{cluster} {time}"
+            );
+        }
+    }
+    // What stands stays; of the rest nothing is older than the retention.
+    let mut last: BTreeMap<&str, &Record> = BTreeMap::new();
+    for made in &records {
+        last.insert(&made.binding.uid, made);
+    }
+    let mut rested = 0;
+    for made in last.values().filter(|made| made.record.trigger != Trigger::Withdrawn) {
+        let found = store.get(&made.record.id).await.unwrap();
+        assert!(found.is_some(), "{} of {} is gone", made.record.id, made.binding.uid);
+        let milestones = store.milestones(std::slice::from_ref(&made.record.id)).await.unwrap();
+        assert_eq!(milestones.len(), 1);
+        rested += i32::from(made.decided_at() < day(100));
+    }
+    assert!(rested >= 5, "{rested}: the test has no binding that rested");
+    let old = Filter { until: Some(day(110 - slack)), ..Filter::default() };
+    let old = store.page(&old, 9999, None).await.unwrap();
+    let before = records.iter().filter(|made| made.decided_at() < day(110 - slack)).count();
+    assert!(old.rows.len() < before / 4, "{} of {before} old rows are left", old.rows.len());
+    for row in &old.rows {
+        let left = row.entry.record().unwrap();
+        assert_ne!(left.record.trigger, Trigger::Withdrawn);
+    }
+    let gone = records.iter().find(|made| made.record.trigger == Trigger::Withdrawn).unwrap();
+    assert_eq!(store.milestones(std::slice::from_ref(&gone.record.id)).await.unwrap(), []);
+    assert!(store.unconfirmed("a").await.unwrap().contains(&gone.binding.uid), "the proof is gone");
+    let told = store.member_events(&MemberFilter::default(), 9999, None).await.unwrap().events;
+    assert!(
+        told.len() >= 90 && told.len() <= 90 + usize::try_from(slack).unwrap(),
+        "{}",
+        told.len()
+    );
+    // A new leader offers what bindings hold: what is there stays as it is, what is not comes back once.
+    let count = async || store.tail(&Filter::default(), 0, 9999).await.unwrap().len();
+    let before = count().await;
+    let standing: Vec<Record> = last
+        .values()
+        .filter(|made| made.record.trigger != Trigger::Withdrawn)
+        .map(|made| (*made).clone())
+        .collect();
+    store.insert(&standing).await.unwrap();
+    assert_eq!(count().await, before);
+    let late = record("late", 99, "late", day(3).as_second());
+    store.insert(&[late.clone()]).await.unwrap();
+    store.insert(&[late]).await.unwrap();
+    assert_eq!(count().await, before + 1);
+}
+
+#[tokio::test]
+async fn sqlite_gives_up_what_is_old_and_keeps_what_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
+    gives_up_what_is_old_and_keeps_what_stands(&store, 0).await;
+}
+
+#[tokio::test]
+async fn postgres_gives_up_whole_weeks_and_keeps_what_stands() {
+    let Some(database) = Database::make("retention").await else { return };
+    let store = PostgresStore::new(&database.url).unwrap();
+    gives_up_what_is_old_and_keeps_what_stands(&store, 7).await;
+    // The late row made its week anew for events of members; the next round takes it away.
+    store.maintain(day(200), RETENTION).await.unwrap();
+    let mut connection = database.connect().await;
+    let parts = |base: &str| {
+        sqlx::query_scalar::<_, String>(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = $1::text::regclass ORDER BY 1",
+        )
+        .bind(base.to_owned())
+    };
+    for base in ["decisions", "changes", "milestones"] {
+        let parts: Vec<String> = parts(base).fetch_all(&mut connection).await.unwrap();
+        // The week that has day 110 in it, and those that were made ahead of day 200.
+        assert_eq!(parts.first().unwrap(), &format!("{base}_20260420"));
+        assert!(parts.contains(&format!("{base}_20260817")), "{parts:?}");
+        assert_eq!(parts.last().unwrap(), &format!("{base}_kept"));
+    }
+    let first: String = parts("member_events").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(first, "member_events_20260420");
+    drop(connection);
+    store.close().await;
+    database.drop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leader_keeps_house_every_hour_and_sooner_after_a_failure() {
+    let store = Arc::new(Faulty::default());
+    let clock = Clock::from_fn(|| day(0));
+    let (lead, leading) = watch::channel(None);
+    let token = CancellationToken::new();
+    let keeper = Keeper::new(store.clone(), clock, RETENTION);
+    let running = tokio::spawn(keeper.run(leading, token.clone()));
+    let after = async |hours: f32| {
+        tokio::time::sleep(Duration::from_secs_f32(hours * 3600.0 + 1.0)).await;
+        store.maintained()
+    };
+    assert_eq!(after(10.0).await, 0, "a follower keeps no house");
+    lead.send_replace(Some(1));
+    assert_eq!(after(0.0).await, 1, "a new leader does at once");
+    assert_eq!(after(3.0).await, 4);
+    store.set_away(true);
+    let failed = after(1.0).await;
+    let failing = after(0.5).await - failed;
+    assert!((29..=31).contains(&failing), "{failing}: once a minute while it fails");
+    store.set_away(false);
+    after(0.1).await;
+    lead.send_replace(None);
+    let before = after(0.0).await;
+    assert_eq!(after(10.0).await, before);
+    token.cancel();
+    running.await.unwrap();
+}
