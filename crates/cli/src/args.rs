@@ -51,10 +51,14 @@ pub(crate) enum Command {
     Cordon(cordon::CordonArgs),
     /// Give a member new work again
     Uncordon(cordon::CordonArgs),
-    /// List the decisions made about a workload, newest first
+    /// List decisions, newest first: one workload's, a namespace's or all
     History(read::history::HistoryArgs),
-    /// Say for every cluster why a workload got what it got
+    /// Say for every cluster why a workload got what it got, and what would change that
     Explain(read::explain::ExplainArgs),
+    /// Draw where a workload ran: members by time, replicas as bars, decisions marked
+    Timeline(read::timeline::TimelineArgs),
+    /// Compare two decisions: shares, verdicts, scores, room, policies
+    Diff(read::diff::DiffArgs),
     /// Decide offline: objects from files to the decisions that the controller would make
     Schedule(schedule::ScheduleArgs),
     /// Find policies that contradict themselves, match nothing or stand in the shadow of others
@@ -80,6 +84,8 @@ impl Command {
             | Self::Uncordon(_)
             | Self::History(_)
             | Self::Explain(_)
+            | Self::Timeline(_)
+            | Self::Diff(_)
             | Self::Schedule(_)
             | Self::Lint(_)
             | Self::Get(_)

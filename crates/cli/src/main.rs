@@ -58,6 +58,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Uncordon(args) => cordon::uncordon(&cli.hub, args, &out).await,
             Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,
+            Command::Timeline(args) => read::timeline::run(&cli.hub, args, &out).await,
+            Command::Diff(args) => read::diff::run(&cli.hub, args, &out).await,
             Command::Work(args) => read::work::run(&cli.hub, args, &out).await,
             Command::Schedule(args) => schedule::run(args, &out),
             Command::Lint(args) => lint::run(args, &out),

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
-use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
+use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::args::Format;
@@ -26,6 +26,18 @@ pub(crate) enum Tone {
     Bad,
 }
 
+impl Tone {
+    /// The foreground colour, as terminals number it (ECMA-48, select graphic rendition).
+    fn code(self) -> Option<u8> {
+        match self {
+            Self::Plain => None,
+            Self::Good => Some(32),
+            Self::Warn => Some(33),
+            Self::Bad => Some(31),
+        }
+    }
+}
+
 /// Text of a cell and how it is meant.
 #[derive(Debug, Clone)]
 pub(crate) struct Text(String, Tone);
@@ -33,6 +45,22 @@ pub(crate) struct Text(String, Tone);
 impl Text {
     pub(crate) fn toned(text: impl ToString, tone: Tone) -> Self {
         Self(text.to_string(), tone)
+    }
+}
+
+impl Text {
+    /// The same without blanks at its end.
+    pub(crate) fn trimmed(self) -> Self {
+        Self(self.0.trim_end().to_owned(), self.1)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The same, at least so many characters wide.
+    pub(crate) fn padded(self, width: usize) -> Self {
+        Self(format!("{:width$}", self.0), self.1)
     }
 }
 
@@ -62,7 +90,20 @@ impl Printer {
     /// # Errors
     /// When stdout is closed.
     pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> anyhow::Result<()> {
-        self.line(self.layout(header, rows, Some(WIDTH)))
+        self.line(self.layout(header, rows, Some(WIDTH), 0))
+    }
+
+    /// Like [`Printer::table`], but the first columns, so many of them, are never broken.
+    ///
+    /// # Errors
+    /// When stdout is closed.
+    pub(crate) fn table_keeping(
+        &self,
+        first: usize,
+        header: &[&str],
+        rows: Vec<Vec<Text>>,
+    ) -> anyhow::Result<()> {
+        self.line(self.layout(header, rows, Some(WIDTH), first))
     }
 
     /// A table as wide as its longest lines.
@@ -70,10 +111,16 @@ impl Printer {
     /// # Errors
     /// When stdout is closed.
     pub(crate) fn wide_table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> anyhow::Result<()> {
-        self.line(self.layout(header, rows, None))
+        self.line(self.layout(header, rows, None, 0))
     }
 
-    fn layout(&self, header: &[&str], rows: Vec<Vec<Text>>, width: Option<u16>) -> String {
+    fn layout(
+        &self,
+        header: &[&str],
+        rows: Vec<Vec<Text>>,
+        width: Option<u16>,
+        kept: usize,
+    ) -> String {
         let mut table = Table::new();
         table
             .load_style(presets::NOTHING)
@@ -97,7 +144,19 @@ impl Printer {
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }
+        for column in table.column_iter_mut().take(kept) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
         table.trim_fmt()
+    }
+
+    /// Texts side by side, each in its tone's colour.
+    pub(crate) fn styled(&self, parts: &[Text]) -> String {
+        let coloured = |Text(text, tone): &Text| match tone.code().filter(|_| self.colours) {
+            Some(code) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            None => text.clone(),
+        };
+        parts.iter().map(coloured).collect()
     }
 
     fn colour(&self, tone: Tone) -> Option<Color> {
@@ -154,12 +213,12 @@ mod tests {
         let long = "member1 has 3 of 4 nodes full and ".repeat(6);
         let rows = vec![vec![Text::toned("Placed", Tone::Good), Text::from(long)]];
         let plain =
-            Printer { colours: false }.layout(&["OUTCOME", "REASON"], rows.clone(), Some(WIDTH));
+            Printer { colours: false }.layout(&["OUTCOME", "REASON"], rows.clone(), Some(WIDTH), 0);
         assert!(plain.lines().count() > 2, "{plain}");
         assert!(plain.lines().all(|line| line.chars().count() <= usize::from(WIDTH)), "{plain}");
         assert!(plain.starts_with("OUTCOME  REASON") && !plain.contains('\u{1b}'), "{plain}");
         assert!(
-            Printer { colours: true }.layout(&["OUTCOME", "REASON"], rows, None).contains('\u{1b}')
+            Printer { colours: true }.layout(&["OUTCOME", "REASON"], rows, None, 0).contains('\u{1b}')
         );
     }
 }

@@ -271,6 +271,69 @@ fn next(page: &mut Page, decision: &Decision) {
     }
 }
 
+/// What would change the answer for one cluster, in words: what people can do about each rule that refuses it, then the
+/// events that would have the decision made again.
+#[must_use]
+pub fn cures(decision: &Decision, cluster: &str) -> Vec<String> {
+    let Some((verdict, _)) = decision.verdict(cluster) else { return Vec::new() };
+    let mut lines: Vec<String> = Vec::new();
+    for rejection in &verdict.rejections {
+        lines.extend(remedy(&rejection.plugin).map(str::to_owned));
+    }
+    if verdict.standing == Standing::NotSelected {
+        lines.push(
+            "others were better or enough: more replicas, more spread, or another order of them"
+                .to_owned(),
+        );
+    }
+    let refused = |plugin: &str| verdict.rejections.iter().any(|r| r.plugin == plugin);
+    for cure in &decision.waits_for {
+        let concerns = match cure {
+            Cure::TargetChanges { clusters }
+            | Cure::CapacityRises { clusters, .. }
+            | Cure::EvictionEnds { clusters } => clusters.contains(cluster),
+            // The remedy of the rule says it better.
+            Cure::LabelsChange | Cure::TaintsChange | Cure::ServesApi { .. } => false,
+            Cure::ClusterJoins => false,
+            Cure::WorkloadPolicyChanges { .. } => refused("WorkloadPolicy"),
+            Cure::WorkloadSpreadChanges { .. } => refused("WorkloadSpread"),
+            Cure::BindingShrinks { .. } | Cure::TimePasses { .. } | Cure::Edit { .. } => true,
+        };
+        if concerns {
+            lines.extend(in_words(cure));
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    lines.retain(|line| seen.insert(line.clone()));
+    lines
+}
+
+/// What people can do about a built-in rule; its reason says which value failed.
+fn remedy(plugin: &str) -> Option<&'static str> {
+    use crate::plugins as p;
+    Some(match plugin {
+        p::cluster_affinity::NAME => {
+            "name it in the policy's placement.clusterAffinity, or give the cluster labels that it selects"
+        }
+        p::taint_toleration::NAME => {
+            "take the taint off the cluster, or tolerate it in the policy's placement.clusterTolerations"
+        }
+        p::api_enablement::NAME => "install the kind's API on the cluster",
+        p::cluster_eviction::NAME => "the eviction from it ends",
+        p::resource_fit::NAME | p::replica_division::NAME => {
+            "free room on the cluster, or ask for less in each replica"
+        }
+        p::spread_constraint::NAME => {
+            "give the cluster the field that the policy's placement.spreadConstraints name"
+        }
+        p::topology_spread::NAME => "give the cluster the label that the topology spread names",
+        p::sticky::NAME => "ask for a rebalance: placement.sticky keeps the workload where it is",
+        p::workload_policy::NAME => "let a domain of the WorkloadPolicy select the cluster",
+        p::workload_spread::NAME => "let a subset of the WorkloadSpread select the cluster",
+        _ => return None,
+    })
+}
+
 /// A cure in words; what always holds and explains nothing is left out.
 fn in_words(cure: &Cure) -> Option<String> {
     Some(match cure {

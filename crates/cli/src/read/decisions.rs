@@ -1,65 +1,184 @@
 //! Where decisions are read: the hub's Decision objects, or, where it serves none, what the binding itself holds.
 
-use anyhow::Context;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
 use atoll_api::{ClusterResourceBinding, HISTORY_GROUP, ResourceBinding, VERSION, names};
 use atoll_history::{BindingRef, Entry, Row, api, outbox};
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use futures::stream::{BoxStream, SelectAll};
+use futures::{StreamExt, stream};
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, WatchEvent, WatchParams,
+};
 use serde_json::Value;
 
+use super::item::{Item, is_whole};
 use super::workload::Workload;
 use crate::hub::Hub;
 use crate::print;
 
 /// Decisions that one request brings.
 const PAGE: usize = 500;
+/// Decisions among which the beginning of an id is looked up, the newest.
+const SEARCHED: usize = 5_000;
+/// Pause before a watch that ended is asked for again, and between two looks at a binding where there is no watch.
+/// Decisions are seconds apart; one request in two seconds is nothing to a hub.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Length of one watch, in seconds: below the five minutes at which proxies and API servers cut.
+const WATCH: u32 = 240;
 
 /// What a reader narrows the list by: field selectors of the Decision kinds.
 pub(super) type Fields = Vec<(&'static str, String)>;
+
+/// Whose decisions.
+#[derive(Debug, Clone)]
+pub(super) enum Of {
+    /// One workload's.
+    Workload(Workload),
+    /// Those of all workloads of a namespace.
+    Namespace(String),
+    /// All, cluster-scoped ones too.
+    Everything,
+}
+
+impl std::fmt::Display for Of {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Workload(workload) => write!(f, "{workload}"),
+            Self::Namespace(namespace) => write!(f, "workloads of namespace {namespace}"),
+            Self::Everything => f.write_str("all workloads"),
+        }
+    }
+}
+
+impl Of {
+    fn apis(&self, hub: &Hub) -> Vec<Api<DynamicObject>> {
+        match self {
+            Self::Workload(workload) => vec![api(hub, workload.namespace.as_deref())],
+            Self::Namespace(namespace) => vec![api(hub, Some(namespace))],
+            Self::Everything => vec![
+                Api::all_with(hub.client.clone(), &resource(api::Kind::Decision)),
+                api(hub, None),
+            ],
+        }
+    }
+
+    fn selector(&self, fields: &Fields) -> String {
+        let mut selectors = Vec::new();
+        if let Self::Workload(workload) = self {
+            selectors.push(format!("spec.workload.group={}", workload.kind.group));
+            selectors.push(format!("spec.workload.kind={}", workload.kind.kind));
+            selectors.push(format!("spec.workload.name={}", workload.name));
+        }
+        let given = fields.iter().map(|(field, value)| format!("{field}={}", escape(value)));
+        selectors.extend(given);
+        selectors.join(",")
+    }
+
+    /// The workload, where the hub serves no history and its binding is asked instead.
+    fn unserved(&self) -> Option<&Workload> {
+        match self {
+            Self::Workload(workload) if !workload.decisions_served => Some(workload),
+            _ => None,
+        }
+    }
+}
+
+/// A value of a field selector, by apimachinery's `EscapeValue`.
+fn escape(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for character in value.chars() {
+        if matches!(character, '\\' | ',' | '=') {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+fn resource(kind: api::Kind) -> ApiResource {
+    let of = GroupVersionKind::gvk(HISTORY_GROUP, VERSION, kind.name());
+    ApiResource::from_gvk_with_plural(&of, kind.plural())
+}
+
+/// Decisions of a namespace, or cluster-scoped ones.
+fn api(hub: &Hub, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => {
+            let resource = resource(api::Kind::Decision);
+            Api::namespaced_with(hub.client.clone(), namespace, &resource)
+        }
+        None => Api::all_with(hub.client.clone(), &resource(api::Kind::ClusterDecision)),
+    }
+}
 
 /// Decisions, newest first.
 pub(super) struct Decisions {
     pub(super) items: Vec<Value>,
     /// Whether there are older ones.
     pub(super) more: bool,
+    /// By API of [`Of::apis`]: from where a watch goes on.
+    versions: Vec<String>,
 }
 
-/// The newest decisions about a workload, at most `limit`, without details.
+/// The newest decisions, at most `limit`, without details.
 ///
 /// # Errors
 /// When the hub does not answer, refuses a selector, or knows nothing of the workload.
 pub(super) async fn list(
     hub: &Hub,
-    workload: &Workload,
+    of: &Of,
     fields: &Fields,
     limit: usize,
 ) -> anyhow::Result<Decisions> {
-    if !workload.decisions_served {
-        let items = held(hub, workload).await?;
+    if let Some(workload) = of.unserved() {
+        let items = held(hub, workload, true).await?;
         let items: Vec<_> = items.into_iter().filter(|item| selected(item, fields)).collect();
         let more = items.len() > limit;
-        return Ok(Decisions { items: items.into_iter().take(limit).collect(), more });
+        let items = items.into_iter().take(limit).collect();
+        return Ok(Decisions { items, more, versions: Vec::new() });
     }
-    let mut selectors = vec![
-        format!("spec.workload.group={}", workload.kind.group),
-        format!("spec.workload.kind={}", workload.kind.kind),
-        format!("spec.workload.name={}", workload.name),
-    ];
-    selectors.extend(fields.iter().map(|(field, value)| format!("{field}={value}")));
-    let mut params = ListParams::default().fields(&selectors.join(","));
-    let api = served(hub, workload);
+    let mut all = Decisions { items: Vec::new(), more: false, versions: Vec::new() };
+    for api in of.apis(hub) {
+        let (items, more, version) = pages(hub, &api, of, fields, limit).await?;
+        all.items.extend(items);
+        all.more |= more;
+        all.versions.push(version);
+    }
+    if all.versions.len() > 1 {
+        // Kubernetes' times sort as text.
+        all.items.sort_by(|a, b| Item(b).text("at").cmp(Item(a).text("at")));
+        all.more |= all.items.len() > limit;
+        all.items.truncate(limit);
+    }
+    Ok(all)
+}
+
+async fn pages(
+    hub: &Hub,
+    api: &Api<DynamicObject>,
+    of: &Of,
+    fields: &Fields,
+    limit: usize,
+) -> anyhow::Result<(Vec<Value>, bool, String)> {
+    let doing = format!("list the decisions about {of}");
+    let mut params = ListParams::default().fields(&of.selector(fields));
     let mut items = Vec::new();
+    let mut version = None;
     loop {
         let wanted = PAGE.min(limit - items.len());
         params = params.limit(u32::try_from(wanted).unwrap_or(u32::MAX));
-        let doing = format!("list the decisions about {workload}");
         let page = hub.call(&doing, api.list(&params)).await?;
+        // The first page's: what was decided since is then seen by a watch.
+        version.get_or_insert(page.metadata.resource_version.unwrap_or_default());
         for object in page.items {
             items.push(serde_json::to_value(object).context("read a decision")?);
         }
         let token = page.metadata.continue_.filter(|token| !token.is_empty());
         match token {
             Some(token) if items.len() < limit => params = params.continue_token(&token),
-            token => return Ok(Decisions { items, more: token.is_some() }),
+            token => return Ok((items, token.is_some(), version.unwrap_or_default())),
         }
     }
 }
@@ -68,31 +187,165 @@ pub(super) async fn list(
 ///
 /// # Errors
 /// When the hub does not answer.
-pub(super) async fn get(hub: &Hub, workload: &Workload, item: &Value) -> anyhow::Result<Value> {
-    let name = item["metadata"]["name"].as_str().context("a decision has a name")?;
-    if !workload.decisions_served {
+pub(super) async fn get(hub: &Hub, of: &Of, item: &Value) -> anyhow::Result<Value> {
+    if of.unserved().is_some() {
         return Ok(item.clone());
     }
-    let doing = format!("get decision {name} about {workload}");
-    let object = hub.call(&doing, served(hub, workload).get(name)).await?;
+    let (name, namespace) = (Item(item).id(), item["metadata"]["namespace"].as_str());
+    let doing = format!("get decision {name} about {of}");
+    let object = hub.call(&doing, api(hub, namespace).get(name)).await?;
     serde_json::to_value(object).context("read a decision")
 }
 
-fn served(hub: &Hub, workload: &Workload) -> Api<DynamicObject> {
-    let kind = match &workload.namespace {
-        Some(_) => api::Kind::Decision,
-        None => api::Kind::ClusterDecision,
-    };
-    let kind_of = GroupVersionKind::gvk(HISTORY_GROUP, VERSION, kind.name());
-    let resource = ApiResource::from_gvk_with_plural(&kind_of, kind.plural());
-    match &workload.namespace {
-        Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, &resource),
-        None => Api::all_with(hub.client.clone(), &resource),
+/// The decision with this id, or whose id begins so, with its detail. `flag` is what the error names.
+///
+/// # Errors
+/// When there is none, or several, or the hub does not answer.
+pub(super) async fn find(hub: &Hub, of: &Of, id: &str, flag: &str) -> anyhow::Result<Value> {
+    if of.unserved().is_none() && is_whole(id) {
+        for api in of.apis(hub) {
+            let found = hub.call(&format!("get decision {id}"), api.get_opt(id)).await?;
+            if let Some(object) = found {
+                return serde_json::to_value(object).context("read a decision");
+            }
+        }
+    }
+    let items = list(hub, of, &Fields::new(), SEARCHED).await?.items;
+    let matching: Vec<&Value> =
+        items.iter().filter(|item| Item(item).id().starts_with(id)).collect();
+    match matching.as_slice() {
+        [one] => get(hub, of, one).await,
+        [] if items.len() == SEARCHED => bail!(
+            "{flag} {id}: none of the newest {SEARCHED} decisions about {of} begins so; an older one is found by its \
+             whole id"
+        ),
+        [] => bail!("{flag} {id}: no decision about {of} begins so, see `atoll history`"),
+        several => {
+            let names: Vec<_> = several.iter().map(|item| Item(item).id()).collect();
+            bail!("{flag} {id} is the beginning of several: {}", names.join(", "))
+        }
     }
 }
 
-/// What the binding holds: its last decision, and those before that no database has taken yet.
-async fn held(hub: &Hub, workload: &Workload) -> anyhow::Result<Vec<Value>> {
+/// Hands out the decisions that come after a list, as they are recorded, until `take` says no.
+///
+/// # Errors
+/// When the hub refuses to tell, or `take` fails. A hub that is away for a while is asked again.
+pub(super) async fn follow(
+    hub: &Hub,
+    of: &Of,
+    fields: &Fields,
+    after: &Decisions,
+    mut take: impl FnMut(&Value) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if let Some(workload) = of.unserved() {
+        let mut seen: BTreeSet<String> =
+            after.items.iter().map(|item| Item(item).id().to_owned()).collect();
+        loop {
+            tokio::time::sleep(AGAIN).await;
+            for item in held(hub, workload, false).await?.iter().rev() {
+                if seen.insert(Item(item).id().to_owned()) && selected(item, fields) {
+                    take(item)?;
+                }
+            }
+        }
+    }
+    let watches = of.apis(hub).into_iter().zip(&after.versions);
+    let mut news: SelectAll<_> =
+        watches.map(|(api, version)| watch(api, of.selector(fields), version.clone())).collect();
+    while let Some(object) = news.next().await {
+        take(&object.with_context(|| format!("follow the decisions about {of}"))?)?;
+    }
+    Ok(())
+}
+
+/// One API's news. Ends with an error that the hub means.
+struct Watch {
+    api: Api<DynamicObject>,
+    params: WatchParams,
+    version: String,
+    events: Option<BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>>,
+    /// Whether people were told that the hub is away.
+    told: bool,
+    over: bool,
+}
+
+fn watch(
+    api: Api<DynamicObject>,
+    selector: String,
+    version: String,
+) -> BoxStream<'static, anyhow::Result<Value>> {
+    let params = WatchParams::default().fields(&selector).timeout(WATCH).disable_bookmarks();
+    let watch = Watch { api, params, version, events: None, told: false, over: false };
+    stream::unfold(watch, |mut watch| async move {
+        let next = watch.next().await?;
+        Some((next, watch))
+    })
+    .boxed()
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<anyhow::Result<Value>> {
+        if self.over {
+            return None;
+        }
+        loop {
+            let Some(events) = &mut self.events else {
+                match self.api.watch(&self.params, &self.version).await {
+                    Ok(events) => self.events = Some(events.boxed()),
+                    Err(error) => {
+                        if let Some(meant) = self.failed(error) {
+                            return Some(Err(meant));
+                        }
+                        tokio::time::sleep(AGAIN).await;
+                    }
+                }
+                continue;
+            };
+            match events.next().await {
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    self.told = false;
+                    if let Some(version) = &object.metadata.resource_version {
+                        self.version.clone_from(version);
+                    }
+                    return Some(serde_json::to_value(object).context("read a decision"));
+                }
+                Some(Ok(WatchEvent::Bookmark(_) | WatchEvent::Deleted(_))) => {}
+                Some(Ok(WatchEvent::Error(status))) => {
+                    if let Some(meant) = self.failed(kube::Error::Api(status)) {
+                        return Some(Err(meant));
+                    }
+                    self.pause().await;
+                }
+                // The time of a watch is over, or the connection is.
+                Some(Err(_)) | None => self.pause().await,
+            }
+        }
+    }
+
+    async fn pause(&mut self) {
+        self.events = None;
+        tokio::time::sleep(AGAIN).await;
+    }
+
+    /// The error where asking again would not help.
+    fn failed(&mut self, error: kube::Error) -> Option<anyhow::Error> {
+        if let kube::Error::Api(status) = &error
+            && (400..500).contains(&status.code)
+            && !matches!(status.code, 408 | 429)
+        {
+            self.over = true;
+            return Some(error.into());
+        }
+        if !std::mem::replace(&mut self.told, true) {
+            print::note(format!("note: the hub does not answer, asking again: {error}"));
+        }
+        None
+    }
+}
+
+/// What the binding holds: its last decision, and those before that no database has taken yet; newest first.
+async fn held(hub: &Hub, workload: &Workload, tell: bool) -> anyhow::Result<Vec<Value>> {
     let name = names::binding_name(&workload.name, &workload.kind.kind, &workload.kind.group);
     let doing = format!("get the binding {name} of {workload}");
     let found = match &workload.namespace {
@@ -108,10 +361,12 @@ async fn held(hub: &Hub, workload: &Workload) -> anyhow::Result<Vec<Value>> {
         }
     };
     let Some((kind, metadata, spec)) = found else { return Ok(Vec::new()) };
-    print::note(format!(
-        "note: {} serves no {HISTORY_GROUP}; this is what the binding {name} holds: its last decision, in short",
-        hub.found
-    ));
+    if tell {
+        print::note(format!(
+            "note: {} serves no {HISTORY_GROUP}; this is what the binding {name} holds: its last decision, in short",
+            hub.found
+        ));
+    }
     let binding = BindingRef {
         kind: kind.to_owned(),
         namespace: metadata.namespace,

@@ -1,28 +1,23 @@
 //! `atoll explain WORKLOAD`.
 
 use anyhow::{Context, bail};
-use atoll_api::binding::TargetCluster;
-use atoll_history::api::text;
 use atoll_scheduler::decision::{Column, Decision, Standing, Verdict};
 use atoll_scheduler::explain;
 use clap::Args;
 use serde_json::Value;
 
-use super::decisions::{self, Fields};
-use super::workload::{self, Workload};
+use super::decisions::{self, Fields, Of};
+use super::item::{self, Item};
+use super::workload;
 use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
 use crate::print::{Printer, WIDTH};
 
-/// Decisions among which a shortened id is looked up, the newest.
-const SEARCHED: usize = 5_000;
 /// Decisions among which the last one that placed something is looked up: between two of these lie a few ends of
 /// eviction tasks at most.
 const RECENT: usize = 20;
 /// Triggers of decisions that weigh no clusters.
 const WITHOUT_VERDICTS: [&str; 2] = ["EvictionDone", "Withdrawn"];
-/// Fewest characters of an id: shorter ones match by chance.
-const MIN_ID: usize = 4;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -31,7 +26,7 @@ pub(crate) struct ExplainArgs {
     workload: Vec<String>,
     /// This decision, by its id or the beginning of it as `atoll history` shows it [default: the last one that
     /// weighed clusters]
-    #[arg(long, value_name = "ID", value_parser = id)]
+    #[arg(long, value_name = "ID", value_parser = item::id)]
     decision: Option<String>,
     /// Only what it says of this cluster
     #[arg(long, visible_alias = "member", value_name = "NAME")]
@@ -42,8 +37,11 @@ pub(crate) struct ExplainArgs {
 
 pub(crate) async fn run(flags: &HubFlags, args: ExplainArgs, out: &Printer) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
-    let workload = workload::resolve(&hub, &args.workload).await?;
-    let (object, later) = find(&hub, &workload, args.decision.as_deref()).await?;
+    let of = Of::Workload(workload::resolve(&hub, &args.workload).await?);
+    let (object, later) = match &args.decision {
+        Some(id) => (decisions::find(&hub, &of, id, "--decision").await?, Vec::new()),
+        None => newest(&hub, &of).await?,
+    };
     match args.output.output {
         Format::Table => {
             for note in later {
@@ -62,49 +60,30 @@ pub(crate) async fn run(flags: &HubFlags, args: ExplainArgs, out: &Printer) -> a
     }
 }
 
-/// The decision asked for, and lines about what came after the one that is shown by default.
-async fn find(
-    hub: &Hub,
-    workload: &Workload,
-    id: Option<&str>,
-) -> anyhow::Result<(Value, Vec<String>)> {
-    let searched = if id.is_some() { SEARCHED } else { RECENT };
-    let items = decisions::list(hub, workload, &Fields::new(), searched).await?.items;
-    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+/// The last decision that weighed clusters, and lines about what came after it.
+async fn newest(hub: &Hub, of: &Of) -> anyhow::Result<(Value, Vec<String>)> {
+    let items = decisions::list(hub, of, &Fields::new(), RECENT).await?.items;
     if items.is_empty() {
         bail!(
-            "nothing was ever decided about {workload}: is the name right, and does a policy select it? \
+            "nothing was ever decided about {of}: is the name right, and does a policy select it? \
              (kubectl get resourcebindings, {})",
             hub.found
         );
     }
-    let Some(id) = id else {
-        let weighs = |item: &Value| {
-            let trigger = item["spec"]["trigger"].as_str();
-            trigger.is_some_and(|trigger| !WITHOUT_VERDICTS.contains(&trigger))
-        };
-        let at = items.iter().position(weighs).unwrap_or(0);
-        let later = items[..at].iter().map(|item| {
-            let spec = &item["spec"];
-            let text = |field: &str| spec[field].as_str().unwrap_or("?").to_owned();
-            format!("After it, {} at {}: {}", text("trigger"), text("at"), text("reason"))
-        });
-        let later = later.collect();
-        return Ok((decisions::get(hub, workload, &items[at]).await?, later));
+    let weighs = |item: &Value| {
+        let item = Item(item);
+        item.unreadable().is_none() && !WITHOUT_VERDICTS.contains(&item.text("trigger"))
     };
-    let matching: Vec<&Value> = items.iter().filter(|item| name(item).starts_with(id)).collect();
-    match matching.as_slice() {
-        [one] => Ok((decisions::get(hub, workload, one).await?, Vec::new())),
-        [] => bail!("--decision {id}: no decision about {workload} begins so, see `atoll history`"),
-        several => {
-            let names: Vec<_> = several.iter().map(|item| name(item)).collect();
-            bail!("--decision {id} is the beginning of several: {}", names.join(", "))
-        }
-    }
+    let at = items.iter().position(weighs).unwrap_or(0);
+    let later = items[..at].iter().map(|item| {
+        let item = Item(item);
+        format!("After it, {} at {}: {}", item.text("trigger"), item.text("at"), item.reason())
+    });
+    Ok((decisions::get(hub, of, &items[at]).await?, later.collect()))
 }
 
 /// The whole Decision of an object, or why there is none.
-fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>> {
+pub(super) fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>> {
     let spec = &object["spec"];
     if let Some(error) = spec["unreadable"].as_str() {
         return Ok(Err(format!("this row of history cannot be read: {error}")));
@@ -133,25 +112,20 @@ fn explained(object: &Value, cluster: Option<&str>) -> anyhow::Result<String> {
 
 /// What is known of every decision.
 fn in_short(object: &Value) -> String {
-    let spec = &object["spec"];
-    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-    let shares = |side: &str| -> Option<Vec<TargetCluster>> {
-        serde_json::from_value(spec.get(side)?.clone()).ok()
-    };
-    let after = shares("after").unwrap_or_default();
+    let item = Item(object);
     format!(
         "Decision {} of {}\nTrigger {}, mode {}, outcome {}\n{}\n{}",
-        text(&object["metadata"]["name"]),
-        text(&spec["at"]),
-        text(&spec["trigger"]),
-        text(&spec["mode"]),
-        text(&spec["outcome"]),
-        text(&spec["reason"]),
-        text::change(shares("before").as_deref(), &after),
+        item.id(),
+        item.text("at"),
+        item.text("trigger"),
+        item.text("mode"),
+        item.text("outcome"),
+        item.reason(),
+        item.change(),
     )
 }
 
-fn fate(standing: Standing) -> &'static str {
+pub(super) fn fate(standing: Standing) -> &'static str {
     match standing {
         Standing::Selected => "selected",
         Standing::Kept => "kept, although it fails rules that newcomers must satisfy",
@@ -159,6 +133,17 @@ fn fate(standing: Standing) -> &'static str {
         Standing::Refused => "refused",
         Standing::Gone => "is no cluster any more",
     }
+}
+
+/// How many more fit, and what bounds it.
+pub(super) fn room(verdict: &Verdict, place: usize) -> String {
+    let room = verdict.capacity.get(place).map_or_else(|| "unknown".to_owned(), |n| n.to_string());
+    let bound = verdict
+        .bounded
+        .get(place)
+        .and_then(|index| verdict.bounds.get(usize::try_from(index).ok()?))
+        .map(|bound| format!(", bounded by {bound}"));
+    room + &bound.unwrap_or_default()
 }
 
 fn count(replicas: Option<i64>) -> String {
@@ -188,12 +173,7 @@ fn one_cluster(decision: &Decision, cluster: &str) -> anyhow::Result<String> {
     let (before, after) = (number(&verdict.before), number(&verdict.after));
     lines.push(format!("replicas: {} -> {}", count(before), count(after)));
     if !verdict.capacity.is_empty() {
-        let room =
-            number(&verdict.capacity).map_or_else(|| "unknown".to_owned(), |n| n.to_string());
-        let bound = number(&verdict.bounded)
-            .and_then(|index| verdict.bounds.get(usize::try_from(index).ok()?))
-            .map(|bound| format!(", bounded by {bound}"));
-        lines.push(format!("capacity: {room} more{}", bound.unwrap_or_default()));
+        lines.push(format!("capacity for more: {}", room(verdict, place)));
     }
     for rejection in &verdict.rejections {
         lines.push(format!("{}: {}", rejection.plugin, rejection.reason));
@@ -203,14 +183,10 @@ fn one_cluster(decision: &Decision, cluster: &str) -> anyhow::Result<String> {
             lines.push(format!("score by {plugin}: {score}"));
         }
     }
-    Ok(lines.join("\n"))
-}
-
-/// The beginning of an id, as `atoll history` shows it.
-fn id(text: &str) -> Result<String, String> {
-    let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match hex && (MIN_ID..=32).contains(&text.len()) {
-        true => Ok(text.to_lowercase()),
-        false => Err(format!("an id has 32 hex digits; give at least its first {MIN_ID}")),
+    let cures = explain::cures(decision, cluster);
+    if !cures.is_empty() {
+        lines.push("what would change it:".to_owned());
+        lines.extend(cures.iter().map(|cure| format!("  {cure}")));
     }
+    Ok(lines.join("\n"))
 }

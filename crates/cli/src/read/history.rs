@@ -1,27 +1,27 @@
-//! `atoll history WORKLOAD`.
+//! `atoll history`.
 
-use anyhow::bail;
-use atoll_api::binding::TargetCluster;
+use anyhow::{Context, bail};
 use atoll_api::{HISTORY_GROUP, VERSION};
-use atoll_history::api::text;
-use clap::Args;
-use jiff::{SignedDuration, Timestamp};
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::decisions::{self, Decisions, Fields};
-use super::workload;
-use crate::args::{Format, HubFlags, OutputFlag};
+use super::decisions::{self, Decisions, Fields, Of};
+use super::item::Item;
+use super::{times, workload};
+use crate::args::{Format, HubFlags};
 use crate::hub::Hub;
-use crate::print::{Printer, Text, Tone};
-
-/// Characters of an id that a table shows; `--decision` takes them.
-const SHORT_ID: usize = 8;
+use crate::print::{Printer, Text};
 
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
-    /// TYPE/NAME or TYPE NAME, for example deploy/nginx or deployment.apps/nginx
-    #[arg(required = true, num_args = 1..=2, value_name = "WORKLOAD")]
+    /// TYPE/NAME or TYPE NAME, for example deploy/nginx or deployment.apps/nginx [default: every workload of the
+    /// namespace]
+    #[arg(num_args = 1..=2, value_name = "WORKLOAD")]
     workload: Vec<String>,
+    /// Decisions of all namespaces, and about cluster-scoped objects
+    #[arg(short = 'A', long, conflicts_with_all = ["workload", "namespace"])]
+    all_namespaces: bool,
     /// Only decisions with this trigger, for example Failover
     #[arg(long)]
     trigger: Option<String>,
@@ -32,20 +32,42 @@ pub(crate) struct HistoryArgs {
     #[arg(long, visible_alias = "cluster")]
     member: Option<String>,
     /// Only decisions made then or later: a time (RFC 3339), or how long ago (30m, 24h, 7d)
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse)]
     since: Option<Timestamp>,
     /// Only decisions made before: as --since
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = times::parse, conflicts_with = "watch")]
     until: Option<Timestamp>,
     /// At most this many decisions, the newest
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     limit: u64,
-    #[command(flatten)]
-    output: OutputFlag,
+    /// Go on with what is decided from now on: the newest last, one a line (with -o json one JSON object a line)
+    #[arg(short, long)]
+    watch: bool,
+    /// How to print the answer
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Output,
+}
+
+/// How decisions are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people, at most 100 columns wide
+    Table,
+    /// The table, as wide as it is, with mode, replicas, and how long it took until members had it and were healthy
+    Wide,
+    /// The objects, as JSON
+    Json,
+    /// The objects, as YAML
+    Yaml,
 }
 
 impl HistoryArgs {
-    fn fields(&self) -> Fields {
+    fn fields(&self) -> anyhow::Result<Fields> {
+        if let (Some(since), Some(until)) = (self.since, self.until)
+            && until <= since
+        {
+            bail!("--until {until} is not after --since {since}: nothing lies between");
+        }
         let time = |time: Timestamp| time.to_string();
         let fields = [
             ("spec.trigger", self.trigger.clone()),
@@ -54,110 +76,177 @@ impl HistoryArgs {
             ("since", self.since.map(time)),
             ("until", self.until.map(time)),
         ];
-        fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect()
+        Ok(fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect())
+    }
+
+    async fn of(&self, hub: &Hub) -> anyhow::Result<Of> {
+        if !self.workload.is_empty() {
+            return Ok(Of::Workload(workload::resolve(hub, &self.workload).await?));
+        }
+        if !workload::decisions_served(hub).await? {
+            bail!(
+                "{} serves no {HISTORY_GROUP}: name a WORKLOAD, whose binding then says what was decided last",
+                hub.found
+            );
+        }
+        Ok(match self.all_namespaces {
+            true => Of::Everything,
+            false => Of::Namespace(hub.namespace.clone()),
+        })
     }
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: HistoryArgs, out: &Printer) -> anyhow::Result<()> {
+    let fields = args.fields()?;
     let hub = Hub::find(flags).await?;
-    let workload = workload::resolve(&hub, &args.workload).await?;
-    let fields = args.fields();
+    let of = args.of(&hub).await?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let Decisions { items, more } = decisions::list(&hub, &workload, &fields, limit).await?;
-    if items.is_empty() && fields.is_empty() {
+    let found = decisions::list(&hub, &of, &fields, limit).await?;
+    if args.watch {
+        return follow(&hub, &of, &fields, &found, args.output, out).await;
+    }
+    if let Of::Workload(workload) = &of
+        && found.items.is_empty()
+        && fields.is_empty()
+    {
         bail!(
             "nothing was ever decided about {workload}: is the name right, and does a policy select it? \
              (kubectl get resourcebindings, {})",
             hub.found
         );
     }
-    match args.output.output {
-        Format::Table if items.is_empty() => out.line("No decision matches."),
-        Format::Table => {
-            out.table(
-                &["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"],
-                items.iter().map(row).collect(),
-            )?;
-            match more {
-                true => out.line(format!("... and older ones: --limit {}", args.limit * 2)),
-                false => Ok(()),
-            }
+    list(&found, &of, &args, out)
+}
+
+fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow::Result<()> {
+    let Decisions { items, more, .. } = found;
+    let format = match args.output {
+        Output::Json => Format::Json,
+        Output::Yaml => Format::Yaml,
+        Output::Table | Output::Wide if items.is_empty() => {
+            return out.line("No decision matches.");
         }
-        format => out.object(
-            format,
-            &json!({
-                "apiVersion": format!("{HISTORY_GROUP}/{VERSION}"),
-                "kind": "DecisionList",
-                "metadata": {},
-                "items": items,
-            }),
-        ),
-    }
-}
-
-fn row(item: &Value) -> Vec<Text> {
-    let spec = &item["spec"];
-    let text_of = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-    let shares = |side: &str| -> Option<Vec<TargetCluster>> {
-        serde_json::from_value(spec.get(side)?.clone()).ok()
+        Output::Table => {
+            let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
+            of_whom_header(of, &mut header);
+            // Time and id are for copying.
+            out.table_keeping(2, &header, items.iter().map(|item| row(Item(item), of)).collect())?;
+            return older(*more, args, out);
+        }
+        Output::Wide => {
+            let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
+            of_whom_header(of, &mut header);
+            header.extend(["MODE", "DESIRED", "PENDING"]);
+            let wide = |item| {
+                let item = Item(item);
+                let mut cells = row(item, of);
+                cells.extend(more_of(item));
+                cells
+            };
+            out.wide_table(&header, items.iter().map(wide).collect())?;
+            return older(*more, args, out);
+        }
     };
-    let reason = match spec["unreadable"].as_str() {
-        Some(error) => format!("this row cannot be read: {error}"),
-        None => text_of(&spec["reason"]),
-    };
-    let outcome = text_of(&spec["outcome"]);
-    let tone = match outcome.as_str() {
-        "Placed" => Tone::Good,
-        "Unchanged" => Tone::Plain,
-        "Partial" => Tone::Warn,
-        _ => Tone::Bad,
-    };
-    let change =
-        text::change(shares("before").as_deref(), shares("after").as_deref().unwrap_or_default());
-    let id = text_of(&item["metadata"]["name"]);
-    vec![
-        text_of(&spec["at"]).into(),
-        id.chars().take(SHORT_ID).collect::<String>().into(),
-        text_of(&spec["trigger"]).into(),
-        Text::toned(outcome, tone),
-        change.into(),
-        reason.into(),
-    ]
-}
-
-/// A time, or how long ago.
-fn time(text: &str) -> Result<Timestamp, String> {
-    time_at(text, Timestamp::now())
-}
-
-fn time_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Ok(time);
-    }
-    // jiff's durations know no days, because days differ; a look back of days is one of 24 hours each.
-    let ago = match text.strip_suffix('d').map(str::parse::<i64>) {
-        Some(Ok(days)) => days.checked_mul(24).map(SignedDuration::from_hours),
-        _ => text.parse::<SignedDuration>().ok(),
-    };
-    ago.filter(|ago| !ago.is_negative()).and_then(|ago| now.checked_sub(ago).ok()).ok_or_else(
-        || "give a time such as 2026-01-31T10:00:00Z, or how long ago: 30m, 24h, 7d".to_owned(),
+    out.object(
+        format,
+        &json!({
+            "apiVersion": format!("{HISTORY_GROUP}/{VERSION}"),
+            "kind": "DecisionList",
+            "metadata": {},
+            "items": items,
+        }),
     )
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn older(more: bool, args: &HistoryArgs, out: &Printer) -> anyhow::Result<()> {
+    match more {
+        true => out.line(format!("... and older ones: --limit {}", args.limit * 2)),
+        false => Ok(()),
+    }
+}
 
-    #[test]
-    fn times_are_absolute_or_ago() {
-        assert_eq!(time("2026-01-31T10:00:00Z").unwrap().to_string(), "2026-01-31T10:00:00Z");
-        let now = Timestamp::from_second(1_800_000_000).unwrap();
-        for (text, seconds) in [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 7 * 86_400)] {
-            let then = Timestamp::from_second(1_800_000_000 - seconds).unwrap();
-            assert_eq!(time_at(text, now), Ok(then), "{text}");
+/// Prints what is there, oldest first, and then what comes.
+async fn follow(
+    hub: &Hub,
+    of: &Of,
+    fields: &Fields,
+    found: &Decisions,
+    output: Output,
+    out: &Printer,
+) -> anyhow::Result<()> {
+    let show = |item: &Value| show(item, of, output, out);
+    found.items.iter().rev().try_for_each(show)?;
+    decisions::follow(hub, of, fields, found, show).await
+}
+
+fn show(item: &Value, of: &Of, output: Output, out: &Printer) -> anyhow::Result<()> {
+    match output {
+        Output::Json => out.line(serde_json::to_string(item).context("write the answer as JSON")?),
+        Output::Yaml => {
+            out.line("---")?;
+            out.object(Format::Yaml, item)
         }
-        for bad in ["", "soon", "-3h", "7x", "99999999999999d"] {
-            assert!(time_at(bad, now).is_err(), "{bad}");
+        Output::Table | Output::Wide => {
+            let item = Item(item);
+            let (whose, outcome) = (of_whom(item, of), item.outcome().padded(LONGEST_OUTCOME));
+            let head = format!(
+                "{}  {}  {:LONGEST_TRIGGER$}  ",
+                item.text("at"),
+                item.short_id(),
+                item.text("trigger"),
+            );
+            let whose = whose.map_or(String::new(), |whose| format!("{whose}: "));
+            let mut tail = format!("  {whose}{}; {}", item.change(), item.reason());
+            if output == Output::Wide {
+                tail.push_str(&format!(
+                    "; mode {}, {} asked for, {} pending",
+                    item.text("mode"),
+                    item.0["spec"]["desired"],
+                    item.pending()
+                ));
+            }
+            out.line(out.styled(&[head.into(), outcome, tail.into()]))
         }
     }
+}
+
+/// Characters of the longest trigger, `ClusterChange`.
+const LONGEST_TRIGGER: usize = 13;
+/// Characters of the longest outcome that is common; a longer one moves its line.
+const LONGEST_OUTCOME: usize = 13;
+
+fn of_whom_header(of: &Of, header: &mut Vec<&str>) {
+    if !matches!(of, Of::Workload(_)) {
+        header.insert(2, "WORKLOAD");
+    }
+}
+
+/// Whose decision it is, where the list is not one workload's.
+fn of_whom(item: Item<'_>, of: &Of) -> Option<String> {
+    match of {
+        Of::Workload(_) => None,
+        Of::Namespace(_) => Some(item.workload()),
+        Of::Everything if item.namespace().is_empty() => Some(item.workload()),
+        Of::Everything => Some(format!("{} {}", item.namespace(), item.workload())),
+    }
+}
+
+fn row(item: Item<'_>, of: &Of) -> Vec<Text> {
+    let mut cells: Vec<Text> = vec![
+        item.text("at").into(),
+        item.short_id().into(),
+        item.text("trigger").into(),
+        item.outcome(),
+        item.change().into(),
+        item.reason().into(),
+    ];
+    if let Some(whose) = of_whom(item, of) {
+        cells.insert(2, whose.into());
+    }
+    cells
+}
+
+/// What `-o wide` shows besides.
+fn more_of(item: Item<'_>) -> Vec<Text> {
+    vec![item.text("mode").into(), (&item.0["spec"]["desired"]).into(), item.pending().into()]
 }

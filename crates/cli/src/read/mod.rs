@@ -1,8 +1,12 @@
 //! Verbs that read: what was decided, why, and what the federation is made of. None of them writes to the hub.
 
 mod decisions;
+pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod history;
+mod item;
+pub(crate) mod timeline;
+mod times;
 pub(crate) mod work;
 mod workload;

@@ -63,6 +63,14 @@ pub(crate) async fn resolve(hub: &Hub, words: &[String]) -> anyhow::Result<Workl
     })
 }
 
+/// Whether the hub serves what was decided, as objects.
+///
+/// # Errors
+/// When the hub does not answer.
+pub(crate) async fn decisions_served(hub: &Hub) -> anyhow::Result<bool> {
+    Ok(discover(hub).await?.iter().any(|kind| kind.group == HISTORY_GROUP))
+}
+
 fn split(words: &[String]) -> anyhow::Result<(&str, &str)> {
     let parts = match words {
         [one] => one.split_once('/'),

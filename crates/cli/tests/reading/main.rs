@@ -5,6 +5,7 @@
 
 #[path = "../../src/up/decisions.rs"]
 mod decisions;
+mod pictures;
 mod served;
 
 use serde_json::{Value, json};
@@ -68,6 +69,28 @@ async fn mistakes_are_answered_with_the_flag_and_the_fix() {
         ("explain", &["deploy/nginx", "--decision", "xyz!"], 2, "32 hex digits"),
         ("explain", &["deploy/nginx", "--cluster", "moon"], 1, "--cluster \"moon\""),
         ("explain", &["deploy/absent"], 1, "nothing was ever decided"),
+        ("history", &["-A", "deploy/nginx"], 2, "--all-namespaces"),
+        ("history", &["-w", "--until", "1h"], 2, "--watch"),
+        (
+            "history",
+            &["--since", "1970-01-02T00:00:00Z", "--until", "1970-01-01T00:00:00Z"],
+            1,
+            "--until 1970-01-01T00:00:00Z is not after --since",
+        ),
+        ("history", &["--outcome", "'; DROP TABLE decisions --"], 1, "one of `Placed`"),
+        ("timeline", &["deploy/absent"], 1, "nothing was decided"),
+        ("timeline", &["deploy/nginx", "--until", "tomorrow"], 2, "--until"),
+        ("timeline", &["deploy/nginx", "--since", "1h", "--until", "2h"], 1, "nothing to draw"),
+        ("timeline", &[], 2, "WORKLOAD"),
+        ("diff", &["0000aaaa"], 2, "ID"),
+        ("diff", &["0000aaaa", "no-id"], 2, "32 hex digits"),
+        ("diff", &["0000aaaa", "0000"], 1, "the beginning of several"),
+        (
+            "diff",
+            &["0000aaaa", "ffff"],
+            1,
+            "no decision about workloads of namespace default begins so",
+        ),
     ] {
         let error = hub.atoll(verb, args).await.failed(code);
         assert!(error.contains(part), "{verb} {args:?}: {error}");
@@ -84,11 +107,12 @@ async fn explain_says_what_is_known_of_every_cluster() {
     }
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     let one = hub.atoll("explain", &["deploy/nginx", "--cluster", "member1"]).await.ok();
-    for part in ["member1: selected", "2 -> 6", "40 more, bounded by cpu", "Locality: 100"] {
+    for part in ["member1: selected", "2 -> 6", "more: 40, bounded by cpu", "Locality: 100"] {
         assert!(one.contains(part), "{part}:\n{one}");
     }
     let refused = hub.atoll("explain", &["deploy/nginx", "--cluster", "member3"]).await.ok();
     assert!(refused.contains("ClusterAffinity: not in clusterNames"), "{refused}");
+    assert!(refused.contains("what would change it:\n  name it in the policy's"), "{refused}");
     let object = hub.atoll("explain", &["deploy/nginx", "-o", "json"]).await.json();
     assert_eq!(object["spec"]["detail"]["trigger"], "Scale");
     let old = hub.atoll("explain", &["deploy/nginx", "--decision", "0000d"]).await.ok();

@@ -12,8 +12,9 @@ use atoll_history::{BindingRef, Detail, MemoryStore, Record, Store};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::TcpListener;
-use tokio::process::Command;
+use tokio::process::{Child, ChildStdout, Command};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::decisions::Decisions;
@@ -67,7 +68,21 @@ pub(crate) fn decision(id: &str, trigger: Trigger, at: i64, shares: &[(&str, i64
 
 /// First, Scale with its whole Decision, the end of an eviction; and the first decision of another workload.
 fn some_history() -> [Record; 4] {
-    let first = decision("0000aaaa", Trigger::First, 100, &[("member1", 2), ("member2", 1)]);
+    let mut first = decision("0000aaaa", Trigger::First, 100, &[("member1", 2), ("member2", 1)]);
+    first.before = Some(Vec::new());
+    first.detail = Some(Detail::encode(&json!({
+        "id": "0000aaaa", "binding": {"namespace": "default", "name": "nginx-deployment"},
+        "template": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "nginx"},
+        "profile": "default", "trigger": "First", "mode": "Fresh", "outcome": "Placed", "strategy": "Static weights",
+        "verdicts": [
+            {"clusters": ["member1", "member2"], "standing": "Selected", "after": [2, 1],
+             "capacity": [60, null], "bounds": ["memory"], "bounded": [0, null], "scores": {"Locality": [0, 0]}},
+            {"clusters": ["member3"], "standing": "Refused", "rejections": [
+                {"plugin": "TaintToleration", "code": "Unschedulable", "reason": "taint drain:NoSchedule is not tolerated"}]},
+        ],
+        "policies": [{"kind": "PropagationPolicy", "namespace": "default", "name": "nginx", "generation": 1}],
+        "snapshot": 1, "now": "2026-01-01T00:00:00Z", "appliedPlacement": {},
+    })));
     let after = [("member1", 6), ("member2", 3)];
     let mut second = decision("0000bbbb", Trigger::Scale, 200, &after);
     second.record.parent = Some(first.record.id.clone());
@@ -81,6 +96,7 @@ fn some_history() -> [Record; 4] {
             {"clusters": ["member3"], "standing": "Refused", "rejections": [
                 {"plugin": "ClusterAffinity", "code": "Unschedulable", "reason": "not in clusterNames"}]},
         ],
+        "policies": [{"kind": "PropagationPolicy", "namespace": "default", "name": "nginx", "generation": 4}],
         "snapshot": 1, "now": "2026-01-01T00:00:00Z", "appliedPlacement": {},
     })));
     let mut done = decision("0000dddd", Trigger::EvictionDone, 250, &after);
@@ -121,6 +137,7 @@ impl Answer {
 /// An embedded hub that listens, with a kubeconfig for it.
 pub(crate) struct Hub {
     server: Server,
+    store: Arc<dyn Store>,
     folder: tempfile::TempDir,
     _stop: DropGuard,
 }
@@ -128,10 +145,14 @@ pub(crate) struct Hub {
 impl Hub {
     pub(crate) async fn with_history() -> Self {
         let hub = Self::without_history().await;
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-        store.insert(&some_history()).await.unwrap();
-        Decisions::all(&store).into_iter().for_each(|kind| hub.server.mount(kind));
+        hub.record(&some_history()).await;
+        Decisions::all(&hub.store).into_iter().for_each(|kind| hub.server.mount(kind));
         hub
+    }
+
+    /// History has these too.
+    pub(crate) async fn record(&self, records: &[Record]) {
+        self.store.insert(records).await.unwrap();
     }
 
     pub(crate) async fn without_history() -> Self {
@@ -161,7 +182,8 @@ impl Hub {
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
         let token = CancellationToken::new();
         tokio::spawn(server.clone().serve(listener, tls, token.clone()));
-        Self { server, folder, _stop: token.drop_guard() }
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        Self { server, store, folder, _stop: token.drop_guard() }
     }
 
     pub(crate) async fn install_crds(&self) {
@@ -204,7 +226,24 @@ impl Hub {
         found
     }
 
+    /// `atoll` that goes on until it is dropped.
+    pub(crate) async fn follow(&self, args: &[&str]) -> Following {
+        let mut command = self.command(env!("CARGO_BIN_EXE_atoll"), args);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Following { _child: child, lines }
+    }
+
     async fn run(&self, program: &str, args: &[&str]) -> Answer {
+        let output = self.command(program, args).output();
+        let output = tokio::time::timeout(LIMIT, output).await.expect("it hangs");
+        let Output { status, stdout, stderr } = output.unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let shown = format!("{program} {}", args.join(" "));
+        Answer { shown, code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
             .args(args)
@@ -215,10 +254,25 @@ impl Hub {
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .kill_on_drop(true);
-        let output = tokio::time::timeout(LIMIT, command.output()).await.expect("it hangs");
-        let Output { status, stdout, stderr } = output.unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let shown = format!("{program} {}", args.join(" "));
-        Answer { shown, code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+        command
+    }
+}
+
+/// A program that goes on.
+pub(crate) struct Following {
+    _child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Following {
+    /// What it says next.
+    pub(crate) async fn line(&mut self) -> String {
+        let line =
+            tokio::time::timeout(LIMIT, self.lines.next_line()).await.expect("it says no more");
+        line.unwrap().expect("it ended")
+    }
+
+    pub(crate) async fn json(&mut self) -> Value {
+        serde_json::from_str(&self.line().await).unwrap()
     }
 }

@@ -1,0 +1,85 @@
+//! Times as people type them.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// Hours of a day that somebody looks back by: jiff's durations know no days, because days differ.
+const DAY: i64 = 24;
+
+/// A time, or how long ago.
+///
+/// # Errors
+/// When it is neither; the text says what is.
+pub(super) fn parse(text: &str) -> Result<Timestamp, String> {
+    parse_at(text, Timestamp::now())
+}
+
+fn parse_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let ago = match text.strip_suffix('d').map(str::parse::<i64>) {
+        Some(Ok(days)) => days.checked_mul(DAY).and_then(hours),
+        _ => text.parse::<SignedDuration>().ok(),
+    };
+    ago.filter(|ago| !ago.is_negative()).and_then(|ago| now.checked_sub(ago).ok()).ok_or_else(
+        || "give a time such as 2026-01-31T10:00:00Z, or how long ago: 30m, 24h, 7d".to_owned(),
+    )
+}
+
+fn hours(hours: i64) -> Option<SignedDuration> {
+    hours.checked_mul(3600).map(SignedDuration::from_secs)
+}
+
+/// A span in words, two units at most: `1.25s`, `12s`, `3m20s`, `2h5m`, `3d4h`.
+pub(super) fn span(span: SignedDuration) -> String {
+    let (seconds, millis) = (span.as_secs(), span.subsec_millis());
+    let (sign, seconds, millis) =
+        if span.is_negative() { ("-", -seconds, -millis) } else { ("", seconds, millis) };
+    match seconds {
+        0..10 if millis != 0 => {
+            let text = format!("{seconds}.{millis:03}");
+            format!("{sign}{}s", text.trim_end_matches('0'))
+        }
+        0..120 => format!("{sign}{seconds}s"),
+        120..3600 if seconds % 60 == 0 => format!("{sign}{}m", seconds / 60),
+        120..3600 => format!("{sign}{}m{}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{sign}{}h{}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{sign}{}d{}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_absolute_or_ago() {
+        assert_eq!(parse("2026-01-31T10:00:00Z").unwrap().to_string(), "2026-01-31T10:00:00Z");
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        for (text, seconds) in [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 7 * 86_400)] {
+            let then = Timestamp::from_second(1_800_000_000 - seconds).unwrap();
+            assert_eq!(parse_at(text, now), Ok(then), "{text}");
+        }
+        let most = i64::MAX.to_string();
+        for bad in ["", "soon", "-3h", "7x", "99999999999999d", &format!("{}d", &most[1..])] {
+            assert!(parse_at(bad, now).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn spans_are_short() {
+        for (millis, text) in [
+            (0, "0s"),
+            (1250, "1.25s"),
+            (12_345, "12s"),
+            (119_000, "119s"),
+            (200_000, "3m20s"),
+            (600_000, "10m"),
+            (7_500_000, "2h5m"),
+            (273_600_000, "3d4h"),
+            (-1500, "-1.5s"),
+        ] {
+            assert_eq!(span(SignedDuration::from_millis(millis)), text);
+        }
+    }
+}
