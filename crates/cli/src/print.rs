@@ -218,7 +218,9 @@ mod tests {
         assert!(plain.lines().all(|line| line.chars().count() <= usize::from(WIDTH)), "{plain}");
         assert!(plain.starts_with("OUTCOME  REASON") && !plain.contains('\u{1b}'), "{plain}");
         assert!(
-            Printer { colours: true }.layout(&["OUTCOME", "REASON"], rows, None, 0).contains('\u{1b}')
+            Printer { colours: true }
+                .layout(&["OUTCOME", "REASON"], rows, None, 0)
+                .contains('\u{1b}')
         );
     }
 }

@@ -86,7 +86,7 @@ impl Of {
 }
 
 /// A value of a field selector, by apimachinery's `EscapeValue`.
-fn escape(value: &str) -> String {
+pub(super) fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {
         if matches!(character, '\\' | ',' | '=') {
@@ -97,7 +97,7 @@ fn escape(value: &str) -> String {
     escaped
 }
 
-fn resource(kind: api::Kind) -> ApiResource {
+pub(super) fn resource(kind: api::Kind) -> ApiResource {
     let of = GroupVersionKind::gvk(HISTORY_GROUP, VERSION, kind.name());
     ApiResource::from_gvk_with_plural(&of, kind.plural())
 }
@@ -120,6 +120,18 @@ pub(super) struct Decisions {
     pub(super) more: bool,
     /// By API of [`Of::apis`]: from where a watch goes on.
     versions: Vec<String>,
+}
+
+impl Decisions {
+    /// Adds objects of another kind, newest first, and keeps the newest.
+    pub(super) fn merge(&mut self, others: Vec<Value>, limit: usize) {
+        self.items.extend(others);
+        // Kubernetes' times sort as text, to the second; within one the order stays.
+        let second = |item: &Value| Item(item).text("at").get(..19).map(str::to_owned);
+        self.items.sort_by_key(|item| std::cmp::Reverse(second(item)));
+        self.more |= self.items.len() > limit;
+        self.items.truncate(limit);
+    }
 }
 
 /// The newest decisions, at most `limit`, without details.

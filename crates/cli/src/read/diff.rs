@@ -335,6 +335,23 @@ fn sources(object: &Value) -> Option<Values> {
     Some(listed?.iter().filter_map(one).collect())
 }
 
+/// What a decision was made from, in lines; nothing where that was not recorded.
+pub(super) fn made_from(object: &Value) -> Vec<String> {
+    if object["spec"]["provenance"].is_null() {
+        return Vec::new();
+    }
+    let mut lines: Vec<String> = sources(object)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(name, value)| cut(format!("  {name}: {value}")))
+        .collect();
+    let provenance = &object["spec"]["provenance"];
+    if let Some(version) = provenance["version"].as_str().filter(|version| !version.is_empty()) {
+        lines.push(format!("  scheduler {version}"));
+    }
+    lines
+}
+
 /// What a decision says of clusters, by cluster.
 #[derive(Default)]
 struct Views {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::decisions::{self, Fields, Of};
 use super::item::{self, Item};
-use super::workload;
+use super::{diff, life, workload};
 use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
 use crate::print::{Printer, WIDTH};
@@ -101,13 +101,24 @@ pub(super) fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>>
 
 /// The decision in words.
 fn explained(object: &Value, cluster: Option<&str>) -> anyhow::Result<String> {
-    match detail(object)? {
-        Ok(decision) => match cluster {
-            Some(cluster) => one_cluster(&decision, cluster),
-            None => Ok(explain::render(&decision, usize::from(WIDTH))),
-        },
-        Err(missing) => Ok(format!("{}\n{missing}", in_short(object))),
+    let mut text = match (detail(object)?, cluster) {
+        (Ok(decision), Some(cluster)) => return one_cluster(&decision, cluster),
+        (Ok(decision), None) => {
+            explain::render(&decision, usize::from(WIDTH)).trim_end().to_owned()
+        }
+        (Err(missing), _) => format!("{}\n{missing}", in_short(object)),
+    };
+    let made_from = diff::made_from(object);
+    if !made_from.is_empty() {
+        text.push_str("\n\nMade from\n");
+        text.push_str(&made_from.join("\n"));
     }
+    let followed = life::lines(object);
+    if !followed.is_empty() {
+        text.push_str("\n\n");
+        text.push_str(&followed.join("\n"));
+    }
+    Ok(text)
 }
 
 /// What is known of every decision.

@@ -2,13 +2,14 @@
 
 use anyhow::{Context, bail};
 use atoll_api::{HISTORY_GROUP, VERSION};
+use atoll_history::api::text;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::decisions::{self, Decisions, Fields, Of};
 use super::item::Item;
-use super::{times, workload};
+use super::{life, members, times, workload};
 use crate::args::{Format, HubFlags};
 use crate::hub::Hub;
 use crate::print::{Printer, Text};
@@ -28,7 +29,7 @@ pub(crate) struct HistoryArgs {
     /// Only decisions with this outcome, for example Partial
     #[arg(long)]
     outcome: Option<String>,
-    /// Only decisions that changed the share of this member
+    /// Only decisions that changed the share of this member. Without WORKLOAD, also what happened to the member itself
     #[arg(long, visible_alias = "cluster")]
     member: Option<String>,
     /// Only decisions made then or later: a time (RFC 3339), or how long ago (30m, 24h, 7d)
@@ -79,6 +80,11 @@ impl HistoryArgs {
         Ok(fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect())
     }
 
+    /// Whether what happened to the member belongs to the answer: it is asked for by name, and nothing else narrows it.
+    fn shows_members(&self) -> bool {
+        self.workload.is_empty() && self.trigger.is_none() && self.outcome.is_none()
+    }
+
     async fn of(&self, hub: &Hub) -> anyhow::Result<Of> {
         if !self.workload.is_empty() {
             return Ok(Of::Workload(workload::resolve(hub, &self.workload).await?));
@@ -101,7 +107,11 @@ pub(crate) async fn run(flags: &HubFlags, args: HistoryArgs, out: &Printer) -> a
     let hub = Hub::find(flags).await?;
     let of = args.of(&hub).await?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let found = decisions::list(&hub, &of, &fields, limit).await?;
+    let mut found = decisions::list(&hub, &of, &fields, limit).await?;
+    if let Some(member) = args.member.as_ref().filter(|_| args.shows_members()) {
+        let events = members::list(&hub, member, args.since, args.until, limit).await?;
+        found.merge(events, limit);
+    }
     if args.watch {
         return follow(&hub, &of, &fields, &found, args.output, out).await;
     }
@@ -136,7 +146,7 @@ fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow
         Output::Wide => {
             let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
             of_whom_header(of, &mut header);
-            header.extend(["MODE", "DESIRED", "PENDING"]);
+            header.extend(["MODE", "DESIRED", "PENDING", "APPLIED", "HEALTHY", "SLOWEST"]);
             let wide = |item| {
                 let item = Item(item);
                 let mut cells = row(item, of);
@@ -193,7 +203,7 @@ fn show(item: &Value, of: &Of, output: Output, out: &Printer) -> anyhow::Result<
                 "{}  {}  {:LONGEST_TRIGGER$}  ",
                 item.text("at"),
                 item.short_id(),
-                item.text("trigger"),
+                item.trigger(),
             );
             let whose = whose.map_or(String::new(), |whose| format!("{whose}: "));
             let mut tail = format!("  {whose}{}; {}", item.change(), item.reason());
@@ -235,7 +245,7 @@ fn row(item: Item<'_>, of: &Of) -> Vec<Text> {
     let mut cells: Vec<Text> = vec![
         item.text("at").into(),
         item.short_id().into(),
-        item.text("trigger").into(),
+        item.trigger().into(),
         item.outcome(),
         item.change().into(),
         item.reason().into(),
@@ -248,5 +258,13 @@ fn row(item: Item<'_>, of: &Of) -> Vec<Text> {
 
 /// What `-o wide` shows besides.
 fn more_of(item: Item<'_>) -> Vec<Text> {
-    vec![item.text("mode").into(), (&item.0["spec"]["desired"]).into(), item.pending().into()]
+    let desired = item.0["spec"]["desired"].as_i64();
+    vec![
+        item.text("mode").into(),
+        desired.map_or("-".to_owned(), |replicas| replicas.to_string()).into(),
+        item.pending().into(),
+        text::took(item.0, "applied").into(),
+        text::took(item.0, "healthy").into(),
+        life::slowest(item.0).into(),
+    ]
 }

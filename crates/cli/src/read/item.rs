@@ -24,14 +24,27 @@ impl<'a> Item<'a> {
         self.0["metadata"]["name"].as_str().unwrap_or("?")
     }
 
-    /// The beginning of it.
+    /// The beginning of it; `-` for what happened to a member, which has none.
     pub(super) fn short_id(self) -> String {
+        if self.event().is_some() {
+            return "-".to_owned();
+        }
         self.id().chars().take(SHORT_ID).collect()
     }
 
     /// A text of the spec, `?` where there is none.
     pub(super) fn text(self, field: &str) -> &'a str {
         self.0["spec"][field].as_str().unwrap_or("?")
+    }
+
+    /// What happened to a member, if that is what it is.
+    fn event(self) -> Option<&'a str> {
+        self.0["spec"]["event"].as_str()
+    }
+
+    /// Why it was made, in a word; of a member, what happened.
+    pub(super) fn trigger(self) -> &'a str {
+        self.event().unwrap_or_else(|| self.text("trigger"))
     }
 
     /// When it was made.
@@ -46,9 +59,12 @@ impl<'a> Item<'a> {
 
     /// Why it was made, or why nobody can say.
     pub(super) fn reason(self) -> String {
-        match self.unreadable() {
-            Some(error) => format!("this row cannot be read: {error}"),
-            None => self.text("reason").to_owned(),
+        if let Some(error) = self.unreadable() {
+            return format!("this row cannot be read: {error}");
+        }
+        match (self.event(), self.text("message")) {
+            (Some(_), "" | "?") | (None, _) => self.text("reason").to_owned(),
+            (Some(_), message) => format!("{}: {message}", self.text("reason")),
         }
     }
 
@@ -68,12 +84,18 @@ impl<'a> Item<'a> {
 
     /// Before and after in a line.
     pub(super) fn change(self) -> String {
+        if self.event().is_some() {
+            return "-".to_owned();
+        }
         let after = text::shares(self.after().as_deref());
         format!("{} -> {after}", text::shares(self.before().as_deref()))
     }
 
     /// Its template: `deployment/web`.
     pub(super) fn workload(self) -> String {
+        if let Some(cluster) = self.event().and(self.0["spec"]["cluster"].as_str()) {
+            return format!("member/{cluster}");
+        }
         let workload = &self.0["spec"]["workload"];
         let text = |field: &str| workload[field].as_str();
         match (text("kind"), text("name")) {
@@ -95,6 +117,9 @@ impl<'a> Item<'a> {
 
     /// How it ended, coloured.
     pub(super) fn outcome(self) -> Text {
+        if self.event().is_some() {
+            return Text::from("-");
+        }
         let outcome = self.text("outcome");
         Text::toned(outcome, tone(outcome))
     }
@@ -125,4 +150,28 @@ pub(super) fn id(text: &str) -> Result<String, String> {
 /// Whether these are all characters of an id.
 pub(super) fn is_whole(id: &str) -> bool {
     id.len() == ID
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_cannot_be_read_is_shown_as_that() {
+        let object = json!({"metadata": {"name": "x"}, "spec": {
+            "at": "2026-01-01T00:00:00Z", "unreadable": "column mode: unknown variant `Wild`"}});
+        let item = Item(&object);
+        assert_eq!(item.reason(), "this row cannot be read: column mode: unknown variant `Wild`");
+        assert_eq!((item.change().as_str(), item.workload().as_str()), ("? -> ?", "?"));
+        assert_eq!((item.trigger(), item.text("outcome")), ("?", "?"));
+    }
+
+    #[test]
+    fn ids_may_be_shortened_but_not_to_nothing() {
+        assert_eq!(id("ABCD").unwrap(), "abcd");
+        for bad in ["abc", "xyz!", "", &"a".repeat(33), "'; DROP TABLE"] {
+            assert!(id(bad).unwrap_err().contains("32 hex digits"), "{bad}");
+        }
+    }
 }

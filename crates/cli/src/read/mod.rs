@@ -6,6 +6,8 @@ pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod history;
 mod item;
+mod life;
+mod members;
 pub(crate) mod timeline;
 mod times;
 pub(crate) mod work;

@@ -30,24 +30,6 @@ fn hours(hours: i64) -> Option<SignedDuration> {
     hours.checked_mul(3600).map(SignedDuration::from_secs)
 }
 
-/// A span in words, two units at most: `1.25s`, `12s`, `3m20s`, `2h5m`, `3d4h`.
-pub(super) fn span(span: SignedDuration) -> String {
-    let (seconds, millis) = (span.as_secs(), span.subsec_millis());
-    let (sign, seconds, millis) =
-        if span.is_negative() { ("-", -seconds, -millis) } else { ("", seconds, millis) };
-    match seconds {
-        0..10 if millis != 0 => {
-            let text = format!("{seconds}.{millis:03}");
-            format!("{sign}{}s", text.trim_end_matches('0'))
-        }
-        0..120 => format!("{sign}{seconds}s"),
-        120..3600 if seconds % 60 == 0 => format!("{sign}{}m", seconds / 60),
-        120..3600 => format!("{sign}{}m{}s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{sign}{}h{}m", seconds / 3600, seconds % 3600 / 60),
-        _ => format!("{sign}{}d{}h", seconds / 86_400, seconds % 86_400 / 3600),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,23 +45,6 @@ mod tests {
         let most = i64::MAX.to_string();
         for bad in ["", "soon", "-3h", "7x", "99999999999999d", &format!("{}d", &most[1..])] {
             assert!(parse_at(bad, now).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn spans_are_short() {
-        for (millis, text) in [
-            (0, "0s"),
-            (1250, "1.25s"),
-            (12_345, "12s"),
-            (119_000, "119s"),
-            (200_000, "3m20s"),
-            (600_000, "10m"),
-            (7_500_000, "2h5m"),
-            (273_600_000, "3d4h"),
-            (-1500, "-1.5s"),
-        ] {
-            assert_eq!(span(SignedDuration::from_millis(millis)), text);
         }
     }
 }

@@ -7,7 +7,7 @@ use atoll_apiserver::{
     ApiError, Column, LabelRequirement, SelectableField, Selectors, VirtualEvent, VirtualKind,
     VirtualList, VirtualQuery, VirtualResource, VirtualStream,
 };
-use atoll_history::api::{self, COLUMNS, Kind, Query};
+use atoll_history::api::{self, Kind, Query};
 use atoll_history::{FilterError, Store};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -21,8 +21,8 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    /// Both kinds, to mount each.
-    pub(crate) fn all(store: &Arc<dyn Store>) -> [Arc<dyn VirtualResource>; 2] {
+    /// All kinds, to mount each.
+    pub(crate) fn all(store: &Arc<dyn Store>) -> [Arc<dyn VirtualResource>; 3] {
         Kind::ALL.map(|kind| {
             Arc::new(Self { kind, store: Arc::clone(store) }) as Arc<dyn VirtualResource>
         })
@@ -81,9 +81,14 @@ impl VirtualResource for Decisions {
             // Not in category `atoll`: `kubectl get atoll` shows what is, not what was.
             categories: Vec::new(),
             namespaced: self.kind.namespaced(),
-            selectable: api::selectable_fields().iter().map(|f| SelectableField::path(f)).collect(),
-            columns: COLUMNS.iter().map(column).collect(),
-            schema: Some(api::schema()),
+            selectable: self
+                .kind
+                .selectable_fields()
+                .iter()
+                .map(|f| SelectableField::path(f))
+                .collect(),
+            columns: self.kind.columns().iter().map(column).collect(),
+            schema: Some(api::schema(self.kind)),
         }
     }
 

@@ -1,6 +1,8 @@
 //! What people see: tables, pictures, comparisons, and what follows live.
 
 use atoll_api::binding::Trigger;
+use atoll_history::{Event, MemberEvent, MemberEventKind, Milestone, Stage};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::served::{Hub, decision};
@@ -125,6 +127,47 @@ async fn history_follows_live() {
     }
     fits_a_line(&lines[5]);
     assert!(lines[5].contains("aaaa0002") && lines[5].contains("Failover"), "{lines:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_long_it_took_and_where() {
+    let hub = Hub::with_history().await;
+    let of = decision("0000bbbb", Trigger::Scale, 200, &[]).record;
+    let step = |cluster: Option<&str>, stage, millis: i64| {
+        let at = Timestamp::from_millisecond(200_000 + millis).unwrap();
+        Event::Milestone(Milestone::of(&of, cluster, stage, at))
+    };
+    let mut events = vec![step(None, Stage::Decided, 5), step(None, Stage::Committed, 30)];
+    for (member, times) in [("member1", [40, 250, 3_530]), ("member2", [41, 130, 1_030])] {
+        let stages = [Stage::Dispatched, Stage::Applied, Stage::Healthy];
+        let steps = stages.into_iter().zip(times);
+        events.extend(steps.map(|(stage, millis)| step(Some(member), stage, millis)));
+    }
+    events.push(Event::Member(MemberEvent {
+        cluster: "member1".to_owned(),
+        uid: None,
+        at: Timestamp::from_second(220).unwrap(),
+        kind: MemberEventKind::Lost,
+        reason: "Silent".to_owned(),
+        message: "nothing heard for 15 s".to_owned(),
+    }));
+    hub.note(&events).await;
+    let explained = hub.atoll("explain", &["deploy/nginx", "--decision", "0000bbbb"]).await.ok();
+    insta::assert_snapshot!("explain-life", explained);
+    let wide = hub.atoll("history", &["deploy/nginx", "-o", "wide"]).await.ok();
+    insta::assert_snapshot!("history-wide-life", wide);
+    let drawn = hub.atoll("timeline", &["deploy/nginx", "--until", END]).await.ok();
+    assert!(drawn.contains("Scale, healthy after 3.5s:"), "{drawn}");
+    // What happened to the member stands among what was decided about it.
+    let member = hub.atoll("history", &["--member", "member1"]).await.ok();
+    fits(&member);
+    insta::assert_snapshot!("history-member", member);
+    if hub.has_kubectl() {
+        let events = hub.kubectl(&["get", "memberevents"]).await.ok();
+        assert!(events.contains("Lost") && events.contains("nothing heard for 15 s"), "{events}");
+        let wide = hub.kubectl(&["get", "decision", "0000bbbb", "-o", "wide"]).await.ok();
+        assert!(wide.contains("0.22s") && wide.contains("3.5s"), "{wide}");
+    }
 }
 
 /// Lines that follow each other have their columns in the same places.

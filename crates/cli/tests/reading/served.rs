@@ -8,7 +8,7 @@ use atoll_api::ResourceBinding;
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
 use atoll_apiserver::pki::Authority;
 use atoll_apiserver::{Options, Server};
-use atoll_history::{BindingRef, Detail, MemoryStore, Record, Store};
+use atoll_history::{BindingRef, Detail, Event, MemoryStore, Record, Store};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
@@ -184,6 +184,11 @@ impl Hub {
         tokio::spawn(server.clone().serve(listener, tls, token.clone()));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
         Self { server, store, folder, _stop: token.drop_guard() }
+    }
+
+    /// History has these events too.
+    pub(crate) async fn note(&self, events: &[Event]) {
+        self.store.note(events).await.unwrap();
     }
 
     pub(crate) async fn install_crds(&self) {

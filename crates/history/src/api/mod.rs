@@ -1,8 +1,11 @@
-//! History as Kubernetes objects: the read-only kinds `Decision` and `ClusterDecision` of `history.atoll.dev`.
+//! History as Kubernetes objects: the read-only kinds `Decision`, `ClusterDecision` and `MemberEvent` of
+//! `history.atoll.dev`.
 //!
 //! Who serves them (the embedded API server, an aggregated API) does paths, discovery and tables; what the objects,
 //! their columns and their selectors are is said here.
 
+mod life;
+mod members;
 mod object;
 mod query;
 mod schema;
@@ -14,18 +17,20 @@ pub use query::{LABEL_CLUSTER, Query};
 pub use schema::schema;
 pub use serve::{ApiError, Follower, List, follow, get, list};
 
-/// One of the two kinds.
+/// One of the kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Decisions about namespaced bindings.
     Decision,
     /// Decisions about cluster-scoped ones.
     ClusterDecision,
+    /// What happened to member clusters.
+    MemberEvent,
 }
 
 impl Kind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Decision, Self::ClusterDecision];
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Decision, Self::ClusterDecision, Self::MemberEvent];
 
     /// Name of the kind.
     #[must_use]
@@ -33,6 +38,7 @@ impl Kind {
         match self {
             Self::Decision => "Decision",
             Self::ClusterDecision => "ClusterDecision",
+            Self::MemberEvent => "MemberEvent",
         }
     }
 
@@ -42,6 +48,7 @@ impl Kind {
         match self {
             Self::Decision => "decisions",
             Self::ClusterDecision => "clusterdecisions",
+            Self::MemberEvent => "memberevents",
         }
     }
 
@@ -51,6 +58,7 @@ impl Kind {
         match self {
             Self::Decision => "decision",
             Self::ClusterDecision => "clusterdecision",
+            Self::MemberEvent => "memberevent",
         }
     }
 
@@ -60,6 +68,7 @@ impl Kind {
         match self {
             Self::Decision => "dec",
             Self::ClusterDecision => "cdec",
+            Self::MemberEvent => "mev",
         }
     }
 
@@ -89,8 +98,8 @@ const fn column(name: &'static str, description: &'static str) -> Column {
     Column { name, kind: "string", format: "", description, wide: false }
 }
 
-/// The columns, in the order of [`cells`].
-pub const COLUMNS: [Column; 11] = [
+/// Columns of decisions.
+const DECISIONS: [Column; 13] = [
     Column { format: "name", ..column("Name", "id of the decision") },
     column("Age", "how long ago it was made"),
     column("Workload", "kind and name of the template"),
@@ -102,10 +111,36 @@ pub const COLUMNS: [Column; 11] = [
     Column { wide: true, kind: "integer", ..column("Pending", "replicas without a place") },
     Column { wide: true, ..column("Mode", "what could move") },
     Column { wide: true, ..column("Parent", "the binding's decision before") },
+    Column { wide: true, ..column("Applied", "how long until every member had it") },
+    Column { wide: true, ..column("Healthy", "how long until every member was healthy") },
 ];
 
-/// Fields that a field selector may name, besides `metadata.name` and `metadata.namespace`.
-#[must_use]
-pub fn selectable_fields() -> &'static [&'static str] {
-    &crate::filter::FIELDS
+/// Columns of what happened to members.
+const MEMBERS: [Column; 6] = [
+    Column { format: "name", ..column("Name", "cluster and time") },
+    column("Age", "how long ago it was"),
+    column("Cluster", "the member"),
+    column("Event", "what happened"),
+    column("Reason", "why, in a word"),
+    column("Message", "why, for people"),
+];
+
+impl Kind {
+    /// The columns of its tables, in the order of [`cells`].
+    #[must_use]
+    pub fn columns(self) -> &'static [Column] {
+        match self {
+            Self::Decision | Self::ClusterDecision => &DECISIONS,
+            Self::MemberEvent => &MEMBERS,
+        }
+    }
+
+    /// Fields that a field selector may name, besides `metadata.name` and `metadata.namespace`.
+    #[must_use]
+    pub fn selectable_fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Decision | Self::ClusterDecision => &crate::filter::FIELDS,
+            Self::MemberEvent => &query::MEMBER_FIELDS,
+        }
+    }
 }

@@ -6,8 +6,17 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::query::{LABEL_KIND, LABEL_OUTCOME, LABEL_TRIGGER, LABEL_WORKLOAD};
-use super::{Kind, text};
-use crate::{Entry, Record, Row, moves};
+use super::{Kind, life, members, text};
+use crate::{Entry, Milestone, Record, Row, moves};
+
+/// A row as an object, with what followed it as `status`.
+pub(super) fn with_status(row: &Row, with_detail: bool, steps: &[Milestone]) -> Value {
+    let mut object = object(row, with_detail);
+    if let Entry::Record(record) = &row.entry {
+        object["status"] = life::status(record, steps);
+    }
+    object
+}
 
 /// A row as an object. Its name is the decision's id, its resourceVersion the row's number, its spec the decision; the
 /// spec of a row read for itself has the whole Decision as `detail`, or says why not.
@@ -54,8 +63,13 @@ fn kind(namespace: Option<&str>) -> Kind {
     if namespace.is_some() { Kind::Decision } else { Kind::ClusterDecision }
 }
 
+/// A time to the millisecond: steps follow each other within less than a second.
+pub(super) fn precise(at: Timestamp) -> String {
+    Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at).to_string()
+}
+
 /// As Kubernetes writes times.
-fn time(at: Timestamp) -> String {
+pub(super) fn time(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
@@ -81,7 +95,7 @@ fn labels(record: &Record) -> Map<String, Value> {
 }
 
 /// By apimachinery's rule for label values.
-fn is_label_value(value: &str) -> bool {
+pub(super) fn is_label_value(value: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = value.as_bytes();
@@ -116,6 +130,7 @@ fn spec(record: &Record, with_detail: bool) -> Value {
     optional("before", record.before.as_ref().map(|before| json!(before)));
     optional("moves", record.before.as_ref().map(|before| json!(moves(before, &record.after))));
     optional("gap", record.gap.as_ref().map(|gap| json!(gap)));
+    optional("provenance", record.provenance.as_ref().map(|provenance| json!(provenance)));
     optional("withdrawal", record.withdrawal.as_ref().map(|withdrawal| json!(withdrawal)));
     if with_detail {
         match record.detail.as_ref().map(crate::Detail::decode) {
@@ -136,9 +151,12 @@ fn spec(record: &Record, with_detail: bool) -> Value {
     spec
 }
 
-/// The cells of an object's line, one for each of [`super::COLUMNS`].
+/// The cells of an object's line, one for each of [`Kind::columns`].
 #[must_use]
 pub fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    if object["kind"] == Kind::MemberEvent.name() {
+        return members::cells(object, now);
+    }
     let spec = &object["spec"];
     let at = spec["at"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
     let age = at.map_or_else(|| "<unknown>".to_owned(), |at| text::age(at, now));
@@ -150,7 +168,7 @@ pub fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
         let mut cells = vec![object["metadata"]["name"].clone(), json!(age)];
         cells.extend(std::iter::repeat_n(json!("?"), 4));
         cells.push(json!(reason));
-        cells.extend(std::iter::repeat_n(Value::Null, 4));
+        cells.extend(std::iter::repeat_n(Value::Null, 6));
         return cells;
     }
     let kind = spec["workload"]["kind"].as_str().unwrap_or_default().to_lowercase();
@@ -171,5 +189,7 @@ pub fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
         json!(pending),
         spec["mode"].clone(),
         spec.get("parent").cloned().unwrap_or_else(|| json!("")),
+        json!(text::took(object, "applied")),
+        json!(text::took(object, "healthy")),
     ]
 }

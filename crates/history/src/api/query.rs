@@ -15,9 +15,13 @@ pub(super) const LABEL_WORKLOAD: &str = "history.atoll.dev/workload";
 /// changes many clusters.
 pub const LABEL_CLUSTER: &str = "history.atoll.dev/cluster";
 
+/// The fields of what happened to members.
+pub(super) const MEMBER_FIELDS: [&str; 3] = ["spec.cluster", "since", "until"];
+
 /// A filter made of what a client selects by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
+    pub(super) kind: Kind,
     filter: Filter,
     /// `metadata.name`: a list of one.
     pub(super) name: Option<String>,
@@ -28,11 +32,11 @@ impl Query {
     #[must_use]
     pub fn new(kind: Kind, namespace: Option<&str>) -> Self {
         let scope = match (kind, namespace) {
-            (Kind::ClusterDecision, _) => Scope::Cluster,
+            (Kind::ClusterDecision | Kind::MemberEvent, _) => Scope::Cluster,
             (Kind::Decision, Some(namespace)) => Scope::Namespace(namespace.to_owned()),
             (Kind::Decision, None) => Scope::Namespaced,
         };
-        Self { filter: Filter { scope, ..Filter::default() }, name: None }
+        Self { kind, filter: Filter { scope, ..Filter::default() }, name: None }
     }
 
     /// Narrows it by a label that must have this value.
@@ -40,15 +44,20 @@ impl Query {
     /// # Errors
     /// When decisions cannot be selected by this label or value.
     pub fn label(&mut self, key: &str, value: &str) -> Result<(), FilterError> {
+        let decisions = self.kind != Kind::MemberEvent;
         let field = match key {
-            LABEL_TRIGGER => "spec.trigger",
-            LABEL_OUTCOME => "spec.outcome",
-            LABEL_KIND => "spec.workload.kind",
-            LABEL_WORKLOAD => "spec.workload.name",
+            LABEL_TRIGGER if decisions => "spec.trigger",
+            LABEL_OUTCOME if decisions => "spec.outcome",
+            LABEL_KIND if decisions => "spec.workload.kind",
+            LABEL_WORKLOAD if decisions => "spec.workload.name",
             LABEL_CLUSTER => "spec.cluster",
             _ => {
                 let labels =
                     [LABEL_TRIGGER, LABEL_OUTCOME, LABEL_KIND, LABEL_WORKLOAD, LABEL_CLUSTER];
+                let labels = match self.kind {
+                    Kind::MemberEvent => &labels[4..],
+                    Kind::Decision | Kind::ClusterDecision => &labels[..],
+                };
                 let problem = format!("cannot be selected by; labels are {}", labels.join(", "));
                 return Err(FilterError::new("labelSelector", key, problem));
             }
@@ -84,6 +93,11 @@ impl Query {
                     Ok(())
                 }
             },
+            _ if self.kind == Kind::MemberEvent && !MEMBER_FIELDS.contains(&field) => {
+                let fields = MEMBER_FIELDS.join(", ");
+                let problem = format!("cannot be selected by; fields are {fields}");
+                Err(FilterError::new(field, value, problem))
+            }
             _ => self.filter.set(field, value),
         }
     }

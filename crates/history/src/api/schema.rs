@@ -2,9 +2,40 @@
 
 use serde_json::{Value, json};
 
-/// OpenAPI v3 of an object.
+use super::Kind;
+
+/// OpenAPI v3 of an object of a kind.
 #[must_use]
-pub fn schema() -> Value {
+pub fn schema(kind: Kind) -> Value {
+    match kind {
+        Kind::Decision | Kind::ClusterDecision => decision(),
+        Kind::MemberEvent => member_event(),
+    }
+}
+
+fn member_event() -> Value {
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let at = json!({"type": "string", "format": "date-time", "description": "When."});
+    json!({
+        "type": "object",
+        "description": "Something that happened to a member cluster, as it was recorded. Read only.",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {"type": "object", "description": "What happened.", "properties": {
+                "cluster": text("Name of the Cluster."),
+                "clusterUid": text("Its uid, where it is known."),
+                "at": at,
+                "event": text("What: Joined, Ready, Lost, Suspected, Tainted, Cordoned, Drained, Left and others."),
+                "reason": text("Why, in one word; the key of the taint for taints."),
+                "message": text("Why, for people."),
+            }},
+        },
+    })
+}
+
+fn decision() -> Value {
     let text = |description: &str| json!({"type": "string", "description": description});
     let number = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
     let shares = |description: &str| {
@@ -17,6 +48,7 @@ pub fn schema() -> Value {
             }},
         })
     };
+    let moment = |description: &str| json!({"type": "string", "format": "date-time", "description": description});
     let names = |description: &str| json!({"type": "array", "description": description, "items": {"type": "string"}});
     let reference = |description: &str| {
         json!({
@@ -76,6 +108,19 @@ pub fn schema() -> Value {
                         "description": "This object stands for several decisions that history missed.",
                         "properties": {"from": text("id of the first."), "count": number("How many.")},
                     }),
+                    "provenance": json!({
+                        "type": "object",
+                        "description": "Who decided, and what it read.",
+                        "properties": {
+                            "version": text("Version of the scheduler."),
+                            "profile": text("Its profile."),
+                            "sources": {
+                                "type": "array",
+                                "description": "The template first, then the policies, with generation and last change.",
+                                "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                            },
+                        },
+                    }),
                     "withdrawal": json!({
                         "type": "object",
                         "description": "How far members had confirmed the end of the binding.",
@@ -91,6 +136,30 @@ pub fn schema() -> Value {
                     }),
                     "detailMissing": text("Why there is no detail."),
                     "unreadable": text("Why this row cannot be read."),
+                },
+            },
+            "status": {
+                "type": "object",
+                "description": "What followed. A time that nobody saw is absent.",
+                "properties": {
+                    "decided": moment("When the scheduler made it."),
+                    "committed": moment("When the hub held it."),
+                    "dispatched": moment("When the last member that it concerns was told."),
+                    "applied": moment("When the last of them had it."),
+                    "healthy": moment("When the last of them reported every replica healthy."),
+                    "superseded": moment("When a later decision took its place."),
+                    "slowest": text("The member that was healthy last."),
+                    "notKnownHealthy": names("Members that it concerns of which nobody saw that they were healthy."),
+                    "members": {
+                        "type": "array",
+                        "description": "Each member that it concerns.",
+                        "items": {"type": "object", "properties": {
+                            "name": text("Name of the Cluster."),
+                            "dispatched": moment("When it was told."),
+                            "applied": moment("When it had it."),
+                            "healthy": moment("When it reported every replica healthy."),
+                        }},
+                    },
                 },
             },
         },

@@ -1,16 +1,23 @@
 //! What a server of these kinds asks a store.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Kind, Query, object};
-use crate::{Entry, Filter, FilterError, Position, Row, Scope, Store, StoreError};
+use super::object::{object, with_status};
+use super::{Kind, Query, members};
+use crate::{Entry, Filter, FilterError, Milestone, Position, Row, Scope, Store, StoreError};
 
 /// Objects in an answer whose client set no limit, or a larger one. It gets a continue token for the rest: millions of
 /// decisions fit no answer.
-const MOST: usize = 10_000;
+pub(super) const MOST: usize = 10_000;
+/// Decisions whose milestones are read at once.
+const LIVES: usize = 500;
+/// How often a follower looks although this process has written nothing: another one may have.
+const LOOK: Duration = Duration::from_secs(1);
 /// Rows that a follower reads at once.
 const TAIL: usize = 500;
 
@@ -47,20 +54,41 @@ pub async fn list(
     continue_token: Option<&str>,
 ) -> Result<List, ApiError> {
     let after = continue_token.map(str::parse::<Position>).transpose()?;
+    if query.kind == Kind::MemberEvent {
+        return members::list(store, query, limit, after).await;
+    }
     // Before the rows are read: what is written in between is seen twice rather than never.
     let resource_version = store.last().await?.to_string();
     let limit = if limit == 0 { MOST } else { limit.min(MOST) };
     if let Some(name) = &query.name {
         let row = store.get(name).await?.filter(|row| in_scope(&query.filter().scope, row));
-        let items = row.iter().map(|row| object(row, false)).collect();
+        let items = with_lives(store, row.as_slice()).await?;
         return Ok(List { items, resource_version, continue_token: None });
     }
     let page = store.page(query.filter(), limit, after).await?;
     Ok(List {
-        items: page.rows.iter().map(|row| object(row, false)).collect(),
+        items: with_lives(store, &page.rows).await?,
         resource_version,
         continue_token: page.next.map(|next| next.to_string()),
     })
+}
+
+/// Objects without details, with what followed them.
+async fn with_lives(store: &dyn Store, rows: &[Row]) -> Result<Vec<Value>, StoreError> {
+    let mut objects = Vec::with_capacity(rows.len());
+    for rows in rows.chunks(LIVES) {
+        let ids: Vec<String> = rows.iter().map(|row| row.entry.id().to_owned()).collect();
+        let steps = store.milestones(&ids).await?;
+        let mut of: BTreeMap<&str, &[Milestone]> = BTreeMap::new();
+        for steps in steps.chunk_by(|a, b| a.decision == b.decision) {
+            of.insert(&steps[0].decision, steps);
+        }
+        let none: &[Milestone] = &[];
+        objects.extend(
+            rows.iter().map(|row| with_status(row, false, of.get(row.entry.id()).unwrap_or(&none))),
+        );
+    }
+    Ok(objects)
 }
 
 /// One object with the whole Decision. `None` when there is none of this kind and namespace.
@@ -73,9 +101,15 @@ pub async fn get(
     namespace: Option<&str>,
     id: &str,
 ) -> Result<Option<Value>, ApiError> {
+    if kind == Kind::MemberEvent {
+        return Ok(members::get(store, id).await?);
+    }
     let scope = Query::new(kind, namespace).filter().scope.clone();
-    let row = store.get(id).await?.filter(|row| in_scope(&scope, row));
-    Ok(row.map(|row| object(&row, true)))
+    let Some(row) = store.get(id).await?.filter(|row| in_scope(&scope, row)) else {
+        return Ok(None);
+    };
+    let steps = store.milestones(&[id.to_owned()]).await?;
+    Ok(Some(with_status(&row, true, &steps)))
 }
 
 fn in_scope(scope: &Scope, row: &Row) -> bool {
@@ -92,15 +126,15 @@ fn in_scope(scope: &Scope, row: &Row) -> bool {
 }
 
 /// Hands out objects as they are recorded.
-pub struct Follower {
-    store: Arc<dyn Store>,
-    filter: Filter,
-    after: i64,
-    news: watch::Receiver<u64>,
-    ready: std::vec::IntoIter<Row>,
+pub struct Follower(Following);
+
+enum Following {
+    Decisions(Decisions),
+    Members(members::Follower),
 }
 
-/// Follows what is recorded after a resourceVersion of [`list`], or from now on.
+/// Follows what is recorded after a resourceVersion of [`list`], or from now on. What follows a decision is not told
+/// again: its object is handed out once.
 ///
 /// # Errors
 /// When the version is not one of ours or the database does not answer.
@@ -110,8 +144,12 @@ pub async fn follow(
     resource_version: Option<&str>,
 ) -> Result<Follower, ApiError> {
     if let Some(name) = &query.name {
-        let problem = "cannot be followed: decisions do not change";
+        let problem = "cannot be followed: what happened does not change";
         return Err(FilterError::new("metadata.name", name, problem).into());
+    }
+    if query.kind == Kind::MemberEvent {
+        let follower = members::Follower::begin(store, query, resource_version).await?;
+        return Ok(Follower(Following::Members(follower)));
     }
     let news = store.written();
     let after = match resource_version {
@@ -121,7 +159,8 @@ pub async fn follow(
         })?,
     };
     let ready = Vec::new().into_iter();
-    Ok(Follower { store, filter: query.filter().clone(), after, news, ready })
+    let filter = query.filter().clone();
+    Ok(Follower(Following::Decisions(Decisions { store, filter, after, news, ready })))
 }
 
 impl Follower {
@@ -130,6 +169,23 @@ impl Follower {
     /// # Errors
     /// When the database does not answer. Asking again goes on at the same place.
     pub async fn next(&mut self) -> Option<Result<Value, StoreError>> {
+        match &mut self.0 {
+            Following::Decisions(decisions) => decisions.next().await,
+            Following::Members(members) => members.next().await,
+        }
+    }
+}
+
+struct Decisions {
+    store: Arc<dyn Store>,
+    filter: Filter,
+    after: i64,
+    news: watch::Receiver<u64>,
+    ready: std::vec::IntoIter<Row>,
+}
+
+impl Decisions {
+    async fn next(&mut self) -> Option<Result<Value, StoreError>> {
         loop {
             if let Some(row) = self.ready.next() {
                 self.after = row.seq;
@@ -138,7 +194,11 @@ impl Follower {
             self.news.mark_unchanged();
             match self.store.tail(&self.filter, self.after, TAIL).await {
                 Err(error) => return Some(Err(error)),
-                Ok(rows) if rows.is_empty() => self.news.changed().await.ok()?,
+                Ok(rows) if rows.is_empty() => {
+                    if let Ok(news) = tokio::time::timeout(LOOK, self.news.changed()).await {
+                        news.ok()?;
+                    }
+                }
                 Ok(rows) => self.ready = rows.into_iter(),
             }
         }

@@ -1,7 +1,8 @@
 //! Records in words, as short as a table's cell.
 
 use atoll_api::binding::{TargetCluster, Trigger};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use crate::Record;
 
@@ -77,6 +78,38 @@ fn trigger(record: &Record) -> String {
     }
 }
 
+/// How long a decision's object says that a step of its whole took from its commit, or its decision where the commit is
+/// not known: `1.25s`; `-` while it is not reached, or where nobody saw it.
+#[must_use]
+pub fn took(object: &Value, step: &str) -> String {
+    let time = |value: &Value| value.as_str().and_then(|at| at.parse::<Timestamp>().ok());
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let from = time(&status["committed"]).or_else(|| time(&spec["at"]));
+    match from.zip(time(&status[step])) {
+        Some((from, then)) => span(then.duration_since(from)),
+        None => "-".to_owned(),
+    }
+}
+
+/// A span in words, two units at most: `1.25s`, `12s`, `3m20s`, `2h5m`, `3d4h`.
+#[must_use]
+pub fn span(span: SignedDuration) -> String {
+    let (seconds, millis) = (span.as_secs(), span.subsec_millis());
+    let (sign, seconds, millis) =
+        if span.is_negative() { ("-", -seconds, -millis) } else { ("", seconds, millis) };
+    match seconds {
+        0..10 if millis != 0 => {
+            let text = format!("{seconds}.{millis:03}");
+            format!("{sign}{}s", text.trim_end_matches('0'))
+        }
+        0..120 => format!("{sign}{seconds}s"),
+        120..3600 if seconds % 60 == 0 => format!("{sign}{}m", seconds / 60),
+        120..3600 => format!("{sign}{}m{}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{sign}{}h{}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{sign}{}d{}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
 /// How long ago, as kubectl writes it: the largest unit, with the next one while the number is small.
 #[must_use]
 pub fn age(then: Timestamp, now: Timestamp) -> String {
@@ -107,6 +140,23 @@ mod tests {
         let many: Vec<_> = (1..=9).map(|n| share(&format!("m{n}"), n)).collect();
         assert_eq!(shares(Some(&many)), "m1 1, m2 2, m3 3, m4 4, 5 more");
         assert_eq!(change(Some(&many[..1]), &[]), "m1 1 -> none");
+    }
+
+    #[test]
+    fn spans_are_short() {
+        for (millis, text) in [
+            (0, "0s"),
+            (1250, "1.25s"),
+            (12_345, "12s"),
+            (119_000, "119s"),
+            (200_000, "3m20s"),
+            (600_000, "10m"),
+            (7_500_000, "2h5m"),
+            (273_600_000, "3d4h"),
+            (-1500, "-1.5s"),
+        ] {
+            assert_eq!(span(SignedDuration::from_millis(millis)), text);
+        }
     }
 
     #[test]

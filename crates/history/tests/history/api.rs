@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use atoll_api::binding::PendingReplicas;
-use atoll_history::api::{self, COLUMNS, Kind, LABEL_CLUSTER, Query};
-use atoll_history::{Detail, Entry, MemoryStore, Row, Store, outbox};
+use atoll_history::api::{self, Kind, LABEL_CLUSTER, Query};
+use atoll_history::{
+    Detail, Entry, Event, MemberEvent, MemberEventKind, MemoryStore, Milestone, Row, Stage, Store,
+    outbox,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -119,6 +122,108 @@ async fn followers_get_what_matches_after_their_version() {
     assert!(api::follow(store, &query, Some("x")).await.is_err());
 }
 
+#[tokio::test]
+async fn what_followed_is_the_status_and_holes_are_no_times() {
+    let store = store().await;
+    let of = record(ID, 1, "web", 100).record;
+    let step = |cluster: Option<&str>, stage, millis: i64| {
+        let at = Timestamp::from_millisecond(100_000 + millis).unwrap();
+        Event::Milestone(Milestone::of(&of, cluster, stage, at))
+    };
+    store
+        .note(&[
+            step(None, Stage::Committed, 20),
+            step(Some("member1"), Stage::Dispatched, 30),
+            step(Some("member1"), Stage::Applied, 200),
+            step(Some("member1"), Stage::Healthy, 1_520),
+            step(Some("member2"), Stage::Applied, 520),
+        ])
+        .await
+        .unwrap();
+    let get = api::get(&*store, Kind::Decision, Some("shop"), ID).await.unwrap().unwrap();
+    assert_eq!(
+        get["status"],
+        json!({
+            "committed": "1970-01-01T00:01:40.02Z",
+            "applied": "1970-01-01T00:01:40.52Z",
+            "notKnownHealthy": ["member2"],
+            "members": [
+                {"name": "member1", "dispatched": "1970-01-01T00:01:40.03Z",
+                 "applied": "1970-01-01T00:01:40.2Z", "healthy": "1970-01-01T00:01:41.52Z"},
+                {"name": "member2", "applied": "1970-01-01T00:01:40.52Z"},
+            ],
+        })
+    );
+    let now = Timestamp::from_second(160).unwrap();
+    assert_eq!(api::cells(&get, now)[11..], [json!("0.5s"), json!("-")]);
+    store.note(&[step(Some("member2"), Stage::Healthy, 3_020)]).await.unwrap();
+    let list = api::list(&*store, &Query::new(Kind::Decision, None), 0, None).await.unwrap();
+    assert_eq!(list.items[0]["status"]["healthy"], "1970-01-01T00:01:43.02Z");
+    assert_eq!(list.items[0]["status"]["slowest"], "member2");
+    assert_eq!(api::cells(&list.items[0], now)[11..], [json!("0.5s"), json!("3s")]);
+    // Nobody saw anything of this one.
+    assert_eq!(list.items[1]["status"], json!({}));
+    assert_eq!(api::cells(&list.items[1], now)[11..], [json!("-"), json!("-")]);
+}
+
+#[tokio::test]
+async fn what_happened_to_members_is_listed_got_and_followed() {
+    let store = store().await;
+    let event = |cluster: &str, second, kind, reason: &str| {
+        Event::Member(MemberEvent {
+            cluster: cluster.to_owned(),
+            uid: None,
+            at: Timestamp::from_second(second).unwrap(),
+            kind,
+            reason: reason.to_owned(),
+            message: "for people".to_owned(),
+        })
+    };
+    let lost = event("member1", 20, MemberEventKind::Lost, "Silent");
+    let tainted = event("member1", 20, MemberEventKind::Tainted, "atoll.dev/unreachable");
+    store
+        .note(&[event("member1", 10, MemberEventKind::Joined, "Enrolled"), lost, tainted])
+        .await
+        .unwrap();
+    store.note(&[event("member2", 15, MemberEventKind::Ready, "x")]).await.unwrap();
+    let events = |list: &api::List| -> Vec<String> {
+        list.items.iter().map(|i| i["spec"]["event"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut query = Query::new(Kind::MemberEvent, None);
+    let all = api::list(&*store, &query, 0, None).await.unwrap();
+    assert_eq!(all.items.len(), 4);
+    for item in &all.items {
+        let name = item["metadata"]["name"].as_str().unwrap();
+        let got = api::get(&*store, Kind::MemberEvent, None, name).await.unwrap();
+        assert_eq!(got.as_ref(), Some(item), "{name}");
+        assert_eq!(api::cells(item, Timestamp::UNIX_EPOCH).len(), Kind::MemberEvent.columns().len());
+    }
+    assert_eq!(api::get(&*store, Kind::MemberEvent, None, "member1.zz-x").await.unwrap(), None);
+    query.label(LABEL_CLUSTER, "member1").unwrap();
+    query.field("since", "1970-01-01T00:00:15Z").unwrap();
+    let mut some = events(&api::list(&*store, &query, 0, None).await.unwrap());
+    some.sort();
+    assert_eq!(some, ["Lost", "Tainted"]);
+    let first = api::list(&*store, &query, 1, None).await.unwrap();
+    let second = api::list(&*store, &query, 1, first.continue_token.as_deref()).await.unwrap();
+    assert_eq!((first.items.len(), second.items.len(), second.continue_token), (1, 1, None));
+    for field in ["spec.trigger", "spec.workload.name"] {
+        let error = query.field(field, "Scale").unwrap_err().to_string();
+        assert!(error.contains("fields are spec.cluster"), "{error}");
+    }
+    let version = all.resource_version.as_str();
+    assert_eq!(version, "20000000");
+    let mut follower = api::follow(store.clone(), &query, Some(version)).await.unwrap();
+    store
+        .note(&[
+            event("member2", 30, MemberEventKind::Left, "x"),
+            event("member1", 30, MemberEventKind::Ready, "x"),
+        ])
+        .await
+        .unwrap();
+    assert_eq!(follower.next().await.unwrap().unwrap()["spec"]["event"], "Ready");
+}
+
 #[test]
 fn an_unreadable_row_and_a_damaged_detail_say_so() {
     let entry = Entry::Unreadable {
@@ -129,14 +234,17 @@ fn an_unreadable_row_and_a_damaged_detail_say_so() {
     };
     let object = api::object(&Row { seq: 1, entry }, true);
     let cells = api::cells(&object, Timestamp::from_second(100).unwrap());
-    assert_eq!(cells.len(), COLUMNS.len());
+    assert_eq!(cells.len(), Kind::Decision.columns().len());
     assert!(cells[6].as_str().unwrap().contains("unknown variant `Wild`"), "{cells:?}");
     let mut damaged = record("y", 1, "web", 100);
     damaged.detail = Some(Detail::from_bytes(vec![1, 2, 3]));
     let row = Row { seq: 2, entry: Entry::Record(Box::new(damaged)) };
     let object = api::object(&row, true);
     assert!(object["spec"]["detailMissing"].as_str().unwrap().contains("unpack"), "{object}");
-    assert_eq!(api::cells(&object, Timestamp::from_second(100).unwrap()).len(), COLUMNS.len());
+    assert_eq!(
+        api::cells(&object, Timestamp::from_second(100).unwrap()).len(),
+        Kind::Decision.columns().len()
+    );
 }
 
 #[test]
@@ -147,7 +255,7 @@ fn the_schema_knows_every_field_of_an_object() {
     full.gap = Some(atoll_history::Gap { from: "f".to_owned(), count: 2 });
     full.detail = Some(Detail::encode(&json!({})));
     let object = api::object(&Row { seq: 1, entry: Entry::Record(Box::new(full)) }, true);
-    let schema = api::schema();
+    let schema = api::schema(Kind::Decision);
     for field in object["spec"].as_object().unwrap().keys() {
         assert!(schema["properties"]["spec"]["properties"].get(field).is_some(), "{field}");
     }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use atoll_history::api::text;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -73,7 +74,7 @@ fn shown(timeline: &Timeline) -> Vec<&Member> {
 
 fn head(timeline: &Timeline) -> String {
     let Timeline { workload, from, until, .. } = timeline;
-    let span = crate::read::times::span(until.duration_since(*from));
+    let span = text::span(until.duration_since(*from));
     let older = if timeline.truncated { ", older decisions left out: --since" } else { "" };
     format!("{workload}, {} to {} ({span}{older})", whole(*from), whole(*until))
 }
@@ -241,8 +242,17 @@ fn legend(timeline: &Timeline) -> Vec<Line> {
     for mark in &timeline.decisions[left_out..] {
         let (letter, tone) = letter(mark);
         let id: String = mark.id.chars().take(SHORT_ID).collect();
-        let text =
-            format!(" {} {id} {}: {}; {}", whole(mark.at), mark.trigger, mark.change, mark.reason);
+        let healthy = match mark.healthy.as_str() {
+            "-" => String::new(),
+            took => format!(", healthy after {took}"),
+        };
+        let text = format!(
+            " {} {id} {}{healthy}: {}; {}",
+            whole(mark.at),
+            mark.trigger,
+            mark.change,
+            mark.reason
+        );
         let room = usize::from(WIDTH) - 1;
         let text = match text.chars().count() > room {
             true => text.chars().take(room - 1).chain(['…']).collect(),

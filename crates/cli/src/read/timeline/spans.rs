@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_api::binding::TargetCluster;
+use atoll_history::api::text;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -54,6 +55,11 @@ pub(super) struct Mark {
     pub(super) change: String,
     pub(super) reason: String,
     pub(super) unreadable: bool,
+    /// What followed, as far as anybody saw it.
+    pub(super) status: Value,
+    /// How long until every member was healthy; `-` where that is not known.
+    #[serde(skip)]
+    pub(super) healthy: String,
 }
 
 /// Shares by member; nothing where they are not known.
@@ -95,6 +101,8 @@ impl Timeline {
             change: item.change(),
             reason: item.reason(),
             unreadable: item.unreadable().is_some(),
+            status: item.0["status"].clone(),
+            healthy: text::took(item.0, "healthy"),
         };
         Self {
             workload,
