@@ -16,11 +16,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use kube::api::{
-    Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
-};
+use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
-use support::cli::{atoll, example, fail, run};
+use support::cli::{atoll, example, fail, root, run};
 use support::federation::{bindings, cluster_objects, deployments, free_ports, objects};
 use support::process::Process;
 use support::servers::ApiServer;
@@ -40,6 +38,8 @@ impl Processes {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hub = ApiServer::hub(folder.path()).await;
+        let rights = root().join("deploy/controller/rbac.yaml");
+        hub.apply(&std::fs::read_to_string(rights).unwrap()).await;
         Self { folder, hub, address: format!("127.0.0.1:{}", free_ports(1)) }
     }
 
@@ -54,8 +54,11 @@ impl Processes {
         command
     }
 
+    /// With the rights of its service account, which are those of its manifest.
     fn controller(&self) -> Process {
-        let mut command = self.atoll(&["controller", "--listen", &self.address]);
+        let mut command = atoll();
+        command.args(["controller", "--listen", &self.address, "--kubeconfig"]);
+        command.arg(self.hub.kubeconfig_of("atoll-system", "atoll-controller"));
         command.arg("--history").arg(self.folder().join("history.db"));
         Process::spawn("atoll controller", command.stdin(Stdio::null()))
     }
@@ -72,7 +75,10 @@ impl Processes {
     /// would. Its port for the probe is one of this machine's.
     async fn install(&self, name: &str, member: &ApiServer) -> Process {
         let args = ["join", name, "--address", &self.address, "--region", "north", "-o", "yaml"];
-        let container = apply_manifest(member, &run(&mut self.atoll(&args))).await;
+        let documents = member.apply(&run(&mut self.atoll(&args))).await;
+        let deployment = documents.last().unwrap();
+        let pod = &deployment["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
         let secrets = objects(&member.client, "", "v1", "Secret", "atoll-system");
         let mut command = atoll();
         for arg in container["args"].as_array().unwrap() {
@@ -93,8 +99,11 @@ impl Processes {
             };
             command.env(variable["name"].as_str().unwrap(), value);
         }
-        command.arg("--kubeconfig").arg(&member.kubeconfig).stdin(Stdio::null());
-        Process::spawn("atoll agent", &mut command)
+        // With the rights of its service account, which are those of the manifest.
+        let namespace = deployment["metadata"]["namespace"].as_str().unwrap();
+        let account = pod["serviceAccountName"].as_str().unwrap();
+        command.arg("--kubeconfig").arg(member.kubeconfig_of(namespace, account));
+        Process::spawn("atoll agent", command.stdin(Stdio::null()))
     }
 
     /// Runs a printed command as it says, with the member's kubeconfig.
@@ -107,30 +116,6 @@ impl Processes {
         }
         Process::spawn("atoll agent", command.stdin(Stdio::null()))
     }
-}
-
-/// Applies the documents of a manifest; the last Deployment's container.
-async fn apply_manifest(member: &ApiServer, text: &str) -> Value {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
-    let mut container = Value::Null;
-    for document in documents {
-        let version = document["apiVersion"].as_str().unwrap();
-        let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let kind = document["kind"].as_str().unwrap();
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let api: Api<DynamicObject> = match document["metadata"]["namespace"].as_str() {
-            Some(namespace) => Api::namespaced_with(member.client.clone(), namespace, &resource),
-            None => Api::all_with(member.client.clone(), &resource),
-        };
-        let name = document["metadata"]["name"].as_str().unwrap();
-        let params = PatchParams::apply("kubectl");
-        let applied = api.patch(name, &params, &Patch::Apply(&document)).await;
-        applied.unwrap_or_else(|error| panic!("{kind} {name}: {error}"));
-        if kind == "Deployment" {
-            container = document["spec"]["template"]["spec"]["containers"][0].clone();
-        }
-    }
-    container
 }
 
 /// Makes the objects of an example.

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each scenario is a program of its own and uses its part of this")]
 
 pub(crate) mod cli;
+pub(crate) mod envtest;
 pub(crate) mod federation;
+pub(crate) mod manager;
 pub(crate) mod process;
 pub(crate) mod servers;
 pub(crate) mod wait;

@@ -1,24 +1,36 @@
-//! API servers in the test's own process, reached over HTTPS by kubeconfig files, so that what is under test can be
-//! killed without them.
+//! API servers for hubs and members, reached over HTTPS by kubeconfig files, so that what is under test can be killed
+//! without them: embedded ones in the test's own process, or real ones (see [`super::envtest`]). Scenarios do not see
+//! which.
 
 use std::path::{Path, PathBuf};
 
 use atoll_api::Clock;
-use atoll_apiserver::{Options, Server, pki};
+use atoll_apiserver::pki::{self, Authority, Credentials};
+use atoll_apiserver::{Options, Server};
 use atoll_simulator::{Member, MemberOptions};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::runtime::{conditions, wait::await_condition};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use super::envtest::{self, Envtest};
+use super::{federation, manager};
 
 /// An API server with its controllers, and its kubeconfig in a file.
 pub(crate) struct ApiServer {
+    /// Every right there is.
     pub(crate) client: Client,
+    /// The same rights.
     pub(crate) kubeconfig: PathBuf,
+    name: String,
+    folder: PathBuf,
+    url: String,
+    authority: Authority,
     token: CancellationToken,
+    _processes: Option<Envtest>,
 }
 
 impl ApiServer {
@@ -45,30 +57,54 @@ impl ApiServer {
     }
 
     async fn start(name: &str, folder: &Path) -> Self {
-        // Servers with one seed give out the same uids: two members would be one.
-        let seed = name.bytes().map(u64::from).sum();
-        let server = Server::open(Options { seed, ..Options::memory() }).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let authority = pki::Authority::open(&folder.join("pki").join(name)).unwrap();
+        let authority = Authority::open(&folder.join("pki").join(name)).unwrap();
         let presented = authority.server(&["127.0.0.1".to_owned()]).unwrap();
-        let tls = authority.server_config(&presented).unwrap();
-        let user = authority.client("admin", "admin", &["system:masters"]).unwrap();
-        let context = pki::Context {
-            name: name.to_owned(),
-            server: format!("https://{address}"),
-            authority: authority.certificate().to_owned(),
-            user,
-            namespace: None,
-        };
-        let kubeconfig = folder.join(format!("{name}.kubeconfig"));
-        std::fs::write(&kubeconfig, pki::kubeconfig(&[context], name)).unwrap();
         let token = CancellationToken::new();
-        let serving = server.clone().serve(listener, tls, token.clone());
-        tokio::spawn(async move { serving.await.unwrap() });
-        let (controllers, ends) = (server.clone(), token.clone());
-        tokio::spawn(async move { controllers.run_controllers(ends).await });
-        Self { client: server.client(), kubeconfig, token }
+        let processes = envtest::assets().map(|assets| {
+            Envtest::start(&assets, &folder.join(name), &authority, &presented)
+        });
+        let address = match &processes {
+            Some(envtest) => envtest.address(),
+            None => embed(name, &authority, &presented, &token).await,
+        };
+        let url = format!("https://{address}");
+        let admin = authority.client("admin", "admin", &["system:masters"]).unwrap();
+        let kubeconfig = write(folder, name, name, &url, &authority, admin);
+        let client = federation::client(&kubeconfig, name).await;
+        if let Some(envtest) = &processes {
+            envtest.ready(&client).await;
+            tokio::spawn(token.clone().run_until_cancelled_owned(manager::run(client.clone())));
+        }
+        let (name, folder) = (name.to_owned(), folder.to_owned());
+        Self { client, kubeconfig, name, folder, url, authority, token, _processes: processes }
+    }
+
+    /// A kubeconfig for a service account: on a server that asks, its rights and no more.
+    pub(crate) fn kubeconfig_of(&self, namespace: &str, account: &str) -> PathBuf {
+        let user = format!("system:serviceaccount:{namespace}:{account}");
+        let credentials = self.authority.client(account, &user, &["system:serviceaccounts"]);
+        let file = format!("{}-{account}", self.name);
+        write(&self.folder, &file, &self.name, &self.url, &self.authority, credentials.unwrap())
+    }
+
+    /// Applies the documents of a manifest, as `kubectl apply --server-side` would, and returns them.
+    pub(crate) async fn apply(&self, text: &str) -> Vec<Value> {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+        for document in &documents {
+            let version = document["apiVersion"].as_str().unwrap();
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let kind = document["kind"].as_str().unwrap();
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let api: Api<DynamicObject> = match document["metadata"]["namespace"].as_str() {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+                None => Api::all_with(self.client.clone(), &resource),
+            };
+            let name = document["metadata"]["name"].as_str().unwrap();
+            let applied =
+                api.patch(name, &PatchParams::apply("kubectl"), &Patch::Apply(document)).await;
+            applied.unwrap_or_else(|error| panic!("{kind} {name}: {error}"));
+        }
+        documents
     }
 }
 
@@ -76,4 +112,46 @@ impl Drop for ApiServer {
     fn drop(&mut self) {
         self.token.cancel();
     }
+}
+
+/// An embedded server in this process; its address.
+async fn embed(
+    name: &str,
+    authority: &Authority,
+    presented: &Credentials,
+    token: &CancellationToken,
+) -> String {
+    // Servers with one seed give out the same uids: two members would be one.
+    let seed = name.bytes().map(u64::from).sum();
+    let server = Server::open(Options { seed, ..Options::memory() }).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tls = authority.server_config(presented).unwrap();
+    let serving = server.clone().serve(listener, tls, token.clone());
+    tokio::spawn(async move { serving.await.unwrap() });
+    let ends = token.clone();
+    tokio::spawn(async move { server.run_controllers(ends).await });
+    address.to_string()
+}
+
+/// Writes `<file>.kubeconfig` with one context.
+fn write(
+    folder: &Path,
+    file: &str,
+    context: &str,
+    url: &str,
+    authority: &Authority,
+    user: Credentials,
+) -> PathBuf {
+    let path = folder.join(format!("{file}.kubeconfig"));
+    let context = pki::Context {
+        name: context.to_owned(),
+        server: url.to_owned(),
+        authority: authority.certificate().to_owned(),
+        user,
+        namespace: None,
+    };
+    let current = context.name.clone();
+    std::fs::write(&path, pki::kubeconfig(&[context], &current)).unwrap();
+    path
 }

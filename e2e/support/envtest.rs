@@ -1,0 +1,131 @@
+//! kube-apiserver and etcd as processes, so that the real thing judges what the embedded API server only imitates.
+//!
+//! The convention is envtest's: a folder, named by `KUBEBUILDER_ASSETS`, with the programs `etcd` and `kube-apiserver`
+//! and no controllers. What kube-controller-manager would do is done by [`super::manager`] and, for workloads, by the
+//! simulator.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use atoll_apiserver::pki::{Authority, Credentials};
+use kube::Client;
+
+use super::federation::free_ports;
+use super::process::Process;
+
+/// Names the folder with the programs.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
+/// Longest time from start to ready. It is a few seconds; on a busy machine with two cores many more.
+const START_LIMIT: Duration = Duration::from_secs(120);
+/// Between two looks at a server that is starting.
+const LOOK: Duration = Duration::from_millis(100);
+/// How much of a log is shown when a start fails, in lines.
+const TAIL: usize = 40;
+
+/// The folder with the programs, when scenarios are to run on them.
+pub(crate) fn assets() -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os(ASSETS).filter(|value| !value.is_empty())?);
+    for program in ["etcd", "kube-apiserver"] {
+        let path = folder.join(program);
+        assert!(path.is_file(), "{ASSETS}: {} is missing", path.display());
+    }
+    Some(folder)
+}
+
+/// A running API server with its etcd. Both are killed when this is dropped, the API server first.
+pub(crate) struct Envtest {
+    _apiserver: Process,
+    _etcd: Process,
+    log: PathBuf,
+    port: u16,
+}
+
+impl Envtest {
+    /// Starts both; everything they write is in `folder`. Clients are those whose certificate `authority` signed, and
+    /// what they may do is what RBAC says.
+    pub(crate) fn start(
+        assets: &Path,
+        folder: &Path,
+        authority: &Authority,
+        presented: &Credentials,
+    ) -> Self {
+        std::fs::create_dir_all(folder).unwrap();
+        let first = free_ports(3);
+        let etcd_url = format!("http://127.0.0.1:{first}");
+        let peer_url = format!("http://127.0.0.1:{}", first + 1);
+        let mut etcd = Command::new(assets.join("etcd"));
+        etcd.arg("--data-dir").arg(folder.join("etcd")).args(["--unsafe-no-fsync=true"]);
+        etcd.args(["--listen-client-urls", &etcd_url, "--advertise-client-urls", &etcd_url]);
+        etcd.args(["--listen-peer-urls", &peer_url]);
+        let etcd = spawn("etcd", &mut etcd, &folder.join("etcd.log"));
+
+        let file = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let certificate = file("tls.crt", &presented.certificate);
+        let key = file("tls.key", &presented.key);
+        let client_ca = file("client-ca.crt", authority.certificate());
+        // Tokens of service accounts are signed with a key of their own.
+        let accounts = authority.client("service-accounts", "service-accounts", &[]).unwrap();
+        let accounts = file("service-accounts.key", &accounts.key);
+        let log = folder.join("kube-apiserver.log");
+        let port = first + 2;
+        let mut apiserver = Command::new(assets.join("kube-apiserver"));
+        apiserver.args(["--etcd-servers", &etcd_url, "--bind-address", "127.0.0.1"]);
+        apiserver.args(["--advertise-address", "127.0.0.1", "--endpoint-reconciler-type", "none"]);
+        apiserver.args(["--secure-port", &port.to_string(), "--authorization-mode", "RBAC"]);
+        // As envtest has it: nobody is there to mount the tokens that this plugin asks for.
+        apiserver.args(["--disable-admission-plugins", "ServiceAccount"]);
+        apiserver.args(["--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged=true"]);
+        apiserver.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
+        for (flag, value) in [
+            ("--cert-dir", folder),
+            ("--tls-cert-file", &certificate),
+            ("--tls-private-key-file", &key),
+            ("--client-ca-file", &client_ca),
+            ("--service-account-key-file", &accounts),
+            ("--service-account-signing-key-file", &accounts),
+        ] {
+            apiserver.arg(flag).arg(value);
+        }
+        let apiserver = spawn("kube-apiserver", &mut apiserver, &log);
+        Self { _apiserver: apiserver, _etcd: etcd, log, port }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Returns once the server calls itself ready and has made its namespaces.
+    pub(crate) async fn ready(&self, client: &Client) {
+        let paths = ["/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"];
+        let ready = async {
+            for path in paths {
+                loop {
+                    let request = http::Request::get(path).body(Vec::new()).unwrap();
+                    if client.request_text(request).await.is_ok() {
+                        break;
+                    }
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
+        };
+        if tokio::time::timeout(START_LIMIT, ready).await.is_err() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let lines: Vec<_> = log.lines().collect();
+            let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+            panic!("kube-apiserver was not ready within {START_LIMIT:?}; its log ends with\n{tail}");
+        }
+    }
+}
+
+fn spawn(name: &str, command: &mut Command, log: &Path) -> Process {
+    let file = File::create(log).unwrap();
+    command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+    Process::spawn(name, command)
+}
