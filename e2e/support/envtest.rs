@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atoll_apiserver::pki::{Authority, Credentials};
 use kube::Client;
@@ -36,7 +36,7 @@ pub(crate) fn assets() -> Option<PathBuf> {
 
 /// A running API server with its etcd. Both are killed when this is dropped, the API server first.
 pub(crate) struct Envtest {
-    _apiserver: Process,
+    apiserver: Process,
     _etcd: Process,
     log: PathBuf,
     port: u16,
@@ -71,7 +71,8 @@ impl Envtest {
         let client_ca = file("client-ca.crt", authority.certificate());
         // Tokens of service accounts are signed with a key of their own.
         let accounts = authority.client("service-accounts", "service-accounts", &[]).unwrap();
-        let accounts = file("service-accounts.key", &accounts.key);
+        let verifies = file("service-accounts.crt", &accounts.certificate);
+        let signs = file("service-accounts.key", &accounts.key);
         let log = folder.join("kube-apiserver.log");
         let port = first + 2;
         let mut apiserver = Command::new(assets.join("kube-apiserver"));
@@ -87,13 +88,13 @@ impl Envtest {
             ("--tls-cert-file", &certificate),
             ("--tls-private-key-file", &key),
             ("--client-ca-file", &client_ca),
-            ("--service-account-key-file", &accounts),
-            ("--service-account-signing-key-file", &accounts),
+            ("--service-account-key-file", &verifies),
+            ("--service-account-signing-key-file", &signs),
         ] {
             apiserver.arg(flag).arg(value);
         }
         let apiserver = spawn("kube-apiserver", &mut apiserver, &log);
-        Self { _apiserver: apiserver, _etcd: etcd, log, port }
+        Self { apiserver, _etcd: etcd, log, port }
     }
 
     /// Where it listens.
@@ -102,24 +103,24 @@ impl Envtest {
     }
 
     /// Returns once the server calls itself ready and has made its namespaces.
-    pub(crate) async fn ready(&self, client: &Client) {
+    pub(crate) async fn ready(&mut self, client: &Client) {
         let paths = ["/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"];
-        let ready = async {
-            for path in paths {
-                loop {
-                    let request = http::Request::get(path).body(Vec::new()).unwrap();
-                    if client.request_text(request).await.is_ok() {
-                        break;
-                    }
-                    tokio::time::sleep(LOOK).await;
+        let started = Instant::now();
+        for path in paths {
+            loop {
+                let request = http::Request::get(path).body(Vec::new()).unwrap();
+                if client.request_text(request).await.is_ok() {
+                    break;
                 }
+                let ended = self.apiserver.child().try_wait().unwrap();
+                if ended.is_some() || started.elapsed() > START_LIMIT {
+                    let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+                    let lines: Vec<_> = log.lines().collect();
+                    let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+                    panic!("kube-apiserver is not ready, {ended:?}; its log ends with\n{tail}");
+                }
+                tokio::time::sleep(LOOK).await;
             }
-        };
-        if tokio::time::timeout(START_LIMIT, ready).await.is_err() {
-            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-            let lines: Vec<_> = log.lines().collect();
-            let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
-            panic!("kube-apiserver was not ready within {START_LIMIT:?}; its log ends with\n{tail}");
         }
     }
 }

@@ -60,7 +60,7 @@ impl ApiServer {
         let authority = Authority::open(&folder.join("pki").join(name)).unwrap();
         let presented = authority.server(&["127.0.0.1".to_owned()]).unwrap();
         let token = CancellationToken::new();
-        let processes = envtest::assets().map(|assets| {
+        let mut processes = envtest::assets().map(|assets| {
             Envtest::start(&assets, &folder.join(name), &authority, &presented)
         });
         let address = match &processes {
@@ -71,7 +71,7 @@ impl ApiServer {
         let admin = authority.client("admin", "admin", &["system:masters"]).unwrap();
         let kubeconfig = write(folder, name, name, &url, &authority, admin);
         let client = federation::client(&kubeconfig, name).await;
-        if let Some(envtest) = &processes {
+        if let Some(envtest) = &mut processes {
             envtest.ready(&client).await;
             tokio::spawn(token.clone().run_until_cancelled_owned(manager::run(client.clone())));
         }

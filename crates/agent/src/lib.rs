@@ -22,7 +22,7 @@ mod run;
 mod session;
 mod terms;
 
-pub use backoff::Backoff;
+pub use backoff::{Backoff, Jitter};
 pub use error::AgentError;
 pub use lease::LeaseTimes;
 pub use member::client as member_client;

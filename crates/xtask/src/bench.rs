@@ -20,6 +20,8 @@ pub(crate) struct BenchArgs {
 enum Bench {
     /// One scheduling decision, by clusters and strategy, beside the peer's
     Decisions,
+    /// Sessions of 1,000 and 5,000 agents, and the memory of a real agent
+    Members,
 }
 
 impl Bench {
@@ -27,13 +29,14 @@ impl Bench {
     fn target(self) -> (&'static str, &'static str) {
         match self {
             Self::Decisions => ("atoll-scheduler", "decisions"),
+            Self::Members => ("atoll-cli", "members"),
         }
     }
 
     /// Whether it writes to PostgreSQL.
     fn needs_postgres(self) -> bool {
         match self {
-            Self::Decisions => false,
+            Self::Decisions | Self::Members => false,
         }
     }
 }

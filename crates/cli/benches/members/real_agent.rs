@@ -1,0 +1,61 @@
+//! Memory of a real agent on a member with nodes and pods.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use atoll_api::Clock;
+use atoll_controller::members::{TOKEN_LIFE, create_token};
+use atoll_simulator::{Member, MemberOptions};
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
+
+use crate::child::{Process, resident_kib};
+use crate::hub::{self, ApiServer};
+
+/// Objects that the agent holds; half of them Deployments with a Pod each.
+const OBJECTS: usize = 500;
+/// Bytes of one, beside its spec.
+const OBJECT_BYTES: usize = 1_000;
+/// Time for statuses to come in and buffers to go.
+const SETTLE: Duration = Duration::from_secs(20);
+
+pub(crate) async fn measure() {
+    let (hub, authority) = ApiServer::hub(1).await;
+    let member = ApiServer::start("member").await;
+    let stop = CancellationToken::new();
+    let options = MemberOptions::standard("member", Clock::system());
+    Member::start(member.client.clone(), options, stop.clone()).await.unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let settings = [
+        ("KUBECONFIG", hub.kubeconfig.display().to_string()),
+        ("ADDRESS", address.clone()),
+        ("MEMBERS", "1".to_owned()),
+        ("TERM", "1".to_owned()),
+        ("DESIRED", String::new()),
+    ];
+    let mut controller = Process::start("controller", &settings.into());
+    let cluster = hub.clusters().get(&hub::name(0)).await.unwrap();
+    let clock = Clock::system();
+    let token = create_token(&hub.client, &clock, &cluster, TOKEN_LIFE).await.unwrap();
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_atoll"));
+    agent.args(["agent", "--address", &address, "--token", &token.reveal(), "--ca-hash"]);
+    agent.arg(authority.hash().to_string()).arg("--kubeconfig").arg(&member.kubeconfig);
+    agent.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+    let mut agent = agent.spawn().unwrap();
+    let process = agent.id().unwrap().to_string();
+    controller.ask("agreed 1").await;
+    let empty = resident_kib(&process);
+    controller.ask(&format!("set held 0 1 {OBJECTS} {OBJECT_BYTES}")).await;
+    let just_after = resident_kib(&process);
+    tokio::time::sleep(SETTLE).await;
+    let settled = resident_kib(&process);
+    let mib = |kib: u64| kib as f64 / 1024.0;
+    println!("a real agent, resident memory:");
+    println!("  nothing applied            {:.1} MiB", mib(empty));
+    println!("  {OBJECTS} objects just applied   {:.1} MiB", mib(just_after));
+    println!("  {} s later                 {:.1} MiB", SETTLE.as_secs(), mib(settled));
+    agent.kill().await.unwrap();
+    controller.kill().await;
+    stop.cancel();
+}
