@@ -60,9 +60,8 @@ impl ApiServer {
         let authority = Authority::open(&folder.join("pki").join(name)).unwrap();
         let presented = authority.server(&["127.0.0.1".to_owned()]).unwrap();
         let token = CancellationToken::new();
-        let mut processes = envtest::assets().map(|assets| {
-            Envtest::start(&assets, &folder.join(name), &authority, &presented)
-        });
+        let mut processes = envtest::assets()
+            .map(|assets| Envtest::start(&assets, &folder.join(name), &authority, &presented));
         let address = match &processes {
             Some(envtest) => envtest.address(),
             None => embed(name, &authority, &presented, &token).await,

@@ -56,6 +56,10 @@ pub struct ResourceBindingSpec {
     pub clusters: Vec<TargetCluster>,
     /// The last decision, in short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "self.term >= oldSelf.term",
+        "message": "a decision of an earlier leader's term is refused"
+    }]))]
     pub decision: Option<DecisionRecord>,
     /// Earlier decisions that history does not hold yet, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -248,10 +252,6 @@ display_as_debug!(Trigger, Mode, Outcome);
 /// A decision in short (below 4 KiB): what later decisions and history need of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "self.term >= oldSelf.term",
-    "message": "a decision of an earlier leader's term is refused"
-}]))]
 pub struct DecisionRecord {
     /// 128 bits in hex: SHA-256 over template uid, parent id and decision.
     pub id: String,

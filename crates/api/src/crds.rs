@@ -82,4 +82,17 @@ mod tests {
             );
         }
     }
+
+    /// kube-apiserver refuses a CRD with a rule on `oldSelf` below a list: it cannot tell which item was which.
+    #[test]
+    fn no_rule_compares_items_of_lists_with_what_they_were() {
+        for crd in all() {
+            let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
+            walk(&schema["openAPIV3Schema"], "", &mut |path, node| {
+                let rules = node["x-kubernetes-validations"].to_string();
+                let below_a_list = path.contains("[]");
+                assert!(!(below_a_list && rules.contains("oldSelf")), "{path}: {rules}");
+            });
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use atoll_merge::schema::{self, Rule, RuleSite, Schema, Type};
+use atoll_merge::schema::{self, ListType, Rule, RuleSite, Schema, Type};
 use cel::{
     Context, Program,
     objects::{Key, Map},
@@ -65,6 +65,36 @@ impl Programs {
             })
             .map_err(|e| e.to_string());
         self.0.insert(text.to_owned(), compiled);
+    }
+
+    /// Rules on `oldSelf` below lists whose items have no keys: nobody can tell which item was which.
+    pub(super) fn uncorrelated<'a>(&self, schema: &'a Schema, found: &mut Vec<&'a str>) {
+        for (_, property) in schema.properties() {
+            self.uncorrelated(property, found);
+        }
+        if let Some(values) = schema.additional() {
+            self.uncorrelated(values, found);
+        }
+        if let Some(items) = schema.items() {
+            match schema.list_type() {
+                ListType::Map(_) => self.uncorrelated(items, found),
+                ListType::Atomic | ListType::Set => self.transitions(items, found),
+            }
+        }
+    }
+
+    /// Every rule on `oldSelf` of this schema and below.
+    fn transitions<'a>(&self, schema: &'a Schema, found: &mut Vec<&'a str>) {
+        let own = schema.own_rules().iter().map(|rule| rule.rule.as_str());
+        found.extend(
+            own.filter(|rule| matches!(self.0.get(*rule), Some(Ok(rule)) if rule.transition)),
+        );
+        for (_, property) in schema.properties() {
+            self.transitions(property, found);
+        }
+        for below in schema.additional().into_iter().chain(schema.items()) {
+            self.transitions(below, found);
+        }
     }
 
     /// Rules that do not compile, and why.

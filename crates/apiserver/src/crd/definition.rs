@@ -256,13 +256,20 @@ fn check_schema(check: &mut Check<'_>, at: &str, version: &Value) {
             }
         }
         Ok(schema) => {
-            for (rule, why) in cel::Programs::of(&schema).problems() {
-                let value = rule.into();
-                check.add(FieldError::invalid(
-                    format!("{at}.x-kubernetes-validations"),
-                    &value,
-                    format_args!("compilation failed: {why}"),
-                ));
+            let programs = cel::Programs::of(&schema);
+            let mut uncorrelated = Vec::new();
+            programs.uncorrelated(&schema, &mut uncorrelated);
+            let failed =
+                programs.problems().map(|(rule, why)| (rule, format!("compilation failed: {why}")));
+            let uncorrelated = uncorrelated.into_iter().map(|rule| {
+                (
+                    rule,
+                    "oldSelf cannot be used on the uncorrelatable portion of the schema".to_owned(),
+                )
+            });
+            for (rule, why) in failed.chain(uncorrelated) {
+                let at = format!("{at}.x-kubernetes-validations");
+                check.add(FieldError::invalid(at, &rule.into(), why));
             }
         }
     }

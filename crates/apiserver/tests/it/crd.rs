@@ -337,6 +337,17 @@ async fn unusable_crds_are_refused_with_the_place() {
             }),
             "spec.versions[0].schema.openAPIV3Schema.x-kubernetes-validations",
         ),
+        // Which item of a list was which nobody can tell.
+        (
+            with(&|c| {
+                let spec = &mut c["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+                    ["spec"];
+                spec["properties"]["parts"]["x-kubernetes-list-type"] = "atomic".into();
+                spec["properties"]["parts"]["items"]["x-kubernetes-validations"][0]["rule"] =
+                    "self == oldSelf".into();
+            }),
+            "spec.versions[0].schema.openAPIV3Schema.x-kubernetes-validations",
+        ),
         (
             with(&|c| {
                 c["spec"]["versions"][0]["additionalPrinterColumns"] =

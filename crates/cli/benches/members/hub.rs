@@ -65,7 +65,8 @@ impl ApiServer {
         let clusters = hub.clusters();
         futures::stream::iter(0..members)
             .map(|n| {
-                let (clusters, cluster) = (&clusters, Cluster::new(&name(n), ClusterSpec::default()));
+                let (clusters, cluster) =
+                    (&clusters, Cluster::new(&name(n), ClusterSpec::default()));
                 async move { clusters.create(&PostParams::default(), &cluster).await }
             })
             .buffer_unordered(AT_ONCE)

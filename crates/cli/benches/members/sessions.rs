@@ -95,8 +95,15 @@ pub(crate) async fn measure(members: usize) {
         / since.elapsed().as_millis() as f64;
     let resident = number(&after, "resident_kib");
     println!("{members} members, idle:");
-    println!("  memory of the controller   {:.0} MiB, {:.0} MiB before the first session", mib(resident), mib(empty));
-    println!("  memory of a session        {:.1} KiB", resident.saturating_sub(empty) as f64 / members as f64);
+    println!(
+        "  memory of the controller   {:.0} MiB, {:.0} MiB before the first session",
+        mib(resident),
+        mib(empty)
+    );
+    println!(
+        "  memory of a session        {:.1} KiB",
+        resident.saturating_sub(empty) as f64 / members as f64
+    );
     println!("  CPU of the controller      {cpu:.3} cores (heartbeats of 5 s)");
 
     let mut reached = Vec::new();
@@ -105,7 +112,10 @@ pub(crate) async fn measure(members: usize) {
         reached.push((number(&answer, "ms"), number(&answer, "cpu_ms")));
     }
     let best = reached[1..].iter().min().unwrap();
-    println!("  one object to all          {} ms and back, {} ms CPU of the controller (best of 3)", best.0, best.1);
+    println!(
+        "  one object to all          {} ms and back, {} ms CPU of the controller (best of 3)",
+        best.0, best.1
+    );
 
     // The next controller knows the same as the one before.
     controller.kill().await;
@@ -113,7 +123,10 @@ pub(crate) async fn measure(members: usize) {
     stage.settings.insert("DESIRED", "warm".to_owned());
     let mut controller = stage.controller();
     let answer = controller.ask(&format!("agreed {members}")).await;
-    println!("  all back after a restart   {} ms from the start of the process", number(&answer, "ms"));
+    println!(
+        "  all back after a restart   {} ms from the start of the process",
+        number(&answer, "ms")
+    );
     let peak = number(&controller.ask("stats").await, "resident_kib");
     println!("  memory just after          {:.0} MiB", mib(peak));
     agents.kill().await;
@@ -148,7 +161,9 @@ pub(crate) async fn one_does_not_read() {
         ((COMPARED - 1) * OBJECTS) as f64 * 1000.0 / middle as f64
     };
     let (all, without) = (rate(&mut reading), rate(&mut stuck));
-    println!("{COMPARED} members, {OBJECTS} objects of {OBJECT_BYTES} bytes to each, again and again:");
+    println!(
+        "{COMPARED} members, {OBJECTS} objects of {OBJECT_BYTES} bytes to each, again and again:"
+    );
     println!("  all read                   {all:.0} objects/s to 99 of them");
     println!("  one does not read          {without:.0} objects/s to the other 99");
     println!("  ratio                      {:.3}", without / all);
