@@ -57,6 +57,9 @@ impl ApiServer {
     }
 
     async fn start(name: &str, folder: &Path) -> Self {
+        // What the simulator has to say; only the first call has an effect.
+        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_test_writer();
+        let _ = log.try_init();
         let authority = Authority::open(&folder.join("pki").join(name)).unwrap();
         let presented = authority.server(&["127.0.0.1".to_owned()]).unwrap();
         let token = CancellationToken::new();

@@ -24,6 +24,8 @@ const HEARTBEAT: Duration = Duration::from_secs(300);
 const MONITOR_GRACE: Duration = Duration::from_secs(50);
 /// Taint of a node that has fallen silent.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+/// Taint of a node that is not ready; kube-apiserver puts it on every new one (admission plugin `TaintNodesByCondition`).
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// Conditions of a healthy node besides Ready: type, reason, message; all are False.
 const PRESSURES: [(&str, &str, &str); 3] = [
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -93,7 +95,7 @@ fn alive(view: &View<'_>, node: &Object) -> Plan {
 }
 
 /// What a node has besides its status: the labels that kubelets set, a range of Pod addresses, no taint of the days when
-/// it was silent, and a time on every NoExecute taint, from which tolerations are counted.
+/// it was new or silent, and a time on every NoExecute taint, from which tolerations are counted.
 fn register(view: &View<'_>, node: &Object) -> Option<Write> {
     let mut fields = json!({"metadata": {"labels": {
         "kubernetes.io/arch": "amd64",
@@ -107,7 +109,7 @@ fn register(view: &View<'_>, node: &Object) -> Option<Write> {
     let taints: Vec<_> = node
         .list("/spec/taints")
         .iter()
-        .filter(|taint| text(taint, "/key") != Some(UNREACHABLE))
+        .filter(|taint| !matches!(text(taint, "/key"), Some(UNREACHABLE | NOT_READY)))
         .cloned()
         .map(|mut taint| {
             if text(&taint, "/effect") == Some("NoExecute") && taint.get("timeAdded").is_none() {

@@ -27,10 +27,14 @@ fn a_node_reports_itself_and_beats_every_five_minutes() {
     sandbox.advance(3600);
     assert_eq!(sandbox.log.len() - before, 12);
     // A node that somebody creates with nothing in it gets the standard capacity.
-    sandbox.create(json!({"kind": "Node", "metadata": {"name": "bare"}}));
+    // kube-apiserver taints it as long as it is not ready.
+    let taints = json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]);
+    let bare = json!({"kind": "Node", "metadata": {"name": "bare"}, "spec": {"taints": taints}});
+    sandbox.create(bare);
     sandbox.settle();
     assert_eq!(sandbox.field(Kind::Node, "bare", "/status/capacity/memory"), json!("32Gi"));
     assert_eq!(sandbox.field(Kind::Node, "bare", "/spec/podCIDR"), json!("10.128.4.0/22"));
+    assert_eq!(sandbox.field(Kind::Node, "bare", "/spec/taints"), json!([]));
 }
 
 #[test]
