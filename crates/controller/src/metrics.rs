@@ -42,6 +42,7 @@ pub(crate) struct Counters {
     pub(crate) renders: Counter,
     writes: Family<Written, Counter>,
     queue: Family<Place, Gauge>,
+    evictions_waiting: Gauge,
     /// 1 while this controller leads.
     pub(crate) leads: Gauge,
 }
@@ -73,6 +74,11 @@ impl Counters {
             "Bindings in the work queue, by place; 0 on a follower",
             self.queue.clone(),
         );
+        registry.register(
+            "evictions_waiting",
+            "Bindings that are to leave a cluster and wait for the pace",
+            self.evictions_waiting.clone(),
+        );
         registry.register("leader", "1 while this controller leads", self.leads.clone());
     }
 
@@ -86,6 +92,11 @@ impl Counters {
     /// A write ended.
     pub(crate) fn wrote(&self, what: &'static str, result: &'static str) {
         self.writes.get_or_create(&Written { what, result }).inc();
+    }
+
+    /// How many wait for the pace.
+    pub(crate) fn paced(&self, waiting: usize) {
+        self.evictions_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
     /// How deep the queue is.

@@ -20,6 +20,7 @@ use crate::engine::{Engine, Parts};
 use crate::events;
 use crate::http::{self, Pages};
 use crate::leader::{self, Candidate, Election, ElectionError, Elector};
+use crate::lifecycle::pace::PaceLimits;
 use crate::members::{
     HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TimesError,
 };
@@ -111,6 +112,13 @@ impl Controller {
         self
     }
 
+    /// How fast work leaves clusters that failed or are drained, in place of the default limits.
+    #[must_use]
+    pub fn with_pace(mut self, pace: PaceLimits) -> Self {
+        self.core.pace = pace;
+        self
+    }
+
     /// The members' side: its certificate authority, its orphans, its suspicion.
     #[must_use]
     pub fn members(&self) -> Members {
@@ -169,6 +177,8 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     registry: Registry,
     http: Option<TcpListener>,
+    /// How fast work leaves clusters.
+    pub(crate) pace: PaceLimits,
     hub: Hub,
     elector: Elector,
     terms: watch::Sender<Option<u64>>,
@@ -194,6 +204,7 @@ impl Core {
             counters,
             registry,
             http: None,
+            pace: PaceLimits::default(),
             hub,
             elector,
             terms,
@@ -211,7 +222,7 @@ impl Core {
         sessions: CancellationToken,
     ) -> Result<(), ControllerError> {
         let Self { election, term: _, verdicts, events, counters, registry, http: page, .. } = self;
-        let Self { hub, elector, terms, ready, reports, .. } = self;
+        let Self { hub, elector, terms, ready, reports, pace, .. } = self;
         drop(events);
         let tasks = TaskTracker::new();
         let desk = Desk::open(hub.profiles, hub.place, &tasks).map_err(ControllerError::Thread)?;
@@ -249,6 +260,7 @@ impl Core {
             arrivals,
             reports,
             desk,
+            pace,
         });
         let result = engine.run(token).await;
         engine_token.cancel();

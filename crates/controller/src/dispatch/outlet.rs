@@ -8,6 +8,7 @@ use atoll_api::policy::ConflictResolution;
 use atoll_render::{Key, Rendered};
 
 use super::verdicts::{Judgement, Verdicts};
+use crate::lifecycle::emptying::Emptying;
 use crate::members::{Members, Oracle, Proof, Verdict, Withdrawal};
 
 /// Hands orders to members. Calls never wait: the members' side keeps the newest word for each member and binding.
@@ -26,6 +27,8 @@ pub trait Outlet: Send + Sync + 'static {
     fn caches_complete(&self);
     /// Node label keys by which members shall tell their nodes apart, because placed templates ask for them.
     fn watch_labels(&self, keys: &BTreeSet<String>);
+    /// How far a member is from being empty, where that is wanted.
+    fn emptying(&self, cluster: &str, emptying: Emptying);
     /// A Cluster object came or changed.
     fn cluster_changed(&self, cluster: &Cluster);
     /// A Cluster object went.
@@ -53,6 +56,10 @@ impl Outlet for Members {
 
     fn watch_labels(&self, keys: &BTreeSet<String>) {
         Self::watch_labels(self, keys);
+    }
+
+    fn emptying(&self, cluster: &str, emptying: Emptying) {
+        Self::emptying(self, cluster, emptying);
     }
 
     fn cluster_changed(&self, cluster: &Cluster) {

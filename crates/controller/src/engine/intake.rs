@@ -103,6 +103,7 @@ impl Engine {
     }
 
     fn cluster_changed(&mut self, name: &str) -> Vec<Change> {
+        self.look_soon();
         match self.index.cluster(name) {
             Some(cluster) => {
                 let live = self.live.entry(name.to_owned());
@@ -112,6 +113,7 @@ impl Engine {
             }
             None => {
                 self.live.remove(name);
+                self.emptying.remove(name);
                 self.outlet.cluster_deleted(name);
                 self.tables.remove_cluster(name)
             }

@@ -44,6 +44,9 @@ impl Engine {
         self.leaving.clear();
         self.confirmed.clear();
         self.withdrawals.clear();
+        self.pace.clear(Instant::now());
+        self.emptying.clear();
+        self.look_at = None;
         self.due.clear();
         self.receipts.clear();
         self.unoffered.clear();
@@ -76,6 +79,7 @@ impl Engine {
             }
         }
         let now = Instant::now();
+        self.look_at = Some(now);
         let policies: Vec<_> = self.index.policies().map(|policy| policy.key.clone()).collect();
         for policy in policies {
             let subject = crate::status::due::Subject::Policy(policy);

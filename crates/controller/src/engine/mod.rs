@@ -6,6 +6,7 @@
 //! follower does the first only; `leading` is what happens when the leadership comes and goes.
 
 mod answers;
+mod departures;
 mod facts;
 mod intake;
 mod jobs;
@@ -36,6 +37,8 @@ use crate::events::Notes;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName};
 use crate::index::{Index, Source};
 use crate::leader::{Election, Leadership};
+use crate::lifecycle::emptying::Emptying;
+use crate::lifecycle::pace::{Pace, PaceLimits};
 use crate::lifecycle::withdrawal::Withdrawal;
 use crate::members::MemberEvent;
 use crate::metrics::Counters;
@@ -69,6 +72,7 @@ pub(crate) struct Parts {
     pub(crate) arrivals: mpsc::Receiver<Arrival>,
     pub(crate) reports: mpsc::Receiver<MemberEvent>,
     pub(crate) desk: Desk,
+    pub(crate) pace: PaceLimits,
 }
 
 /// The engine.
@@ -107,6 +111,11 @@ pub(crate) struct Engine {
     /// Why a template could not be rendered.
     unrendered: BTreeMap<BindingKey, String>,
     withdrawals: BTreeMap<BindingKey, Withdrawal>,
+    /// Who may leave a cluster now.
+    pace: Pace<BindingKey>,
+    /// What was said last of members that are to be emptied, and when to look again.
+    emptying: BTreeMap<String, Emptying>,
+    look_at: Option<Instant>,
     views: Views,
     due: Due,
     domains: BTreeMap<NamespacedName, Vec<DomainStatus>>,
@@ -151,6 +160,9 @@ impl Engine {
             confirmed: BTreeMap::new(),
             unrendered: BTreeMap::new(),
             withdrawals: BTreeMap::new(),
+            pace: Pace::new(parts.pace, Instant::now()),
+            emptying: BTreeMap::new(),
+            look_at: None,
             views: Views::default(),
             due: Due::default(),
             domains: BTreeMap::new(),
@@ -168,6 +180,7 @@ impl Engine {
         loop {
             self.hand_out_work();
             self.counters.queued(self.queue.lengths());
+            self.counters.paced(self.pace.waiting());
             let wake = self.next_timer();
             let sleep = async {
                 match wake {
@@ -208,7 +221,8 @@ impl Engine {
         self.term()?;
         // With all hands full the next one that is free looks for itself.
         let due = self.due.next().filter(|_| self.jobs.len() < MOST_JOBS);
-        [self.queue.next_timer(), due, self.offer_again].into_iter().flatten().min()
+        let others = [self.offer_again, self.pace.next(), self.look_at];
+        [self.queue.next_timer(), due].into_iter().chain(others).flatten().min()
     }
 
     /// The term, as long as we lead and are sure of it. Asked before every write.

@@ -217,6 +217,7 @@ impl Engine {
             self.outlet.withdraw(cluster, binding.uid(), how, Proof::BindingDeleted);
         }
         self.sent.forget(key);
+        self.pace.forget(key);
         self.withdrawals.insert(key.clone(), Withdrawal::begin(members, now));
     }
 
@@ -287,6 +288,7 @@ impl Engine {
         self.confirmed.remove(key);
         self.unrendered.remove(key);
         self.withdrawals.remove(key);
+        self.pace.forget(key);
         self.unoffered.remove(key);
         for subject in [
             crate::status::due::Subject::Binding(key.clone()),

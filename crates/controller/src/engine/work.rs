@@ -15,7 +15,7 @@ use crate::detect::{self, Claim};
 use crate::index::key::BindingKey;
 use crate::index::rows::{Binding, Template};
 use crate::lifecycle::{eviction, gone};
-use crate::queue::Done;
+use crate::queue::{Done, Priority};
 use crate::schedule::Question;
 
 /// The key that the scheduler has, with the rows that the question was made of: what is committed must be guarded by
@@ -64,6 +64,10 @@ impl Engine {
         let now = Instant::now();
         self.queue.expire(now);
         self.offer_again(now);
+        self.look_at_departures(now);
+        for key in self.pace.release(now) {
+            self.queue.add(key, Priority::Now);
+        }
         self.publish_due(now);
         while self.deciding.is_none() && self.jobs.len() < MOST_JOBS {
             let Some(key) = self.queue.pop(now) else { return };
@@ -196,6 +200,7 @@ impl Engine {
                 decided_by(&decision, term)
             })
             .filter(|decided| !decided.changes_nothing(&binding));
+        let new = new.filter(|_| self.may_move(&key, &decision));
         let (decided, decision) = match new {
             Some(decided) => (Some(decided), Some(decision)),
             None => {

@@ -59,6 +59,7 @@ pub use self::types::{
 };
 
 use self::context::{Bucket, Context};
+use crate::lifecycle::emptying::Emptying;
 
 /// What the members part needs.
 pub struct MembersOptions {
@@ -207,6 +208,13 @@ impl Members {
             let (cluster, reason) = (member.name.clone(), LostReason::Revoked);
             self.0.outbox.push(MemberEvent::Lost { cluster, reason });
         }
+        self.0.due.mark(&member.name);
+    }
+
+    /// How far a member is from being empty: told in its condition `Emptied`.
+    pub fn emptying(&self, cluster: &str, emptying: Emptying) {
+        let Some(member) = self.0.registry.get(cluster) else { return };
+        member.lock().emptying = emptying;
         self.0.due.mark(&member.name);
     }
 

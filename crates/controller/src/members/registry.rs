@@ -15,6 +15,7 @@ use super::desired::DesiredSet;
 use super::health::draft;
 use super::health::vitals::Vitals;
 use super::types::MemberFacts;
+use crate::lifecycle::emptying::Emptying;
 
 /// Annotation on a Cluster: certificates issued at or before this time (RFC 3339) are refused. `atoll unjoin` sets it;
 /// a token made later gives a certificate that is good again.
@@ -44,6 +45,8 @@ pub(super) struct State {
     pub(super) session: Option<Session>,
     /// Whether controller and agent agreed on an inventory since this controller leads.
     pub(super) agreed: bool,
+    /// How far it is from being empty, where that is wanted.
+    pub(super) emptying: Emptying,
     /// When its status was last written, by this controller or (as far as it can know) before.
     pub(super) written: Instant,
 }
@@ -88,6 +91,7 @@ impl Member {
                 facts: None,
                 session: None,
                 agreed: false,
+                emptying: Emptying::default(),
                 written: now,
             }),
             wake: Notify::new(),

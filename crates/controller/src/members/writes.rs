@@ -115,6 +115,7 @@ fn plan(cx: &Context, name: &str) -> Option<Plan> {
         epoch: state.epoch,
         orphans: state.agreed.then(|| state.desired.orphans().len()),
         held_back: state.desired.held_back(),
+        emptying: &state.emptying,
     };
     let status = draft::status(&cluster, &known, wall);
     let old = cluster.status.clone().unwrap_or_default();

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::dispatch::outlet::Outlet;
+use crate::lifecycle::emptying::Emptying;
 use crate::members::{
     ApplyResult, LostReason, MemberEvent, ObjectHealth, Proof, Report, Withdrawal,
 };
@@ -38,6 +39,7 @@ struct State {
     labels: BTreeSet<String>,
     deleted: BTreeSet<String>,
     complete: bool,
+    emptying: BTreeMap<String, Emptying>,
 }
 
 #[derive(Clone)]
@@ -68,6 +70,11 @@ impl FakeMembers {
 
     pub(crate) fn is_complete(&self) -> bool {
         self.state.lock().unwrap().complete
+    }
+
+    /// What was said last of a member that is to be emptied.
+    pub(crate) fn emptying(&self, cluster: &str) -> Emptying {
+        self.state.lock().unwrap().emptying.get(cluster).cloned().unwrap_or_default()
     }
 
     /// Replicas that members hold.
@@ -279,6 +286,10 @@ impl Outlet for FakeMembers {
 
     fn watch_labels(&self, keys: &BTreeSet<String>) {
         self.state.lock().unwrap().labels.clone_from(keys);
+    }
+
+    fn emptying(&self, cluster: &str, emptying: Emptying) {
+        self.state.lock().unwrap().emptying.insert(cluster.to_owned(), emptying);
     }
 
     fn cluster_changed(&self, cluster: &Cluster) {

@@ -14,12 +14,16 @@ use tokio::time::Instant;
 
 use super::times::HealthTimes;
 use super::vitals::Standing;
+use crate::lifecycle::emptying::Emptying;
 use crate::members::types::MemberFacts;
 
 /// Condition: removals are held back by their limit.
 const PRUNE_HELD: &str = "PruneHeld";
 /// A figure that changed by more than this part of the capacity, in per cent, is written at once.
 const NOTABLE_PERCENT: i128 = 5;
+
+/// While a member is emptied, what is left there is told this often.
+const EMPTYING: Duration = Duration::from_secs(10);
 
 /// What is known of a member.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +36,8 @@ pub(crate) struct Known<'a> {
     /// `None` before the first agreement on an inventory.
     pub(crate) orphans: Option<usize>,
     pub(crate) held_back: usize,
+    /// How far it is from being empty.
+    pub(crate) emptying: &'a Emptying,
 }
 
 /// The status that the Cluster should have, made from the one it has: what is not known stays.
@@ -73,6 +79,14 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
             _ => ready(known),
         };
         conditions::set(list, conditions::READY, ready, reason, &message, generation, now);
+    }
+    match known.emptying {
+        Emptying::Unknown => {}
+        Emptying::No => list.retain(|condition| condition.type_ != conditions::EMPTIED),
+        Emptying::Yes { done, reason, message } => {
+            let holds = conditions::Status::from(*done);
+            conditions::set(list, conditions::EMPTIED, holds, reason, message, generation, now);
+        }
     }
     if known.held_back > 0 {
         let message = format!(
@@ -152,7 +166,11 @@ pub(crate) fn is_due(
     };
     let orphans = |status: &ClusterStatus| status.orphans.unwrap_or_default();
     let resources = |status: &ClusterStatus| status.resource_summary.clone().unwrap_or_default();
+    let emptied = |status: &ClusterStatus| {
+        conditions::find(&status.conditions, conditions::EMPTIED).map(|held| held.message.clone())
+    };
     age >= times.status_interval
+        || (age >= EMPTYING && emptied(old) != emptied(new))
         || brief(old) != brief(new)
         || old.cluster_id != new.cluster_id
         || old.kubernetes_version != new.kubernetes_version
@@ -270,6 +288,7 @@ mod tests {
             epoch: 3,
             orphans: Some(0),
             held_back: 0,
+            emptying: &Emptying::Unknown,
         }
     }
 
