@@ -29,9 +29,12 @@ pub fn has_ended(
     if !members.exists(&task.from_cluster) {
         return true;
     }
+    if task.purge_mode == PurgeMode::Never {
+        return false; // whoever wants the copy gone takes the task away
+    }
     if !task.keep {
         // The copy is to go at once; the task stands until the member says that it is gone.
-        return task.purge_mode != PurgeMode::Never && members.has_confirmed(&task.from_cluster);
+        return members.has_confirmed(&task.from_cluster);
     }
     // While replicas wait for a place, the old copy is all there is of them: no deadline takes it away.
     if spec.decision.iter().flat_map(|last| &last.pending).any(|group| group.replicas > 0) {
@@ -183,6 +186,9 @@ mod tests {
 
     #[test]
     fn a_copy_that_is_never_purged_keeps_its_task_until_the_cluster_leaves() {
+        let kept = spec(true, "Never");
+        let replaced = Fixed { healthy: vec![("a", 2), ("b", 1)], ..Fixed::default() };
+        assert!(!ended(&kept, &replaced, LATE));
         let spec = spec(false, "Never");
         assert!(!ended(&spec, &Fixed { confirmed: vec!["old"], ..Fixed::default() }, LATE));
         assert!(ended(&spec, &Fixed { left: vec!["old"], ..Fixed::default() }, EARLY));

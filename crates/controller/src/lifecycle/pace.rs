@@ -179,7 +179,7 @@ impl<Key: Ord + Clone> Pace<Key> {
         match self.places.remove(key) {
             Some((Place::Line(at), _)) => drop(self.line.remove(&at)),
             Some((Place::Later(until, at), _)) => {
-                drop(self.later.remove(&(until, at, key.clone())))
+                self.later.remove(&(until, at, key.clone()));
             }
             Some((Place::Turn, _)) => self.give_back(),
             None => {}

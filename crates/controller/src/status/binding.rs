@@ -168,7 +168,11 @@ fn scheduled(binding: &Binding) -> (Status, String, String) {
         | Outcome::FailoverInfeasible
         | Outcome::Invalid => Status::False,
     };
-    (holds, decision.outcome.to_string(), shorten(&pending))
+    let message = match &decision.reason {
+        Some(reason) if pending.is_empty() => reason.clone(),
+        _ => shorten(&pending),
+    };
+    (holds, decision.outcome.to_string(), message)
 }
 
 /// Entries in one line that a terminal can show.

@@ -34,6 +34,7 @@ struct State {
     to_remove: BTreeSet<(String, String)>,
     lost: BTreeSet<String>,
     sick: BTreeSet<String>,
+    slow: BTreeSet<String>,
     /// Hashes that run and are ready, by member.
     ready: BTreeSet<(String, String)>,
     labels: BTreeSet<String>,
@@ -72,6 +73,15 @@ impl FakeMembers {
         self.state.lock().unwrap().complete
     }
 
+    /// The one object that a member holds.
+    pub(crate) fn manifest(&self, cluster: &str) -> serde_json::Value {
+        let state = self.state.lock().unwrap();
+        let mut held = state.held.iter().filter(|((name, _), _)| name == cluster);
+        let (_, object) = held.next().unwrap();
+        assert!(held.next().is_none(), "more than one object on {cluster}");
+        object.manifest.clone()
+    }
+
     /// What was said last of a member that is to be emptied.
     pub(crate) fn emptying(&self, cluster: &str) -> Emptying {
         self.state.lock().unwrap().emptying.get(cluster).cloned().unwrap_or_default()
@@ -94,6 +104,7 @@ impl FakeMembers {
         let mut state = self.state.lock().unwrap();
         if sick {
             state.sick.insert(cluster.to_owned());
+            state.ready.retain(|(name, _)| name != cluster);
         } else {
             state.sick.remove(cluster);
         }
@@ -115,9 +126,25 @@ impl FakeMembers {
 
     pub(crate) async fn bring_back(&self, cluster: &str) {
         self.connect(cluster).await;
+        self.state.lock().unwrap().lost.remove(cluster);
+        self.let_go(cluster).await;
+    }
+
+    /// This member takes its time to remove anything.
+    pub(crate) fn hold_removals(&self, cluster: &str, hold: bool) {
+        let mut state = self.state.lock().unwrap();
+        if hold {
+            state.slow.insert(cluster.to_owned());
+        } else {
+            state.slow.remove(cluster);
+        }
+    }
+
+    /// It removes what it was told to.
+    pub(crate) async fn let_go(&self, cluster: &str) {
+        self.hold_removals(cluster, false);
         let removed: Vec<_> = {
             let mut state = self.state.lock().unwrap();
-            state.lost.remove(cluster);
             let due: Vec<_> =
                 state.to_remove.iter().filter(|(name, _)| name == cluster).cloned().collect();
             for key in &due {
@@ -267,7 +294,7 @@ impl Outlet for FakeMembers {
         let key = (cluster.to_owned(), claim.to_owned());
         let mut state = self.state.lock().unwrap();
         state.orders.push(Order::Withdraw { cluster: cluster.to_owned(), how, proof });
-        if state.lost.contains(cluster) {
+        if state.lost.contains(cluster) || state.slow.contains(cluster) {
             state.to_remove.insert(key);
             return;
         }

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::leader::{Candidate, LeaseTimes};
+use crate::lifecycle::pace::PaceLimits;
 use crate::metrics::Counters;
 use crate::run::{ControllerError, Core, Hub as HubOptions};
 use crate::schedule::Place;
@@ -29,6 +30,7 @@ pub(super) struct Federation {
     token: CancellationToken,
     running: JoinHandle<Result<(), ControllerError>>,
     starts: u32,
+    pace: PaceLimits,
 }
 
 fn candidate(start: u32) -> Candidate {
@@ -45,11 +47,16 @@ fn candidate(start: u32) -> Candidate {
 impl Federation {
     /// With members `m1`, `m2`, `m3`, connected, and a controller that leads.
     pub(super) async fn start() -> Self {
+        Self::start_with(PaceLimits::default()).await
+    }
+
+    /// The same, with a controller that moves work so fast.
+    pub(super) async fn start_with(pace: PaceLimits) -> Self {
         let hub = Hub::open().await;
         for name in ["m1", "m2", "m3"] {
             hub.cluster(name).await;
         }
-        Self::with(hub, Arc::new(MemoryStore::default()), None, 0).await
+        Self::with(hub, Arc::new(MemoryStore::default()), None, 0, pace).await
     }
 
     async fn with(
@@ -57,9 +64,10 @@ impl Federation {
         store: Arc<MemoryStore>,
         members: Option<FakeMembers>,
         starts: u32,
+        pace: PaceLimits,
     ) -> Self {
         let (client, spy) = hub.spied();
-        let core = Core::new(HubOptions {
+        let mut core = Core::new(HubOptions {
             client,
             clock: hub.clock.clone(),
             retention: atoll_history::RETENTION,
@@ -70,6 +78,7 @@ impl Federation {
             seed: 1,
         })
         .unwrap();
+        core.pace = pace;
         let counters = core.counters.clone();
         let seen = spy.clone();
         // I5: whatever reaches a member, a decision is durable in the hub before.
@@ -87,7 +96,7 @@ impl Federation {
         let token = CancellationToken::new();
         let outlet = Arc::new(members.clone());
         let running = tokio::spawn(core.run(outlet, token.clone(), CancellationToken::new()));
-        let federation = Self { hub, members, store, spy, counters, token, running, starts };
+        let federation = Self { hub, members, store, spy, counters, token, running, starts, pace };
         let members = &federation.members;
         eventually("leads", SOON, || async { members.is_complete() }).await;
         for name in ["m1", "m2", "m3"] {
@@ -100,7 +109,7 @@ impl Federation {
     pub(super) async fn restart(self) -> Self {
         self.token.cancel();
         self.running.await.unwrap().unwrap();
-        Self::with(self.hub, self.store, Some(self.members), self.starts + 1).await
+        Self::with(self.hub, self.store, Some(self.members), self.starts + 1, self.pace).await
     }
 
     /// Waits until a path of an object of the namespace `shop` has a value.

@@ -1,4 +1,5 @@
 mod harness;
+mod leaving;
 mod life;
 mod moves;
 mod writes;

@@ -1,0 +1,219 @@
+//! Leaving clusters: the pace, the ways to purge, failover of an application, and what survives a restart.
+
+use std::time::Duration;
+
+use atoll_api::binding::Trigger;
+use atoll_history::{Filter, Store};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
+use crate::lifecycle::emptying::Emptying;
+use crate::lifecycle::pace::PaceLimits;
+use crate::testing::eventually;
+
+const CLUSTER: (&str, &str) = ("cluster.atoll.dev/v1alpha1", "Cluster");
+const LONG: Duration = Duration::from_secs(900);
+
+/// So many replicas of each of these on m1, which may go to m2, by a policy that says how they leave.
+async fn on_m1(
+    limits: PaceLimits,
+    names: &[&str],
+    clusters: &[&str],
+    failover: Value,
+) -> Federation {
+    let federation = Federation::start_with(limits).await;
+    let spec = json!({
+        "resourceSelectors": [{"apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1}],
+        "placement": {
+            "clusterAffinity": {"clusterNames": clusters},
+            "replicaScheduling": {"replicaSchedulingType": "Divided"},
+        },
+        "failover": failover,
+    });
+    let object = json!({"metadata": {"name": "all"}, "spec": spec});
+    let kind = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
+    federation.hub.apply(kind.0, kind.1, Some("shop"), object).await;
+    taint(&federation, "m2", Some("NoSchedule")).await;
+    for name in names {
+        federation.hub.deployment(name, 4).await;
+    }
+    for name in names {
+        let binding = format!("{name}-deployment");
+        federation.until(BINDING, &binding, "/status/summary/ready", json!(4)).await;
+    }
+    taint(&federation, "m2", None).await;
+    federation
+}
+
+async fn taint(federation: &Federation, name: &str, effect: Option<&str>) {
+    let taint = effect.map(|effect| {
+        json!({"key": "cluster.atoll.dev/drain", "effect": effect,
+            "timeAdded": "2026-01-01T00:00:00Z"})
+    });
+    let taints: Vec<Value> = taint.into_iter().collect();
+    let object = json!({"metadata": {"name": name}, "spec": {"taints": taints}});
+    federation.hub.apply(CLUSTER.0, CLUSTER.1, None, object).await;
+}
+
+async fn until_on(federation: &Federation, cluster: &str) {
+    eventually(&format!("web is decided for {cluster}"), LONG, || async {
+        let binding = federation.hub.binding("web-deployment").await;
+        binding["spec"]["clusters"] == json!([{"name": cluster, "replicas": 4}])
+    })
+    .await;
+}
+
+/// When the decisions with this trigger were made, oldest first.
+async fn made(federation: &Federation, trigger: Trigger) -> Vec<Timestamp> {
+    let page = federation.store.page(&Filter::default(), 1000, None).await.unwrap();
+    let records = page.rows.iter().rev().map(|row| row.entry.record().unwrap().record.clone());
+    records.filter(|record| record.trigger == trigger).map(|record| record.at.0).collect()
+}
+
+async fn until_said(federation: &Federation, expected: &str) -> String {
+    let said = || match federation.members.emptying("m1") {
+        Emptying::Yes { reason, message, .. } => (reason, message),
+        Emptying::Unknown | Emptying::No => ("", String::new()),
+    };
+    eventually(&format!("m1 says {expected}"), LONG, || async { said().0 == expected }).await;
+    said().1
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_member_is_emptied_within_the_pace_and_says_how_far_it_is() {
+    let limits = PaceLimits { bindings_per_second: 1, room_percent: 0 };
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let federation = on_m1(limits, &names, &["m1", "m2"], json!({})).await;
+    taint(&federation, "m1", Some("NoExecute")).await;
+    let message = until_said(&federation, "Paced").await;
+    assert!(message.contains("wait for their turn (1 bindings/s)"), "{message}");
+    let waiting =
+        federation.metrics().into_iter().find(|l| l.starts_with("atoll_evictions_waiting"));
+    assert!(waiting.is_some_and(|line| !line.ends_with(" 0")));
+    until_said(&federation, "Emptied").await;
+    let times = made(&federation, Trigger::Failover).await;
+    assert_eq!(times.len(), names.len());
+    for pair in times.windows(2) {
+        assert!(pair[1].duration_since(pair[0]).as_secs() >= 1, "too fast: {times:?}");
+    }
+    taint(&federation, "m1", None).await;
+    eventually("nothing more is said", SOON, || async {
+        federation.members.emptying("m1") == Emptying::No
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_starts_goes_on_with_a_drain() {
+    let limits = PaceLimits { bindings_per_second: 1, room_percent: 0 };
+    let names = ["a", "b", "c", "d"];
+    let federation = on_m1(limits, &names, &["m1", "m2"], json!({})).await;
+    taint(&federation, "m1", Some("NoExecute")).await;
+    until_said(&federation, "Paced").await;
+    let federation = federation.restart().await;
+    until_said(&federation, "Emptied").await;
+    assert_eq!(made(&federation, Trigger::Failover).await.len(), names.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn directly_withholds_the_new_copy_until_the_old_one_is_gone_also_over_a_restart() {
+    let rules = json!({"cluster": {"purgeMode": "Directly"}});
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], rules).await;
+    federation.members.hold_removals("m1", true);
+    taint(&federation, "m1", Some("NoExecute")).await;
+    until_on(&federation, "m2").await;
+    let federation = federation.restart().await;
+    tokio::time::sleep(SOON).await;
+    assert!(!federation.members.replicas().contains_key("m2"), "m1 still has its copy");
+    federation.members.let_go("m1").await;
+    federation.until_replicas(&[("m2", 4)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn directly_waits_no_longer_for_a_member_that_is_lost() {
+    let rules = json!({"cluster": {"purgeMode": "Directly"}});
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], rules).await;
+    federation.members.hold_removals("m1", true);
+    taint(&federation, "m1", Some("NoExecute")).await;
+    until_on(&federation, "m2").await;
+    federation.members.lose("m1").await;
+    federation.until_replicas(&[("m1", 4), ("m2", 4)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn never_leaves_the_old_copy_to_its_owner() {
+    let rules = json!({"cluster": {"purgeMode": "Never", "gracePeriodSeconds": 1}});
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], rules).await;
+    taint(&federation, "m1", Some("NoExecute")).await;
+    federation.until_replicas(&[("m1", 4), ("m2", 4)]).await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(federation.members.replicas().get("m1"), Some(&4), "no time takes it");
+    let message = until_said(&federation, "Emptied").await;
+    assert!(message.contains("purgeMode: Never"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_period_of_the_policy_ends_the_old_copy() {
+    let rules = json!({"cluster": {"gracePeriodSeconds": 30}});
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], rules).await;
+    federation.members.make_sick("m2", true);
+    taint(&federation, "m1", Some("NoExecute")).await;
+    federation.until_replicas(&[("m2", 4)]).await;
+    federation.until_history(&[Trigger::First, Trigger::Failover, Trigger::EvictionDone]).await;
+    let (begun, ended) = (
+        made(&federation, Trigger::Failover).await,
+        made(&federation, Trigger::EvictionDone).await,
+    );
+    let took = ended[0].duration_since(begun[0]).as_secs();
+    assert!((30..33).contains(&took), "{took} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unhealthy_application_moves_by_a_clock_that_no_restart_sets_back() {
+    let rules = json!({"application": {
+        "decisionConditions": {"tolerationSeconds": 120}, "purgeMode": "Directly",
+        "statePreservation": {"rules": [{"aliasLabelName": "had", "jsonPath": "{.replicas}"}]},
+    }});
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], rules).await;
+    federation.members.make_sick("m1", true);
+    let since = "/status/aggregatedStatus/0/unhealthySince";
+    eventually("since when it is unhealthy is in the hub", SOON, || async {
+        federation.hub.binding("web-deployment").await.pointer(since).is_some()
+    })
+    .await;
+    let binding = federation.hub.binding("web-deployment").await;
+    let began: Timestamp = binding.pointer(since).unwrap().as_str().unwrap().parse().unwrap();
+    tokio::time::sleep(Duration::from_secs(80)).await;
+    let federation = federation.restart().await;
+    until_on(&federation, "m2").await;
+    federation.until_replicas(&[("m2", 4)]).await;
+    let moved = made(&federation, Trigger::ApplicationFailure).await;
+    let took = moved[0].duration_since(began).as_secs();
+    assert!((120..123).contains(&took), "{took} s");
+    let binding = federation.hub.binding("web-deployment").await;
+    let state = json!({"fromCluster": "m1", "clusters": ["m2"], "labels": {"had": "4"}});
+    assert_eq!(binding["spec"]["preservedState"], state);
+    let manifest = federation.members.manifest("m2");
+    assert_eq!(manifest["metadata"]["labels"]["had"], "4");
+    assert!(manifest["spec"]["template"]["metadata"]["labels"]["had"].is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nothing_can_take_stays_and_both_objects_say_so() {
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1"], json!({})).await;
+    taint(&federation, "m1", Some("NoExecute")).await;
+    let message = until_said(&federation, "NothingTakes").await;
+    assert!(message.contains("shop/web-deployment: of 3 clusters none fits"), "{message}");
+    federation.until_replicas(&[("m1", 4)]).await;
+    let scheduled = || async {
+        let binding = federation.hub.binding("web-deployment").await;
+        let conditions = binding["status"]["conditions"].as_array().unwrap().clone();
+        conditions.into_iter().find(|c| c["type"] == "Scheduled").unwrap()
+    };
+    eventually("the binding says so", SOON, || async { scheduled().await["status"] == "False" })
+        .await;
+    let said = scheduled().await;
+    assert_eq!(said["reason"], "NoFit");
+    assert!(said["message"].as_str().unwrap().contains("none fits"), "{said}");
+}
