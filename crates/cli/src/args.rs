@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use atoll_controller::pace::{self, PaceLimits};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{cordon, join, lint, read, schedule, serve, sim, token, up};
+use crate::{cordon, drain, join, lint, read, schedule, serve, sim, token, up};
 
 /// A federation control plane for Kubernetes.
 #[derive(Debug, Parser)]
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     Token(token::TokenArgs),
     /// Give a member no new work
     Cordon(cordon::CordonArgs),
+    /// Move everything away from a member
+    Drain(drain::DrainArgs),
     /// Give a member new work again
     Uncordon(cordon::CordonArgs),
     /// List decisions, newest first: one workload's, a namespace's or all
@@ -81,6 +84,7 @@ impl Command {
             | Self::Rejoin(_)
             | Self::Token(_)
             | Self::Cordon(_)
+            | Self::Drain(_)
             | Self::Uncordon(_)
             | Self::History(_)
             | Self::Explain(_)
@@ -104,6 +108,28 @@ pub(crate) enum Format {
     Json,
     /// The objects, as YAML
     Yaml,
+}
+
+/// How fast work leaves members that failed or are drained.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct PaceFlags {
+    /// Workloads that leave failed and drained members in a second, in all; 0 = no limit
+    #[arg(long, value_name = "PER-SECOND", default_value_t = pace::BINDINGS_PER_SECOND)]
+    eviction_rate: u32,
+    /// Part of a surviving member's room that is filled so within 10 s, in per cent; 0 = no limit
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = pace::ROOM_PERCENT,
+        value_parser = clap::value_parser!(u32).range(0..=100)
+    )]
+    eviction_room_percent: u32,
+}
+
+impl From<PaceFlags> for PaceLimits {
+    fn from(flags: PaceFlags) -> Self {
+        Self { bindings_per_second: flags.eviction_rate, room_percent: flags.eviction_room_percent }
+    }
 }
 
 /// The flag `-o`.

@@ -1,12 +1,14 @@
-//! `atoll cordon` and `atoll uncordon`: whether a member takes new work.
+//! `atoll cordon` and `atoll uncordon`: whether a member takes new work; and the taints of `atoll drain`.
 
 use anyhow::bail;
 use atoll_api::{Cluster, marks};
 use clap::Args;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::args::HubFlags;
 use crate::hub::Hub;
@@ -17,6 +19,8 @@ use crate::print::Printer;
 const MANAGER: &str = "atoll-cordon";
 /// What was placed there stays; nothing new comes.
 const EFFECT: &str = "NoSchedule";
+/// What was placed there leaves.
+const EVICTS: &str = "NoExecute";
 
 #[derive(Debug, Args)]
 pub(crate) struct CordonArgs {
@@ -42,11 +46,13 @@ pub(crate) async fn uncordon(
 ) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
     let member = &args.member;
-    let cluster = apply(&hub, member, json!({})).await?;
-    if cluster.spec.taints.iter().any(is_cordon) {
+    let cluster = apply(&hub, member, |_| Vec::new()).await?;
+    let ours = |taint: &&Taint| is_cordon(taint) || is_drain(taint);
+    if let Some(taint) = cluster.spec.taints.iter().find(ours) {
         bail!(
-            "{member} still has the taint {}:{EFFECT}: somebody else wrote it too, `kubectl edit cluster {member}` removes it",
-            marks::TAINT_CORDONED
+            "{member} still has the taint {}:{}: somebody else wrote it too, `kubectl edit cluster {member}` removes it",
+            taint.key,
+            taint.effect
         );
     }
     out.line(format!("{member} takes new work."))
@@ -57,14 +63,35 @@ pub(crate) async fn uncordon(
 /// # Errors
 /// When there is none of this name, or the hub refuses.
 pub(crate) async fn set(hub: &Hub, member: &str) -> anyhow::Result<Cluster> {
-    let taint = json!({"key": marks::TAINT_CORDONED, "effect": EFFECT});
-    apply(hub, member, json!({"taints": [taint]})).await
+    // A drain that is under way goes on.
+    let drain = |cluster: &Cluster| cluster.spec.taints.iter().find(|t| is_drain(t)).cloned();
+    apply(hub, member, |cluster| [Some(taint()), drain(cluster)].into_iter().flatten().collect())
+        .await
 }
 
-async fn apply(hub: &Hub, member: &str, spec: Value) -> anyhow::Result<Cluster> {
+/// Has the controller empty a member, and gives it nothing new. One that is being drained already keeps the time.
+///
+/// # Errors
+/// As [`set`].
+pub(crate) async fn drain(hub: &Hub, member: &str) -> anyhow::Result<Cluster> {
+    apply(hub, member, |cluster| {
+        let held = cluster.spec.taints.iter().find(|held| is_drain(held));
+        let held = held.filter(|held| held.time_added.is_some()).cloned();
+        vec![taint(), held.unwrap_or_else(|| drain_taint(Timestamp::now()))]
+    })
+    .await
+}
+
+async fn apply(
+    hub: &Hub,
+    member: &str,
+    taints: impl FnOnce(&Cluster) -> Vec<Taint>,
+) -> anyhow::Result<Cluster> {
     let Some(cluster) = join::find(hub, member).await? else {
         bail!("there is no member {member}: `atoll get members` lists them");
     };
+    let taints = taints(&cluster);
+    let spec = if taints.is_empty() { json!({}) } else { json!({"taints": taints}) };
     let body = json!({
         "apiVersion": Cluster::api_version(&()),
         "kind": Cluster::kind(&()),
@@ -77,6 +104,31 @@ async fn apply(hub: &Hub, member: &str, spec: Value) -> anyhow::Result<Cluster> 
     let params = PatchParams::apply(MANAGER).force();
     let doing = format!("write the taints of {member}");
     hub.call(&doing, clusters.patch(member, &params, &Patch::Apply(body))).await
+}
+
+fn taint() -> Taint {
+    Taint {
+        key: marks::TAINT_CORDONED.to_owned(),
+        effect: EFFECT.to_owned(),
+        value: None,
+        time_added: None,
+    }
+}
+
+/// The taint by which a member is emptied. Tolerations of a policy count from its time.
+pub(crate) fn drain_taint(now: Timestamp) -> Taint {
+    let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    Taint {
+        key: marks::TAINT_DRAIN.to_owned(),
+        effect: EVICTS.to_owned(),
+        value: None,
+        time_added: Some(Time(second)),
+    }
+}
+
+/// Whether a taint empties its member by a person's wish.
+pub(crate) fn is_drain(taint: &Taint) -> bool {
+    taint.key == marks::TAINT_DRAIN && taint.effect == EVICTS
 }
 
 fn is_cordon(taint: &Taint) -> bool {

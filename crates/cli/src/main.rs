@@ -3,6 +3,7 @@
 
 mod args;
 mod cordon;
+mod drain;
 mod hub;
 mod input;
 mod join;
@@ -55,6 +56,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Rejoin(args) => join::again(&cli.hub, args, &out).await,
             Command::Token(args) => token::run(&cli.hub, args, &out).await,
             Command::Cordon(args) => cordon::cordon(&cli.hub, args, &out).await,
+            Command::Drain(args) => drain::run(&cli.hub, args, &out).await,
             Command::Uncordon(args) => cordon::uncordon(&cli.hub, args, &out).await,
             Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,

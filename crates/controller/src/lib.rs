@@ -27,4 +27,5 @@ pub mod status;
 mod testing;
 pub mod watch;
 
+pub use lifecycle::pace;
 pub use run::{Controller, ControllerError, Hub, MembersSide};

@@ -95,7 +95,10 @@ async fn shares(hub: &Hub) -> anyhow::Result<BTreeMap<String, i64>> {
 }
 
 /// Hands out every object of a list, page by page.
-async fn each<K: Clone + DeserializeOwned + Debug>(
+///
+/// # Errors
+/// When the hub does not answer or refuses.
+pub(crate) async fn each<K: Clone + DeserializeOwned + Debug>(
     hub: &Hub,
     doing: &str,
     api: &Api<K>,

@@ -19,7 +19,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{HubFlags, RetentionFlag};
+use crate::args::{HubFlags, PaceFlags, RetentionFlag};
 use crate::hub;
 
 #[derive(Debug, Args)]
@@ -61,6 +61,8 @@ pub(crate) struct ControllerArgs {
     /// Seconds from the loss of a member to the move of its work (taint unreachable:NoExecute)
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     failover_after: u64,
+    #[command(flatten)]
+    pace: PaceFlags,
 }
 
 /// Where decisions are recorded.
@@ -181,6 +183,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     };
     tracing::info!(hub = found, listen = %args.listen, "controller starts");
     let mut controller = Controller::new(parts, members, token).context("start the controller")?;
+    controller = controller.with_pace(args.pace.into());
     if let Some(address) = args.http {
         let listener = TcpListener::bind(address)
             .await

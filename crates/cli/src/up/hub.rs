@@ -11,6 +11,7 @@ use atoll_api::{Clock, Cluster, conditions, marks};
 use atoll_apiserver::{Server, pki};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{self, HealthTimes, Incoming, Metrics};
+use atoll_controller::pace::PaceLimits;
 use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, MembersSide};
 use atoll_history::{SqliteStore, Store};
@@ -69,7 +70,7 @@ impl Hub {
     pub(crate) async fn start(
         folder: &Folder,
         (listener, agents): (TcpListener, TcpListener),
-        retention: Duration,
+        (retention, pace): (Duration, PaceLimits),
         tasks: &TaskTracker,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
@@ -95,7 +96,8 @@ impl Hub {
             endpoint.server.mount(kind);
         }
         let ca_hash = authority.hash();
-        let parts = (client.clone(), clock.clone(), (history, retention), agents, trust_domain);
+        let parts =
+            (client.clone(), clock.clone(), (history, retention, pace), agents, trust_domain);
         controller(parts, serving.drop_guard(), tasks, token)?;
         Ok(Self { client, context: endpoint.context, agents: agents_address, ca_hash, clock })
     }
@@ -233,10 +235,10 @@ async fn install(client: &Client) -> anyhow::Result<()> {
 /// Starts the one controller. Nobody else can have the hub: the data folder is locked. When the controller ends, so does
 /// the hub's API server; when it ends by itself, so does everything.
 fn controller(
-    (client, clock, (history, retention), agents, trust_domain): (
+    (client, clock, (history, retention, pace), agents, trust_domain): (
         Client,
         Clock,
-        (Arc<dyn Store>, Duration),
+        (Arc<dyn Store>, Duration, PaceLimits),
         TcpListener,
         TrustDomain,
     ),
@@ -270,6 +272,7 @@ fn controller(
     };
     let controller =
         Controller::new(hub, members, token.clone()).context("start the controller")?;
+    let controller = controller.with_pace(pace);
     let ends = token.clone();
     tasks.spawn(async move {
         if let Err(error) = controller.run().await {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use atoll_apiserver::pki;
+use atoll_controller::pace::PaceLimits;
 use clap::Args;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,7 +30,7 @@ use self::folder::Folder;
 use self::hub::Hub;
 use self::member::SimulatedMember;
 use self::ports::Ports;
-use crate::args::RetentionFlag;
+use crate::args::{PaceFlags, RetentionFlag};
 use crate::print::{Printer, note};
 
 /// Most simulated members. Each has an API server, three nodes and an agent; beyond this one process is no help.
@@ -51,6 +52,8 @@ pub(crate) struct UpArgs {
     port: u16,
     #[command(flatten)]
     retention: RetentionFlag,
+    #[command(flatten)]
+    pace: PaceFlags,
 }
 
 pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
@@ -61,7 +64,8 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
     let folder = Folder::take(&args.data_dir)?;
     let ports = Ports::bind(args.port, args.members).await?;
     let started = {
-        let start = Federation::start(&folder, ports, args.retention.duration(), &tasks, &token);
+        let limits = (args.retention.duration(), args.pace.into());
+        let start = Federation::start(&folder, ports, limits, &tasks, &token);
         tokio::select! {
             biased;
             _ = interrupt.recv() => None,
@@ -109,13 +113,13 @@ impl Federation {
     async fn start(
         folder: &Folder,
         ports: Ports,
-        retention: Duration,
+        limits: (Duration, PaceLimits),
         tasks: &TaskTracker,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
         let began = std::time::Instant::now();
         note("starting the hub and its controller ...");
-        let hub = Hub::start(folder, (ports.hub, ports.agents), retention, tasks, token).await?;
+        let hub = Hub::start(folder, (ports.hub, ports.agents), limits, tasks, token).await?;
         let mut starting = Vec::with_capacity(ports.members.len());
         note(format!("starting {} members and their agents ...", ports.members.len()));
         for (number, listener) in (1..).zip(ports.members) {

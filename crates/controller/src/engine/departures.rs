@@ -72,7 +72,8 @@ impl Engine {
             let mut left = Left::default();
             for binding in self.index.bindings_on(name) {
                 let hold = self.pace.hold(&binding.key);
-                left.count(&binding.key.to_string(), &binding.spec, name, hold);
+                let place = (name.as_str(), &cluster.spec, terminating);
+                left.count(&binding.key.to_string(), &binding.spec, place, hold);
             }
             said.push((name.clone(), left.say(self.pace.limits(), self.connected(name))));
             again = true;

@@ -196,7 +196,10 @@ async fn what_happened_to_members_is_listed_got_and_followed() {
         let name = item["metadata"]["name"].as_str().unwrap();
         let got = api::get(&*store, Kind::MemberEvent, None, name).await.unwrap();
         assert_eq!(got.as_ref(), Some(item), "{name}");
-        assert_eq!(api::cells(item, Timestamp::UNIX_EPOCH).len(), Kind::MemberEvent.columns().len());
+        assert_eq!(
+            api::cells(item, Timestamp::UNIX_EPOCH).len(),
+            Kind::MemberEvent.columns().len()
+        );
     }
     assert_eq!(api::get(&*store, Kind::MemberEvent, None, "member1.zz-x").await.unwrap(), None);
     query.label(LABEL_CLUSTER, "member1").unwrap();

@@ -1,0 +1,208 @@
+//! `atoll drain`: a member is emptied. The verb sets two taints and says how far the controller is; the work, its pace
+//! and its timers are the controller's and live in the hub, so that the verb may end at any time.
+
+mod plan;
+
+use std::time::Duration;
+
+use anyhow::bail;
+use atoll_api::cluster::ClusterSpec;
+use atoll_api::{Cluster, conditions};
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use kube::Api;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::args::{Format, HubFlags, OutputFlag};
+use crate::cordon;
+use crate::hub::Hub;
+use crate::join;
+use crate::print::{self, Printer};
+
+/// How often the hub is asked how far it is.
+const ASK: Duration = Duration::from_secs(1);
+/// A word on the member from before the drain counts after so long: then a controller has seen the taint and had nothing
+/// new to say.
+const SETTLED: SignedDuration = SignedDuration::from_secs(15);
+/// Without a word of a controller for so long people are told that none may run.
+const NO_WORD: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The controller moves the work, within its pace (`atoll controller --eviction-rate`, \
+                        `--eviction-room-percent`), and an old copy goes when its replacement is healthy. It goes on \
+                        when this verb ends; `atoll uncordon MEMBER` stops it. Exit code 0 when the member is empty, 1 \
+                        when something stays there."
+)]
+pub(crate) struct DrainArgs {
+    /// The member
+    #[arg(value_name = "MEMBER")]
+    member: String,
+    /// Only list what would move, decided by the scheduler on what the hub holds now
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not wait until the member is empty
+    #[arg(long, conflicts_with = "dry_run")]
+    no_wait: bool,
+    /// Seconds to wait [default: until it is empty]
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["dry_run", "no_wait"])]
+    timeout: Option<u64>,
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+pub(crate) async fn run(flags: &HubFlags, args: DrainArgs, out: &Printer) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let member = &args.member;
+    if join::find(&hub, member).await?.is_none() {
+        bail!("there is no member {member}: `atoll get members` lists them");
+    }
+    if args.dry_run {
+        return plan::run(&hub, member, args.output.output, out).await;
+    }
+    let cluster = cordon::drain(&hub, member).await?;
+    if args.no_wait {
+        return tell(out, args.output.output, member, None);
+    }
+    print::note(format!(
+        "{member} is being drained. The controller goes on without this command; `atoll uncordon {member}` stops it."
+    ));
+    let until = args.timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let word = wait(&hub, &cluster, until).await?;
+    let left = (!word.done).then(|| word.message.clone());
+    tell(out, args.output.output, member, Some(&word))?;
+    match left {
+        None => Ok(()),
+        Some(left) => bail!("{member} is not empty: {left}"),
+    }
+}
+
+/// What the controller says of a member that is to be emptied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Word {
+    done: bool,
+    reason: String,
+    message: String,
+}
+
+impl Word {
+    /// The condition of a Cluster, if it is about this drain.
+    fn of(cluster: &Cluster, drained: Timestamp, now: Timestamp) -> Option<Self> {
+        let held = &cluster.status.as_ref()?.conditions;
+        let said = conditions::find(held, conditions::EMPTIED)?;
+        let fresh =
+            said.last_transition_time.0 >= drained || now.duration_since(drained) >= SETTLED;
+        fresh.then(|| Self {
+            done: said.status == "True",
+            reason: said.reason.clone(),
+            message: said.message.clone(),
+        })
+    }
+
+    /// Whether waiting changes nothing.
+    fn is_final(&self) -> bool {
+        self.done || self.reason == "PolicyKeeps"
+    }
+}
+
+/// When the drain began, by its taint.
+fn began(spec: &ClusterSpec) -> Option<Timestamp> {
+    let taint = spec.taints.iter().find(|taint| cordon::is_drain(taint))?;
+    Some(taint.time_added.as_ref()?.0)
+}
+
+/// Follows what the controller says until that is final, or the time is over.
+async fn wait(hub: &Hub, cluster: &Cluster, until: Option<Instant>) -> anyhow::Result<Word> {
+    let clusters: Api<Cluster> = Api::all(hub.client.clone());
+    let name = cluster.metadata.name.clone().unwrap_or_default();
+    let (start, mut warned) = (Instant::now(), false);
+    let mut last: Option<Word> = None;
+    loop {
+        let Some(cluster) =
+            hub.call(&format!("get member {name}"), clusters.get_opt(&name)).await?
+        else {
+            bail!("{name} is no member any more");
+        };
+        let Some(drained) = began(&cluster.spec) else {
+            bail!("somebody ended the drain of {name}: its taint is gone");
+        };
+        let word = Word::of(&cluster, drained, Timestamp::now());
+        if let Some(word) = word {
+            if last.as_ref() != Some(&word) && !word.done {
+                print::note(format!("{name}: {}", word.message));
+            }
+            if word.is_final() {
+                return Ok(word);
+            }
+            last = Some(word);
+        }
+        if last.is_none() && !warned && start.elapsed() >= NO_WORD {
+            warned = true;
+            print::note("no controller has said anything yet: does one run?");
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            let silent = Word {
+                done: false,
+                reason: "NoWord".to_owned(),
+                message: "no controller has said how far it is".to_owned(),
+            };
+            return Ok(last.unwrap_or(silent));
+        }
+        tokio::time::sleep(ASK).await;
+    }
+}
+
+fn tell(out: &Printer, format: Format, member: &str, word: Option<&Word>) -> anyhow::Result<()> {
+    match (format, word) {
+        (Format::Table, None) => out.line(format!(
+            "{member} is being drained: `kubectl get cluster {member} -o yaml` says how far."
+        )),
+        (Format::Table, Some(word)) if word.done => out.line(format!(
+            "{member} is drained: {}. `atoll uncordon {member}` gives it work again.",
+            word.message
+        )),
+        (Format::Table, Some(_)) => Ok(()),
+        (format, word) => out.object(
+            format,
+            &json!({
+                "member": member,
+                "emptied": word.is_some_and(|word| word.done),
+                "reason": word.map(|word| &word.reason),
+                "message": word.map(|word| &word.message),
+            }),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(status: &str, reason: &str, since: &str) -> Cluster {
+        serde_json::from_value(json!({
+            "apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": "m1"},
+            "spec": {"taints": [{"key": "cluster.atoll.dev/drain", "effect": "NoExecute",
+                "timeAdded": "2026-01-01T00:10:00Z"}]},
+            "status": {"conditions": [{"type": "Emptied", "status": status, "reason": reason,
+                "message": "m", "lastTransitionTime": since}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_word_on_an_earlier_drain_is_not_believed_at_once() {
+        let now = "2026-01-01T00:10:02Z".parse().unwrap();
+        let old = cluster("True", "Emptied", "2026-01-01T00:00:00Z");
+        let drained = began(&old.spec).unwrap();
+        assert_eq!(Word::of(&old, drained, now), None);
+        let later = "2026-01-01T00:10:15Z".parse().unwrap();
+        assert!(Word::of(&old, drained, later).unwrap().is_final());
+        let new = cluster("False", "Paced", "2026-01-01T00:10:01Z");
+        assert!(!Word::of(&new, drained, now).unwrap().is_final());
+        let kept = cluster("False", "PolicyKeeps", "2026-01-01T00:10:01Z");
+        let word = Word::of(&kept, drained, now).unwrap();
+        assert!(word.is_final() && !word.done);
+    }
+}

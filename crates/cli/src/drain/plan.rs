@@ -1,0 +1,245 @@
+//! `atoll drain --dry-run`: the decisions that a drain would bring about, made here by the scheduler's own core on what
+//! the hub holds now.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use anyhow::Context;
+use atoll_api::binding::{GracefulEvictionTask, TargetCluster};
+use atoll_api::{
+    Cluster, ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
+    WorkloadPolicy, WorkloadSpread,
+};
+use atoll_scheduler::offline::{Answer, Document, Fate, Settings, World};
+use atoll_scheduler::{Decision, Profiles, Scheduler};
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Resource, discovery};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::args::Format;
+use crate::cordon;
+use crate::hub::Hub;
+use crate::print::{self, Printer, Text, Tone};
+use crate::read::get::each;
+
+/// Templates that are asked for at once.
+const AT_ONCE: usize = 16;
+
+/// What a drain means for one workload.
+struct Row<'a> {
+    object: String,
+    decision: Option<&'a Decision>,
+    /// Where its replicas go.
+    moves: Vec<(String, i64)>,
+    /// Why it stays, if it does.
+    stays: Option<String>,
+}
+
+pub(super) async fn run(
+    hub: &Hub,
+    member: &str,
+    format: Format,
+    out: &Printer,
+) -> anyhow::Result<()> {
+    let now = Timestamp::now();
+    let mut world = World::default();
+    let mut templates = BTreeMap::new();
+    let mut problems = Vec::new();
+    {
+        let mut add = |object: Value| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if let Err(error) = world.add(Document { origin: name, object }) {
+                problems.push(error.problem);
+            }
+        };
+        let drained = |mut cluster: Cluster| {
+            if cluster.metadata.name.as_deref() == Some(member) {
+                cluster.spec.taints.retain(|taint| !cordon::is_drain(taint));
+                cluster.spec.taints.push(cordon::drain_taint(now));
+            }
+            cluster
+        };
+        list::<Cluster>(hub, &mut |cluster| add(value(&drained(cluster)))).await?;
+        list::<PropagationPolicy>(hub, &mut |policy| add(value(&policy))).await?;
+        list::<ClusterPropagationPolicy>(hub, &mut |policy| add(value(&policy))).await?;
+        list::<WorkloadPolicy>(hub, &mut |policy| add(value(&policy))).await?;
+        list::<WorkloadSpread>(hub, &mut |spread| add(value(&spread))).await?;
+        let mut note = |clusters: &[TargetCluster], tasks: &[GracefulEvictionTask], of: &Value| {
+            let here = clusters.iter().any(|target| target.name == member)
+                || tasks.iter().any(|task| task.from_cluster == member);
+            if here {
+                templates.insert(of.to_string(), of.clone());
+            }
+        };
+        list::<ResourceBinding>(hub, &mut |binding| {
+            let spec = &binding.spec;
+            note(&spec.clusters, &spec.graceful_eviction_tasks, &json!(spec.resource));
+            add(value(&binding));
+        })
+        .await?;
+        list::<ClusterResourceBinding>(hub, &mut |binding| {
+            let spec = &binding.spec;
+            note(&spec.clusters, &spec.graceful_eviction_tasks, &json!(spec.resource));
+            add(value(&binding));
+        })
+        .await?;
+    }
+    for object in fetch(hub, templates.into_values().collect()).await? {
+        let origin = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if let Err(error) = world.add(Document { origin, object }) {
+            problems.push(error.problem);
+        }
+    }
+    let settings = Settings { profile: None, now };
+    let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
+    let rows: Vec<Row<'_>> = answers.iter().filter_map(|answer| row(answer, member)).collect();
+    for problem in &problems {
+        print::note(format!("error: {problem}"));
+    }
+    match format {
+        Format::Table if rows.is_empty() => out.line(format!("Nothing runs on {member}.")),
+        Format::Table => {
+            out.table(&["WORKLOAD", "MOVES TO", "STAYS BECAUSE"], rows.iter().map(cells).collect())
+        }
+        format => out.object(
+            format,
+            &json!({"member": member, "items": rows.iter().map(item).collect::<Vec<_>>()}),
+        ),
+    }
+}
+
+/// An object of a kind whose type says all.
+fn value(object: &impl Serialize) -> Value {
+    // Types of ours are plain structures with string keys: they always have a JSON form.
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+async fn list<K>(hub: &Hub, take: &mut impl FnMut(K)) -> anyhow::Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(hub.client.clone());
+    each(hub, &format!("list {}", K::plural(&())), &api, take).await
+}
+
+/// The templates of bindings, of whatever kinds. One that is gone has no say: its binding has.
+async fn fetch(hub: &Hub, references: Vec<Value>) -> anyhow::Result<Vec<Value>> {
+    let mut resources: BTreeMap<(String, String), ApiResource> = BTreeMap::new();
+    let text = |of: &Value, field: &str| of[field].as_str().unwrap_or_default().to_owned();
+    for of in &references {
+        let key = (text(of, "apiVersion"), text(of, "kind"));
+        if resources.contains_key(&key) {
+            continue;
+        }
+        let (group, version) = key.0.rsplit_once('/').unwrap_or(("", &key.0));
+        let gvk = GroupVersionKind::gvk(group, version, &key.1);
+        let doing = format!("find {} of {}", key.1, key.0);
+        let (resource, _) = hub.call(&doing, discovery::pinned_kind(&hub.client, &gvk)).await?;
+        resources.insert(key, resource);
+    }
+    let found = futures::stream::iter(&references).map(async |of| {
+        let key = (text(of, "apiVersion"), text(of, "kind"));
+        let resource = resources.get(&key).context("a kind that was just found")?;
+        let (namespace, name) = (of["namespace"].as_str(), text(of, "name"));
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, resource),
+            None => Api::all_with(hub.client.clone(), resource),
+        };
+        let doing = format!("get {} {name}", resource.kind);
+        let object = hub.call(&doing, api.get_opt(&name)).await?;
+        anyhow::Ok(object.map(|mut object| {
+            object.types.get_or_insert_with(|| kube::api::TypeMeta {
+                api_version: resource.api_version.clone(),
+                kind: resource.kind.clone(),
+            });
+            value(&object)
+        }))
+    });
+    let found: Vec<Option<Value>> = found.buffered(AT_ONCE).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// What becomes of a workload that is on the member; nothing of any other.
+fn row<'a>(answer: &'a Answer, member: &str) -> Option<Row<'a>> {
+    let object = answer.object.to_string();
+    let decision = match &answer.fate {
+        Fate::Decided(decision) => decision,
+        Fate::Unusable(why) => {
+            return Some(Row {
+                object,
+                decision: None,
+                moves: Vec::new(),
+                stays: Some(why.clone()),
+            });
+        }
+        Fate::NotClaimed(_) => return None,
+    };
+    let on = |shares: &[TargetCluster]| {
+        shares.iter().find(|share| share.name == member).map(|share| share.replicas)
+    };
+    on(decision.before())?;
+    let mut moves: Vec<(String, i64)> = decision
+        .moves()
+        .iter()
+        .filter(|step| step.from == member)
+        .map(|step| (step.to.clone(), step.count))
+        .collect();
+    let left = on(decision.clusters());
+    if left.is_none() && moves.is_empty() {
+        // Without replicas, or with copies everywhere: who is new takes its place.
+        let before = |name: &str| decision.before().iter().any(|share| share.name == name);
+        let new = decision.clusters().iter().filter(|share| !before(&share.name));
+        moves = new.map(|share| (share.name.clone(), share.replicas)).collect();
+    }
+    let waiting = decision.pending_replicas();
+    let stays = match left {
+        Some(_) => Some(why(decision)),
+        None if waiting > 0 => {
+            Some(format!("{waiting} replicas find no place and run on: {}", why(decision)))
+        }
+        None => None,
+    };
+    Some(Row { object, decision: Some(decision), moves, stays })
+}
+
+/// Why a workload stays.
+fn why(decision: &Decision) -> String {
+    if !decision.reason.is_empty() {
+        return decision.reason.clone();
+    }
+    let forbidden = decision.ladder.iter().find(|rung| rung.holds && !rung.allowed);
+    if let Some(rung) = forbidden {
+        return format!("its policy does not allow {}: {}", rung.trigger, rung.why);
+    }
+    let note = decision.notes.first().cloned();
+    note.unwrap_or_else(|| "its policy tolerates the taint".to_owned())
+}
+
+fn cells(row: &Row<'_>) -> Vec<Text> {
+    let replicas = row.decision.is_some_and(|decision| decision.desired.is_some());
+    let moves = row.moves.iter().map(|(to, count)| match replicas {
+        true => format!("{to}: {count}"),
+        false => to.clone(),
+    });
+    let moves: Vec<String> = moves.collect();
+    let moves = if moves.is_empty() { "-".to_owned() } else { moves.join("\n") };
+    let stays = match &row.stays {
+        Some(why) => Text::toned(why, Tone::Warn),
+        None => Text::from(""),
+    };
+    vec![Text::from(&row.object), Text::from(moves), stays]
+}
+
+fn item(row: &Row<'_>) -> Value {
+    let moves = row.moves.iter().map(|(to, replicas)| json!({"to": to, "replicas": replicas}));
+    json!({
+        "object": row.object,
+        "moves": moves.collect::<Vec<_>>(),
+        "stays": row.stays,
+        "decision": row.decision,
+    })
+}
