@@ -1,7 +1,9 @@
 //! Microseconds per decision on one thread, beside a peer's figures for the same work on one core.
 //!
 //! Half of the clusters match the label selector; each serves 40 API groups; 20 replicas; the explanation is part of the
-//! decision. `cold` is the first decision after one cluster changed. `-- --json` prints one object a line.
+//! decision. "changed snapshot" is the first decision after one cluster changed, with taking the change. `-- --json` prints
+//! one object a line. `-- --once CLUSTERS STRATEGY N` decides N times and prints nothing, for a profiler that counts
+//! instructions; with the strategy `change` it takes N changes of a cluster instead.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -145,8 +147,64 @@ fn print(json: bool, clusters: usize, strategy: &str, us: f64) {
     }
 }
 
+/// The tables of so many clusters, with the WorkloadPolicy of the bench.
+fn tables(clusters: &[Cluster]) -> Tables {
+    let mut tables = Tables::default();
+    for cluster in clusters {
+        tables.upsert_cluster(cluster, LiveCluster::default());
+    }
+    let policy = json!({"apiVersion": "policy.atoll.dev/v1alpha1", "kind": "WorkloadPolicy",
+        "metadata": {"name": "policy", "namespace": "shop"},
+        "spec": {"topologyKey": "domain", "labelSelector": {"matchLabels": {"app": "web"}},
+            "allocationPolicy": [{"name": "d0", "replicas": 5}, {"name": "d2", "replicas": 10}]}});
+    tables.upsert_workload_policy(&serde_json::from_value(policy).expect("a policy"));
+    tables
+}
+
+/// Takes one change of a cluster a call; reports of the member change its room each time.
+fn change(clusters: &[Cluster]) -> impl FnMut(&mut Tables) {
+    let mut changed = clusters[clusters.len() / 2].clone();
+    let mut flip = false;
+    move |tables| {
+        flip = !flip;
+        let pods = atoll_api::quantity::Quantity::from_units(if flip { 499 } else { 500 });
+        let summary = changed.status.as_mut().and_then(|status| status.resource_summary.as_mut());
+        if let Some(summary) = summary {
+            summary.allocatable.insert("pods".into(), pods);
+        }
+        tables.upsert_cluster(&changed, LiveCluster::default());
+    }
+}
+
+fn once(args: &[String]) {
+    let number = |at: usize| args.get(at).and_then(|text| text.parse::<usize>().ok());
+    let (Some(clusters), Some(strategy), Some(times)) = (number(0), args.get(1), number(2)) else {
+        eprintln!("--once CLUSTERS STRATEGY N");
+        return;
+    };
+    let all: Vec<Cluster> = (0..clusters).map(cluster).collect();
+    let mut tables = tables(&all);
+    let mut change = change(&all);
+    let mut scheduler = Scheduler::new(Profiles::default());
+    let request = request(strategy.trim_end_matches("-changed"));
+    let mut snapshot = tables.snapshot();
+    for _ in 0..times {
+        if strategy.ends_with("change") || strategy.ends_with("-changed") {
+            change(&mut tables);
+            snapshot = tables.snapshot();
+        }
+        if strategy != "change" {
+            black_box(scheduler.decide(black_box(&snapshot), black_box(&request)));
+        }
+    }
+}
+
 fn main() {
-    let json = std::env::args().any(|arg| arg == "--json");
+    let args: Vec<String> = std::env::args().collect();
+    if let Some(at) = args.iter().position(|arg| arg == "--once") {
+        return once(&args[at + 1..]);
+    }
+    let json = args.iter().any(|arg| arg == "--json");
     if !json {
         println!(
             "{:>8}  {:<28}{:>10}{:>10}{:>10}",
@@ -154,16 +212,9 @@ fn main() {
         );
     }
     for clusters in [10, 100, 1_000, 5_000] {
-        let mut tables = Tables::default();
         let all: Vec<Cluster> = (0..clusters).map(cluster).collect();
-        for cluster in &all {
-            tables.upsert_cluster(cluster, LiveCluster::default());
-        }
-        let policy = json!({"apiVersion": "policy.atoll.dev/v1alpha1", "kind": "WorkloadPolicy",
-            "metadata": {"name": "policy", "namespace": "shop"},
-            "spec": {"topologyKey": "domain", "labelSelector": {"matchLabels": {"app": "web"}},
-                "allocationPolicy": [{"name": "d0", "replicas": 5}, {"name": "d2", "replicas": 10}]}});
-        tables.upsert_workload_policy(&serde_json::from_value(policy).expect("a policy"));
+        let mut tables = tables(&all);
+        let mut change = change(&all);
         for strategy in
             ["duplicated", "static", "dynamic", "aggregated", "region-spread", "workload-policy"]
         {
@@ -174,17 +225,8 @@ fn main() {
                 black_box(scheduler.decide(black_box(&snapshot), black_box(&request)));
             });
             print(json, clusters, strategy, us);
-            let mut changed = all[clusters / 2].clone();
-            let mut flip = false;
             let us = measure(|| {
-                flip = !flip;
-                let pods = atoll_api::quantity::Quantity::from_units(if flip { 499 } else { 500 });
-                if let Some(summary) =
-                    changed.status.as_mut().and_then(|status| status.resource_summary.as_mut())
-                {
-                    summary.allocatable.insert("pods".into(), pods);
-                }
-                tables.upsert_cluster(&changed, LiveCluster::default());
+                change(&mut tables);
                 black_box(scheduler.decide(&tables.snapshot(), &request));
             });
             print(json, clusters, &format!("{strategy}, changed snapshot"), us);
@@ -194,18 +236,18 @@ fn main() {
 }
 
 fn extras(json: bool) {
-    let mut tables = Tables::default();
-    let mut first = cluster(2500);
-    (0..5_000).for_each(|n| drop(tables.upsert_cluster(&cluster(n), LiveCluster::default())));
+    let all: Vec<Cluster> = (0..5_000).map(cluster).collect();
+    let mut tables = tables(&all);
+    let (mut first, mut flip) = (all[2_500].clone(), false);
+    // Somebody still holds the snapshot before, as a decision under way does: nothing is changed in place.
     let mut held = tables.snapshot();
-    let mut flip = false;
     let us = measure(|| {
         flip = !flip;
-        let region = if flip { "elsewhere" } else { "here" };
-        first.spec.region = Some(region.into());
+        first.spec.region = Some(if flip { "elsewhere" } else { "here" }.into());
         tables.upsert_cluster(&first, LiveCluster::default());
         held = tables.snapshot();
     });
+    drop(held);
     print(json, 5_000, "one cluster's change", us);
     let parties: Vec<Party> = (0..1_000_u64)
         .map(|n| Party { weight: 1 + n * 7919 % 97, seats: 0, cap: u64::MAX, tie: n })

@@ -106,7 +106,7 @@ impl Cure {
             (Self::LabelsChange, Change::ClusterLabels { .. })
             | (Self::TaintsChange, Change::ClusterTaints { .. }) => true,
             (Self::ServesApi { api_version, kind }, Change::ClusterApis { row }) => {
-                row.apis.contains(&(api_version.clone(), kind.clone()))
+                row.apis.serves(api_version, kind)
             }
             (Self::CapacityRises { clusters, had, requests, node }, Change::Capacity { row }) => {
                 let Some(at) = clusters.position(&row.name) else { return false };

@@ -222,8 +222,8 @@ impl<'a> Check<'a> {
                 broken.push("being deleted");
             }
             let template = &self.request.template;
-            let api = (template.api_version.clone(), template.kind.clone());
-            if !row.apis.contains(&api) && !self.before.contains_key(name) {
+            let serves = row.apis.serves(&template.api_version, &template.kind);
+            if !serves && !self.before.contains_key(name) {
                 broken.push("APIEnablement");
             }
             for taint in &row.taints {

@@ -147,7 +147,7 @@ pub fn world(world: &World) -> Vec<Finding> {
     let rows: Vec<Row> = world
         .clusters
         .values()
-        .map(|cluster| Row::read(cluster, LiveCluster::from_status(cluster)))
+        .map(|cluster| Row::read(cluster, LiveCluster::from_status(cluster), None))
         .collect();
     let mut findings = Vec::new();
     for policy in world.policies.values() {

@@ -164,7 +164,7 @@ impl Column for ApiColumn {
     }
 
     fn set(&mut self, key: &(String, String), at: usize, row: &Row) {
-        let serves = row.apis.contains(key);
+        let serves = row.apis.serves(&key.0, &key.1);
         let answer =
             if serves { Ok(()) } else { Err(format!("does not serve {} {}", key.0, key.1)) };
         self.0.set(at, answer, "");

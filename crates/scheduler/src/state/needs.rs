@@ -54,16 +54,17 @@ impl Needs {
     }
 }
 
-/// Reads a list of quantities of a cluster; unreadable ones are left out and reported.
-pub fn amounts(list: &ResourceList, field: &str, problems: &mut Vec<String>) -> Amounts {
-    let mut read = Amounts::new();
+/// Reads a list of quantities of a cluster; unreadable ones are left out and reported under the field's name.
+pub fn amounts<'a>(
+    list: &'a ResourceList,
+    field: &str,
+    problems: &mut Vec<String>,
+    mut take: impl FnMut(&'a String, i64),
+) {
     for (resource, quantity) in list {
         match amount(resource, quantity) {
-            Ok(value) => {
-                read.insert(resource.clone(), value);
-            }
+            Ok(value) => take(resource, value),
             Err(error) => problems.push(format!("{field}.{resource}: {error}")),
         }
     }
-    read
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::cluster::SessionState;
+use atoll_api::cluster::{ApiEnablement, SessionState};
 use atoll_api::{Cluster, conditions};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
@@ -72,8 +72,8 @@ pub struct Row {
     pub session: Session,
     /// Since when the member is Ready; `None` while it is not, or nobody says.
     pub ready_since: Option<Timestamp>,
-    /// (group/version, kind) that it serves.
-    pub apis: Arc<BTreeSet<(String, String)>>,
+    /// What it serves.
+    pub apis: Arc<Apis>,
     /// Its room.
     pub supply: Supply,
     /// What decisions promised there and the member does not report yet.
@@ -82,24 +82,66 @@ pub struct Row {
     pub problems: Vec<String>,
 }
 
+/// The kinds that a member serves.
+#[derive(Debug, Clone, Default)]
+pub struct Apis {
+    /// (group/version, kinds) in the order of the status.
+    listed: Vec<(String, Vec<String>)>,
+}
+
+impl Apis {
+    fn read(enabled: &[ApiEnablement]) -> Self {
+        let kinds = |of: &ApiEnablement| of.resources.iter().map(|r| r.kind.clone()).collect();
+        Self { listed: enabled.iter().map(|of| (of.group_version.clone(), kinds(of))).collect() }
+    }
+
+    /// Whether this is what the status lists, in the same order.
+    fn is_of(&self, enabled: &[ApiEnablement]) -> bool {
+        self.listed.len() == enabled.len()
+            && self.listed.iter().zip(enabled).all(|((group_version, kinds), of)| {
+                *group_version == of.group_version
+                    && kinds.iter().eq(of.resources.iter().map(|resource| &resource.kind))
+            })
+    }
+
+    /// Whether the kind is served.
+    #[must_use]
+    pub fn serves(&self, api_version: &str, kind: &str) -> bool {
+        let of = self.listed.iter().filter(|(group_version, _)| group_version == api_version);
+        of.into_iter().any(|(_, kinds)| kinds.iter().any(|served| served == kind))
+    }
+}
+
+impl PartialEq for Apis {
+    fn eq(&self, other: &Self) -> bool {
+        let all = |apis: &Self| -> BTreeSet<(String, String)> {
+            let pairs = apis.listed.iter().flat_map(|(group_version, kinds)| {
+                kinds.iter().map(move |kind| (group_version.clone(), kind.clone()))
+            });
+            pairs.collect()
+        };
+        self.listed == other.listed || all(self) == all(other)
+    }
+}
+
 /// The label by which Kubernetes names a region.
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
 /// The label by which Kubernetes names a zone.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 impl Row {
-    /// Reads a Cluster.
+    /// Reads a Cluster. What the row of before has in common with it is shared.
     #[must_use]
-    pub fn read(cluster: &Cluster, live: LiveCluster) -> Self {
+    pub fn read(cluster: &Cluster, live: LiveCluster, before: Option<&Self>) -> Self {
         let mut problems = Vec::new();
         let supply = Supply::read(cluster, live.capacity, &mut problems);
-        let apis = cluster.status.iter().flat_map(|s| &s.api_enablements).flat_map(|enabled| {
-            let group_version = enabled.group_version.clone();
-            enabled.resources.iter().map(move |r| (group_version.clone(), r.kind.clone()))
-        });
+        let enabled = cluster.status.as_ref().map_or(&[][..], |s| &s.api_enablements);
         let given = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
         Self {
-            name: cluster.metadata.name.clone().unwrap_or_default().into(),
+            name: match before {
+                Some(before) => before.name.clone(),
+                None => cluster.metadata.name.as_deref().unwrap_or_default().into(),
+            },
             labels: cluster.metadata.labels.clone().unwrap_or_default(),
             provider: given(&cluster.spec.provider),
             region: given(&cluster.spec.region),
@@ -113,7 +155,10 @@ impl Row {
                 .and_then(|status| conditions::find(&status.conditions, conditions::READY))
                 .filter(|ready| ready.status == "True")
                 .map(|ready| ready.last_transition_time.0),
-            apis: Arc::new(apis.collect()),
+            apis: match before.filter(|before| before.apis.is_of(enabled)) {
+                Some(before) => before.apis.clone(),
+                None => Arc::new(Apis::read(enabled)),
+            },
             supply,
             reserved: Amounts::new(),
             problems,

@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub(super) log: Vec<(u64, u32)>,
     /// Changes after this version are all in the log.
     pub(super) log_from: u64,
-    pub(super) namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
+    pub(super) namespaces: Arc<BTreeMap<Arc<str>, Arc<Namespace>>>,
     pub(super) workload_policies: Arc<BTreeMap<(String, String), Arc<WorkloadPolicy>>>,
     pub(super) workload_spreads: Arc<BTreeMap<(String, String), Arc<WorkloadSpread>>>,
 }

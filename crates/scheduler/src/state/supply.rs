@@ -88,14 +88,25 @@ impl Supply {
         else {
             return Self::Unknown;
         };
-        let field = |name: &str| format!("status.resourceSummary.{name}");
-        let mut free = amounts(&summary.allocatable, &field("allocatable"), problems);
-        for (name, used) in [("allocated", &summary.allocated), ("allocating", &summary.allocating)]
-        {
-            for (resource, value) in amounts(used, &field(name), problems) {
-                let left = free.entry(resource).or_default();
-                *left = left.saturating_sub(value);
-            }
+        let mut free = Amounts::new();
+        amounts(
+            &summary.allocatable,
+            "status.resourceSummary.allocatable",
+            problems,
+            |resource, value| {
+                free.insert(resource.clone(), value);
+            },
+        );
+        for (field, used) in [
+            ("status.resourceSummary.allocated", &summary.allocated),
+            ("status.resourceSummary.allocating", &summary.allocating),
+        ] {
+            amounts(used, field, problems, |resource, value| match free.get_mut(resource) {
+                Some(left) => *left = left.saturating_sub(value),
+                None => {
+                    free.insert(resource.clone(), 0_i64.saturating_sub(value));
+                }
+            });
         }
         let models = summary
             .allocatable_modelings

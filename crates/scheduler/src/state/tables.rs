@@ -67,19 +67,21 @@ pub struct Tables {
 impl Tables {
     /// Takes a Cluster, with what is known of it beyond the object.
     pub fn upsert_cluster(&mut self, cluster: &Cluster, live: LiveCluster) -> Vec<Change> {
-        let mut row = Row::read(cluster, live);
-        let name = row.name.clone();
-        row.reserved = self.reserved.get(&name).cloned().unwrap_or_default();
-        let Some(old) = self.clusters.get(&name).cloned() else {
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        let Some(old) = self.clusters.get(name).cloned() else {
+            let mut row = Row::read(cluster, live, None);
+            row.reserved = self.reserved.get(name).cloned().unwrap_or_default();
             let row = Arc::new(row);
-            self.clusters.insert(name, row.clone());
+            self.clusters.insert(row.name.clone(), row.clone());
             self.resized = true;
             return vec![Change::ClusterJoined { row }];
         };
+        let mut row = Row::read(cluster, live, Some(&old));
+        row.reserved = old.reserved.clone();
         if *old == row {
             return Vec::new();
         }
-        if *old.apis == *row.apis {
+        if !Arc::ptr_eq(&old.apis, &row.apis) && *old.apis == *row.apis {
             row.apis = old.apis.clone();
         }
         let row = Arc::new(row);
@@ -155,7 +157,8 @@ impl Tables {
         let namespace: Arc<str> = key.namespace.as_deref().unwrap_or_default().into();
         let facts = Arc::new(facts);
         let current = Arc::make_mut(&mut self.current);
-        let bindings = Arc::make_mut(current.namespaces.entry(namespace).or_default());
+        let namespaces = Arc::make_mut(&mut current.namespaces);
+        let bindings = Arc::make_mut(namespaces.entry(namespace).or_default());
         let old = bindings.shard(&key).insert(key, facts.clone());
         if old.as_ref() == Some(&facts) {
             return Vec::new();
@@ -168,11 +171,12 @@ impl Tables {
     pub fn remove_binding(&mut self, key: &BindingKey) -> Vec<Change> {
         let current = Arc::make_mut(&mut self.current);
         let namespace = key.namespace.as_deref().unwrap_or_default();
-        let Some(bindings) = current.namespaces.get_mut(namespace) else { return Vec::new() };
+        let namespaces = Arc::make_mut(&mut current.namespaces);
+        let Some(bindings) = namespaces.get_mut(namespace) else { return Vec::new() };
         let bindings = Arc::make_mut(bindings);
         let Some(old) = bindings.shard(key).remove(key) else { return Vec::new() };
         if bindings.bindings().next().is_none() {
-            current.namespaces.remove(namespace);
+            namespaces.remove(namespace);
         }
         self.dirty = true;
         self.book(Some(&old), None)
@@ -224,7 +228,9 @@ impl Tables {
 
     fn put(&mut self, row: Arc<Row>) {
         self.changed.push(row.name.clone());
-        self.clusters.insert(row.name.clone(), row);
+        if let Some(known) = self.clusters.get_mut(&row.name) {
+            *known = row;
+        }
     }
 
     /// Moves what a binding holds reserved from its old facts to its new ones:
@@ -296,16 +302,15 @@ fn shrank(old: &BindingFacts, new: Option<&BindingFacts>) -> bool {
 
 fn changes_between(old: &Row, row: &Arc<Row>) -> Vec<Change> {
     let mut changes = Vec::new();
-    let fields = |row: &Row| {
-        (row.labels.clone(), row.provider.clone(), row.region.clone(), row.zones.clone())
-    };
-    if fields(old) != fields(row) || old.terminating != row.terminating {
+    let same = (&old.labels, &old.provider, &old.region, &old.zones, old.terminating)
+        == (&row.labels, &row.provider, &row.region, &row.zones, row.terminating);
+    if !same {
         changes.push(Change::ClusterLabels { row: row.clone() });
     }
     if old.taints != row.taints || old.session != row.session {
         changes.push(Change::ClusterTaints { row: row.clone() });
     }
-    if old.apis != row.apis {
+    if !Arc::ptr_eq(&old.apis, &row.apis) {
         changes.push(Change::ClusterApis { row: row.clone() });
     }
     if old.supply != row.supply {
