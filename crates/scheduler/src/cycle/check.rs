@@ -32,12 +32,11 @@ fn affinity(field: &str, affinity: &ClusterAffinity) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Checks a placement by itself and against the replicas wanted.
+/// Checks the bounds of a placement against the replicas wanted.
 ///
 /// # Errors
 /// With the first mistake.
-pub fn placement(placement: &Placement, intent: &Intent) -> Result<(), Mistake> {
-    static_placement(placement)?;
+pub fn bounds(placement: &Placement, intent: &Intent) -> Result<(), Mistake> {
     let bounds = placement.replica_scheduling.iter().flat_map(|r| &r.bounds);
     let divides = matches!(
         intent.strategy,

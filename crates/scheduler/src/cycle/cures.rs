@@ -67,7 +67,7 @@ fn watch_targets(
     follows: bool,
     cures: &mut Vec<Cure>,
 ) {
-    if decision.after.is_empty() {
+    if decision.after.count() == 0 {
         return;
     }
     // Targets that are no clusters any more are known by name only.
@@ -84,9 +84,10 @@ fn watch_targets(
 
 /// What would let further clusters in.
 fn newcomers(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
-    let rejects = |plugin: &str| !cycle.verdicts.refused_by(plugin).is_empty();
+    // A refusal without rows is never kept.
     let plugins: BTreeSet<&str> =
         cycle.verdicts.refusals.iter().map(|refusal| refusal.plugin).collect();
+    let rejects = |plugin: &str| plugins.contains(plugin);
     let known = [
         taint_toleration::NAME,
         api_enablement::NAME,
@@ -123,7 +124,7 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
     let mut rows = cycle.verdicts.passing.clone();
     rows.or(&cycle.kept);
     // A cluster whose capacity is unknown binds nothing: more of it cures nothing.
-    for row in rows.clone().iter().filter(|row| column.more[*row].is_none()) {
+    for row in rows.clone().iter().filter(|row| column.more(*row).is_none()) {
         rows.remove(row);
     }
     if rows.is_empty() {
@@ -136,7 +137,7 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
         let after = share.map_or(0, |at| decision.after[at].replicas);
         after.saturating_sub(cycle.targets.on(row)).max(0)
     };
-    let left = |row: usize| Some(column.more[row]?.saturating_sub(added(row)).max(0));
+    let left = |row: usize| Some(column.more(row)?.saturating_sub(added(row)).max(0));
     let had: Column = rows.iter().map(left).collect();
     cures.push(Cure::CapacityRises {
         clusters: ClusterSet::new(cycle.snapshot.names(), rows),

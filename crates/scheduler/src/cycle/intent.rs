@@ -1,12 +1,14 @@
 //! What a request wants: the number of replicas and the strategy in force, or why it makes no sense.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use atoll_api::placement::{
-    DynamicWeight, InsufficientCapacity, ReplicaDivisionPreference, ReplicaScheduling,
+    DynamicWeight, InsufficientCapacity, Placement, ReplicaDivisionPreference, ReplicaScheduling,
     ReplicaSchedulingType, StaticClusterWeight,
 };
 
+use super::frame::Frame;
 use crate::framework::profile::{Profile, Semantics};
 use crate::request::{PolicyRef, Request};
 use crate::state::needs::Needs;
@@ -20,7 +22,7 @@ pub enum Strategy {
     /// All replicas on every selected cluster.
     Duplicated,
     /// By given weights; no rules = equal.
-    StaticWeight(Vec<StaticClusterWeight>),
+    StaticWeight(Arc<[StaticClusterWeight]>),
     /// By capacity.
     DynamicWeight,
     /// The fewest clusters.
@@ -54,14 +56,16 @@ impl Strategy {
 
     /// In words.
     #[must_use]
-    pub fn describe(&self) -> String {
-        match self {
-            Self::Copies => "a copy on every selected cluster".to_owned(),
-            Self::Duplicated => "Duplicated: all replicas on every selected cluster".to_owned(),
-            Self::StaticWeight(rules) if rules.is_empty() => "Divided by equal weights".to_owned(),
+    pub fn describe(&self) -> Cow<'static, str> {
+        let text = match self {
+            Self::Copies => return "a copy on every selected cluster".into(),
+            Self::Duplicated => return "Duplicated: all replicas on every selected cluster".into(),
+            Self::StaticWeight(rules) if rules.is_empty() => {
+                return "Divided by equal weights".into();
+            }
+            Self::DynamicWeight => return "Divided by available replicas".into(),
+            Self::Aggregated => return "Divided over as few clusters as possible".into(),
             Self::StaticWeight(rules) => format!("Divided by {} static weight rules", rules.len()),
-            Self::DynamicWeight => "Divided by available replicas".to_owned(),
-            Self::Aggregated => "Divided over as few clusters as possible".to_owned(),
             Self::WorkloadPolicy(policy) => format!(
                 "WorkloadPolicy {}: {:?}, {:?} over {}",
                 policy.metadata.name.as_deref().unwrap_or_default(),
@@ -76,7 +80,14 @@ impl Strategy {
                 spread.spec.subsets.len()
             ),
             Self::MissingPolicy(name) => format!("WorkloadPolicy {name}, which does not exist"),
-        }
+        };
+        text.into()
+    }
+
+    /// What a placement says, where no other object divides.
+    #[must_use]
+    pub fn of(placement: &Placement) -> Self {
+        placement.replica_scheduling.as_ref().map_or(Self::Duplicated, by_placement)
     }
 }
 
@@ -88,13 +99,13 @@ pub struct Intent {
     /// How they are divided.
     pub strategy: Strategy,
     /// What one replica needs.
-    pub needs: Needs,
+    pub needs: Arc<Needs>,
     /// Whether what does not fit waits while the rest is placed.
     pub partially: bool,
     /// `respectCapacity`.
     pub respect_capacity: bool,
-    /// The policies that the decision rests on.
-    pub policies: Vec<PolicyRef>,
+    /// The policy beside the request's own that the decision rests on.
+    pub policy: Option<PolicyRef>,
     /// What is shadowed or ignored.
     pub notes: Vec<String>,
 }
@@ -133,13 +144,14 @@ impl Intent {
         snapshot: &Snapshot,
         request: &Request,
         profile: &Profile,
+        frame: &Frame,
+        needs: Result<Arc<Needs>, (String, String)>,
     ) -> Result<Self, Mistake> {
         let template = &request.template;
         let karmada = profile.semantics == Semantics::Karmada;
-        let needs =
-            Needs::read(template.requirements.as_ref()).map_err(|(resource, problem)| {
-                Mistake::new(format!("replicaRequirements.resourceRequest.{resource}"), problem)
-            })?;
+        let needs = needs.map_err(|(resource, problem)| {
+            Mistake::new(format!("replicaRequirements.resourceRequest.{resource}"), problem)
+        })?;
         let mut desired = template.replicas;
         if let Some(replicas) = desired.filter(|n| !(0..=MAX_REPLICAS).contains(n)) {
             let problem = format!("{replicas} must be within 0..={MAX_REPLICAS}");
@@ -155,16 +167,17 @@ impl Intent {
             needs,
             partially: !karmada,
             respect_capacity: replica_scheduling.is_some_and(|r| r.respect_capacity),
-            policies: request.policies.clone(),
+            policy: None,
             notes: Vec::new(),
         };
         if let Some(choice) = replica_scheduling.and_then(|r| r.insufficient_capacity) {
             intent.partially = choice == InsufficientCapacity::PlacePartially;
         }
         if desired.is_some() {
-            intent.strategy = Self::strategy(snapshot, request, karmada, &mut intent)?;
+            intent.strategy = Self::strategy(snapshot, request, karmada, frame, &mut intent)?;
         }
-        super::check::placement(&request.placement, &intent)?;
+        frame.checked.clone()?;
+        super::check::bounds(&request.placement, &intent)?;
         Ok(intent)
     }
 
@@ -172,13 +185,13 @@ impl Intent {
         snapshot: &Snapshot,
         request: &Request,
         karmada: bool,
+        frame: &Frame,
         intent: &mut Self,
     ) -> Result<Strategy, Mistake> {
         let template = &request.template;
         let given = request.placement.replica_scheduling.as_ref();
-        let plain = given.map_or(Strategy::Duplicated, by_placement);
         if karmada {
-            return Ok(plain);
+            return Ok(frame.strategy.clone());
         }
         let namespace = template.namespace.as_deref().unwrap_or_default();
         let spread =
@@ -204,18 +217,16 @@ impl Intent {
                     spread.metadata.name.as_deref().unwrap_or_default()
                 ));
             }
-            intent
-                .policies
-                .push(crate::request::objects::policy_ref("WorkloadSpread", &spread.metadata));
+            intent.policy =
+                Some(crate::request::objects::policy_ref("WorkloadSpread", &spread.metadata));
             super::check::workload_spread(&spread.spec, &template.kind)?;
             return Ok(Strategy::WorkloadSpread(spread.clone()));
         }
-        let Some(name) = named else { return Ok(plain) };
+        let Some(name) = named else { return Ok(frame.strategy.clone()) };
         match snapshot.workload_policy(namespace, name) {
             Some(policy) => {
-                intent
-                    .policies
-                    .push(crate::request::objects::policy_ref("WorkloadPolicy", &policy.metadata));
+                intent.policy =
+                    Some(crate::request::objects::policy_ref("WorkloadPolicy", &policy.metadata));
                 super::check::workload_policy(&policy.spec)?;
                 Ok(Strategy::WorkloadPolicy(policy.clone()))
             }

@@ -5,33 +5,36 @@ use atoll_api::placement::RescheduleOn;
 
 use crate::decision::Rung;
 
+/// What was seen, in words.
+pub type Seen = Option<std::borrow::Cow<'static, str>>;
+
 /// What was found out; `Some` = the condition holds, with what it saw.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     /// No target, and no decision ever placed a replica.
-    pub first: Option<String>,
+    pub first: Seen,
     /// A rebalance was asked for after the last decision.
-    pub rebalance: Option<String>,
+    pub rebalance: Seen,
     /// The placement in force is another one.
-    pub reconcile: Option<String>,
+    pub reconcile: Seen,
     /// The number of replicas is another one.
-    pub scale: Option<String>,
+    pub scale: Seen,
     /// A target is gone or terminating: nothing can keep it.
-    pub lost: Option<String>,
+    pub lost: Seen,
     /// A target has a NoExecute taint that is not (any longer) tolerated.
-    pub failed: Option<String>,
+    pub failed: Seen,
     /// It stayed unhealthy on a target for longer than its policy tolerates.
-    pub application: Option<String>,
+    pub application: Seen,
     /// Other clusters would be chosen.
-    pub cluster_change: Option<String>,
+    pub cluster_change: Seen,
     /// Replicas could not run where they were put.
-    pub overflow: Option<String>,
+    pub overflow: Seen,
     /// Something preferred is back.
-    pub recover: Option<String>,
+    pub recover: Seen,
     /// Replicas wait, or there is no result.
-    pub retry: Option<String>,
+    pub retry: Seen,
     /// An eviction task has ended.
-    pub eviction_done: Option<String>,
+    pub eviction_done: Seen,
 }
 
 /// Which triggers are allowed to name a decision.
@@ -195,9 +198,9 @@ mod tests {
     #[test]
     fn modes_are_decided_apart() {
         let allowed = Allowed::new(None, true, false);
-        let facts = Facts { rebalance: Some(String::new()), ..Facts::default() };
+        let facts = Facts { rebalance: Some("".into()), ..Facts::default() };
         assert_eq!(mode(&facts, &allowed, true), Mode::Fresh);
-        let facts = Facts { reconcile: Some(String::new()), ..Facts::default() };
+        let facts = Facts { reconcile: Some("".into()), ..Facts::default() };
         assert_eq!(mode(&facts, &allowed, true), Mode::Replan);
         assert_eq!(mode(&facts, &allowed, false), Mode::Steady);
         assert_eq!(mode(&facts, &Allowed::new(Some(&[]), true, false), true), Mode::Steady);

@@ -7,6 +7,7 @@ use atoll_api::policy::PurgeMode;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::decision::Shares;
 use crate::request::Request;
 use crate::state::bits::BitSet;
 use crate::state::row::Session;
@@ -45,7 +46,7 @@ pub fn plan(
     request: &Request,
     trigger: Trigger,
     before: &[TargetCluster],
-    after: &[TargetCluster],
+    after: &Shares,
     failed: &BitSet,
 ) -> Vec<GracefulEvictionTask> {
     #[cfg(test)]
@@ -57,9 +58,8 @@ pub fn plan(
         .filter(|task| ended(task, request).is_none())
         .map(|task| (task.from_cluster.clone(), task.clone()))
         .collect();
-    if trigger != Trigger::Scale || !failed.is_empty() {
-        let now: BTreeMap<&str, i64> =
-            after.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
+    if !before.is_empty() && (trigger != Trigger::Scale || !failed.is_empty()) {
+        let now: BTreeMap<&str, i64> = after.each().collect();
         for target in before {
             let left = now.get(target.name.as_str());
             let leaves = target.replicas.saturating_sub(left.copied().unwrap_or(0));

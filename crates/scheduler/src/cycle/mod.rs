@@ -4,6 +4,7 @@
 pub mod check;
 pub mod cures;
 pub mod field;
+pub mod frame;
 pub mod intent;
 pub mod ladder;
 pub mod leave;
@@ -16,12 +17,14 @@ pub mod verdicts;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_api::binding::{Mode, Outcome, Trigger};
 use atoll_api::placement::RescheduleOn;
 
+use self::frame::Frame;
 use self::intent::Intent;
-use self::ladder::{Allowed, Facts};
+use self::ladder::{Allowed, Facts, Seen};
 use self::report::Draft;
 use self::state::{Cycle, Rules, Targets, Term};
 use crate::decision::Decision;
@@ -58,15 +61,22 @@ pub fn decide(
     cache: &RefCell<Cache>,
 ) -> Decision {
     let targets = targets(snapshot, request);
-    let intent = match Intent::read(snapshot, request, profile) {
+    let (frame, needs) = {
+        let mut cache = cache.borrow_mut();
+        let needs = cache.needs(request.template.requirements.as_ref());
+        (cache.frames.get(&request.placement), needs)
+    };
+    let intent = match Intent::read(snapshot, request, profile, &frame, needs) {
         Ok(intent) => intent,
         Err(mistake) => {
             return report::invalid(snapshot, request, &profile.name, &mistake.to_string());
         }
     };
-    let terms = terms(request);
-    let in_force = in_force(request, &terms);
-    let new = |term: &Term| Cycle::new(snapshot, request, profile, &intent, &targets, cache, term);
+    let terms = &frame.terms;
+    let in_force = in_force(request, terms);
+    let new = |term: &Arc<Term>| {
+        Cycle::new(snapshot, request, profile, &frame, &intent, &targets, cache, term)
+    };
     let karmada = profile.semantics == Semantics::Karmada;
     let allowed = if karmada {
         Allowed::everything()
@@ -95,7 +105,7 @@ pub fn decide(
 
     let mut first = Some((cycle, filtered));
     let mut best: Option<Attempt<'_>> = None;
-    for at in order(&terms, in_force, trigger, mode, karmada) {
+    for at in order(terms, in_force, trigger, mode, karmada) {
         let reuse = first.take().filter(|_| at == in_force && mode != Mode::Fresh);
         let (mut cycle, filtered) = match reuse {
             Some(filtered) => filtered,
@@ -162,15 +172,17 @@ impl<'a> Cycle<'a> {
         snapshot: &'a Snapshot,
         request: &'a Request,
         profile: &'a Profile,
+        frame: &'a Arc<Frame>,
         intent: &'a Intent,
         targets: &'a Targets,
         cache: &'a RefCell<Cache>,
-        term: &Term,
+        term: &Arc<Term>,
     ) -> Self {
         Self {
             snapshot,
             request,
             profile,
+            frame,
             intent,
             targets,
             cache,
@@ -184,9 +196,10 @@ impl<'a> Cycle<'a> {
             subsets: Vec::new(),
             capacity: None,
             kept: BitSet::empty(snapshot.len()),
-            candidates: Vec::new(),
+            candidates: Arc::default(),
             scores: Vec::new(),
-            scored: Vec::new(),
+            scored: Arc::default(),
+            scored_set: Arc::default(),
             rules: Rules::default(),
             assignment: None,
             groups: Vec::new(),
@@ -208,13 +221,23 @@ impl<'a> Cycle<'a> {
         self.verdicts.kept(&self.targets.rows, change)
     }
 
+    /// Everything that passed and everything that is kept is a candidate.
+    pub(crate) fn take_all(&mut self) {
+        self.candidates = self.scored.clone();
+        if !self.kept.is_empty() {
+            let mut all = self.verdicts.passing.clone();
+            all.or(&self.kept);
+            self.candidates = all.iter().map(|row| row as u32).collect();
+        }
+    }
+
     /// Forgets what finding out the facts has computed beyond the filters.
     fn reset(&mut self, trigger: Trigger, mode: Mode, change: bool) {
         self.trigger = trigger;
         self.mode = mode;
         self.change = change;
         self.kept = self.kept(change);
-        self.candidates.clear();
+        self.candidates = Arc::default();
         self.rules = Rules::default();
         self.assignment = None;
         self.groups.clear();
@@ -242,24 +265,7 @@ fn targets(snapshot: &Snapshot, request: &Request) -> Targets {
     targets
 }
 
-fn terms(request: &Request) -> Vec<Term> {
-    let placement = &request.placement;
-    match &placement.cluster_affinities {
-        Some(terms) if !terms.is_empty() => terms
-            .iter()
-            .enumerate()
-            .map(|(at, term)| Term {
-                at,
-                name: Some(term.affinity_name.clone()),
-                affinity: Some(term.affinity.clone()),
-                tiers: term.overflow_affinities.clone(),
-            })
-            .collect(),
-        _ => vec![Term { affinity: placement.cluster_affinity.clone(), ..Term::default() }],
-    }
-}
-
-fn in_force(request: &Request, terms: &[Term]) -> usize {
+fn in_force(request: &Request, terms: &[Arc<Term>]) -> usize {
     let name = request.previous.as_ref().and_then(|previous| previous.term());
     name.and_then(|name| terms.iter().position(|term| term.name.as_deref() == Some(name)))
         .unwrap_or(0)
@@ -273,7 +279,7 @@ fn may_recover(facts: &Facts, allowed: &Allowed, profile: &Profile) -> bool {
 }
 
 /// The first earlier term that could take everything.
-fn earlier_term<'a>(terms: &[Term], new: &dyn Fn(&Term) -> Cycle<'a>) -> Option<String> {
+fn earlier_term<'a>(terms: &[Arc<Term>], new: &dyn Fn(&Arc<Term>) -> Cycle<'a>) -> Seen {
     terms.iter().find_map(|term| {
         let mut cycle = new(term);
         let filtered = filter(&mut cycle);
@@ -286,6 +292,7 @@ fn earlier_term<'a>(terms: &[Term], new: &dyn Fn(&Term) -> Cycle<'a>) -> Option<
                 "clusterAffinities term {} fits again",
                 term.name.as_deref().unwrap_or_default()
             )
+            .into()
         })
     })
 }
@@ -293,7 +300,7 @@ fn earlier_term<'a>(terms: &[Term], new: &dyn Fn(&Term) -> Cycle<'a>) -> Option<
 /// The terms to try, in order. From scratch the first one first; else the one in force, then the later, then the
 /// earlier ones.
 fn order(
-    terms: &[Term],
+    terms: &[Arc<Term>],
     in_force: usize,
     trigger: Trigger,
     mode: Mode,
@@ -386,7 +393,7 @@ fn run(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
 
 /// PreScore, Score, NormalizeScore and Select.
 pub(crate) fn score_and_select(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
-    cycle.scored = cycle.verdicts.passing.iter().map(|row| row as u32).collect();
+    (cycle.scored_set, cycle.scored) = cycle.cache.borrow_mut().rows(&cycle.verdicts.passing);
     cycle.scores.clear();
     cycle.rules = Rules::default();
     let profile = cycle.profile;
@@ -424,9 +431,7 @@ pub(crate) fn score_and_select(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
             }
         }
     }
-    let mut all = cycle.verdicts.passing.clone();
-    all.or(&cycle.kept);
-    cycle.candidates = all.iter().map(|row| row as u32).collect();
+    cycle.take_all();
     Ok(())
 }
 

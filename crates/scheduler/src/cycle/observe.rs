@@ -4,10 +4,10 @@ use atoll_api::binding::{Outcome, Trigger};
 use atoll_api::placement::{Placement, RescheduleOn};
 use serde_json::Value;
 
-use super::intent::Strategy;
-use super::ladder::{Allowed, Facts};
+use super::ladder::{Allowed, Facts, Seen};
 use super::state::Cycle;
 use super::{leave, recovery};
+use crate::decision::Applied;
 use crate::framework::verdicts::Hold;
 use crate::plugins::{application_health, workload_spread};
 use crate::request::Previous;
@@ -19,25 +19,16 @@ pub const WITH_SPREAD: &str = "workloadSpread";
 
 /// The placement in force, for the annotation: the policy's placement, and the WorkloadPolicy or WorkloadSpread.
 #[must_use]
-pub fn in_force(cycle: &Cycle<'_>) -> Value {
-    placement_in_force(&cycle.request.placement, &cycle.intent.strategy)
+pub fn in_force(cycle: &Cycle<'_>) -> Applied {
+    cycle.cache.borrow_mut().frames.applied(cycle.frame, &cycle.intent.strategy)
 }
 
-/// See [`in_force`].
+/// See [`in_force`]; `divider` is the object that divides, under its key.
 #[must_use]
-pub fn placement_in_force(placement: &Placement, strategy: &Strategy) -> Value {
+pub fn placement_in_force(placement: &Placement, divider: Option<(&str, Value)>) -> Value {
     // A placement is a plain structure with string keys: it always has a JSON form.
     let mut value = serde_json::to_value(placement).unwrap_or_default();
-    let extra = match strategy {
-        Strategy::WorkloadPolicy(policy) => {
-            Some((WITH_POLICY, serde_json::to_value(&policy.spec).unwrap_or_default()))
-        }
-        Strategy::WorkloadSpread(spread) => {
-            Some((WITH_SPREAD, serde_json::to_value(&spread.spec).unwrap_or_default()))
-        }
-        _ => None,
-    };
-    if let (Some((key, spec)), Some(object)) = (extra, value.as_object_mut()) {
+    if let (Some((key, spec)), Some(object)) = (divider, value.as_object_mut()) {
         object.insert(key.to_owned(), spec);
     }
     value
@@ -60,10 +51,10 @@ fn comparable(value: &Value, term: Option<&str>) -> Option<Value> {
     Some(comparable)
 }
 
-fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Option<String> {
+fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Seen {
     let applied = previous.applied_placement.as_ref()?;
-    let now = in_force(cycle);
-    if *applied == now {
+    let now = in_force(cycle).0;
+    if *applied == *now {
         return None;
     }
     // Karmada compares only the affinity term that was used last.
@@ -73,17 +64,17 @@ fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Option<String> {
         return None;
     }
     let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new) else {
-        return Some("the applied placement cannot be read".to_owned());
+        return Some("the applied placement cannot be read".into());
     };
     let mut keys: Vec<&String> =
         old.keys().chain(new.keys()).filter(|key| old.get(*key) != new.get(*key)).collect();
     keys.sort_unstable();
     keys.dedup();
     let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
-    Some(format!("changed: {}", keys.join(", ")))
+    Some(format!("changed: {}", keys.join(", ")).into())
 }
 
-fn first(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
+fn first(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Seen {
     if !cycle.targets.is_empty() {
         return None;
     }
@@ -91,16 +82,16 @@ fn first(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
         record.trigger == Trigger::First
             && !matches!(record.outcome, Outcome::Placed | Outcome::Partial | Outcome::Unchanged)
     });
-    never.then(|| "it was never placed".to_owned())
+    never.then(|| "it was never placed".into())
 }
 
-fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
+fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Seen {
     let desired = cycle.intent.desired?;
     if !cycle.intent.strategy.divides() {
         let mut targets = cycle.targets.seats.iter();
         let (row, share) = targets.find(|(_, share)| *share != desired)?;
         let name = &cycle.snapshot.row(*row as usize).name;
-        return Some(format!("{name} has {share} replicas, {desired} are asked for"));
+        return Some(format!("{name} has {share} replicas, {desired} are asked for").into());
     }
     if cycle.divides_once() && !cycle.targets.is_empty() {
         return None;
@@ -110,7 +101,8 @@ fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
         _ => 0,
     };
     let known = cycle.targets.total().saturating_add(waiting);
-    (known != desired).then(|| format!("{known} replicas are accounted for, {desired} asked for"))
+    let why = || format!("{known} replicas are accounted for, {desired} asked for").into();
+    (known != desired).then(why)
 }
 
 fn name<'c>(cycle: &'c Cycle<'_>, row: u32) -> &'c str {
@@ -118,21 +110,17 @@ fn name<'c>(cycle: &'c Cycle<'_>, row: u32) -> &'c str {
 }
 
 /// The first target that a rule of this hold rejects.
-fn refused_target(
-    cycle: &Cycle<'_>,
-    hold: Hold,
-    of: impl Fn(&'static str) -> bool,
-) -> Option<String> {
+fn refused_target(cycle: &Cycle<'_>, hold: Hold, of: impl Fn(&'static str) -> bool) -> Seen {
     let refusals = cycle.verdicts.refusals.iter();
     let refusals = refusals.filter(|refusal| refusal.hold == hold && of(refusal.plugin));
     refusals.into_iter().find_map(|refusal| {
         let row =
             cycle.targets.seats.iter().find(|(row, _)| refusal.rows.contains(*row as usize))?;
-        Some(format!("{}: {}", name(cycle, row.0), refusal.reason))
+        Some(format!("{}: {}", name(cycle, row.0), refusal.reason).into())
     })
 }
 
-fn cluster_change(cycle: &mut Cycle<'_>) -> Option<String> {
+fn cluster_change(cycle: &mut Cycle<'_>) -> Seen {
     if cycle.targets.is_empty() {
         return None;
     }
@@ -143,17 +131,17 @@ fn cluster_change(cycle: &mut Cycle<'_>) -> Option<String> {
     super::score_and_select(cycle).ok()?;
     let chosen: std::collections::BTreeSet<u32> = cycle.candidates.iter().copied().collect();
     if let Some(new) = chosen.iter().find(|row| !cycle.targets.rows.contains(**row as usize)) {
-        return Some(format!("{} would be chosen too", name(cycle, *new)));
+        return Some(format!("{} would be chosen too", name(cycle, *new)).into());
     }
     let mut targets = cycle.targets.seats.iter();
     let (old, _) = targets.find(|(row, _)| !chosen.contains(row))?;
-    Some(format!("{} would not be chosen again", name(cycle, *old)))
+    Some(format!("{} would not be chosen again", name(cycle, *old)).into())
 }
 
-fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
+fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Seen {
     let waiting = previous.map_or(0, Previous::pending);
     if waiting > 0 {
-        return Some(format!("{waiting} replicas wait"));
+        return Some(format!("{waiting} replicas wait").into());
     }
     let outcome = previous.and_then(|p| p.decision.as_ref()).map(|record| record.outcome);
     let failed = matches!(
@@ -166,7 +154,7 @@ fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Option<String> {
         )
     );
     let wanted = cycle.intent.desired.is_none_or(|desired| desired > 0);
-    (failed || (cycle.targets.is_empty() && wanted)).then(|| "there is no result yet".to_owned())
+    (failed || (cycle.targets.is_empty() && wanted)).then(|| "there is no result yet".into())
 }
 
 /// The facts, with the filters of the term in force run.
@@ -177,40 +165,41 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &Allowed) -> Facts {
     let rebalance = asked.zip(decided).filter(|(asked, decided)| asked > decided);
     let mut facts = Facts {
         first: first(cycle, previous),
-        rebalance: rebalance.map(|(asked, _)| format!("asked for at {asked}")),
+        rebalance: rebalance.map(|(asked, _)| format!("asked for at {asked}").into()),
         reconcile: previous.and_then(|previous| reconcile(cycle, previous)),
-        scale: scale(cycle, previous),
+        scale: None,
         ..Facts::default()
     };
     if facts.first.is_some() {
-        facts.scale = None;
         return facts;
     }
-    let gone = cycle.targets.gone.first().map(|target| format!("{} is gone", target.name));
+    facts.scale = scale(cycle, previous);
+    let gone = cycle.targets.gone.first().map(|target| format!("{} is gone", target.name).into());
     let terminating = cycle
         .targets
         .seats
         .iter()
         .find(|(row, _)| cycle.snapshot.row(*row as usize).terminating)
-        .map(|(row, _)| format!("{} is being deleted", name(cycle, *row)));
+        .map(|(row, _)| format!("{} is being deleted", name(cycle, *row)).into());
     facts.lost = gone.or(terminating);
     facts.application = refused_target(cycle, Hold::Never, |by| by == application_health::NAME);
     if cycle.as_karmada() {
         let copies = !cycle.intent.strategy.divides();
-        facts.cluster_change = copies.then(|| "copies are chosen again each time".to_owned());
+        facts.cluster_change = copies.then(|| "copies are chosen again each time".into());
         facts.retry = retry(cycle, previous);
         return facts;
     }
     facts.failed = refused_target(cycle, Hold::Never, |by| by != application_health::NAME);
-    facts.overflow = workload_spread::overflow(cycle);
+    facts.overflow = workload_spread::overflow(cycle).map(Into::into);
     facts.retry = retry(cycle, previous);
     let tasks = previous.map_or(&[][..], |previous| &previous.eviction_tasks);
-    facts.eviction_done = tasks.iter().find_map(|task| leave::ended(task, cycle.request));
+    facts.eviction_done =
+        tasks.iter().find_map(|task| leave::ended(task, cycle.request)).map(Into::into);
     facts.cluster_change = cluster_change(cycle);
     if allowed.has(RescheduleOn::Recovery) && !allowed.sticky {
         let verdicts = cycle.verdicts.clone();
         recovery::hold_back(cycle);
-        facts.recover = recovery::find(cycle);
+        facts.recover = recovery::find(cycle).map(Into::into);
         cycle.verdicts = verdicts;
     }
     facts

@@ -1,6 +1,7 @@
 //! From a cycle to a Decision: shares, moves, tasks, verdicts, and what would change the answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_api::binding::{Mode, Outcome, PendingReplicas, TargetCluster, Trigger};
 
@@ -9,7 +10,8 @@ use super::ladder::Facts;
 use super::state::{Assignment, Cycle};
 use super::{Failure, leave, observe, preserve};
 use crate::decision::{
-    ClusterSet, Column, Decision, Move, Rejection, Rung, Standing, TemplateRef, Verdict,
+    Applied, ClusterSet, Column, Decision, Move, Rejection, Rung, Shares, Standing, TemplateRef,
+    Verdict,
 };
 use crate::framework::verdicts::Hold;
 use crate::request::Request;
@@ -68,7 +70,7 @@ fn template(request: &Request) -> TemplateRef {
     }
 }
 
-fn blank(snapshot: &Snapshot, request: &Request, profile: &str) -> Decision {
+fn blank(snapshot: &Snapshot, request: &Request, profile: &str, applied: Applied) -> Decision {
     let record = request.previous.as_ref().and_then(|previous| previous.decision.as_ref());
     let before = before(request);
     Decision {
@@ -76,13 +78,13 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str) -> Decision {
         parent: record.map(|record| record.id.clone()),
         binding: request.key.clone(),
         template: template(request),
-        profile: profile.to_owned(),
+        profile: profile.into(),
         trigger: Trigger::Avoid,
         mode: Mode::Steady,
         outcome: Outcome::Unchanged,
         reason: String::new(),
         ladder: Vec::new(),
-        strategy: String::new(),
+        strategy: "".into(),
         desired: request.template.replicas,
         affinity_name: None,
         pending: Vec::new(),
@@ -96,8 +98,8 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str) -> Decision {
         waits_for: Vec::new(),
         evictions: request.previous.iter().flat_map(|p| p.eviction_tasks.clone()).collect(),
         preserved: request.previous.as_ref().and_then(|previous| previous.preserved.clone()),
-        applied_placement: serde_json::Value::Null,
-        after: before.clone(),
+        applied_placement: applied,
+        after: Vec::new().into(),
         before,
     }
 }
@@ -105,18 +107,19 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str) -> Decision {
 /// A request that contradicts itself: nothing moves until somebody edits it.
 #[must_use]
 pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &str) -> Decision {
-    let mut decision = blank(snapshot, request, profile);
     let previous = request.previous.as_ref();
+    let applied = previous
+        .and_then(|previous| previous.applied_placement.clone())
+        .unwrap_or_else(|| serde_json::to_value(&request.placement).unwrap_or_default());
+    let mut decision = blank(snapshot, request, profile, Applied(Arc::new(applied)));
+    decision.after = decision.before.clone().into();
     decision.trigger = match previous.filter(|previous| !previous.clusters.is_empty()) {
         Some(_) => Trigger::Reconcile,
         None => Trigger::First,
     };
     decision.outcome = Outcome::Invalid;
     decision.reason = mistake.to_owned();
-    decision.strategy = "none: the request cannot be read".to_owned();
-    decision.applied_placement = previous
-        .and_then(|previous| previous.applied_placement.clone())
-        .unwrap_or_else(|| serde_json::to_value(&request.placement).unwrap_or_default());
+    decision.strategy = "none: the request cannot be read".into();
     let running =
         decision.before.iter().fold(0_i64, |sum, t| sum.saturating_add(t.replicas.max(0)));
     let open = request.template.replicas.unwrap_or(0).saturating_sub(running);
@@ -221,20 +224,20 @@ pub fn why_no_fit(cycle: &Cycle<'_>) -> String {
 }
 
 /// Shares as (row, replicas), ascending.
-type Shares = Vec<(u32, i64)>;
+type Rows = Vec<(u32, i64)>;
 
 /// Finishes a decision.
 #[must_use]
 pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
-    let mut decision = blank(cycle.snapshot, cycle.request, &cycle.profile.name);
+    let applied = observe::in_force(&cycle);
+    let mut decision = blank(cycle.snapshot, cycle.request, &cycle.profile.name, applied);
     decision.trigger = draft.trigger;
     decision.mode = draft.mode;
     decision.ladder = draft.ladder;
     decision.strategy = cycle.intent.strategy.describe();
     decision.desired = cycle.intent.desired;
     decision.affinity_name = cycle.term.name.clone();
-    decision.policies = cycle.intent.policies.clone();
-    decision.applied_placement = observe::in_force(&cycle);
+    decision.policies.extend(cycle.intent.policy.clone());
     decision.groups = std::mem::take(&mut cycle.groups);
     decision.notes = std::mem::take(&mut cycle.notes);
     if let Some(why) = draft.held {
@@ -257,14 +260,12 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         (None, None) => None,
     };
     let gone_stay = shares.is_none();
-    let after: Shares = shares.unwrap_or_else(|| cycle.targets.seats.clone());
-    if !gone_stay {
-        let share = |(row, replicas): &(u32, i64)| TargetCluster {
-            name: cycle.snapshot.row(*row as usize).name.to_string(),
-            replicas: *replicas,
-        };
-        decision.after = after.iter().map(share).collect();
-    }
+    let after: Rows = shares.unwrap_or_else(|| cycle.targets.seats.clone());
+    decision.after = if gone_stay {
+        decision.before.clone().into()
+    } else {
+        Shares::of_rows(cycle.snapshot.names(), after.clone())
+    };
     if gone_stay && !quiet {
         fail_pending(&mut decision, &cycle);
     }
@@ -300,13 +301,13 @@ fn keep_record(decision: &mut Decision, request: &Request) {
             decision.mode = record.mode;
         }
         if let Some(applied) = &previous.applied_placement {
-            decision.applied_placement = applied.clone();
+            decision.applied_placement = Applied(Arc::new(applied.clone()));
         }
     }
 }
 
 /// The result of an assignment; `None` = nothing moves.
-fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -> Option<Shares> {
+fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -> Option<Rows> {
     if let Some(reason) = &assignment.refused {
         decision.outcome = if assignment.infeasible {
             Outcome::FailoverInfeasible
@@ -328,7 +329,7 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
         );
         return None;
     }
-    let mut after: Shares = Vec::new();
+    let mut after: Rows = Vec::with_capacity(cycle.candidates.len());
     for (at, row) in cycle.candidates.iter().enumerate() {
         let replicas = assignment.seats.get(at).copied().unwrap_or(0);
         let target = assignment.targets.as_ref().map_or(replicas > 0, |targets| targets[at]);
@@ -421,18 +422,17 @@ fn fail_pending(decision: &mut Decision, cycle: &Cycle<'_>) {
     }
 }
 
-fn moves(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Move> {
-    let shares = |list: &[TargetCluster]| -> BTreeMap<String, i64> {
-        list.iter().map(|target| (target.name.clone(), target.replicas)).collect()
-    };
-    if before.is_empty() || before == after {
+fn moves(before: &[TargetCluster], after: &Shares) -> Vec<Move> {
+    if before.is_empty() {
         return Vec::new();
     }
-    let (old, new) = (shares(before), shares(after));
-    let less = |a: &BTreeMap<String, i64>, b: &BTreeMap<String, i64>| -> Vec<(String, i64)> {
+    let old: BTreeMap<&str, i64> = before.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
+    let new: BTreeMap<&str, i64> = after.each().collect();
+    let less = |a: &BTreeMap<&str, i64>, b: &BTreeMap<&str, i64>| -> Vec<(String, i64)> {
         a.iter()
-            .map(|(name, n)| (name.clone(), n.saturating_sub(b.get(name).copied().unwrap_or(0))))
+            .map(|(name, n)| (*name, n.saturating_sub(b.get(name).copied().unwrap_or(0))))
             .filter(|(_, n)| *n > 0)
+            .map(|(name, n)| (name.to_owned(), n))
             .collect()
     };
     let (mut from, mut to) = (less(&old, &new).into_iter(), less(&new, &old).into_iter());
@@ -460,11 +460,11 @@ fn avoid_repetition(decision: &mut Decision, request: &Request) {
     let tasks = previous.eviction_tasks.iter().map(|task| &task.from_cluster);
     let same_tasks = tasks.eq(decision.evictions.iter().map(|task| &task.from_cluster));
     let same_placement =
-        previous.applied_placement.as_ref().is_none_or(|old| *old == decision.applied_placement);
+        previous.applied_placement.as_ref().is_none_or(|old| *old == *decision.applied_placement.0);
     let same_outcome = decision.outcome == record.outcome
         || (decision.outcome == Outcome::Unchanged
             && matches!(record.outcome, Outcome::Placed | Outcome::Unchanged));
-    let same = decision.before == decision.after
+    let same = decision.after == decision.before
         && decision.pending == record.pending
         && decision.desired.unwrap_or(0) == record.desired
         && same_outcome
@@ -482,11 +482,7 @@ fn avoid_repetition(decision: &mut Decision, request: &Request) {
 /// Rejections of a refusal, for a verdict.
 #[must_use]
 pub(super) fn rejection(refusal: &crate::framework::verdicts::Refusal) -> Rejection {
-    Rejection {
-        plugin: refusal.plugin.to_owned(),
-        code: refusal.code,
-        reason: refusal.reason.to_string(),
-    }
+    Rejection { plugin: refusal.plugin.into(), code: refusal.code, reason: refusal.reason.clone() }
 }
 
 /// The rows of some shares.

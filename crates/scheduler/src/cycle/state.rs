@@ -8,6 +8,7 @@ use std::sync::Arc;
 use atoll_api::binding::{Mode, TargetCluster, Trigger};
 use atoll_api::placement::{ClusterAffinity, OverflowAffinity};
 
+use super::frame::Frame;
 use super::intent::Intent;
 use crate::decision::GroupReport;
 use crate::divide::ground::Ties;
@@ -29,6 +30,8 @@ pub struct Cycle<'a> {
     pub request: &'a Request,
     /// The profile that answers.
     pub profile: &'a Profile,
+    /// What its placement says.
+    pub frame: &'a Arc<Frame>,
     /// What is wanted and by which strategy.
     pub intent: &'a Intent,
     /// Where the binding runs.
@@ -36,7 +39,7 @@ pub struct Cycle<'a> {
     /// Columns kept between decisions.
     pub cache: &'a RefCell<Cache>,
     /// The affinity term that is tried.
-    pub term: Term,
+    pub term: Arc<Term>,
     /// Why the decision is made; decided after the filters of the term in force.
     pub trigger: Trigger,
     /// What it may touch.
@@ -56,11 +59,13 @@ pub struct Cycle<'a> {
     /// Targets that stay although they fail a rule.
     pub kept: BitSet,
     /// Rows to divide over, ascending: what Select chose, and what is kept.
-    pub candidates: Vec<u32>,
+    pub candidates: Arc<[u32]>,
     /// Scores of everything that passed the filters, in the order of `scored`.
     pub scores: Vec<PluginScores>,
     /// Rows that were scored, ascending.
-    pub scored: Vec<u32>,
+    pub scored: Arc<[u32]>,
+    /// The same rows as a set.
+    pub scored_set: Arc<BitSet>,
     /// Rules on groups of rows that Select and TopologySpread put on the division.
     pub rules: Rules,
     /// The result.
@@ -155,12 +160,12 @@ impl Cycle<'_> {
     /// More replicas that fit on a row; `None` = unknown.
     #[must_use]
     pub fn more(&self, row: usize) -> Option<i64> {
-        self.capacity.as_ref().and_then(|column| column.more[row])
+        self.capacity.as_ref().and_then(|column| column.more(row))
     }
 
     /// Places of rows among equals.
     #[must_use]
-    pub fn ties(&self, rows: &[u32]) -> Ties {
+    pub fn ties(&self, rows: &Arc<[u32]>) -> Ties {
         let uid = &self.request.template.uid;
         if self.as_karmada() {
             let descending = crate::hash::fnv1a_32(uid.as_bytes()) % 2 == 1 && !uid.is_empty();
@@ -175,7 +180,7 @@ impl Cycle<'_> {
             return Ties::Same;
         }
         let (hash, names) = (TieHash::of(uid), self.snapshot.names());
-        Ties::Hashed { hash, names, rows: rows.to_vec() }
+        Ties::Hashed { hash, names, rows: rows.clone() }
     }
 
     /// Sum of weighted scores of a scored place.

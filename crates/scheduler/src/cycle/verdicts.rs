@@ -2,11 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::report::{rejection, rows_of};
 use super::state::Cycle;
-use crate::decision::{ClusterSet, Column, Standing, Verdict};
+use crate::decision::column::Figures;
+use crate::decision::{ClusterSet, Column, Standing, Text, Verdict};
+use crate::framework::scores::{PluginScores, Values};
 use crate::state::bits::BitSet;
+use crate::state::cache::CapacityColumn;
 
 /// Classes beyond which rows are classed one by one.
 const MAX_CLASSES: usize = 64;
@@ -104,44 +108,25 @@ fn verdict(
     rejections: &[usize],
     after: &[(u32, i64)],
 ) -> Verdict {
-    let shares = |list: &[(u32, i64)]| -> Column {
-        // Both are ascending: one walk over both.
-        let mut list = list.iter().peekable();
-        let mut any = false;
-        let column = rows
-            .iter()
-            .map(|row| {
-                while list.next_if(|(of, _)| (*of as usize) < row).is_some() {}
-                let share = list.next_if(|(of, _)| *of as usize == row).map(|(_, n)| *n);
-                any |= share.is_some();
-                share
-            })
-            .collect();
-        if any { column } else { Column::default() }
-    };
+    let rows = Arc::new(rows);
     let targets_here = rows.intersects(&cycle.targets.rows);
-    let before = if targets_here { shares(&cycle.targets.seats) } else { Column::default() };
+    let before = if targets_here { shares(&rows, &cycle.targets.seats) } else { Column::default() };
     let chosen = matches!(standing, Standing::Selected | Standing::Kept);
-    let after = if chosen { shares(after) } else { Column::default() };
+    let after = if chosen {
+        // Every chosen row has a share: the list is shorter than the rows.
+        let here = after.iter().filter(|(row, _)| rows.contains(*row as usize));
+        here.map(|(_, replicas)| Some(*replicas)).collect()
+    } else {
+        Column::default()
+    };
     let (mut capacity, mut bounds, mut bounded) =
         (Column::default(), Vec::new(), Column::default());
     let mut scores = BTreeMap::new();
     if standing != Standing::Refused {
         if let Some(column) = &cycle.capacity {
-            let mut index: Vec<Option<usize>> = vec![None; column.bounds.len()];
-            for row in rows.iter() {
-                capacity.push(column.more[row]);
-                let bound = usize::from(column.bounded[row]);
-                let known = match index[bound] {
-                    Some(known) => known,
-                    None => {
-                        bounds.push(column.bounds[bound].clone());
-                        index[bound] = Some(bounds.len() - 1);
-                        bounds.len() - 1
-                    }
-                };
-                bounded.push(Some(known as i64));
-            }
+            let figures = Figures::Numbers(column.more.clone(), 1);
+            capacity = Column::picked(figures, None, rows.clone());
+            (bounds, bounded) = bounds_of(column, &rows);
         }
         if rejections.is_empty() && !cycle.scored.is_empty() {
             scores = scores_of(cycle, &rows);
@@ -160,26 +145,46 @@ fn verdict(
     }
 }
 
-fn scores_of(cycle: &Cycle<'_>, rows: &BitSet) -> BTreeMap<Cow<'static, str>, Column> {
-    use crate::framework::scores::Values;
-    let count = rows.count();
-    cycle
-        .scores
+/// Shares by row; rows without one have no number.
+fn shares(rows: &BitSet, list: &[(u32, i64)]) -> Column {
+    // Both are ascending: one walk over both.
+    let mut list = list.iter().peekable();
+    let share = |row: usize| {
+        while list.next_if(|(of, _)| (*of as usize) < row).is_some() {}
+        list.next_if(|(of, _)| *of as usize == row).map(|(_, n)| *n)
+    };
+    rows.iter().map(share).collect()
+}
+
+/// What bounds these rows, in the order in which they meet it, and which of it bounds each.
+fn bounds_of(column: &CapacityColumn, rows: &Arc<BitSet>) -> (Vec<Text>, Column) {
+    let mut met: Vec<(usize, usize)> = column
+        .bounds
         .iter()
-        .map(|scores| {
-            let column = match &scores.values {
-                Values::Same(value) => {
-                    Column::constant_of(Some(value.saturating_mul(scores.weight)), count)
-                }
-                Values::Each(values) => cycle
-                    .scored
-                    .iter()
-                    .zip(values)
-                    .filter(|(row, _)| rows.contains(**row as usize))
-                    .map(|(_, value)| Some(value.saturating_mul(scores.weight)))
-                    .collect(),
-            };
-            (Cow::Borrowed(scores.plugin), column)
-        })
-        .collect()
+        .enumerate()
+        .filter_map(|(code, (_, of))| Some((of.first_common(rows)?, code)))
+        .collect();
+    met.sort_unstable();
+    let texts = met.iter().map(|(_, code)| column.bounds[*code].0.clone()).collect();
+    if met.len() == 1 {
+        return (texts, Column::constant_of(Some(0), rows.count()));
+    }
+    let mut stands = vec![0_u8; column.bounds.len()];
+    (0..).zip(&met).for_each(|(place, (_, code))| stands[*code] = place);
+    let figures = Figures::Codes(column.bounded.clone(), stands.into());
+    (texts, Column::picked(figures, None, rows.clone()))
+}
+
+fn scores_of(cycle: &Cycle<'_>, rows: &Arc<BitSet>) -> BTreeMap<Cow<'static, str>, Column> {
+    let of = || Some(cycle.scored_set.clone());
+    let column = |scores: &PluginScores| match &scores.values {
+        Values::Same(value) => {
+            Column::constant_of(Some(value.saturating_mul(scores.weight)), rows.count())
+        }
+        Values::Each(values) => {
+            let figures = Figures::Numbers(values.clone(), scores.weight);
+            Column::picked(figures, of(), rows.clone())
+        }
+    };
+    cycle.scores.iter().map(|scores| (Cow::Borrowed(scores.plugin), column(scores))).collect()
 }

@@ -11,14 +11,14 @@ use crate::state::snapshot::Names;
 #[derive(Debug, Clone)]
 pub struct ClusterSet {
     names: Names,
-    rows: BitSet,
+    rows: Arc<BitSet>,
 }
 
 impl ClusterSet {
     /// The rows of a table.
     #[must_use]
-    pub fn new(names: Names, rows: BitSet) -> Self {
-        Self { names, rows }
+    pub fn new(names: Names, rows: impl Into<Arc<BitSet>>) -> Self {
+        Self { names, rows: rows.into() }
     }
 
     /// A set of its own.
@@ -27,7 +27,7 @@ impl ClusterSet {
         let mut names: Vec<Arc<str>> = names.into_iter().map(Into::into).collect();
         names.sort_unstable();
         names.dedup();
-        Self { rows: BitSet::full(names.len()), names: names.into() }
+        Self { rows: Arc::new(BitSet::full(names.len())), names: names.into() }
     }
 
     /// The names, ascending.
@@ -57,7 +57,7 @@ impl ClusterSet {
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         let row = self.names.binary_search_by(|have| (**have).cmp(name)).ok()?;
-        self.rows.contains(row).then(|| self.rows.iter().take_while(|r| *r < row).count())
+        self.rows.contains(row).then(|| self.rows.rank(row))
     }
 
     /// The set in its short form.

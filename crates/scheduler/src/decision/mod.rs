@@ -3,11 +3,14 @@
 pub mod clusters;
 pub mod column;
 pub mod cure;
+pub mod shares;
+pub mod text;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::Hasher as _;
+use std::sync::Arc;
 
 use atoll_api::binding::{
     DecisionRecord, GracefulEvictionTask, Mode, Outcome, PendingReplicas, PreservedState,
@@ -16,12 +19,14 @@ use atoll_api::binding::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rustc_hash::FxHasher;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 pub use self::clusters::ClusterSet;
 pub use self::column::Column;
 pub use self::cure::Cure;
+pub use self::shares::Shares;
+pub use self::text::Text;
 use crate::framework::status::Code;
 use crate::key::BindingKey;
 use crate::request::PolicyRef;
@@ -40,7 +45,7 @@ pub struct Decision {
     /// The object.
     pub template: TemplateRef,
     /// The profile that decided.
-    pub profile: String,
+    pub profile: Text,
     /// Why it was decided.
     pub trigger: Trigger,
     /// What could move.
@@ -54,7 +59,7 @@ pub struct Decision {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ladder: Vec<Rung>,
     /// How replicas are divided, in words.
-    pub strategy: String,
+    pub strategy: Cow<'static, str>,
     /// Replicas asked for. `None` for kinds without replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i64>,
@@ -92,11 +97,27 @@ pub struct Decision {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) preserved: Option<PreservedState>,
     /// The placement in force, for the annotation.
-    pub(crate) applied_placement: serde_json::Value,
+    pub(crate) applied_placement: Applied,
     #[serde(skip)]
     pub(crate) before: Vec<TargetCluster>,
     #[serde(skip)]
-    pub(crate) after: Vec<TargetCluster>,
+    pub(crate) after: Shares,
+}
+
+/// The placement in force in its JSON form, shared by the decisions that it is in force for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied(pub(crate) Arc<serde_json::Value>);
+
+impl Serialize for Applied {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Applied {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde_json::Value::deserialize(deserializer).map(|value| Self(Arc::new(value)))
+    }
 }
 
 /// The object of a decision.
@@ -128,7 +149,7 @@ pub struct Rung {
     /// Whether `rescheduleOn` allows it.
     pub allowed: bool,
     /// What it saw.
-    pub why: String,
+    pub why: Cow<'static, str>,
 }
 
 /// Replicas that go from one cluster to another.
@@ -165,7 +186,7 @@ pub struct Verdict {
     pub capacity: Column,
     /// What bounds the capacity: the text and its clusters' places are given by `bounded`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub bounds: Vec<String>,
+    pub bounds: Vec<Text>,
     /// Index into `bounds`, by cluster.
     #[serde(default, skip_serializing_if = "Column::is_empty")]
     pub bounded: Column,
@@ -194,11 +215,11 @@ pub enum Standing {
 #[serde(rename_all = "camelCase")]
 pub struct Rejection {
     /// The plugin.
-    pub plugin: String,
+    pub plugin: Cow<'static, str>,
     /// Its status code.
     pub code: Code,
     /// With the values that failed.
-    pub reason: String,
+    pub reason: Text,
 }
 
 /// How far a domain of a WorkloadPolicy or a subset of a WorkloadSpread is.
@@ -266,7 +287,7 @@ impl Decision {
     /// The annotation `policy.atoll.dev/applied-placement`.
     #[must_use]
     pub fn applied_placement(&self) -> String {
-        self.applied_placement.to_string()
+        self.applied_placement.0.to_string()
     }
 
     /// Which events would change the answer.
@@ -351,16 +372,19 @@ impl Decision {
         }
         // Thousands of shares go through a fast hash first.
         let mut shares = FxHasher::default();
-        for share in &self.after {
-            shares.write(share.name.as_bytes());
-            shares.write_i64(share.replicas);
+        for (name, replicas) in self.after.each() {
+            shares.write(name.as_bytes());
+            shares.write_i64(replicas);
         }
         let mut hash = Sha256::new();
         hash.update(shares.finish().to_le_bytes());
         hash.update(text.as_bytes());
+        const HEX: [char; 16] =
+            ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
         self.id = String::with_capacity(32);
         for byte in &hash.finalize()[..16] {
-            let _ = write!(self.id, "{byte:02x}");
+            self.id.push(HEX[usize::from(byte >> 4)]);
+            self.id.push(HEX[usize::from(byte & 15)]);
         }
     }
 }
@@ -374,7 +398,7 @@ struct Wire {
     parent: Option<String>,
     binding: BindingKey,
     template: TemplateRef,
-    profile: String,
+    profile: Text,
     trigger: Trigger,
     mode: Mode,
     outcome: Outcome,
@@ -382,7 +406,7 @@ struct Wire {
     reason: String,
     #[serde(default)]
     ladder: Vec<Rung>,
-    strategy: String,
+    strategy: Cow<'static, str>,
     #[serde(default)]
     desired: Option<i64>,
     #[serde(default)]
@@ -406,7 +430,7 @@ struct Wire {
     evictions: Vec<GracefulEvictionTask>,
     #[serde(default)]
     preserved: Option<PreservedState>,
-    applied_placement: serde_json::Value,
+    applied_placement: Applied,
 }
 
 impl From<Wire> for Decision {
@@ -451,7 +475,7 @@ impl From<Wire> for Decision {
             preserved: wire.preserved,
             applied_placement: wire.applied_placement,
             before,
-            after,
+            after: after.into(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What every division starts from: the candidates, what they run, what they can take, and the rules on the result.
 
+use std::sync::Arc;
+
 use super::limits::Limits;
 use crate::hash::TieHash;
 use crate::state::snapshot::Names;
@@ -22,7 +24,7 @@ pub enum Ties {
         /// Names by row.
         names: Names,
         /// Row of each candidate.
-        rows: Vec<u32>,
+        rows: Arc<[u32]>,
     },
 }
 

@@ -68,7 +68,7 @@ fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Divisi
         }
         Strategy::StaticWeight(rules) => {
             let mut weights = vec![u64::from(rules.is_empty()); of.len()];
-            for rule in rules {
+            for rule in rules.iter() {
                 let mut cache = cycle.cache.borrow_mut();
                 let column = cache.affinity.get(cycle.snapshot, &rule.target_cluster);
                 for (weight, at) in weights.iter_mut().zip(of) {

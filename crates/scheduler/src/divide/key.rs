@@ -26,6 +26,11 @@ impl Ord for Key {
         self.rank
             .cmp(&other.rank)
             .then_with(|| {
+                // Below 2^31 the products fit into 64 bits, which is what nearly always meets.
+                if (self.weight | other.weight | self.seats | other.seats) >> 31 == 0 {
+                    let quotient = |a: &Self, b: &Self| a.weight * (2 * b.seats + 1);
+                    return quotient(self, other).cmp(&quotient(other, self));
+                }
                 let quotient = |a: &Self, b: &Self| {
                     u128::from(a.weight).saturating_mul(2 * u128::from(b.seats) + 1)
                 };

@@ -11,6 +11,9 @@ use super::key::Key;
 /// Denominator of μ: fine enough that the heap deals about one seat a cluster.
 const FINE: u128 = 1 << 40;
 
+/// Seats a party up to which the heap alone deals them: the search costs as much as so many seats.
+const FEW: u128 = 4;
+
 /// One cluster in a division.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Party {
@@ -48,7 +51,7 @@ pub fn deal(parties: &mut [Party], take: u64) -> u64 {
         .sum();
     let dealt = u128::from(take).min(room);
     let target = start + dealt;
-    if dealt > parties.len() as u128 / 4 {
+    if dealt > parties.len() as u128 * FEW {
         let total = |p: u128| parties.iter().map(|x| u128::from(reach(x, p))).sum::<u128>();
         if let Some(p) = search(parties, target, total) {
             parties.iter_mut().for_each(|party| party.seats = reach(party, p));
@@ -78,7 +81,7 @@ pub fn take_back(parties: &mut [Party], take: u64) {
     let reach = |party: &Party, p: u128| natural(party.weight, p).min(party.seats);
     let start: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
     let target = start.saturating_sub(u128::from(take));
-    if u128::from(take) > parties.len() as u128 / 4 {
+    if u128::from(take) > parties.len() as u128 * FEW {
         let total = |p: u128| parties.iter().map(|x| u128::from(reach(x, p))).sum::<u128>();
         // The smallest prefix that is at least the target: one step beyond the largest that is at most it.
         if let Some(p) = search_above(parties, target, total) {

@@ -1,5 +1,7 @@
 //! Scores of candidates, by plugin.
 
+use std::sync::Arc;
+
 /// Highest score after normalising.
 pub const MAX: i64 = 100;
 
@@ -20,7 +22,7 @@ pub enum Values {
     /// All candidates have this score.
     Same(i64),
     /// One each.
-    Each(Vec<i64>),
+    Each(Arc<[i64]>),
 }
 
 impl Values {
@@ -41,7 +43,10 @@ impl Values {
         };
         match self {
             Self::Same(value) => usize::from(fix(value)),
-            Self::Each(values) => values.iter_mut().filter_map(|v| fix(v).then_some(())).count(),
+            Self::Each(values) if values.iter().all(|value| (0..=MAX).contains(value)) => 0,
+            Self::Each(values) => {
+                Arc::make_mut(values).iter_mut().filter_map(|v| fix(v).then_some(())).count()
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What the filters said: every rejection is kept, with all clusters that share it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::status::Code;
+use crate::decision::Text;
 use crate::state::bits::BitSet;
 use crate::state::cache::Classes;
 
@@ -26,7 +26,7 @@ pub struct Refusal {
     /// Its status code.
     pub code: Code,
     /// With the values that failed.
-    pub reason: Arc<str>,
+    pub reason: Text,
     /// The clusters.
     pub rows: BitSet,
     /// What it means for clusters that run the binding.
@@ -56,7 +56,7 @@ impl Verdicts {
         &mut self,
         plugin: &'static str,
         code: Code,
-        reason: impl Into<Arc<str>>,
+        reason: impl Into<Text>,
         rows: BitSet,
         hold: Hold,
     ) {
@@ -77,6 +77,9 @@ impl Verdicts {
         hold: Hold,
     ) {
         for (reason, rows) in &classes.refused {
+            if rows.is_empty() {
+                continue;
+            }
             let mut rows = rows.clone();
             if let Some(except) = except {
                 rows.minus(except);

@@ -44,7 +44,7 @@ impl<'a> Check<'a> {
             decision.outcome,
             Outcome::NoFit | Outcome::FailoverInfeasible | Outcome::Invalid
         ) || (decision.outcome == Outcome::Unschedulable
-            && decision.before == decision.after);
+            && decision.after == decision.before);
         let still = failed || matches!(decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
         Self {
             snapshot,

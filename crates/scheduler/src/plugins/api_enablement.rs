@@ -24,8 +24,12 @@ impl Plugin for ApiEnablement {
             return Status::success();
         }
         let template = &cycle.request.template;
-        let key = (template.api_version.clone(), template.kind.clone());
-        let column = cycle.cache.borrow_mut().api.get(cycle.snapshot, &key);
+        let (api_version, kind) = (&template.api_version, &template.kind);
+        let column = cycle.cache.borrow_mut().api.get_by(
+            cycle.snapshot,
+            |key| key.0 == *api_version && key.1 == *kind,
+            || (api_version.clone(), kind.clone()),
+        );
         let code = Code::UnschedulableAndUnresolvable;
         let except = Some(&cycle.targets.rows);
         verdicts.reject_classes(NAME, code, &column.0, except, Hold::Always);

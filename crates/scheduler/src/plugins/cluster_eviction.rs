@@ -20,7 +20,9 @@ impl Plugin for ClusterEviction {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
-        let tasks = cycle.request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
+        let mut tasks = cycle.request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
+        let Some(first) = tasks.next() else { return Status::success() };
+        let tasks = std::iter::once(first).chain(tasks);
         let mut leaving = BitSet::empty(cycle.snapshot.len());
         tasks.filter_map(|t| cycle.snapshot.find(&t.from_cluster)).for_each(|r| leaving.insert(r));
         let hold = if cycle.as_karmada() { Hold::Never } else { Hold::Always };

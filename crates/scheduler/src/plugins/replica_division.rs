@@ -48,7 +48,7 @@ impl Plugin for ReplicaDivision {
             return Status::skip();
         }
         let mut rest = cycle.snapshot.all();
-        for rule in rules {
+        for rule in rules.iter() {
             rest.minus(&matching(cycle, &rule.target_cluster));
         }
         let reason = "no rule of staticWeightList matches it";
@@ -224,9 +224,9 @@ fn weights(cycle: &Cycle<'_>) -> Vec<u64> {
         return vec![1; cycle.candidates.len()];
     }
     let mut weights = vec![0_u64; cycle.candidates.len()];
-    for rule in rules {
+    for rule in rules.iter() {
         let rows = matching(cycle, &rule.target_cluster);
-        for (weight, row) in weights.iter_mut().zip(&cycle.candidates) {
+        for (weight, row) in weights.iter_mut().zip(cycle.candidates.iter()) {
             if rows.contains(*row as usize) {
                 *weight = (*weight).max(u64::try_from(rule.weight).unwrap_or(0));
             }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
 use crate::framework::registry::{ArgError, known_args, word_arg};
-use crate::framework::scores::{MAX, Scores, Values};
+use crate::framework::scores::{Scores, Values};
 use crate::framework::status::Status;
 use crate::framework::verdicts::Verdicts;
 use crate::state::cache::CapacityKey;
@@ -65,20 +65,11 @@ impl Plugin for ResourceFit {
 
     fn score(&self, cycle: &Cycle<'_>, scores: &mut Scores<'_>) -> Status {
         let Some(column) = &cycle.capacity else { return Status::skip() };
-        let more = |row: &u32| column.more[*row as usize].unwrap_or(0).max(0);
-        let most = scores.candidates.iter().map(more).max().unwrap_or(0);
-        if most == 0 {
-            return Status::success();
+        let scored =
+            cycle.cache.borrow_mut().room_scores(column, &cycle.scored_set, self.most_allocated);
+        if let Some(values) = scored {
+            scores.values = Values::Each(values);
         }
-        let part = |row| {
-            // Scaled down where the product would overflow: a score needs no more digits.
-            let room = match more(row).checked_mul(MAX) {
-                Some(product) => product / most,
-                None => more(row) / (most / MAX),
-            };
-            if self.most_allocated { MAX - room } else { room }
-        };
-        scores.values = Values::Each(scores.candidates.iter().map(part).collect());
         Status::success()
     }
 

@@ -91,10 +91,8 @@ impl Plugin for SpreadConstraint {
             return crate::select::karmada::select(cycle);
         }
         let constraints = cycle.request.placement.spread_constraints.clone();
-        let mut rows = cycle.scored.clone();
-        rows.extend(cycle.kept.iter().map(|row| row as u32));
-        rows.sort_unstable();
-        rows.dedup();
+        cycle.take_all();
+        let mut rows = cycle.candidates.clone();
         if !constraints.is_empty() {
             let by_room = match cycle.intent.strategy {
                 Strategy::Copies | Strategy::Duplicated => false,

@@ -109,6 +109,14 @@ impl BitSet {
         self.words().iter().zip(other.words()).any(|(a, b)| a & b != 0)
     }
 
+    /// The lowest row that is in both.
+    #[must_use]
+    pub fn first_common(&self, other: &Self) -> Option<usize> {
+        let mut common = self.words().iter().zip(other.words()).map(|(a, b)| a & b).enumerate();
+        let (at, word) = common.find(|(_, word)| *word != 0)?;
+        Some(at * 64 + word.trailing_zeros() as usize)
+    }
+
     /// Rows that are in both.
     #[must_use]
     pub fn count_common(&self, other: &Self) -> usize {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use atoll_api::binding::ReplicaRequirements;
 use atoll_api::placement::ClusterAffinity;
 use k8s_openapi::api::core::v1::Toleration;
 
@@ -13,8 +14,12 @@ use super::needs::Needs;
 use super::row::Row;
 use super::snapshot::Snapshot;
 use super::supply::Estimate;
+use crate::cycle::frame::Frames;
+use crate::decision::Text;
+use crate::decision::column::UNKNOWN;
+use crate::framework::scores::MAX;
 
-/// Columns of one kind that are kept; the least recently used goes first.
+/// Columns of one kind that are kept.
 const KEPT: usize = 128;
 
 /// One value per cluster.
@@ -25,6 +30,43 @@ pub trait Column: Clone + std::fmt::Debug {
     fn new(key: &Self::Key, rows: usize) -> Self;
     /// Sets the value of one row.
     fn set(&mut self, key: &Self::Key, at: usize, row: &Row);
+    /// Some values were set: the number is greater than every one before it of this kind of column.
+    fn stamp(&mut self, _: u64) {}
+}
+
+/// Few things of one kind that were made not long ago. What is asked for often moves to the front, where it is found first.
+#[derive(Debug)]
+pub struct Recent<T> {
+    list: Vec<T>,
+    most: usize,
+}
+
+impl<T> Recent<T> {
+    /// At most so many.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { list: Vec::new(), most }
+    }
+
+    /// The one that is meant, or else a new one.
+    pub fn find(&mut self, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &mut T {
+        let at = match self.list.iter().position(is) {
+            Some(at) => {
+                self.list.swap(at, at / 2);
+                at / 2
+            }
+            None => {
+                if self.list.len() >= self.most {
+                    self.list.pop();
+                }
+                // Not last: the next new one would push it out.
+                let at = self.list.len() / 2;
+                self.list.insert(at, make());
+                at
+            }
+        };
+        &mut self.list[at]
+    }
 }
 
 #[derive(Debug)]
@@ -32,51 +74,65 @@ struct Entry<C: Column> {
     key: C::Key,
     membership: u64,
     version: u64,
-    used: u64,
     column: Arc<C>,
 }
 
 /// Columns of one kind.
 #[derive(Debug)]
 pub struct Store<C: Column> {
-    entries: Vec<Entry<C>>,
+    entries: Recent<Entry<C>>,
     clock: u64,
 }
 
 impl<C: Column> Default for Store<C> {
     fn default() -> Self {
-        Self { entries: Vec::new(), clock: 0 }
+        Self { entries: Recent::new(KEPT), clock: 0 }
     }
 }
 
 impl<C: Column> Store<C> {
     /// The column of a key on a snapshot.
     pub fn get(&mut self, snapshot: &Snapshot, key: &C::Key) -> Arc<C> {
-        self.clock += 1;
-        let Some(entry) = self.entries.iter_mut().find(|entry| entry.key == *key) else {
-            let column: Arc<C> = Arc::new(full(snapshot, key));
-            if self.entries.len() >= KEPT {
-                let oldest = (0..self.entries.len()).min_by_key(|at| self.entries[*at].used);
-                self.entries.swap_remove(oldest.unwrap_or(0));
-            }
-            self.entries.push(Entry {
-                key: key.clone(),
-                membership: snapshot.membership(),
-                version: snapshot.version(),
-                used: self.clock,
-                column: column.clone(),
-            });
-            return column;
+        self.get_by(snapshot, |have| have == key, || key.clone())
+    }
+
+    /// The same, for those who would have to make the key.
+    pub fn get_by(
+        &mut self,
+        snapshot: &Snapshot,
+        is: impl Fn(&C::Key) -> bool,
+        key: impl FnOnce() -> C::Key,
+    ) -> Arc<C> {
+        let clock = &mut self.clock;
+        let mut anew = |key: &C::Key| {
+            let mut column = full::<C>(snapshot, key);
+            *clock += 1;
+            column.stamp(*clock);
+            Arc::new(column)
         };
-        entry.used = self.clock;
+        let entry = self.entries.find(
+            |entry| is(&entry.key),
+            || {
+                let key = key();
+                let column = anew(&key);
+                let (membership, version) = (snapshot.membership(), snapshot.version());
+                Entry { key, membership, version, column }
+            },
+        );
         if entry.membership != snapshot.membership() || entry.version > snapshot.version() {
-            entry.column = Arc::new(full(snapshot, key));
+            entry.column = anew(&entry.key);
         } else if entry.version != snapshot.version() {
             match snapshot.changed_since(entry.version) {
-                None => entry.column = Arc::new(full(snapshot, key)),
-                Some(rows) => {
-                    let column = Arc::make_mut(&mut entry.column);
-                    rows.for_each(|at| column.set(key, at, snapshot.row(at)));
+                None => entry.column = anew(&entry.key),
+                Some(mut rows) => {
+                    if let Some(first) = rows.next() {
+                        let column = Arc::make_mut(&mut entry.column);
+                        std::iter::once(first)
+                            .chain(rows)
+                            .for_each(|at| column.set(&entry.key, at, snapshot.row(at)));
+                        *clock += 1;
+                        column.stamp(*clock);
+                    }
                 }
             }
         }
@@ -101,7 +157,7 @@ pub struct Classes {
     /// Rows that pass.
     pub pass: BitSet,
     /// Rows that do not, by reason.
-    pub refused: Vec<(Arc<str>, BitSet)>,
+    pub refused: Vec<(Text, BitSet)>,
 }
 
 impl Classes {
@@ -224,23 +280,39 @@ fn put(rows: &mut BitSet, at: usize, member: bool) {
 /// How many more replicas fit, by row.
 #[derive(Debug, Clone)]
 pub struct CapacityColumn {
-    /// More replicas; `None` = unknown.
-    pub more: Vec<Option<i64>>,
+    /// More replicas; [`UNKNOWN`] = nobody knows.
+    pub more: Arc<[i64]>,
     /// What bounds them, by row, as an index into `bounds`.
-    pub bounded: Vec<u8>,
-    /// Texts of `bounded`.
-    pub bounds: Vec<String>,
+    pub bounded: Arc<[u8]>,
+    /// Texts of `bounded`, with the rows that each bounds.
+    pub bounds: Vec<(Text, BitSet)>,
     /// Clusters with figures that cannot be read.
     pub unreadable: BitSet,
+    stamp: u64,
+}
+
+impl CapacityColumn {
+    /// More replicas that fit on a row; `None` = nobody knows.
+    #[must_use]
+    pub fn more(&self, row: usize) -> Option<i64> {
+        Some(self.more[row]).filter(|more| *more != UNKNOWN)
+    }
 }
 
 /// Key of a [`CapacityColumn`]: requests, node claim, and whose estimate.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct CapacityKey {
     /// What one replica needs.
-    pub needs: Needs,
+    pub needs: Arc<Needs>,
     /// Whether Karmada's rules of estimation hold.
     pub as_karmada: bool,
+}
+
+impl PartialEq for CapacityKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_karmada == other.as_karmada
+            && (Arc::ptr_eq(&self.needs, &other.needs) || self.needs == other.needs)
+    }
 }
 
 impl Column for CapacityColumn {
@@ -248,10 +320,11 @@ impl Column for CapacityColumn {
 
     fn new(_: &CapacityKey, rows: usize) -> Self {
         Self {
-            more: vec![None; rows],
-            bounded: vec![0; rows],
-            bounds: vec![String::new()],
+            more: vec![UNKNOWN; rows].into(),
+            bounded: vec![0; rows].into(),
+            bounds: vec![("".into(), BitSet::empty(rows))],
             unreadable: BitSet::empty(rows),
+            stamp: 0,
         }
     }
 
@@ -261,18 +334,25 @@ impl Column for CapacityColumn {
         } else {
             row.supply.estimate(&key.needs, &row.reserved)
         };
-        self.more[at] = more;
+        Arc::make_mut(&mut self.more)[at] = more.unwrap_or(UNKNOWN);
         put(&mut self.unreadable, at, !row.problems.is_empty());
-        let known = self.bounds.iter().position(|have| *have == *bound);
+        let known = self.bounds.iter().position(|(have, _)| **have == *bound);
         let place = known.unwrap_or_else(|| {
             // A column knows few bounds: the resources asked for, and a handful of texts.
             if self.bounds.len() > usize::from(u8::MAX) {
                 return 0;
             }
-            self.bounds.push(bound.clone().into_owned());
+            self.bounds.push(((*bound).into(), BitSet::empty(self.unreadable.capacity())));
             self.bounds.len() - 1
         });
-        self.bounded[at] = u8::try_from(place).unwrap_or(0);
+        let bounded = &mut Arc::make_mut(&mut self.bounded)[at];
+        self.bounds[usize::from(*bounded)].1.remove(at);
+        *bounded = u8::try_from(place).unwrap_or(0);
+        self.bounds[usize::from(*bounded)].1.insert(at);
+    }
+
+    fn stamp(&mut self, stamp: u64) {
+        self.stamp = stamp;
     }
 }
 
@@ -329,7 +409,7 @@ impl DomainColumn {
 }
 
 /// Everything that is kept between decisions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cache {
     /// By affinity.
     pub affinity: Store<AffinityColumn>,
@@ -341,4 +421,110 @@ pub struct Cache {
     pub capacity: Store<CapacityColumn>,
     /// By topology key.
     pub domains: Store<DomainColumn>,
+    /// By placement.
+    pub frames: Frames,
+    needs: Recent<Known>,
+    rows: Recent<(Arc<BitSet>, Arc<[u32]>)>,
+    scores: Recent<RoomScores>,
+}
+
+/// Requirements that were read, or the resource and what is wrong with it.
+#[derive(Debug)]
+struct Known {
+    given: Option<ReplicaRequirements>,
+    needs: Result<Arc<Needs>, (String, String)>,
+}
+
+/// Scores by room of the rows of a set.
+#[derive(Debug)]
+struct RoomScores {
+    stamp: u64,
+    most_allocated: bool,
+    rows: Arc<BitSet>,
+    /// `None` = nobody has room.
+    scores: Option<Arc<[i64]>>,
+}
+
+/// Lists of rows and of scores that are kept: each is as long as there are clusters.
+const LISTS: usize = 16;
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self {
+            affinity: Store::default(),
+            api: Store::default(),
+            taints: Store::default(),
+            capacity: Store::default(),
+            domains: Store::default(),
+            frames: Frames::default(),
+            needs: Recent::new(KEPT),
+            rows: Recent::new(LISTS),
+            scores: Recent::new(LISTS),
+        }
+    }
+}
+
+impl Cache {
+    /// What one replica needs.
+    ///
+    /// # Errors
+    /// As [`Needs::read`].
+    pub fn needs(
+        &mut self,
+        given: Option<&ReplicaRequirements>,
+    ) -> Result<Arc<Needs>, (String, String)> {
+        let make = || Known { given: given.cloned(), needs: Needs::read(given).map(Arc::new) };
+        self.needs.find(|known| known.given.as_ref() == given, make).needs.clone()
+    }
+
+    /// The rows of a set, shared and as a list.
+    pub fn rows(&mut self, set: &BitSet) -> (Arc<BitSet>, Arc<[u32]>) {
+        let make = || (Arc::new(set.clone()), set.iter().map(|row| row as u32).collect());
+        self.rows.find(|(known, _)| **known == *set, make).clone()
+    }
+
+    /// Scores of rows by their room: 100 for the most, or for the least. `None` = nobody has room.
+    pub fn room_scores(
+        &mut self,
+        column: &CapacityColumn,
+        rows: &Arc<BitSet>,
+        most_allocated: bool,
+    ) -> Option<Arc<[i64]>> {
+        let is = |known: &RoomScores| {
+            known.stamp == column.stamp
+                && known.most_allocated == most_allocated
+                && (Arc::ptr_eq(&known.rows, rows) || known.rows == *rows)
+        };
+        let make = || RoomScores {
+            stamp: column.stamp,
+            most_allocated,
+            rows: rows.clone(),
+            scores: room_scores(column, rows, most_allocated),
+        };
+        self.scores.find(is, make).scores.clone()
+    }
+}
+
+/// Rooms up to here are divided exactly in floating point: the products and quotients have fewer digits than it keeps.
+const EXACT: i64 = 1 << 40;
+
+fn room_scores(column: &CapacityColumn, rows: &BitSet, most_allocated: bool) -> Option<Arc<[i64]>> {
+    let mut scores: Vec<i64> = rows.iter().map(|row| column.more[row].max(0)).collect();
+    let most = scores.iter().copied().max().filter(|most| *most > 0)?;
+    if most < EXACT {
+        // The same floor as of the integers, without an integer division for each.
+        scores.iter_mut().for_each(|more| *more = ((*more * MAX) as f64 / most as f64) as i64);
+    } else {
+        // Scaled down where the product would overflow: a score needs no more digits.
+        scores.iter_mut().for_each(|more| {
+            *more = match more.checked_mul(MAX) {
+                Some(product) => product / most,
+                None => *more / (most / MAX),
+            }
+        });
+    }
+    if most_allocated {
+        scores.iter_mut().for_each(|score| *score = MAX - *score);
+    }
+    Some(scores.into())
 }

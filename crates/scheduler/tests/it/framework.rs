@@ -71,7 +71,7 @@ impl Plugin for Test {
     }
 
     fn score(&self, _: &Cycle<'_>, scores: &mut Scores<'_>) -> Status {
-        scores.values = Values::Each(vec![self.score; scores.candidates.len()]);
+        scores.values = Values::Each(vec![self.score; scores.candidates.len()].into());
         Status::success()
     }
 

@@ -1,0 +1,128 @@
+//! What a placement says, read once for all bindings that have it: whether it makes sense, its affinity terms, how it
+//! divides, and its JSON form.
+
+use std::sync::Arc;
+
+use atoll_api::placement::Placement;
+use atoll_api::{WorkloadPolicy, WorkloadSpread};
+use serde_json::Value;
+
+use super::intent::{Mistake, Strategy};
+use super::observe;
+use super::state::Term;
+use crate::decision::Applied;
+use crate::state::cache::Recent;
+
+/// A placement that was read.
+#[derive(Debug)]
+pub struct Frame {
+    placement: Placement,
+    /// Whether it makes sense by itself.
+    pub checked: Result<(), Mistake>,
+    /// Its affinity terms, at least one.
+    pub terms: Vec<Arc<Term>>,
+    /// How it divides where no other object says it.
+    pub strategy: Strategy,
+    applied: Applied,
+}
+
+impl Frame {
+    fn read(placement: &Placement) -> Self {
+        Self {
+            placement: placement.clone(),
+            checked: super::check::static_placement(placement),
+            terms: terms(placement).into_iter().map(Arc::new).collect(),
+            strategy: Strategy::of(placement),
+            applied: Applied(Arc::new(observe::placement_in_force(placement, None))),
+        }
+    }
+}
+
+/// The object that divides instead of the placement.
+#[derive(Debug, Clone)]
+enum Divider {
+    Policy(Arc<WorkloadPolicy>),
+    Spread(Arc<WorkloadSpread>),
+}
+
+impl Divider {
+    fn of(strategy: &Strategy) -> Option<Self> {
+        match strategy {
+            Strategy::WorkloadPolicy(policy) => Some(Self::Policy(policy.clone())),
+            Strategy::WorkloadSpread(spread) => Some(Self::Spread(spread.clone())),
+            _ => None,
+        }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Policy(one), Self::Policy(other)) => Arc::ptr_eq(one, other),
+            (Self::Spread(one), Self::Spread(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    fn spec(&self) -> (&'static str, Value) {
+        match self {
+            Self::Policy(policy) => {
+                (observe::WITH_POLICY, serde_json::to_value(&policy.spec).unwrap_or_default())
+            }
+            Self::Spread(spread) => {
+                (observe::WITH_SPREAD, serde_json::to_value(&spread.spec).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Placements that are kept.
+const KEPT: usize = 128;
+
+/// Placements that were read not long ago.
+#[derive(Debug)]
+pub struct Frames {
+    list: Recent<Arc<Frame>>,
+    divided: Recent<(Arc<Frame>, Divider, Applied)>,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self { list: Recent::new(KEPT), divided: Recent::new(KEPT) }
+    }
+}
+
+impl Frames {
+    /// What a placement says.
+    pub fn get(&mut self, placement: &Placement) -> Arc<Frame> {
+        let make = || Arc::new(Frame::read(placement));
+        self.list.find(|known| known.placement == *placement, make).clone()
+    }
+
+    /// What is in force under a placement and a strategy, for the annotation.
+    pub fn applied(&mut self, frame: &Arc<Frame>, strategy: &Strategy) -> Applied {
+        let Some(divider) = Divider::of(strategy) else { return frame.applied.clone() };
+        let make = || {
+            let applied = observe::placement_in_force(&frame.placement, Some(divider.spec()));
+            (frame.clone(), divider.clone(), Applied(Arc::new(applied)))
+        };
+        let is = |(of, by, _): &(Arc<Frame>, Divider, Applied)| {
+            Arc::ptr_eq(of, frame) && by.is(&divider)
+        };
+        self.divided.find(is, make).2.clone()
+    }
+}
+
+fn terms(placement: &Placement) -> Vec<Term> {
+    match &placement.cluster_affinities {
+        Some(terms) if !terms.is_empty() => terms
+            .iter()
+            .enumerate()
+            .map(|(at, term)| Term {
+                at,
+                name: Some(term.affinity_name.clone()),
+                affinity: Some(term.affinity.clone()),
+                tiers: term.overflow_affinities.clone(),
+            })
+            .collect(),
+        _ => vec![Term { affinity: placement.cluster_affinity.clone(), ..Term::default() }],
+    }
+}
