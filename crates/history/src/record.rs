@@ -218,7 +218,7 @@ fn changes<'a>(
 #[must_use]
 pub fn reason(decision: &Decision) -> Option<String> {
     // The last trigger that was looked at is the one that named it.
-    let why = decision.ladder.last().map(|rung| rung.why.as_str());
+    let why = decision.ladder.last().map(|rung| &*rung.why);
     let parts = [why, Some(decision.reason.as_str())];
     let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join("; "))

@@ -73,7 +73,7 @@ impl Cures for Cure {
                 topics
             }
             Change::ClusterApis { row } => {
-                let served = row.apis.iter().cloned();
+                let served = row.apis.iter().map(|(gv, kind)| (gv.to_owned(), kind.to_owned()));
                 served.map(|(api_version, kind)| Topic::Api(api_version, kind)).collect()
             }
             Change::Capacity { row } => both(&row.name, Topic::Capacity),

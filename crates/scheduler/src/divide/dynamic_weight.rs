@@ -52,5 +52,5 @@ pub(super) fn divide_among(
         }
         Start::Running => (ground.seats.clone(), 0),
     };
-    Division::of(result, || why_left(ground, true))
+    Division::of(result, || why_left(&ground.limits, true))
 }

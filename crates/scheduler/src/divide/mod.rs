@@ -3,6 +3,7 @@
 pub mod aggregated;
 pub mod board;
 pub mod dynamic_weight;
+pub mod first;
 pub mod ground;
 pub mod karmada;
 pub mod key;
@@ -14,6 +15,7 @@ pub mod workload_spread;
 
 use self::ground::{Division, Ground};
 use self::key::Key;
+use self::limits::Limits;
 use self::webster::Party;
 
 /// How a division treats what runs.
@@ -136,13 +138,12 @@ pub(crate) fn to_i64(value: u64) -> i64 {
 }
 
 /// Why replicas of a division found no candidate.
-pub(crate) fn why_left(ground: &Ground, caps_bind: bool) -> String {
+pub(crate) fn why_left(limits: &Limits, caps_bind: bool) -> String {
     let skewed =
-        ground.limits.skews.iter().filter(|skew| skew.hard).map(|skew| {
+        limits.skews.iter().filter(|skew| skew.hard).map(|skew| {
             format!("topologySpreadConstraints: maxSkew {} over {}", skew.max, skew.key)
         });
-    let bounded =
-        ground.limits.bounds.iter().map(|bound| format!("{}.max {}", bound.field, bound.max));
+    let bounded = limits.bounds.iter().map(|bound| format!("{}.max {}", bound.field, bound.max));
     let mut parts: Vec<String> =
         skewed.chain(bounded.filter(|b| !b.ends_with(&i64::MAX.to_string()))).collect();
     if caps_bind {

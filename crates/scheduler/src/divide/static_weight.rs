@@ -28,5 +28,5 @@ pub fn divide(
         let (seats, _) = down(ground, weights, seats, caps, running - desired);
         (seats, 0)
     };
-    Division::of(result, || why_left(ground, respect_capacity))
+    Division::of(result, || why_left(&ground.limits, respect_capacity))
 }

@@ -323,7 +323,8 @@ impl<'a> Run<'a> {
                     return format!("{} has its target of {}", of.name, of.target);
                 }
                 let room = if full { Some(0) } else { None };
-                let why = blocked(of, room).unwrap_or_else(|| super::why_left(self.ground, false));
+                let why = blocked(of, room)
+                    .unwrap_or_else(|| super::why_left(&self.ground.limits, false));
                 format!("{} has {} of {}: {why}", of.name, self.count(domain), of.target)
             })
             .collect();

@@ -2,6 +2,7 @@
 //! overflow tiers, within bounds.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use atoll_api::binding::Trigger;
 use atoll_api::placement::ClusterAffinity;
@@ -9,14 +10,15 @@ use serde_json::Value;
 
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
+use crate::divide::first::{self, Claim};
 use crate::divide::ground::{Division, Ground, UNBOUNDED};
-use crate::divide::limits::Bound;
-use crate::divide::{Start, aggregated, dynamic_weight, static_weight};
+use crate::divide::limits::{Bound, Limits};
+use crate::divide::{Start, aggregated, dynamic_weight, static_weight, why_left};
 use crate::framework::plugin::Plugin;
 use crate::framework::registry::{ArgError, known_args, word_arg};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::bits::BitSet;
+use crate::state::cache::AffinityColumn;
 
 /// See the module.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ impl Plugin for ReplicaDivision {
         }
         let mut rest = cycle.snapshot.all();
         for rule in rules.iter() {
-            rest.minus(&matching(cycle, &rule.target_cluster));
+            rest.minus(&matching(cycle, &rule.target_cluster).0.pass);
         }
         let reason = "no rule of staticWeightList matches it";
         verdicts.reject(NAME, Code::Unschedulable, reason, rest, Hold::UnlessChange);
@@ -77,8 +79,8 @@ impl Plugin for ReplicaDivision {
     }
 }
 
-fn matching(cycle: &Cycle<'_>, affinity: &ClusterAffinity) -> BitSet {
-    cycle.cache.borrow_mut().affinity.get(cycle.snapshot, affinity).0.pass.clone()
+fn matching(cycle: &Cycle<'_>, affinity: &ClusterAffinity) -> Arc<AffinityColumn> {
+    cycle.cache.borrow_mut().affinity.get(cycle.snapshot, affinity)
 }
 
 /// Duplicated, and kinds without replicas: the same number everywhere.
@@ -126,7 +128,7 @@ fn bounds(cycle: &Cycle<'_>) -> Result<Vec<Bound>, String> {
     let mut bounds = Vec::new();
     let mut times = vec![0_u32; cycle.snapshot.len()];
     for (at, bound) in given.enumerate() {
-        let rows = matching(cycle, &bound.target_cluster);
+        let rows = &matching(cycle, &bound.target_cluster).0.pass;
         let member: Vec<bool> = (0..cycle.snapshot.len()).map(|row| rows.contains(row)).collect();
         rows.iter().for_each(|row| times[row] += 1);
         bounds.push(Bound {
@@ -163,6 +165,50 @@ fn bounds(cycle: &Cycle<'_>) -> Result<Vec<Bound>, String> {
 }
 
 fn divided(cycle: &Cycle<'_>) -> Assignment {
+    if let Some(division) = first(cycle) {
+        debug_assert_eq!(division.seats, from_ground(cycle).seats, "the short way is the long way");
+        debug_assert_eq!(division.pending, from_ground(cycle).pending);
+        let Division { seats, pending, refused } = division;
+        return Assignment { seats, pending, refused, ..Assignment::default() };
+    }
+    from_ground(cycle)
+}
+
+/// The division of a workload that runs nowhere, where nothing but weights and room decides.
+fn first(cycle: &Cycle<'_>) -> Option<Division> {
+    let rules = &cycle.rules;
+    let plain = cycle.targets.is_empty()
+        && cycle.kept.is_empty()
+        && cycle.verdicts.partial.is_empty()
+        && cycle.tiers.is_none()
+        && rules.skews.is_empty()
+        && rules.bounds.is_empty()
+        && rules.minimums.iter().all(|minimum| minimum.groups <= 0);
+    if !plain || cycle.divides_once() {
+        return None;
+    }
+    let desired = cycle.intent.desired.unwrap_or(0);
+    let (rows, ties) = (&cycle.candidates, cycle.ties(&cycle.candidates));
+    let more = |index: usize| cycle.more(rows[index] as usize).map(|more| more.max(0));
+    let why = |caps_bind| move || why_left(&Limits::default(), caps_bind);
+    Some(match &cycle.intent.strategy {
+        Strategy::DynamicWeight => {
+            let claim = |index| Claim::by_room(more(index));
+            first::divide(rows.len(), claim, &ties, desired, why(true))
+        }
+        Strategy::Aggregated => first::aggregate(rows.len(), more, &ties, desired, why(true)),
+        _ => {
+            let (weights, bound) = (weights(cycle), cycle.intent.respect_capacity);
+            let claim = |index: usize| {
+                let cap = if bound { more(index).unwrap_or(UNBOUNDED) } else { UNBOUNDED };
+                Claim { weight: weights[index], cap }
+            };
+            first::divide(rows.len(), claim, &ties, desired, why(bound))
+        }
+    })
+}
+
+fn from_ground(cycle: &Cycle<'_>) -> Assignment {
     let ground = cycle.ground();
     let desired = cycle.intent.desired.unwrap_or(0);
     let weights = weights(cycle);
@@ -225,7 +271,7 @@ fn weights(cycle: &Cycle<'_>) -> Vec<u64> {
     }
     let mut weights = vec![0_u64; cycle.candidates.len()];
     for rule in rules.iter() {
-        let rows = matching(cycle, &rule.target_cluster);
+        let rows = &matching(cycle, &rule.target_cluster).0.pass;
         for (weight, row) in weights.iter_mut().zip(cycle.candidates.iter()) {
             if rows.contains(*row as usize) {
                 *weight = (*weight).max(u64::try_from(rule.weight).unwrap_or(0));

@@ -104,6 +104,13 @@ impl Apis {
             })
     }
 
+    /// (group/version, kind) of each, in the order of the status.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.listed.iter().flat_map(|(group_version, kinds)| {
+            kinds.iter().map(move |kind| (group_version.as_str(), kind.as_str()))
+        })
+    }
+
     /// Whether the kind is served.
     #[must_use]
     pub fn serves(&self, api_version: &str, kind: &str) -> bool {
@@ -114,13 +121,8 @@ impl Apis {
 
 impl PartialEq for Apis {
     fn eq(&self, other: &Self) -> bool {
-        let all = |apis: &Self| -> BTreeSet<(String, String)> {
-            let pairs = apis.listed.iter().flat_map(|(group_version, kinds)| {
-                kinds.iter().map(move |kind| (group_version.clone(), kind.clone()))
-            });
-            pairs.collect()
-        };
-        self.listed == other.listed || all(self) == all(other)
+        self.listed == other.listed
+            || self.iter().collect::<BTreeSet<_>>() == other.iter().collect::<BTreeSet<_>>()
     }
 }
 

@@ -1,0 +1,200 @@
+//! The first division of a workload that runs nowhere, under no rule on groups: the same result as from a whole ground,
+//! but only candidates that can get a replica are looked at closely. In a large fleet those are few.
+
+use super::ground::{Division, Ties, UNBOUNDED};
+use super::webster::{self, Party};
+use super::{pending, to_i64, to_u64};
+
+/// What a candidate brings.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim {
+    /// Weight of its seats. 0 = gets none.
+    pub weight: u64,
+    /// Most replicas.
+    pub cap: i64,
+}
+
+impl Claim {
+    /// By its capacity: unknown capacity weighs one replica and binds nothing.
+    #[must_use]
+    pub fn by_room(more: Option<i64>) -> Self {
+        match more {
+            Some(more) => Self { weight: to_u64(more), cap: more },
+            None => Self { weight: 1, cap: UNBOUNDED },
+        }
+    }
+}
+
+/// Rounds over all candidates before they are sorted: most often one cluster has room for all.
+const UNSORTED: u32 = 4;
+
+/// A candidate that can get a replica, by its place.
+type Contender = (u64, u32);
+
+/// Divides `desired` replicas by Webster over the claims of `n` candidates; `why` says why some found no place.
+pub fn divide(
+    n: usize,
+    claim: impl Fn(usize) -> Claim,
+    ties: &Ties,
+    desired: i64,
+    why: impl FnOnce() -> String,
+) -> Division {
+    let mut who: Vec<Contender> = Vec::with_capacity(n);
+    for index in 0..n {
+        let Claim { weight, cap } = claim(index);
+        if weight > 0 && cap > 0 {
+            who.push((weight, index as u32));
+        }
+    }
+    // A candidate behind `desired` others gets nothing: their first seats all come before its own.
+    keep_first(&mut who, usize::try_from(desired).unwrap_or(0), ties);
+    deal(n, who, claim, ties, desired, why)
+}
+
+/// The same over the shortest prefix of the candidates that holds `desired`: most room first, unknown room last.
+pub fn aggregate(
+    n: usize,
+    more: impl Fn(usize) -> Option<i64>,
+    ties: &Ties,
+    desired: i64,
+    why: impl FnOnce() -> String,
+) -> Division {
+    let mut rest: Vec<Contender> = Vec::with_capacity(n);
+    for index in 0..n {
+        // Unknown room is behind the least.
+        match more(index) {
+            None => rest.push((0, index as u32)),
+            Some(more) if more > 0 => rest.push((to_u64(more), index as u32)),
+            Some(_) => {}
+        }
+    }
+    let (mut prefix, mut held) = (Vec::new(), 0_i64);
+    let mut levels = 0;
+    while held < desired && !rest.is_empty() {
+        // All that offer as much as the best, in one go.
+        let mut level: Vec<Contender> = Vec::new();
+        levels += 1;
+        if levels == UNSORTED {
+            rest.sort_unstable();
+        }
+        let most = if levels < UNSORTED {
+            let most = rest.iter().map(|(room, _)| *room).max().unwrap_or(0);
+            rest.retain(|contender| {
+                let best = contender.0 == most;
+                if best {
+                    level.push(*contender);
+                }
+                !best
+            });
+            most
+        } else {
+            let most = rest.last().map_or(0, |(room, _)| *room);
+            level = rest.split_off(rest.partition_point(|(room, _)| *room < most));
+            most
+        };
+        let each = if most == 0 { i64::MAX } else { to_i64(most) };
+        let missing = desired - held;
+        let needed = missing / each + i64::from(missing % each > 0);
+        keep_first(&mut level, usize::try_from(needed).unwrap_or(usize::MAX), ties);
+        held = held.saturating_add(each.saturating_mul(level.len() as i64));
+        prefix.append(&mut level);
+    }
+    let claim = |index| Claim::by_room(more(index));
+    prefix.iter_mut().for_each(|(weight, index)| *weight = claim(*index as usize).weight);
+    deal(n, prefix, claim, ties, desired, why)
+}
+
+/// Keeps the first `most` contenders: by weight, then by their place among equals.
+fn keep_first(who: &mut Vec<Contender>, most: usize, ties: &Ties) {
+    if most >= who.len() {
+        return;
+    }
+    if most == 0 {
+        return who.clear();
+    }
+    who.select_nth_unstable_by(most - 1, |a, b| b.0.cmp(&a.0));
+    let least = who[most - 1].0;
+    let mut equals: Vec<(u64, u32)> = Vec::new();
+    who.retain(|(weight, index)| {
+        if *weight == least {
+            equals.push((ties.get(*index as usize), *index));
+        }
+        *weight > least
+    });
+    let wanted = most - who.len();
+    if wanted < equals.len() {
+        equals.select_nth_unstable_by(wanted - 1, |a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    }
+    who.extend(equals.iter().take(wanted).map(|(_, index)| (least, *index)));
+}
+
+fn deal(
+    n: usize,
+    mut who: Vec<Contender>,
+    claim: impl Fn(usize) -> Claim,
+    ties: &Ties,
+    desired: i64,
+    why: impl FnOnce() -> String,
+) -> Division {
+    // The order of the candidates is the last tie.
+    who.sort_unstable_by_key(|(_, index)| *index);
+    let party = |(weight, index): &Contender| Party {
+        weight: *weight,
+        seats: 0,
+        cap: to_u64(claim(*index as usize).cap),
+        tie: ties.get(*index as usize),
+    };
+    let mut parties: Vec<Party> = who.iter().map(party).collect();
+    let left = webster::deal(&mut parties, to_u64(desired));
+    let mut seats = vec![0; n];
+    for ((_, index), party) in who.iter().zip(&parties) {
+        seats[*index as usize] = to_i64(party.seats);
+    }
+    Division { seats, pending: pending(to_i64(left), why), refused: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::divide::ground::Ground;
+    use crate::divide::{Start, aggregated, dynamic_weight, static_weight};
+    use crate::hash::splitmix64;
+
+    #[test]
+    fn the_short_way_is_the_long_way() {
+        for seed in 0..4_000_u64 {
+            let random = |at: u64, below: u64| splitmix64(seed * 1_000_003 + at) % below;
+            let n = 1 + random(0, 40) as usize;
+            let most = 1 + random(1, 60);
+            let more: Vec<Option<i64>> = (0..n as u64)
+                .map(|at| (random(at + 100, 9) > 0).then(|| random(at + 200, most) as i64))
+                .collect();
+            let weights: Vec<u64> = (0..n as u64).map(|at| random(at + 300, 4)).collect();
+            let ties = Ties::Given((0..n as u64).map(|at| random(at + 400, 5)).collect());
+            let desired = random(2, 1 + 2 * n as u64) as i64;
+            let ground = Ground {
+                seats: vec![0; n],
+                more: more.clone(),
+                frozen: vec![false; n],
+                ties: ties.clone(),
+                ..Ground::default()
+            };
+            let why = || "no candidate has room for one more".to_owned();
+            let room = |index: usize| more[index];
+            let short = divide(n, |index| Claim::by_room(more[index]), &ties, desired, why);
+            let long = dynamic_weight::divide(&ground, desired, Start::Running);
+            assert_eq!(short, long, "seed {seed}: dynamic, {desired} over {more:?}");
+            let short = aggregate(n, room, &ties, desired, why);
+            let tie = |index| ties.get(index);
+            let long = aggregated::divide(&ground, &tie, desired, Start::Running);
+            assert_eq!(short, long, "seed {seed}: aggregated, {desired} over {more:?}");
+            let claim = |index: usize| Claim {
+                weight: weights[index],
+                cap: more[index].unwrap_or(UNBOUNDED),
+            };
+            let short = divide(n, claim, &ties, desired, why);
+            let long = static_weight::divide(&ground, &weights, desired, Start::Zero, true);
+            assert_eq!(short, long, "seed {seed}: static, {desired} by {weights:?} in {more:?}");
+        }
+    }
+}
