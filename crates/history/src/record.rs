@@ -233,7 +233,7 @@ pub fn rejections(decision: &Decision) -> BTreeMap<String, i64> {
         let clusters = i64::try_from(verdict.clusters.len()).unwrap_or(i64::MAX);
         // A rule that refuses for two reasons refuses once.
         let plugins: BTreeSet<&str> =
-            verdict.rejections.iter().map(|rejection| rejection.plugin.as_str()).collect();
+            verdict.rejections.iter().map(|rejection| &*rejection.plugin).collect();
         for plugin in plugins {
             *rules.entry(plugin.to_owned()).or_insert(0) += clusters;
         }

@@ -6,6 +6,7 @@ use atoll_api::binding::{PreservedState, TargetCluster, Trigger};
 use atoll_api::policy::StatePreservationRule;
 use serde_json::Value;
 
+use crate::decision::Shares;
 use crate::plugins::application_health;
 use crate::request::Request;
 
@@ -19,7 +20,7 @@ pub fn carry(
     request: &Request,
     trigger: Trigger,
     before: &[TargetCluster],
-    after: &[TargetCluster],
+    after: &Shares,
 ) -> (Option<PreservedState>, Vec<String>) {
     if trigger == Trigger::ApplicationFailure
         && let Some((state, notes)) = anew(request, before, after)
@@ -36,7 +37,7 @@ pub fn carry(
 fn anew(
     request: &Request,
     before: &[TargetCluster],
-    after: &[TargetCluster],
+    after: &Shares,
 ) -> Option<(PreservedState, Vec<String>)> {
     let rules = application_health::rules(request)?;
     let preservation = rules.state_preservation.as_ref()?;
