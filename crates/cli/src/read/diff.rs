@@ -294,11 +294,11 @@ fn fields(object: &Value) -> Values {
 /// What only the whole decision says.
 fn of_detail(decision: &Decision) -> Values {
     let mut values = Values::from([
-        ("profile".to_owned(), decision.profile.clone()),
-        ("strategy".to_owned(), decision.strategy.clone()),
+        ("profile".to_owned(), decision.profile.to_string()),
+        ("strategy".to_owned(), decision.strategy.to_string()),
     ]);
     if let Some(rung) = decision.ladder.last().filter(|rung| rung.allowed) {
-        values.insert("why".to_owned(), rung.why.clone());
+        values.insert("why".to_owned(), rung.why.to_string());
     }
     values
 }
