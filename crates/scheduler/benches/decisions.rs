@@ -13,7 +13,9 @@ use std::time::Instant;
 use atoll_api::Cluster;
 use atoll_scheduler::divide::webster::{Party, deal};
 use atoll_scheduler::select::groups::{Candidate, Grouping, choose};
-use atoll_scheduler::{LiveCluster, Profiles, Request, Scheduler, Tables, Template};
+use atoll_scheduler::{
+    BindingFacts, Decision, LiveCluster, Previous, Profiles, Request, Scheduler, Tables, Template,
+};
 use serde_json::{Value, json};
 
 const REPLICAS: i64 = 20;
@@ -176,6 +178,36 @@ fn change(clusters: &[Cluster]) -> impl FnMut(&mut Tables) {
     }
 }
 
+/// A workload of 20 replicas that ran on a cluster which is gone.
+fn bereaved(tables: &mut Tables, scheduler: &mut Scheduler, strategy: &str) -> Request {
+    let mut request = request(strategy);
+    let decision = scheduler.decide(&tables.snapshot(), &request);
+    let lost = decision.clusters().first().map(|share| share.name.clone());
+    request.previous = Some(Previous {
+        clusters: decision.clusters().to_vec(),
+        decision: Some(decision.record(1)),
+        applied_placement: serde_json::from_str(&decision.applied_placement()).ok(),
+        ..Previous::default()
+    });
+    tables.remove_cluster(&lost.expect("the bench's own workload is placed"));
+    request
+}
+
+/// Takes the decision of the n-th workload into the tables. There are 16, so that the clusters do not fill up; each has
+/// one replica more in every other round, so that each time something changes.
+fn commit(tables: &mut Tables, request: &Request, decision: &Decision, n: usize) {
+    let mut shares = decision.clusters().to_vec();
+    if let Some(share) = shares.first_mut() {
+        share.replicas += (n / 16 % 2) as i64;
+    }
+    tables.upsert_binding(BindingFacts {
+        key: atoll_scheduler::BindingKey::new("shop", format!("b{}", n % 16)),
+        requirements: request.template.requirements.clone(),
+        shares,
+        ..BindingFacts::default()
+    });
+}
+
 fn once(args: &[String]) {
     let number = |at: usize| args.get(at).and_then(|text| text.parse::<usize>().ok());
     let (Some(clusters), Some(strategy), Some(times)) = (number(0), args.get(1), number(2)) else {
@@ -188,6 +220,14 @@ fn once(args: &[String]) {
     let mut scheduler = Scheduler::new(Profiles::default());
     let request = request(strategy.trim_end_matches("-changed"));
     let mut snapshot = tables.snapshot();
+    if let Some(strategy) = strategy.strip_prefix("failover-") {
+        let request = bereaved(&mut tables, &mut scheduler, strategy);
+        for n in 0..times {
+            let decision = scheduler.decide(&tables.snapshot(), &request);
+            commit(&mut tables, &request, &decision, n);
+        }
+        return;
+    }
     for _ in 0..times {
         if strategy.ends_with("change") || strategy.ends_with("-changed") {
             change(&mut tables);
@@ -249,6 +289,20 @@ fn extras(json: bool) {
     });
     drop(held);
     print(json, 5_000, "one cluster's change", us);
+    // Decided and taken into the tables one by one, as when a cluster with many workloads is lost.
+    for strategy in ["static", "dynamic", "aggregated"] {
+        let all: Vec<Cluster> = (0..50).map(cluster).collect();
+        let mut tables = self::tables(&all);
+        let mut scheduler = Scheduler::new(Profiles::default());
+        let request = bereaved(&mut tables, &mut scheduler, strategy);
+        let mut n = 0;
+        let us = measure(|| {
+            n += 1;
+            let decision = scheduler.decide(&tables.snapshot(), &request);
+            commit(&mut tables, &request, &decision, n);
+        });
+        print(json, 50, &format!("{strategy}, off a lost cluster and committed"), us);
+    }
     let parties: Vec<Party> = (0..1_000_u64)
         .map(|n| Party { weight: 1 + n * 7919 % 97, seats: 0, cap: u64::MAX, tie: n })
         .collect();

@@ -183,6 +183,18 @@ impl Cycle<'_> {
         Ties::Hashed { hash, names, rows: rows.clone() }
     }
 
+    /// Sums of weighted scores, in the order of `scored`.
+    #[must_use]
+    pub fn score_sums(&self) -> Vec<i64> {
+        let mut sums = vec![0_i64; self.scored.len()];
+        for scores in &self.scores {
+            for (at, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.saturating_add(scores.values.get(at).saturating_mul(scores.weight));
+            }
+        }
+        sums
+    }
+
     /// Sum of weighted scores of a scored place.
     #[must_use]
     pub fn score(&self, at: usize) -> i64 {

@@ -115,7 +115,7 @@ fn verdict(
     let after = if chosen {
         // Every chosen row has a share: the list is shorter than the rows.
         let here = after.iter().filter(|(row, _)| rows.contains(*row as usize));
-        here.map(|(_, replicas)| Some(*replicas)).collect()
+        Column::of(here.map(|(_, replicas)| *replicas))
     } else {
         Column::default()
     };

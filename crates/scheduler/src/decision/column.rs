@@ -93,6 +93,25 @@ impl Column {
         Self(Repr::Same(value, u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
+    /// One number after the other, all known.
+    pub fn of(numbers: impl IntoIterator<Item = i64>) -> Self {
+        let mut numbers = numbers.into_iter();
+        let Some(mut last) = numbers.next() else { return Self::default() };
+        let (mut count, mut runs) = (1_u32, Vec::new());
+        for number in numbers {
+            if number != last {
+                runs.push((Some(last), count));
+                (last, count) = (number, 0);
+            }
+            count += 1;
+        }
+        if runs.is_empty() {
+            return Self(Repr::Same(Some(last), count));
+        }
+        runs.push((Some(last), count));
+        Self(Repr::Runs(runs))
+    }
+
     /// Cached figures of some rows. `of` are the rows that the figures are of; `None` = every row.
     #[must_use]
     pub fn picked(figures: Figures, of: Option<Arc<BitSet>>, rows: Arc<BitSet>) -> Self {
@@ -240,6 +259,9 @@ mod tests {
         let json = serde_json::to_string(&column).unwrap();
         assert_eq!(json, "[1,[0,4],null,7,7]");
         assert_eq!(serde_json::from_str::<Column>(&json).unwrap(), column);
+        let known = [4, 4, 4, 1, 4, 4];
+        assert_eq!(Column::of(known), known.into_iter().map(Some).collect());
+        assert!(Column::of([]).is_empty());
         assert!(column.iter().eq(values));
         assert!(values.iter().enumerate().all(|(at, value)| column.get(at) == *value));
     }

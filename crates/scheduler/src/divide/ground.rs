@@ -39,6 +39,12 @@ impl Ties {
         }
     }
 
+    /// The places of the first `len` candidates, where all of them are needed, and more than once.
+    #[must_use]
+    pub fn all(&self, len: usize) -> Vec<u64> {
+        (0..len).map(|index| self.get(index)).collect()
+    }
+
     /// The places of some candidates.
     #[must_use]
     pub fn part(&self, indices: &[usize]) -> Self {

@@ -187,16 +187,20 @@ impl Limits {
     /// Candidates that all rules treat alike share a cell.
     #[must_use]
     pub fn cells(&self, len: usize) -> Vec<u32> {
-        let mut ids: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
-        (0..len)
-            .map(|index| {
-                let domains = self.skews.iter().map(|skew| skew.of[index]);
-                let groups = self.minimums.iter().map(|minimum| minimum.of[index]);
-                let bounds = self.bounds.iter().map(|bound| u32::from(bound.member[index]));
+        let mut cells = vec![0_u32; len];
+        let mut ids: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+        // Rule by rule: those that shared a cell so far stay together where this rule treats them alike too.
+        let mut split = |group: &dyn Fn(usize) -> u32| {
+            ids.clear();
+            for (index, cell) in cells.iter_mut().enumerate() {
                 let next = ids.len() as u32;
-                *ids.entry(domains.chain(groups).chain(bounds).collect()).or_insert(next)
-            })
-            .collect()
+                *cell = *ids.entry((*cell, group(index))).or_insert(next);
+            }
+        };
+        self.skews.iter().for_each(|skew| split(&|index| skew.of[index]));
+        self.minimums.iter().for_each(|minimum| split(&|index| minimum.of[index]));
+        self.bounds.iter().for_each(|bound| split(&|index| u32::from(bound.member[index])));
+        cells
     }
 
     /// Whether the candidate may get one more.

@@ -57,8 +57,9 @@ pub(crate) fn up(
         return (seats, to_i64(left));
     }
     let mut board = board::Board::new(ground, seats, caps);
+    let ties = ground.ties.all(ground.len());
     let left = board::deal(&mut board, take, |board, index| {
-        webster_key(ground, weights, index, counted(index, board.seats[index]))
+        webster_key(&ties, weights, index, counted(index, board.seats[index]))
     });
     (board.seats, left)
 }
@@ -106,21 +107,21 @@ pub(crate) fn down(
         return (parties.iter().map(|party| to_i64(party.seats)).collect(), 0);
     }
     let mut board = board::Board::new(ground, seats, caps);
+    let ties = ground.ties.all(ground.len());
     let left = board::take_back(&mut board, take, |board, index| {
         Some(Key {
             rank: (0, 0),
             weight: weights[index],
             seats: to_u64(board.seats[index]),
-            tie: ground.ties.get(index),
+            tie: ties[index],
             index: index as u32,
         })
     });
     (board.seats, left)
 }
 
-fn webster_key(ground: &Ground, weights: &[u64], index: usize, seats: u64) -> Option<Key> {
-    let weight = weights[index];
-    let tie = ground.ties.get(index);
+fn webster_key(ties: &[u64], weights: &[u64], index: usize, seats: u64) -> Option<Key> {
+    let (weight, tie) = (weights[index], ties[index]);
     (weight > 0).then_some(Key { rank: (0, 0), weight, seats, tie, index: index as u32 })
 }
 

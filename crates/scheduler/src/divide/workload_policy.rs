@@ -96,6 +96,8 @@ struct Run<'a> {
     own: Vec<i64>,
     /// Domain of each candidate; `None` = outside.
     of: Vec<Option<usize>>,
+    /// Place of each candidate among equals.
+    ties: Vec<u64>,
 }
 
 impl<'a> Run<'a> {
@@ -108,7 +110,7 @@ impl<'a> Run<'a> {
                 own[at] += board.seats[*index];
             }
         }
-        Self { ground, question, board, own, of }
+        Self { ground, question, board, own, of, ties: ground.ties.all(ground.len()) }
     }
 
     /// Replicas in a domain, of all bindings that count.
@@ -126,7 +128,7 @@ impl<'a> Run<'a> {
 
     /// The claim of a candidate within its domain, with so many replicas.
     fn key(&self, index: usize, seats: i64) -> Key {
-        let tie = self.ground.ties.get(index);
+        let tie = self.ties[index];
         let index_32 = index as u32;
         if self.question.fill && self.of[index].is_some() {
             // In use first, then the larger room, unknown room last: one cluster after the other.

@@ -189,7 +189,8 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
     }
     let desired = cycle.intent.desired.unwrap_or(0);
     let (rows, ties) = (&cycle.candidates, cycle.ties(&cycle.candidates));
-    let more = |index: usize| cycle.more(rows[index] as usize).map(|more| more.max(0));
+    let column = cycle.capacity.as_deref();
+    let more = |index: usize| column?.more(rows[index] as usize).map(|more| more.max(0));
     let why = |caps_bind| move || why_left(&Limits::default(), caps_bind);
     Some(match &cycle.intent.strategy {
         Strategy::DynamicWeight => {

@@ -101,14 +101,16 @@ impl Plugin for SpreadConstraint {
             };
             // From zero what runs counts for nothing.
             let steady = cycle.mode == Mode::Steady;
+            // Both lists are ascending, and every scored row is one of these.
+            let mut scored = cycle.scored.iter().zip(cycle.score_sums()).peekable();
             let candidates: Vec<Candidate> = (0..rows.len())
                 .map(|at| {
                     let row = rows[at] as usize;
-                    let scored = cycle.scored.binary_search(&rows[at]);
+                    let score = scored.next_if(|(of, _)| **of == rows[at]);
                     Candidate {
                         seats: if steady { cycle.targets.on(row) } else { 0 },
                         target: steady && cycle.targets.rows.contains(row),
-                        score: scored.map_or(0, |at| cycle.score(at)),
+                        score: score.map_or(0, |(_, score)| score),
                         room: cycle.more(row).map(|m| m.saturating_add(cycle.targets.on(row))),
                         full: by_room && cycle.more(row) == Some(0) && cycle.targets.on(row) == 0,
                     }
