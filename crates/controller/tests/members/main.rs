@@ -1,10 +1,11 @@
 //! The members part against a hub in this process and scripted agents: over TLS on in-memory streams and paused time,
-//! and once over real sockets.
+//! and over real sockets.
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a panic is the report")]
 
 mod agent;
 mod enrolment;
 mod health;
+mod live;
 mod real;
 mod rig;
 mod sessions;

@@ -1,98 +1,194 @@
-//! The same over real sockets and real time, once.
+//! The real agent and the controller's members part over TCP, TLS and a proxy, in real time.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use atoll_api::Clock;
-use atoll_controller::members::{
-    HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TOKEN_LIFE, create_token,
-};
-use atoll_protocol::identity::TrustDomain;
-use atoll_protocol::member::{KeyRequest, MemberIdentity};
-use atoll_protocol::v1::agent_message::Message as Say;
-use atoll_protocol::v1::controller_message::Message as Hear;
-use atoll_protocol::{tls, transport, v1};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::CancellationToken;
+use atoll_controller::members::MemberEvent;
+use kube::api::DeleteParams;
 
-use crate::agent::{Store, hello};
-use crate::rig::{Hub, Verdicts};
+use crate::live::{Controller, Member, Proxy, behind, set};
+use crate::rig::{Hub, eventually};
 
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// Joins and syncs through a proxy that knows nothing of TLS, under a name and port that no certificate has.
-#[tokio::test]
-async fn a_member_joins_and_syncs_through_a_plain_proxy() {
+/// Joins under a name and port that no certificate has; then the agent is killed, and the next one writes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_joins_through_a_plain_proxy_and_its_next_agent_writes_nothing() {
     let hub = Hub::start().await;
-    let clock = Clock::system();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (sender, mut events) = mpsc::channel(64);
-    let (_term, term) = watch::channel(Some(1));
-    let token = CancellationToken::new();
-    let options = MembersOptions {
-        client: hub.client.clone(),
-        clock: clock.clone(),
-        incoming: Incoming::Tcp(listener),
-        health: HealthTimes::default(),
-        term,
-        trust_domain: TrustDomain::new("atoll.test").unwrap(),
-        metrics: Metrics::default(),
+    let mut controller = Controller::start(&hub, Some(1), |_| ()).await;
+    let proxy = Proxy::to(controller.address).await;
+    let member = Member::register(&hub, &controller, "member1", proxy.address).await;
+    let agent = member.agent();
+    assert_eq!(controller.agreed("member1").await, (0, 0));
+    set(&controller.members, "member1", "a", "1");
+    set(&controller.members, "member1", "b", "1");
+    let before = [member.has("a", "1").await, member.has("b", "1").await];
+    // Drift is put right within seconds, and counted.
+    member.configs().delete("b", &DeleteParams::default()).await.unwrap();
+    let deleted = Instant::now();
+    let b = member.has("b", "1").await;
+    assert!(deleted.elapsed() < Duration::from_secs(5), "{:?}", deleted.elapsed());
+    controller
+        .event(
+            |event| matches!(event, MemberEvent::Applied { key, drift: 1, .. } if key.name == "b"),
+        )
+        .await;
+
+    agent.kill().await;
+    controller.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
+    let _agent = member.agent();
+    assert_eq!(controller.agreed("member1").await, (2, 0));
+    // What comes after the agreement has passed all that could have been written before.
+    set(&controller.members, "member1", "c", "1");
+    member.has("c", "1").await;
+    assert_eq!([member.has("a", "1").await, member.has("b", "1").await], [before[0].clone(), b]);
+}
+
+/// A controller that starts anew, a leader that is followed by another, and one from before with a lower term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_follow_the_leader_and_obey_no_earlier_one() {
+    let hub = Hub::start().await;
+    let mut first = Controller::start(&hub, Some(7), |_| ()).await;
+    let proxy = Proxy::to(first.address).await;
+    let member = Member::register(&hub, &first, "member1", proxy.address).await;
+    let _agent = member.agent();
+    first.agreed("member1").await;
+    set(&first.members, "member1", "a", "1");
+    let version = member.has("a", "1").await;
+
+    // It ends and starts anew: nothing is written.
+    first.stop().await;
+    let same = |members: &_| set(members, "member1", "a", "1");
+    let mut second = Controller::start(&hub, Some(8), same).await;
+    proxy.turn(second.address);
+    assert_eq!(second.agreed("member1").await, (1, 0));
+    set(&second.members, "member1", "b", "1");
+    member.has("b", "1").await;
+    assert_eq!(member.has("a", "1").await, version);
+
+    // Another leads: the one before tells its agents to look for it.
+    let both = |members: &_| {
+        set(members, "member1", "a", "1");
+        set(members, "member1", "b", "1");
     };
-    let members =
-        Members::start(options, Arc::<Verdicts>::default(), sender, token.clone()).unwrap();
-    let cluster = hub.register("member1").await;
-    members.cluster_changed(&cluster);
-    members.caches_complete();
-    let hash = timeout(LIMIT, members.authority()).await.unwrap().hash();
+    let mut third = Controller::start(&hub, Some(9), both).await;
+    proxy.turn(third.address);
+    let deposed = Instant::now();
+    second.term.send_replace(None);
+    assert_eq!(third.agreed("member1").await, (2, 0));
+    assert!(deposed.elapsed() < Duration::from_secs(10), "{:?}", deposed.elapsed());
+    assert_eq!(member.has("a", "1").await, version);
 
-    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let via = proxy.local_addr().unwrap();
-    let proxying = tokio::spawn(async move {
-        loop {
-            let (mut near, _) = proxy.accept().await.unwrap();
-            let mut far = TcpStream::connect(address).await.unwrap();
-            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
-        }
-    });
+    // One with an earlier term comes back and wants something else: it hears that it is late, and nothing happens.
+    third.stop().await;
+    let mut late =
+        Controller::start(&hub, Some(5), |members| set(members, "member1", "a", "old")).await;
+    proxy.turn(late.address);
+    late.event(|event| matches!(event, MemberEvent::HigherTerm { term: 9, .. })).await;
+    assert_eq!(member.has("a", "1").await, version);
+    // With a term above it is obeyed.
+    late.term.send_replace(Some(10));
+    member.has("a", "old").await;
+}
 
-    let bootstrap = create_token(&hub.client, &clock, &cluster, TOKEN_LIFE).await.unwrap();
-    let request = KeyRequest::generate().unwrap();
-    let config = tls::enrolment_config(hash, clock.clone()).unwrap();
-    let io = TcpStream::connect(via).await.unwrap();
-    let answer = transport::client(transport::channel(io, config).await.unwrap())
-        .enroll(v1::EnrollRequest {
-            token: bootstrap.reveal(),
-            csr_der: request.csr_der().to_vec(),
-            member_uid: "kube-system-member1".into(),
-            kubernetes_version: "v1.33.0".into(),
-        })
-        .await
-        .unwrap()
-        .into_inner();
-    let identity = MemberIdentity::from_response(&request, &answer, &hash).unwrap();
+/// The connection dies and neither end is told: a router that forgot it, a machine that lost its power.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_open_connection_is_noticed_at_both_ends() {
+    let hub = Hub::start().await;
+    let mut controller = Controller::start(&hub, Some(1), |_| ()).await;
+    let proxy = Proxy::to(controller.address).await;
+    let member = Member::register(&hub, &controller, "member1", proxy.address).await;
+    let _agent = member.agent();
+    controller.agreed("member1").await;
+    set(&controller.members, "member1", "a", "1");
+    let version = member.has("a", "1").await;
+    eventually(async || hub.ready("member1").await == "True/MemberReady").await;
 
-    let config = tls::member_config(&identity, clock).unwrap();
-    let io = TcpStream::connect(via).await.unwrap();
-    let mut client = transport::client(transport::channel(io, config).await.unwrap());
-    let (say, said) = mpsc::channel(8);
-    let first = hello(&identity, "member1", 1, &Store::default());
-    say.send(v1::AgentMessage { message: Some(Say::Hello(first)) }).await.unwrap();
-    let mut answers = client.session(ReceiverStream::new(said)).await.unwrap().into_inner();
-    let mut heard = async || {
-        let message = timeout(LIMIT, answers.message()).await.unwrap();
-        message.map(|message| message.and_then(|message| message.message))
-    };
-    assert!(matches!(heard().await, Ok(Some(Hear::Welcome(_)))));
-    // The controller expects nothing and the member has nothing: they agree.
-    assert!(matches!(heard().await, Ok(Some(Hear::Synced(_)))));
-    let event = timeout(LIMIT, events.recv()).await.unwrap();
-    assert!(matches!(event, Some(MemberEvent::Connected { .. })), "{event:?}");
+    proxy.freeze();
+    set(&controller.members, "member1", "b", "1");
+    // The controller misses the signs of life, the agent the answer to its PING.
+    controller.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
+    assert_eq!(controller.agreed("member1").await.1, 0);
+    member.has("b", "1").await;
+    assert_eq!(member.has("a", "1").await, version, "what it held was not written again");
+    eventually(async || hub.ready("member1").await == "True/MemberReady").await;
+    eventually(async || hub.taints("member1").await.is_empty()).await;
+}
 
-    token.cancel();
-    timeout(LIMIT, members.stopped()).await.expect("all tasks end");
-    proxying.abort();
+/// Its line passes a byte a second to it, and everything from it: it is heard, and costs the others nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_reads_a_byte_a_second_slows_nobody() {
+    let hub = Hub::start().await;
+    let mut controller = Controller::start(&hub, Some(1), |_| ()).await;
+    let proxy = Proxy::to(controller.address).await;
+    let slow = Member::register(&hub, &controller, "slow", proxy.address).await;
+    let fast = Member::register(&hub, &controller, "fast", controller.address).await;
+    let (_slow_agent, _fast_agent) = (slow.agent(), fast.agent());
+    for _ in 0..2 {
+        controller.event(|event| matches!(event, MemberEvent::Inventory { .. })).await;
+    }
+    proxy.trickle();
+    let big = "x".repeat(100_000);
+    for n in 0..50 {
+        set(&controller.members, "slow", &format!("w{n}"), &big);
+    }
+    let started = Instant::now();
+    for n in 0..50 {
+        set(&controller.members, "fast", &format!("w{n}"), "1");
+    }
+    for n in 0..50 {
+        fast.has(&format!("w{n}"), "1").await;
+    }
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(
+        slow.configs().get_opt("w49").await.unwrap().is_none(),
+        "so many bytes cannot be there"
+    );
+    // Its beats come: it is not lost. (A beat later than it would be silent for too long.)
+    eventually(async || hub.ready("slow").await == "True/MemberReady").await;
+    // On a line that works again it gets what it was to have.
+    proxy.freeze();
+    slow.has("w49", &big).await;
+}
+
+/// Two agents of one member with one identity: one acts, the other stands by and takes over with a higher epoch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_agents_with_one_identity_one_acts() {
+    let hub = Hub::start().await;
+    let mut controller = Controller::start(&hub, Some(1), |_| ()).await;
+    let member = Member::register(&hub, &controller, "member1", controller.address).await;
+    let first = member.agent();
+    controller.agreed("member1").await;
+    eventually(async || hub.status("member1").await.session.is_some()).await;
+    let epoch = hub.status("member1").await.session.unwrap().epoch;
+    let _second = member.agent_with(|options| options.instance = "agent-1".into());
+    set(&controller.members, "member1", "a", "1");
+    let version = member.has("a", "1").await;
+
+    first.kill().await;
+    controller.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
+    assert_eq!(controller.agreed("member1").await, (1, 0));
+    eventually(async || {
+        hub.status("member1").await.session.is_some_and(|session| session.epoch > epoch)
+    })
+    .await;
+    assert_eq!(member.has("a", "1").await, version);
+}
+
+/// Its clock stands a month in the past, before its own certificate was issued: it knows better, and works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_with_a_stale_clock_works() {
+    const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+    let hub = Hub::start().await;
+    let mut controller = Controller::start(&hub, Some(1), |_| ()).await;
+    let member = Member::register(&hub, &controller, "member1", controller.address).await;
+    let agent = member.agent();
+    controller.agreed("member1").await;
+    set(&controller.members, "member1", "a", "1");
+    let version = member.has("a", "1").await;
+    agent.kill().await;
+    controller.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
+
+    let _agent = member.agent_with(|options| options.clock = behind(&hub.clock, MONTH));
+    assert_eq!(controller.agreed("member1").await, (1, 0));
+    set(&controller.members, "member1", "b", "1");
+    member.has("b", "1").await;
+    assert_eq!(member.has("a", "1").await, version);
 }
