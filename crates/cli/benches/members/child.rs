@@ -73,8 +73,14 @@ pub(crate) async fn answer(mut answer: impl AsyncFnMut(&[&str]) -> Value) {
 
 /// Resident memory of a process, in KiB.
 pub(crate) fn resident_kib(process: &str) -> u64 {
+    memory_kib(process, "VmRSS")
+}
+
+/// A figure of a process's memory as the kernel names it, in KiB: `RssAnon` is what it allocated, `RssFile` what it uses of
+/// its program and libraries.
+pub(crate) fn memory_kib(process: &str, figure: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|line| line.split(':').next() == Some(figure)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 

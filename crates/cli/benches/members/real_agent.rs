@@ -9,7 +9,7 @@ use atoll_simulator::{Member, MemberOptions};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-use crate::child::{Process, resident_kib};
+use crate::child::{Process, memory_kib};
 use crate::hub::{self, ApiServer};
 
 /// Objects that the agent holds; half of them Deployments with a Pod each.
@@ -45,16 +45,20 @@ pub(crate) async fn measure() {
     let mut agent = agent.spawn().unwrap();
     let process = agent.id().unwrap().to_string();
     controller.ask("agreed 1").await;
-    let empty = resident_kib(&process);
+    // Everything, and the part that it allocated; the rest is its program.
+    let resident = || (memory_kib(&process, "VmRSS"), memory_kib(&process, "RssAnon"));
+    let empty = resident();
     controller.ask(&format!("set held 0 1 {OBJECTS} {OBJECT_BYTES}")).await;
-    let just_after = resident_kib(&process);
+    let just_after = resident();
     tokio::time::sleep(SETTLE).await;
-    let settled = resident_kib(&process);
-    let mib = |kib: u64| kib as f64 / 1024.0;
+    let settled = resident();
+    let mib = |(all, own): (u64, u64)| {
+        format!("{:.1} MiB, {:.1} of them allocated", all as f64 / 1024.0, own as f64 / 1024.0)
+    };
     println!("a real agent, resident memory:");
-    println!("  nothing applied            {:.1} MiB", mib(empty));
-    println!("  {OBJECTS} objects just applied   {:.1} MiB", mib(just_after));
-    println!("  {} s later                 {:.1} MiB", SETTLE.as_secs(), mib(settled));
+    println!("  nothing applied            {}", mib(empty));
+    println!("  {OBJECTS} objects just applied   {}", mib(just_after));
+    println!("  {} s later                 {}", SETTLE.as_secs(), mib(settled));
     agent.kill().await.unwrap();
     controller.kill().await;
     stop.cancel();
