@@ -184,7 +184,8 @@ async fn a_poison_object_is_reported_and_holds_nothing_else_up() {
     let setup = Setup::new().await;
     let agent = setup.agent();
     let mut session = setup.hub.agreed(1).await;
-    // One is invalid, one never gets an answer, one is of a kind that nobody serves.
+    // One is invalid, one never gets an answer, one is of a kind that nobody serves, one is refused by a webhook, and one
+    // is on its way out and does not go.
     let mut invalid = deployment("invalid", "h1", 1);
     invalid["spec"]["template"]["metadata"]["labels"]["app"] = json!("other");
     let unknown = marked(
@@ -193,6 +194,13 @@ async fn a_poison_object_is_reported_and_holds_nothing_else_up() {
         "claim-1",
     );
     setup.member.set_fault("configmaps/hangs", Some(Fault::Hang));
+    setup.member.set_fault("configmaps/denied", Some(Fault::Denied));
+    let stuck = session.apply(&config("shop", "stuck", "h1", "a")).await;
+    let held = json!({"metadata": {"finalizers": ["example.io/hold"]}});
+    setup.member.edit(&config_path("stuck"), "somebody", held).await;
+    setup.member.delete(&config_path("stuck")).await;
+    session.upsert(&config("shop", "stuck", "h2", "b"), false).await;
+    let denied = session.upsert(&config("shop", "denied", "h1", "a"), false).await;
     let invalid = session.upsert(&invalid, false).await;
     let unknown = session.upsert(&unknown, false).await;
     let hangs = session.upsert(&config("shop", "hangs", "h1", "a"), false).await;
@@ -208,11 +216,11 @@ async fn a_poison_object_is_reported_and_holds_nothing_else_up() {
 
     // Each one's reason comes on its own key.
     let mut reasons = std::collections::BTreeMap::new();
-    while reasons.len() < 3 {
+    while reasons.len() < 5 {
         let (key, reason) = session
             .wait(|said| match said {
                 atoll_protocol::v1::agent_message::Message::Applied(applied)
-                    if applied.result() == ApplyResult::Failed =>
+                    if matches!(applied.result(), ApplyResult::Failed | ApplyResult::Waiting) =>
                 {
                     Some((applied.key.clone().unwrap(), applied.reason.clone()))
                 }
@@ -224,6 +232,8 @@ async fn a_poison_object_is_reported_and_holds_nothing_else_up() {
     assert_eq!(reasons[&invalid], "Invalid");
     assert_eq!(reasons[&unknown], "KindNotServed");
     assert_eq!(reasons[&hangs], "Timeout");
+    assert_eq!(reasons[&denied], "AdmissionDenied");
+    assert_eq!(reasons[&stuck], "Terminating");
 
     // And it is tried again until it works.
     setup.member.set_fault("configmaps/hangs", None);

@@ -25,6 +25,8 @@ pub(crate) enum Fault {
     Hang,
     /// 503.
     Unavailable,
+    /// What a webhook of the member says to every write.
+    Denied,
 }
 
 #[derive(Clone)]
@@ -34,6 +36,8 @@ pub(crate) struct Member {
     writes: Arc<Mutex<Vec<String>>>,
     /// Every request of the agent, once.
     requests: Arc<Mutex<BTreeSet<String>>>,
+    /// Paths that the agent watched, and in which form it asked for the objects.
+    watched: Arc<Mutex<BTreeMap<String, String>>>,
     faults: Arc<Mutex<BTreeMap<String, Fault>>>,
 }
 
@@ -48,6 +52,7 @@ impl Member {
             server,
             writes: Default::default(),
             requests: Default::default(),
+            watched: Default::default(),
             faults: Default::default(),
         }
     }
@@ -61,6 +66,11 @@ impl Member {
                 let path = request.uri().path().to_owned();
                 let line = format!("{} {}", request.method(), request.uri());
                 member.requests.lock().unwrap().insert(line);
+                if request.uri().query().is_some_and(|query| query.contains("watch=")) {
+                    let accept = request.headers().get(http::header::ACCEPT);
+                    let accept = accept.map_or("", |accept| accept.to_str().unwrap());
+                    member.watched.lock().unwrap().insert(path.clone(), accept.to_owned());
+                }
                 if request.method() != http::Method::GET && !path.contains("/atoll-system/") {
                     let line = format!("{} {path}", request.method());
                     member.writes.lock().unwrap().push(line);
@@ -69,16 +79,14 @@ impl Member {
                 match fault {
                     Some(Fault::Hang) => std::future::pending().await,
                     Some(Fault::Unavailable) => {
-                        let status = json!({
-                            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503,
-                            "reason": "ServiceUnavailable", "message": "it is on fire",
-                        });
-                        let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
-                        let mut response = http::Response::new(body);
-                        *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
-                        Ok::<_, Infallible>(response)
+                        Ok::<_, Infallible>(failure(503, "ServiceUnavailable", "it is on fire"))
                     }
-                    None => {
+                    Some(Fault::Denied) if request.method() != http::Method::GET => {
+                        let denied =
+                            "admission webhook \"rules.example.io\" denied the request: no";
+                        Ok(failure(403, "Forbidden", denied))
+                    }
+                    Some(Fault::Denied) | None => {
                         let mut server = member.server.service();
                         let response = tower::Service::call(&mut server, request).await?;
                         Ok(response)
@@ -110,6 +118,11 @@ impl Member {
     /// Every request of the agent so far.
     pub(crate) fn requests(&self) -> BTreeSet<String> {
         self.requests.lock().unwrap().clone()
+    }
+
+    /// Paths that the agent began to watch since the last call, each with the form that it asked for.
+    pub(crate) fn watched(&self) -> BTreeMap<String, String> {
+        std::mem::take(&mut *self.watched.lock().unwrap())
     }
 
     async fn call(&self, method: &str, path: &str, kind: &str, body: Value) -> kube::Result<Value> {
@@ -167,6 +180,20 @@ impl Member {
         assert!(waited.is_ok(), "{path} stays {last:#?}");
         last
     }
+}
+
+type Answer = http::Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>>;
+
+/// A `Status` that refuses.
+fn failure(code: u16, reason: &str, message: &str) -> Answer {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+        "message": message,
+    });
+    let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
+    let mut response = http::Response::new(body);
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+    response
 }
 
 /// A manifest as the controller renders it.

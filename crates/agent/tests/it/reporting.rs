@@ -39,6 +39,37 @@ async fn statuses_are_coalesced_and_the_newest_wins() {
     agent.stop().await;
 }
 
+/// A watch of the API server ends by itself within five minutes and is begun again, so what is watched shows in ten.
+#[tokio::test(start_paused = true)]
+async fn kinds_are_watched_while_there_are_objects_of_them_and_in_the_smallest_form_that_does() {
+    const TEN_MINUTES: Duration = Duration::from_secs(600);
+    let configs = "/api/v1/configmaps";
+    let deployments = "/apis/apps/v1/deployments";
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let watched = setup.member.watched();
+    assert!(!watched.contains_key(configs) && !watched.contains_key(deployments), "{watched:?}");
+
+    // From the first object on; of a ConfigMap nothing but its metadata is needed to see that somebody changed it.
+    let settings = session.apply(&config("shop", "settings", "h1", "a")).await;
+    session.apply(&deployment("web", "h1", 2)).await;
+    tokio::time::sleep(TEN_MINUTES).await;
+    let watched = setup.member.watched();
+    assert!(watched[configs].contains("as=PartialObjectMetadata"), "{watched:?}");
+    assert!(!watched[deployments].contains("as=PartialObjectMetadata"), "{watched:?}");
+
+    // Until some time after the last.
+    session.remove(&settings, "").await;
+    session.applied(&settings).await;
+    tokio::time::sleep(TEN_MINUTES).await;
+    setup.member.watched();
+    tokio::time::sleep(TEN_MINUTES).await;
+    let watched = setup.member.watched();
+    assert!(!watched.contains_key(configs) && watched.contains_key(deployments), "{watched:?}");
+    agent.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_session_hears_every_status_and_every_open_failure() {
     let setup = Setup::new().await;
