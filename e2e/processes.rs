@@ -8,6 +8,7 @@
 )]
 
 mod joining;
+mod kinds;
 mod support;
 
 use std::collections::BTreeSet;

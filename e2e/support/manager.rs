@@ -1,9 +1,11 @@
 //! What scenarios need of kube-controller-manager on a real API server, which comes without it: the rules of aggregated
-//! ClusterRoles. Workloads are the simulator's; what nobody does here is to collect garbage and to end namespaces.
+//! ClusterRoles, and the end of claims to volumes. Workloads are the simulator's; what nobody does here is to collect
+//! garbage and to end namespaces.
 
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Patch, PatchParams};
 use kube::core::{Selector, SelectorExt};
@@ -11,8 +13,37 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-/// Fills ClusterRoles with an `aggregationRule` (`clusterrole-aggregation-controller`), until dropped.
+/// What kube-apiserver puts on every claim; it goes when no Pod uses the claim. No scenario has Pods that do.
+const PROTECTION: &str = "kubernetes.io/pvc-protection";
+
+/// Does all of it until dropped.
 pub(crate) async fn run(client: Client) {
+    tokio::join!(roles(client.clone()), claims(client));
+}
+
+/// Lets deleted claims go (`persistentvolumeclaim-protection-controller`).
+async fn claims(client: Client) {
+    let all: Api<PersistentVolumeClaim> = Api::all(client.clone());
+    let changes = watcher(all, watcher::Config::default());
+    let mut changes = changes.default_backoff().applied_objects().boxed();
+    while let Some(changed) = changes.next().await {
+        let Ok(claim) = changed else { continue };
+        let protected = claim.finalizers().iter().any(|finalizer| finalizer == PROTECTION);
+        if claim.metadata.deletion_timestamp.is_none() || !protected {
+            continue;
+        }
+        let others: Vec<_> = claim.finalizers().iter().filter(|f| *f != PROTECTION).collect();
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": others}}));
+        let namespace = claim.namespace().unwrap_or_default();
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
+        if let Err(error) = api.patch(&claim.name_any(), &PatchParams::default(), &patch).await {
+            println!("let {} go: {error}", claim.name_any());
+        }
+    }
+}
+
+/// Fills ClusterRoles with an `aggregationRule` (`clusterrole-aggregation-controller`).
+async fn roles(client: Client) {
     let api: Api<ClusterRole> = Api::all(client);
     let mut known: BTreeMap<String, ClusterRole> = BTreeMap::new();
     let changes = watcher(api.clone(), watcher::Config::default());
