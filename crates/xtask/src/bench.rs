@@ -22,6 +22,8 @@ enum Bench {
     Decisions,
     /// Sessions of 1,000 and 5,000 agents, and the memory of a real agent
     Members,
+    /// History: how fast it takes decisions, how far behind it is, how long its answers take
+    History,
 }
 
 impl Bench {
@@ -30,6 +32,7 @@ impl Bench {
         match self {
             Self::Decisions => ("atoll-scheduler", "decisions"),
             Self::Members => ("atoll-cli", "members"),
+            Self::History => ("atoll-history", "history"),
         }
     }
 
@@ -37,6 +40,7 @@ impl Bench {
     fn needs_postgres(self) -> bool {
         match self {
             Self::Decisions | Self::Members => false,
+            Self::History => true,
         }
     }
 }
@@ -47,7 +51,8 @@ impl Bench {
 /// When it fails, or when the PostgreSQL that it needs cannot be started.
 pub(crate) fn run(root: &Path, args: &BenchArgs) -> anyhow::Result<()> {
     let given = std::env::var_os(postgres::VARIABLE).is_some();
-    let server = if args.bench.needs_postgres() && !given { Server::start(root)? } else { None };
+    let server =
+        if args.bench.needs_postgres() && !given { Server::start_durable(root)? } else { None };
     let environment: Vec<(&str, &str)> =
         server.iter().map(|server| (postgres::VARIABLE, server.url.as_str())).collect();
     let (package, bench) = args.bench.target();

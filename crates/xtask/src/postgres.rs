@@ -28,10 +28,11 @@ const LOOK: Duration = Duration::from_millis(20);
 const USER: &str = "atoll";
 /// Where Debian keeps its versions.
 const DEBIAN: &str = "/usr/lib/postgresql";
-/// Waits for the end of its input, which is the end of the run. $0 the server's program, $1 its folder.
+/// Waits for the end of its input, which is the end of the run. $0 the server's program, $1 its folder, $2 whether what
+/// is committed reaches the disk.
 const KEEPER: &str = r#"
 "$0" -D "$1/data" -k "$1" -c listen_addresses= -c port=5432 -c max_connections=200 \
-    -c fsync=off -c full_page_writes=off -c synchronous_commit=off >"$1/log" 2>&1 &
+    -c fsync="$2" -c full_page_writes="$2" -c synchronous_commit="$2" >"$1/log" 2>&1 &
 server=$!
 read -r _
 kill -INT $server
@@ -60,8 +61,17 @@ impl Server {
     /// # Errors
     /// When there is a PostgreSQL and it does not start; when there is none and this is CI.
     pub(crate) fn start(root: &Path) -> anyhow::Result<Option<Self>> {
+        Self::start_as(root, false)
+    }
+
+    /// Like [`Server::start`], for measurements: what is committed is on the disk, as in production.
+    pub(crate) fn start_durable(root: &Path) -> anyhow::Result<Option<Self>> {
+        Self::start_as(root, true)
+    }
+
+    fn start_as(root: &Path, durable: bool) -> anyhow::Result<Option<Self>> {
         if let Some(programs) = find_or_install()? {
-            return Self::start_with(&programs, root).map(Some);
+            return Self::start_with(&programs, root, durable).map(Some);
         }
         let what = "PostgreSQL is neither on the PATH nor in /usr/lib/postgresql";
         if std::env::var_os("CI").is_some() {
@@ -71,12 +81,12 @@ impl Server {
         Ok(None)
     }
 
-    fn start_with(programs: &Path, root: &Path) -> anyhow::Result<Self> {
+    fn start_with(programs: &Path, root: &Path, durable: bool) -> anyhow::Result<Self> {
         let started = Instant::now();
         let user = unprivileged()?;
         let folder = folder(&crate::run::target(root), user.is_some());
         make(&folder, user)?;
-        let mut server = match keep(programs, &folder, user) {
+        let mut server = match keep(programs, &folder, user, durable) {
             Ok(server) => server,
             Err(error) => {
                 // Nothing runs in it.
@@ -129,7 +139,12 @@ impl Drop for Server {
 }
 
 /// Makes the database's files and starts the shell that owns the server.
-fn keep(programs: &Path, folder: &Path, user: Option<User>) -> anyhow::Result<Server> {
+fn keep(
+    programs: &Path,
+    folder: &Path,
+    user: Option<User>,
+    durable: bool,
+) -> anyhow::Result<Server> {
     let mut init = Command::new(programs.join("initdb"));
     init.args(["--username", USER, "--auth", "trust", "--encoding", "UTF8", "--no-locale"])
         .args(["--no-sync", "-D"])
@@ -140,7 +155,11 @@ fn keep(programs: &Path, folder: &Path, user: Option<User>) -> anyhow::Result<Se
         bail!("initdb failed ({}): {}", made.status, String::from_utf8_lossy(&made.stderr));
     }
     let mut keeper = Command::new("/bin/sh");
-    keeper.args(["-c", KEEPER]).arg(programs.join("postgres")).arg(folder);
+    keeper.args(["-c", KEEPER]).arg(programs.join("postgres")).arg(folder).arg(if durable {
+        "on"
+    } else {
+        "off"
+    });
     // A group of its own: Ctrl-C ends us, and our end ends it.
     let keeper = as_user(&mut keeper, folder, user)
         .process_group(0)

@@ -1,0 +1,389 @@
+//! How fast decisions go into history, how far behind it is, and how long its answers take among many rows.
+//!
+//! `--rows N` (default 1,000,000) decisions are there before the questions, over 90 days; `--ingest N` (default 200,000)
+//! go through the recorder; `--members N` (default 100); `--only sqlite|postgres`. PostgreSQL needs
+//! `ATOLL_TEST_POSTGRES`, which `cargo xtask bench history` sets; its database is made and dropped.
+#![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
+use atoll_history::{
+    BindingRef, Detail, Filter, PostgresStore, QueueFull, RETENTION, Record, Recorder,
+    RecorderOptions, Scope, SqliteStore, Store,
+};
+use jiff::Timestamp;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
+use tokio_util::sync::CancellationToken;
+
+/// Decisions of one binding in the rows that are there before.
+const PER_BINDING: u64 = 100;
+const QUESTIONS: usize = 400;
+const DAYS: u64 = 90;
+
+struct Options {
+    rows: u64,
+    ingest: u64,
+    members: u64,
+    only: Option<String>,
+}
+
+fn options() -> Options {
+    let mut options = Options { rows: 1_000_000, ingest: 200_000, members: 100, only: None };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || args.next().and_then(|n| n.parse().ok()).expect("a number follows");
+        match arg.as_str() {
+            "--rows" => options.rows = number(),
+            "--ingest" => options.ingest = number(),
+            "--members" => options.members = number(),
+            "--only" => options.only = args.next(),
+            // cargo's own.
+            "--bench" => {}
+            other => panic!("unknown option {other}"),
+        }
+    }
+    options
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let options = options();
+    let wanted = |name: &str| options.only.as_deref().is_none_or(|only| only == name);
+    if wanted("sqlite") {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db");
+        let store = Arc::new(SqliteStore::open(&path).await.unwrap());
+        ingest("SQLite", store.clone(), &options).await;
+        fill_sqlite(&path, &options).await;
+        questions("SQLite", &*store, &options).await;
+        store.close().await;
+    }
+    if wanted("postgres") {
+        let Ok(server) = std::env::var("ATOLL_TEST_POSTGRES") else {
+            println!("PostgreSQL: left out, ATOLL_TEST_POSTGRES is not set");
+            return;
+        };
+        let name = format!("bench_{}", std::process::id());
+        let mut admin = PgConnection::connect(&server).await.unwrap();
+        admin
+            .execute(sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))))
+            .await
+            .unwrap();
+        let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
+        let store = Arc::new(PostgresStore::new(&url).unwrap());
+        store.maintain(Timestamp::now(), RETENTION).await.unwrap();
+        ingest("PostgreSQL", store.clone(), &options).await;
+        fill_postgres(&url, &options).await;
+        questions("PostgreSQL", &*store, &options).await;
+        sweep(&*store).await;
+        store.close().await;
+        let drop = format!("DROP DATABASE {name} WITH (FORCE)");
+        admin.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
+    }
+}
+
+/// The nth decision, of one of 20,000 bindings; it moves replicas between two clusters, as most do.
+fn decision(n: u64, members: u64, detail: &Detail) -> Record {
+    let (binding, round) = (n % 20_000, n / 20_000);
+    let cluster = |k: u64, replicas: i64| TargetCluster {
+        name: format!("member-{:04}", (binding + k * 37) % members),
+        replicas,
+    };
+    let shares = |round: u64| {
+        let more = i64::from(round.is_multiple_of(2));
+        vec![cluster(0, 5 + more), cluster(1, 6 - more), cluster(2, 4)]
+    };
+    let namespace = Some(format!("team-{}", binding % 100));
+    Record {
+        record: DecisionRecord {
+            id: format!("{:016x}{n:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            parent: (round > 0).then(|| format!("{:032x}", n - 20_000)),
+            trigger: Trigger::Scale,
+            mode: Mode::Steady,
+            outcome: Outcome::Placed,
+            reason: None,
+            desired: 15,
+            pending: Vec::new(),
+            affinity_name: None,
+            at: Timestamp::now().into(),
+            term: 1,
+        },
+        binding: BindingRef {
+            kind: "ResourceBinding".to_owned(),
+            namespace: namespace.clone(),
+            name: format!("web-{binding}-deployment"),
+            uid: format!("{binding:032x}"),
+        },
+        workload: ObjectReference {
+            api_version: "apps/v1".to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace,
+            name: format!("web-{binding}"),
+            uid: Some(format!("{binding:032x}")),
+        },
+        before: Some(shares(round + 1)),
+        after: shares(round),
+        reason: Some("15 wanted, 14 placed".to_owned()),
+        gap: None,
+        withdrawal: None,
+        provenance: None,
+        rejections: Some([("TaintToleration".to_owned(), 3)].into()),
+        detail: Some(detail.clone()),
+    }
+}
+
+/// Through the recorder, as the controller does: as fast as it takes them, then at a steady pace for the lag.
+async fn ingest(name: &str, store: Arc<dyn Store>, options: &Options) {
+    // As long as that of a decision over a hundred clusters.
+    let verdicts: Vec<_> = (0..100)
+        .map(|n| json!({"cluster": format!("member-{n}"), "score": n * 7919 % 100}))
+        .collect();
+    let detail = Detail::encode(&json!({"verdicts": verdicts}));
+    let (recorder, writer) = Recorder::new(store, RecorderOptions::default());
+    let token = CancellationToken::new();
+    let writing = tokio::spawn(writer.run(token.clone()));
+    // Made before: what is measured is writing.
+    let records: Vec<Record> =
+        (0..options.ingest).map(|n| decision(n, options.members, &detail)).collect();
+    let began = Instant::now();
+    let mut last = None;
+    for mut record in records {
+        loop {
+            match recorder.record(record.clone()) {
+                Ok(receipt) => break last = Some(receipt),
+                Err(QueueFull) => {
+                    let room = RecorderOptions::default().queue / 2;
+                    let mut progress = recorder.progress();
+                    progress.wait_for(|progress| progress.queued < room).await.unwrap();
+                    record.record.at = Timestamp::now().into();
+                }
+            }
+        }
+    }
+    last.unwrap().settled().await;
+    let seconds = began.elapsed().as_secs_f64();
+    let progress = recorder.progress().borrow().clone();
+    assert_eq!((progress.recorded, progress.details_dropped), (options.ingest, 0));
+    let rate = options.ingest as f64 / seconds;
+    println!(
+        "{name}: ingest {rate:.0} decisions/s, {:.0} rows/s (detail {} bytes)",
+        rate * 3.0,
+        detail.as_bytes().len()
+    );
+
+    let mut n = options.ingest;
+    for pace in [1_000_u64, 5_000, 20_000] {
+        let (sender, mut receipts) = tokio::sync::mpsc::unbounded_channel();
+        let collector = tokio::spawn(async move {
+            let mut lags = Vec::new();
+            while let Some((since, receipt)) = receipts.recv().await {
+                let (since, mut receipt): (Instant, atoll_history::Receipt) = (since, receipt);
+                receipt.settled().await;
+                lags.push(since.elapsed());
+            }
+            lags
+        });
+        let mut tick = tokio::time::interval(Duration::from_millis(10));
+        let mut full = 0;
+        for _ in 0..500 {
+            tick.tick().await;
+            for _ in 0..pace / 100 {
+                match recorder.record(decision(n, options.members, &detail)) {
+                    Ok(receipt) => sender.send((Instant::now(), receipt)).unwrap(),
+                    Err(QueueFull) => full += 1,
+                }
+                n += 1;
+            }
+        }
+        drop(sender);
+        let mut lags = collector.await.unwrap();
+        lags.sort_unstable();
+        println!(
+            "{name}: lag at {pace} decisions/s for 5 s: p50 {:.1} ms, p99 {:.1} ms, longest {:.1} ms{}",
+            ms(lags[lags.len() / 2]),
+            ms(lags[lags.len() * 99 / 100]),
+            ms(lags[lags.len() - 1]),
+            if full > 0 { format!(", {full} refused by the full queue") } else { String::new() }
+        );
+    }
+    token.cancel();
+    assert_eq!(writing.await.unwrap().left, 0);
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// The rows that are there before, as one statement for a part of them: `{from}` and `{to}` number decisions; each binding
+/// has three clusters, and its decisions move replicas between two of them in turn.
+async fn fill_postgres(url: &str, options: &Options) {
+    let bindings = (options.rows / PER_BINDING).max(1);
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let began = Instant::now();
+    let step = DAYS * 86_400_000_000 / options.rows;
+    let first = Timestamp::now().as_microsecond() - i64::try_from(DAYS * 86_400_000_000).unwrap();
+    let setup = format!(
+        "SELECT atoll_make_partitions(to_timestamp({first} / 1000000.0), now()); SET synchronous_commit = off;
+         CREATE TEMP SEQUENCE filled;"
+    );
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(setup))).await.unwrap();
+    for from in (0..options.rows).step_by(100_000) {
+        let to = (from + 100_000).min(options.rows);
+        let members = options.members;
+        let rows = format!(
+            "CREATE TEMP TABLE part AS SELECT i, nextval('decisions_seq') AS seq, i % {bindings} AS b, i / {bindings} AS r,
+                 to_timestamp(({first} + i * {step}) / 1000000.0) AS at FROM generate_series({from}, {to} - 1) AS i;
+             INSERT INTO decisions (seq, id, parent, decided_at, trigger_name, mode, outcome, desired, pending, term,
+                 binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind,
+                 workload_name, workload_uid, before_clusters, after_clusters, reason, rejections, detail)
+             SELECT seq, md5(i::text), CASE WHEN r > 0 THEN md5((i - {bindings})::text) END, at, 'Scale', 'Steady', 'Placed',
+                 15, '[]', 1, 'ResourceBinding', 'team-' || b % 100, 'web-' || b || '-deployment', md5('b' || b), 'apps',
+                 'v1', 'Deployment', 'web-' || b, md5('t' || b), '[]',
+                 jsonb_build_array(jsonb_build_object('name', 'member-' || lpad((b % {members})::text, 4, '0'), 'replicas', 5)),
+                 '15 wanted, 14 placed', '{{\"TaintToleration\": 3}}', decode(repeat(md5(i::text), 8), 'hex') FROM part;
+             INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after)
+             SELECT 'member-' || lpad(((b + (r + k) % 3 * 37) % {members})::text, 4, '0'), at, seq, md5('b' || b), 5, 5 + k
+             FROM part CROSS JOIN generate_series(0, 1) AS k;
+             DROP TABLE part;"
+        );
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(rows))).await.unwrap();
+    }
+    connection.execute(sqlx::raw_sql("VACUUM ANALYZE")).await.unwrap();
+    let size: i64 = sqlx::query_scalar("SELECT pg_database_size(current_database())")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    println!(
+        "PostgreSQL: filled with {} decisions of {bindings} workloads on {} members, {:.1} GB, in {:.0} s",
+        options.rows,
+        options.members,
+        size as f64 / 1e9,
+        began.elapsed().as_secs_f64()
+    );
+}
+
+async fn fill_sqlite(path: &Path, options: &Options) {
+    let bindings = (options.rows / PER_BINDING).max(1);
+    let mut connection = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    let began = Instant::now();
+    let step = DAYS * 86_400_000_000 / options.rows;
+    let first = Timestamp::now().as_microsecond() - i64::try_from(DAYS * 86_400_000_000).unwrap();
+    let base: i64 = sqlx::query_scalar("SELECT max(seq) + 1 FROM decisions")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    connection.execute("PRAGMA synchronous = OFF").await.unwrap();
+    for from in (0..options.rows).step_by(100_000) {
+        let to = (from + 100_000).min(options.rows);
+        let members = options.members;
+        let rows = format!(
+            "BEGIN;
+             CREATE TEMP TABLE part AS WITH RECURSIVE n (i) AS (SELECT {from} UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {to})
+                 SELECT i, {base} + i AS seq, i % {bindings} AS b, i / {bindings} AS r, {first} + i * {step} AS at FROM n;
+             INSERT INTO decisions (seq, id, decided_at, trigger_name, mode, outcome, desired, pending, term,
+                 binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind,
+                 workload_name, workload_uid, before_clusters, after_clusters, reason, rejections, detail)
+             SELECT seq, lower(hex(randomblob(16))), at, 'Scale', 'Steady', 'Placed', 15, '[]', 1, 'ResourceBinding',
+                 'team-' || b % 100, 'web-' || b || '-deployment', printf('%032d', b), 'apps', 'v1', 'Deployment',
+                 'web-' || b, printf('%032d', b), '[]', '[{{\"name\":\"member\",\"replicas\":5}}]', '15 wanted, 14 placed',
+                 '{{\"TaintToleration\": 3}}', randomblob(128) FROM part;
+             INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after)
+             SELECT printf('member-%04d', (b + (r + k) % 3 * 37) % {members}), at, seq, printf('%032d', b), 5, 5 + k
+             FROM part CROSS JOIN (SELECT 0 AS k UNION ALL SELECT 1);
+             DROP TABLE part;
+             COMMIT;"
+        );
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(rows))).await.unwrap();
+    }
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE); ANALYZE").await.unwrap();
+    let size = std::fs::metadata(path).unwrap().len();
+    println!(
+        "SQLite: filled with {} decisions of {bindings} workloads on {} members, {:.1} GB, in {:.0} s",
+        options.rows,
+        options.members,
+        size as f64 / 1e9,
+        began.elapsed().as_secs_f64()
+    );
+}
+
+/// What people ask, one question after the other.
+async fn questions(name: &str, store: &dyn Store, options: &Options) {
+    let bindings = (options.rows / PER_BINDING).max(1);
+    let mut numbers = 0x2545_f491_4f6c_dd1d_u64;
+    let mut below = move |limit: u64| {
+        numbers ^= numbers << 13;
+        numbers ^= numbers >> 7;
+        numbers ^= numbers << 17;
+        numbers % limit
+    };
+    let mut ids = Vec::new();
+    let mut found = 0;
+    let mut times = Vec::new();
+    for _ in 0..QUESTIONS {
+        let workload = below(bindings);
+        let filter = Filter {
+            scope: Scope::Namespace(format!("team-{}", workload % 100)),
+            workload_group: Some("apps".to_owned()),
+            workload_kind: Some("Deployment".to_owned()),
+            workload_name: Some(format!("web-{workload}")),
+            ..Filter::default()
+        };
+        let began = Instant::now();
+        let page = store.page(&filter, 50, None).await.unwrap();
+        times.push(began.elapsed());
+        found += page.rows.len();
+        ids.push(
+            page.rows[usize::try_from(below(page.rows.len() as u64)).unwrap()]
+                .entry
+                .id()
+                .to_owned(),
+        );
+    }
+    say(name, "a workload's last 50", times, found);
+    let (mut times, mut found) = (Vec::new(), 0);
+    for id in &ids {
+        let began = Instant::now();
+        found += usize::from(store.get(id).await.unwrap().is_some());
+        times.push(began.elapsed());
+    }
+    say(name, "one decision", times, found);
+    let (mut times, mut found) = (Vec::new(), 0);
+    for _ in 0..QUESTIONS {
+        let cluster = format!("member-{:04}", below(options.members));
+        let ago = i64::try_from(below(DAYS * 86_400)).unwrap();
+        let at = Timestamp::from_second(Timestamp::now().as_second() - ago).unwrap();
+        let began = Instant::now();
+        found += store.residents(&cluster, at).await.unwrap().len();
+        times.push(began.elapsed());
+    }
+    say(name, "who was on a member at a time", times, found);
+}
+
+fn say(name: &str, question: &str, mut times: Vec<Duration>, found: usize) {
+    times.sort_unstable();
+    println!(
+        "{name}: {question}: p50 {:.2} ms, p99 {:.2} ms ({} answers of {} rows on average)",
+        ms(times[times.len() / 2]),
+        ms(times[times.len() * 99 / 100]),
+        times.len(),
+        found / times.len()
+    );
+}
+
+/// Giving up the oldest week.
+async fn sweep(store: &dyn Store) {
+    let began = Instant::now();
+    let done = store
+        .maintain(Timestamp::now(), RETENTION - Duration::from_secs(8 * 86_400))
+        .await
+        .unwrap();
+    println!(
+        "PostgreSQL: giving up {} week(s) took {:.1} s",
+        done.weeks,
+        began.elapsed().as_secs_f64()
+    );
+}
