@@ -26,7 +26,7 @@ pub use events::{
 };
 pub use filter::{Filter, FilterError, Scope};
 pub use keeper::{Keeper, RETENTION};
-pub use memory::MemoryStore;
+pub use memory::{Fault, MemoryStore};
 pub use postgres::PostgresStore;
 pub use record::{
     BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, moves, reason, rejections,

@@ -1,6 +1,7 @@
 //! A store without a database: for simulated worlds, whose time a real one would not keep.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use std::time::Duration;
@@ -17,6 +18,26 @@ use crate::{BoxFuture, Entry, Filter, Page, Position, Record, Row, Store, StoreE
 pub struct MemoryStore {
     rows: Mutex<Rows>,
     written: watch::Sender<u64>,
+    fault: Mutex<Fault>,
+    reconnected: AtomicBool,
+}
+
+/// What is wrong with a simulated database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// It answers nothing.
+    Away,
+    /// It reads but does not write.
+    ReadOnly,
+    /// Its disk is full.
+    Full,
+    /// Every operation takes so long.
+    Slow(Duration),
+    /// It writes, and its connection breaks before it says so.
+    LosesAnswers,
 }
 
 #[derive(Debug, Default)]
@@ -33,11 +54,57 @@ struct Rows {
 
 impl Default for MemoryStore {
     fn default() -> Self {
-        Self { rows: Mutex::default(), written: watch::Sender::new(0) }
+        Self {
+            rows: Mutex::default(),
+            written: watch::Sender::new(0),
+            fault: Mutex::default(),
+            reconnected: AtomicBool::new(false),
+        }
     }
 }
 
 impl MemoryStore {
+    /// From now on this is wrong with it.
+    pub fn set_fault(&self, fault: Fault) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// Fails over to a copy that lacks the last `count` records.
+    pub fn fail_over(&self, count: usize) {
+        self.rows().forget_last(count);
+        self.reconnected.store(true, Ordering::Relaxed);
+    }
+
+    fn fault(&self) -> Fault {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the fault does to an operation before it begins.
+    async fn begin(&self, doing: &'static str, writes: bool) -> Result<(), StoreError> {
+        let fails = |why: &str| Err(StoreError::Unavailable { doing, source: why.into() });
+        match self.fault() {
+            Fault::Away => fails("connection refused"),
+            Fault::ReadOnly if writes => fails("cannot execute INSERT in a read-only transaction"),
+            Fault::Full if writes => fails("could not extend file: No space left on device"),
+            Fault::Slow(pause) => {
+                tokio::time::sleep(pause).await;
+                Ok(())
+            }
+            Fault::None | Fault::ReadOnly | Fault::Full | Fault::LosesAnswers => Ok(()),
+        }
+    }
+
+    /// What the fault does to the answer.
+    fn end(&self, doing: &'static str) -> Result<(), StoreError> {
+        self.written.send_modify(|writes| *writes += 1);
+        match self.fault() {
+            Fault::LosesAnswers => {
+                Err(StoreError::Unavailable { doing, source: "connection reset by peer".into() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn rows(&self) -> MutexGuard<'_, Rows> {
         // Nothing panics while it holds the lock half-way: an insert of a record is complete or has not begun.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
@@ -60,6 +127,12 @@ impl Rows {
         }
         self.by_id.insert(record.record.id.clone(), self.records.len());
         self.records.push(record);
+    }
+
+    fn forget_last(&mut self, count: usize) {
+        self.records.truncate(self.records.len().saturating_sub(count));
+        let left = self.records.len();
+        self.by_id.retain(|_, row| *row < left);
     }
 
     fn note(&mut self, event: &Event) {
@@ -147,11 +220,14 @@ fn bare(row: usize, record: &Record) -> Row {
 impl Store for MemoryStore {
     fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
+            self.begin("write", true).await?;
+            if self.reconnected.swap(false, Ordering::Relaxed) {
+                return Err(StoreError::Reconnected { doing: "write" });
+            }
             let mut rows = self.rows();
             records.iter().for_each(|record| rows.insert(record));
             drop(rows);
-            self.written.send_modify(|writes| *writes += 1);
-            Ok(())
+            self.end("write")
         })
     }
 
@@ -162,6 +238,7 @@ impl Store for MemoryStore {
         after: Option<Position>,
     ) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(async move {
+            self.begin("read", false).await?;
             let rows = self.rows();
             let key = |position: Position| (position.decided_at, position.seq);
             let mut found: Vec<_> = (0..rows.records.len())
@@ -180,6 +257,7 @@ impl Store for MemoryStore {
 
     fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
         Box::pin(async move {
+            self.begin("read", false).await?;
             let rows = self.rows();
             let row = rows.by_id.get(id).copied();
             Ok(row.map(|row| {
@@ -196,6 +274,7 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
+            self.begin("read", false).await?;
             let rows = self.rows();
             let skipped = usize::try_from(after).unwrap_or(0);
             let newer = rows.records.iter().enumerate().skip(skipped);
@@ -205,7 +284,10 @@ impl Store for MemoryStore {
     }
 
     fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>> {
-        Box::pin(async move { Ok(i64::try_from(self.rows().records.len()).unwrap_or(i64::MAX)) })
+        Box::pin(async move {
+            self.begin("read", false).await?;
+            Ok(i64::try_from(self.rows().records.len()).unwrap_or(i64::MAX))
+        })
     }
 
     fn written(&self) -> watch::Receiver<u64> {
@@ -217,6 +299,7 @@ impl Store for MemoryStore {
         cluster: &'a str,
     ) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
         Box::pin(async move {
+            self.begin("read", false).await?;
             let rows = self.rows();
             let of = rows.unconfirmed.iter().filter(|(member, _)| member == cluster);
             Ok(of.map(|(_, uid)| uid.clone()).collect())
@@ -225,11 +308,11 @@ impl Store for MemoryStore {
 
     fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
+            self.begin("write", true).await?;
             let mut rows = self.rows();
             events.iter().for_each(|event| rows.note(event));
             drop(rows);
-            self.written.send_modify(|writes| *writes += 1);
-            Ok(())
+            self.end("write")
         })
     }
 
@@ -238,6 +321,7 @@ impl Store for MemoryStore {
         decisions: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
         Box::pin(async move {
+            self.begin("read", false).await?;
             let rows = self.rows();
             let of = rows.milestones.values().filter(|step| decisions.contains(&step.decision));
             let mut found: Vec<Milestone> = of.cloned().collect();
@@ -254,6 +338,7 @@ impl Store for MemoryStore {
         after: Option<Position>,
     ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
         Box::pin(async move {
+            self.begin("read", false).await?;
             let rows = self.rows();
             let mut found: Vec<(Position, &MemberEvent)> = rows
                 .events
@@ -294,6 +379,9 @@ impl Store for MemoryStore {
         cluster: &'a str,
         at: Timestamp,
     ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
-        Box::pin(async move { Ok(self.rows().residents(cluster, at)) })
+        Box::pin(async move {
+            self.begin("read", false).await?;
+            Ok(self.rows().residents(cluster, at))
+        })
     }
 }

@@ -18,7 +18,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A database of records. Rows are written once and never changed.
 pub trait Store: Send + Sync + 'static {
     /// Writes records in this order, all or none; those whose id is there already are left as they are. A record that
-    /// does not know its `before` gets its parent's `after`.
+    /// does not know its `before` gets its parent's `after`. On a new connection it is refused once with
+    /// [`StoreError::Reconnected`]: write what was acknowledged lately again, then this.
     fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Records that match, newest first, without details; at most `limit`, from after the given position on.
@@ -172,6 +173,13 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The connection is a new one, and nothing was written: what was acknowledged on the one before may be gone, when the
+    /// database failed over to a copy that lacked its last commits. Told once for each connection.
+    #[error("{doing} history: connected anew")]
+    Reconnected {
+        /// The operation.
+        doing: &'static str,
+    },
     /// No answer in time. It may have been done all the same.
     #[error("{doing} history: no answer in {} s", after.as_secs())]
     TimedOut {
@@ -202,7 +210,7 @@ impl StoreError {
     /// Whether the same may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::TimedOut { .. })
+        matches!(self, Self::Unavailable { .. } | Self::TimedOut { .. } | Self::Reconnected { .. })
     }
 }
 

@@ -45,6 +45,7 @@ pub struct PostgresStore {
     /// Weeks, counted from [`FIRST_MONDAY`], that are known to have partitions.
     weeks: Mutex<BTreeSet<i64>>,
     written: watch::Sender<u64>,
+    connections: open::Connections,
 }
 
 impl PostgresStore {
@@ -63,7 +64,8 @@ impl PostgresStore {
     /// When the address cannot be read.
     pub fn within(url: &str, operation: Duration) -> Result<Self, StoreError> {
         let address = open::Address::parse(url)?;
-        let (writer, readers) = address.pools(operation);
+        let connections = open::Connections::default();
+        let (writer, readers) = address.pools(operation, &connections);
         Ok(Self {
             address,
             operation,
@@ -72,6 +74,7 @@ impl PostgresStore {
             migrated: OnceCell::new(),
             weeks: Mutex::default(),
             written: watch::Sender::new(0),
+            connections,
         })
     }
 
@@ -165,8 +168,16 @@ impl PostgresStore {
         self.weeks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn write(&self, records: &[Record], weeks: &BTreeSet<i64>) -> Result<(), sqlx::Error> {
+    async fn write(
+        &self,
+        records: &[Record],
+        weeks: &BTreeSet<i64>,
+    ) -> Result<Written, sqlx::Error> {
         let mut transaction = self.writer.begin().await?;
+        if self.connections.is_another() {
+            transaction.rollback().await?;
+            return Ok(Written::Reconnected);
+        }
         sqlx::query(sql::LOCK_WRITERS).execute(&mut *transaction).await?;
         for week in weeks {
             sqlx::query(sql::MAKE_PARTITIONS)
@@ -176,7 +187,8 @@ impl PostgresStore {
                 .await?;
         }
         batch::insert(&mut transaction, records).await?;
-        transaction.commit().await
+        transaction.commit().await?;
+        Ok(Written::Done)
     }
 
     async fn rows(
@@ -200,6 +212,14 @@ impl PostgresStore {
             Err(_) => Err(StoreError::TimedOut { doing, after: self.operation }),
         }
     }
+}
+
+/// How writing ended that was not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Done,
+    /// Nothing was written, because the connection is a new one.
+    Reconnected,
 }
 
 type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
@@ -277,6 +297,9 @@ impl Store for PostgresStore {
             self.migrate().await?;
             let weeks = self.unknown_weeks(records);
             let written = self.bounded("write", self.write(records, &weeks)).await;
+            if let Ok(Written::Reconnected) = written {
+                return Err(StoreError::Reconnected { doing: "write" });
+            }
             if let Err(error) = written {
                 // It may be that a partition is gone: the next try looks.
                 self.weeks().clear();

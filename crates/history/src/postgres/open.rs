@@ -1,5 +1,7 @@
 //! Reaching the database: its address, the connections, the schema.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sqlx::ConnectOptions;
@@ -28,6 +30,23 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub(super) const MIGRATION: Duration = Duration::from_secs(30 * 60);
 /// How much earlier than the client the server gives a statement up, so that it still tells why.
 const SERVER_FIRST: Duration = Duration::from_millis(500);
+
+/// Counts the writer's connections.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    made: Arc<AtomicU64>,
+    /// How many had been made when records were last written.
+    known: AtomicU64,
+}
+
+impl Connections {
+    /// Whether another connection was made than the one by which records were written before. True once for each.
+    pub(super) fn is_another(&self) -> bool {
+        let made = self.made.load(Ordering::Relaxed);
+        let known = self.known.swap(made, Ordering::Relaxed);
+        known != 0 && known != made
+    }
+}
 
 /// Where the database is.
 #[derive(Debug, Clone)]
@@ -63,18 +82,20 @@ impl Address {
     }
 
     /// The writer's and the readers' connections, made when they are needed.
-    pub(super) fn pools(&self, operation: Duration) -> (PgPool, PgPool) {
+    pub(super) fn pools(&self, operation: Duration, connections: &Connections) -> (PgPool, PgPool) {
         let limit = operation.saturating_sub(SERVER_FIRST).max(SERVER_FIRST).min(operation);
         let limit = limit.as_millis().to_string();
-        let pool = |connections, options: PgConnectOptions| {
-            PgPoolOptions::new()
-                .max_connections(connections)
-                .acquire_timeout(operation)
-                .connect_lazy_with(options)
+        let pool = |connections| {
+            PgPoolOptions::new().max_connections(connections).acquire_timeout(operation)
         };
         let bounded = self.options.clone().options([("statement_timeout", limit.as_str())]);
         let reading = bounded.clone().options([("default_transaction_read_only", "on")]);
-        (pool(1, bounded), pool(READERS, reading))
+        let made = Arc::clone(&connections.made);
+        let writer = pool(1).after_connect(move |_, _| {
+            made.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async { Ok(()) })
+        });
+        (writer.connect_lazy_with(bounded), pool(READERS).connect_lazy_with(reading))
     }
 
     /// Brings the schema to this version's, under a lock that keeps other processes from doing the same.

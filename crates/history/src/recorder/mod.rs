@@ -5,6 +5,7 @@
 //! holds every decision until its [`Receipt`] says that it is recorded.
 
 mod notes;
+mod recent;
 mod writer;
 
 use std::sync::Arc;

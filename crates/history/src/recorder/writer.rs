@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::notes::Notes;
+use super::recent::Recent;
 use super::{Details, Job, Progress, RecorderOptions, State};
 use crate::{Event, Record, Store, StoreError};
 
@@ -24,6 +25,9 @@ struct Records {
     jobs: mpsc::Receiver<Job>,
     details: Arc<Details>,
     progress: watch::Sender<Progress>,
+    recent: Recent,
+    /// The recent ones have to be written again before anything else.
+    stale: bool,
 }
 
 /// What was left when the writer ended.
@@ -83,7 +87,8 @@ impl Writer {
         progress: watch::Sender<Progress>,
     ) -> Self {
         let notes = Notes::new(Arc::clone(&store), options.clone(), events, progress.clone());
-        Self { records: Records { store, options, jobs, details, progress }, notes }
+        let (recent, stale) = (Recent::default(), false);
+        Self { records: Records { store, options, jobs, details, progress, recent, stale }, notes }
     }
 
     /// Writes until the token is cancelled, then what is left as far as the time for it allows. Events are written
@@ -139,7 +144,7 @@ impl Records {
 
     /// Writes a batch, however often it takes. What the database refuses is cut in halves until the record is found,
     /// so that it holds up no other. Gives back what is left when it is time to stop.
-    async fn write(&self, batch: Batch, token: &CancellationToken) -> Result<(), Batch> {
+    async fn write(&mut self, batch: Batch, token: &CancellationToken) -> Result<(), Batch> {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
             match self.insert(&part.records, token).await {
@@ -165,14 +170,14 @@ impl Records {
     }
 
     /// Inserts until the database says yes or no.
-    async fn insert(&self, records: &[Record], token: &CancellationToken) -> Attempt {
+    async fn insert(&mut self, records: &[Record], token: &CancellationToken) -> Attempt {
         let mut pause = self.options.retry_min;
         loop {
             // Cut off at a stop, it may have been done: the drain then does it again, which changes nothing.
             let inserted = tokio::select! {
                 biased;
                 () = token.cancelled() => return Attempt::Stopped,
-                inserted = self.store.insert(records) => inserted,
+                inserted = self.insert_behind_recent(records) => inserted,
             };
             match inserted {
                 Ok(()) => return Attempt::Written,
@@ -188,6 +193,25 @@ impl Records {
         }
     }
 
+    /// Inserts once. On a new connection the records that were acknowledged lately come first: the database may have lost
+    /// them, and they are the parents of these.
+    async fn insert_behind_recent(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        if !self.stale {
+            match self.store.insert(records).await {
+                Err(StoreError::Reconnected { .. }) => self.stale = true,
+                done => return done,
+            }
+        }
+        let recent = self.recent.all();
+        for part in recent.chunks(self.options.batch.max(1)) {
+            self.store.insert(part).await?;
+        }
+        self.stale = false;
+        let inserted = self.store.insert(records).await;
+        self.stale = matches!(inserted, Err(StoreError::Reconnected { .. }));
+        inserted
+    }
+
     /// Writes what is queued, within the time for it. No second try: the bindings hold what is left.
     async fn drain(mut self, mut batch: Batch) -> Drained {
         let deadline = Instant::now() + self.options.drain;
@@ -197,8 +221,9 @@ impl Records {
         }
         while batch.len() > 0 {
             let rest = batch.split_off(self.options.batch.min(batch.len()));
-            let insert = self.store.insert(&batch.records);
-            let reason = match tokio::time::timeout_at(deadline, insert).await {
+            let inserted =
+                tokio::time::timeout_at(deadline, self.insert_behind_recent(&batch.records)).await;
+            let reason = match inserted {
                 Ok(Ok(())) => {
                     self.settle(batch, &State::Recorded);
                     batch = rest;
@@ -215,12 +240,15 @@ impl Records {
     }
 
     /// Tells who waits, and counts.
-    fn settle(&self, batch: Batch, state: &State) {
+    fn settle(&mut self, batch: Batch, state: &State) {
         self.details.give_back(batch.detail_bytes());
         let count = batch.len();
         let newest = batch.waiting.last().map(|(_, since)| *since);
         for (receipt, _) in batch.waiting {
             receipt.send_replace(state.clone());
+        }
+        if *state == State::Recorded {
+            self.recent.push(batch.records);
         }
         self.progress.send_modify(|progress| {
             progress.queued -= count;

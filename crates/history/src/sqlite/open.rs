@@ -17,6 +17,8 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 const READERS: u32 = 4;
 /// How long a connection waits for another process that holds the file's lock.
 const BUSY: Duration = Duration::from_secs(3);
+/// Longest migration: an index over some ten million rows takes minutes.
+const MIGRATION: Duration = Duration::from_secs(30 * 60);
 /// How long the schema's lock is waited for, and how often it is tried: another process may be migrating.
 const LOCK: Duration = Duration::from_secs(30);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
@@ -38,7 +40,10 @@ pub(super) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
         .connect_with(options.clone())
         .await
         .map_err(|source| open_error(path, source))?;
-    MIGRATIONS.run(&writer).await.map_err(|error| migrate_error(path, error))?;
+    match tokio::time::timeout(MIGRATION, MIGRATIONS.run(&writer)).await {
+        Ok(migrated) => migrated.map_err(|error| migrate_error(path, error))?,
+        Err(_) => return Err(StoreError::TimedOut { doing: "migrate", after: MIGRATION }),
+    }
     drop(lock);
     let readers = SqlitePoolOptions::new()
         .max_connections(READERS)

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use atoll_history::{Detail, Filter, QueueFull, Record, Recorder, RecorderOptions, State, Store};
+use atoll_history::{
+    Detail, Fault, Filter, MemoryStore, QueueFull, Record, Recorder, RecorderOptions, State, Store,
+};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -156,4 +158,38 @@ async fn a_stop_writes_what_waits_but_not_for_ever() {
         assert_complete(&*store, 35 - drained.left).await;
         assert_eq!(recorder.record(decision(0, 35)).unwrap_err(), QueueFull);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_failover_lost_is_written_again_before_its_children() {
+    let store = Arc::new(MemoryStore::default());
+    let (recorder, writer) = Recorder::new(store.clone(), RecorderOptions::default());
+    let token = CancellationToken::new();
+    let running = tokio::spawn(writer.run(token.clone()));
+    for n in 0..50 {
+        assert_eq!(recorder.record(decision(0, n)).unwrap().settled().await, State::Recorded);
+    }
+    store.fail_over(20);
+    assert_eq!(recorder.record(decision(0, 50)).unwrap().settled().await, State::Recorded);
+    assert_complete(&*store, 51).await;
+    // The copy goes away in the middle of that.
+    store.fail_over(20);
+    store.set_fault(Fault::LosesAnswers);
+    let mut receipt = recorder.record(decision(0, 51)).unwrap();
+    let mut progress = recorder.progress();
+    progress.wait_for(|progress| progress.failing.is_some()).await.unwrap();
+    store.fail_over(7);
+    store.set_fault(Fault::None);
+    assert_eq!(receipt.settled().await, State::Recorded);
+    assert_complete(&*store, 52).await;
+    // With the last words of a writer that stops, too.
+    store.fail_over(5);
+    store.set_fault(Fault::Away);
+    let mut receipt = recorder.record(decision(0, 52)).unwrap();
+    progress.wait_for(|progress| progress.failing.is_some()).await.unwrap();
+    store.set_fault(Fault::None);
+    token.cancel();
+    assert_eq!(running.await.unwrap().left, 0);
+    assert_eq!(receipt.settled().await, State::Recorded);
+    assert_complete(&*store, 53).await;
 }

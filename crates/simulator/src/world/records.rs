@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use atoll_history::{Filter, Record, Store};
+use atoll_history::{Filter, MemoryStore, Record, Store};
 use tokio::time::{Instant, timeout_at};
 
 use super::World;
@@ -18,6 +18,12 @@ const ROWS: usize = 1_000_000;
 const WITHDRAWN: &str = "Withdrawn";
 
 impl World {
+    /// The database of history, to be taken away and to be looked into.
+    #[must_use]
+    pub fn history_store(&self) -> &MemoryStore {
+        &self.plan.history
+    }
+
     /// Rows of history in the order in which they were written.
     ///
     /// # Panics

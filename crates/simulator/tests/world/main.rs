@@ -7,6 +7,7 @@
 mod chaos;
 mod determinism;
 mod faults;
+mod history;
 mod rights;
 mod scenario;
 mod walk;

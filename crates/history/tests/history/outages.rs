@@ -1,0 +1,229 @@
+//! A real PostgreSQL that stops, dies, fills up, slows down and forgets, under load. Whatever it does: exactly one row for
+//! every decision, each behind its parent, and whoever decides never waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_history::{
+    Filter, PostgresStore, Receipt, Record, Recorder, RecorderOptions, State, Store,
+};
+use sqlx::{Connection, Executor, PgConnection};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::server::Server;
+use crate::support::record;
+
+/// Longest wait for anything.
+const LIMIT: Duration = Duration::from_secs(120);
+const BINDINGS: u32 = 10;
+
+/// Decides all the time, as a controller does.
+struct Load {
+    recorder: Recorder,
+    store: Arc<PostgresStore>,
+    receipts: Vec<Receipt>,
+    records: Vec<Record>,
+    writing: JoinHandle<atoll_history::Drained>,
+    token: CancellationToken,
+}
+
+impl Load {
+    fn on(server: &Server) -> Self {
+        let store = PostgresStore::within(&server.url(), Duration::from_secs(2)).unwrap();
+        let store = Arc::new(store);
+        let options = RecorderOptions {
+            retry_min: Duration::from_millis(10),
+            retry_max: Duration::from_millis(100),
+            batch: 50,
+            ..RecorderOptions::default()
+        };
+        let (recorder, writer) = Recorder::new(store.clone(), options);
+        let token = CancellationToken::new();
+        let writing = tokio::spawn(writer.run(token.clone()));
+        Self { recorder, store, receipts: Vec::new(), records: Vec::new(), writing, token }
+    }
+
+    /// `rounds` decisions of every binding. Never waits: that is the point.
+    fn decide(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            let n = self.records.len() / BINDINGS as usize;
+            for binding in 0..BINDINGS {
+                let mut made = record(&format!("{binding}-{n:05}"), binding, "web", 1_790_000_000);
+                made.record.parent = n.checked_sub(1).map(|n| format!("{binding}-{n:05}"));
+                self.receipts.push(self.recorder.record(made.clone()).unwrap());
+                self.records.push(made);
+            }
+        }
+    }
+
+    async fn all_recorded(&mut self) {
+        for receipt in &mut self.receipts {
+            let state = tokio::time::timeout(LIMIT, receipt.settled()).await.unwrap();
+            assert_eq!(state, State::Recorded);
+        }
+    }
+
+    async fn until_failing(&self, why: &[&str]) {
+        let mut progress = self.recorder.progress();
+        let failing = progress.wait_for(|progress| {
+            let failing = progress.failing.as_deref().unwrap_or_default();
+            why.iter().any(|why| failing.contains(why))
+        });
+        let seen = tokio::time::timeout(LIMIT, failing).await;
+        if seen.is_err() {
+            panic!("{why:?} is not said: {:?}", *self.recorder.progress().borrow());
+        }
+    }
+
+    /// Everything is there once and in order, the backlog is gone, and nothing is said to be wrong.
+    async fn end(mut self) {
+        self.all_recorded().await;
+        let rows = self.store.tail(&Filter::default(), 0, 1_000_000).await.unwrap();
+        let mut last: BTreeMap<String, String> = BTreeMap::new();
+        for row in &rows {
+            let found = row.entry.record().unwrap();
+            let before = last.insert(found.binding.uid.clone(), found.record.id.clone());
+            assert_eq!(before, found.record.parent, "row {} of {}", row.seq, found.record.id);
+        }
+        assert_eq!(rows.len(), self.records.len());
+        let progress = self.recorder.progress().borrow().clone();
+        assert_eq!((progress.queued, progress.refused, progress.oldest), (0, 0, None));
+        assert_eq!(progress.failing, None);
+        self.token.cancel();
+        assert_eq!(self.writing.await.unwrap().left, 0);
+        self.store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stops_and_one_that_dies_come_back_to_every_row() {
+    let Some(mut server) = Server::start("") else { return };
+    let mut load = Load::on(&server);
+    load.decide(20);
+    load.all_recorded().await;
+    load.decide(50);
+    server.down();
+    load.decide(50);
+    load.until_failing(&["connect", "No such file", "shutting down", "terminat", "closed"]).await;
+    let progress = load.recorder.progress().borrow().clone();
+    assert!(progress.queued >= 500 && progress.oldest.is_some(), "{progress:?}");
+    server.up();
+    load.all_recorded().await;
+    // In the middle of what it writes.
+    load.decide(200);
+    server.die();
+    load.decide(50);
+    server.up();
+    load.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_again_and_again_in_mid_batch_gets_every_row_once() {
+    let Some(mut server) = Server::start("") else { return };
+    let mut load = Load::on(&server);
+    load.decide(1);
+    load.all_recorded().await;
+    // A batch takes long enough to be hit.
+    let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+                $$ BEGIN PERFORM pg_sleep(0.05); RETURN NULL; END $$; \
+                CREATE TRIGGER slow AFTER INSERT ON decisions FOR EACH STATEMENT EXECUTE FUNCTION slow();";
+    let mut admin = PgConnection::connect(&server.url()).await.unwrap();
+    admin.execute(sqlx::raw_sql(slow)).await.unwrap();
+    drop(admin);
+    for _ in 0..4 {
+        load.decide(30);
+        let recorded = load.recorder.progress().borrow().recorded;
+        let mut progress = load.recorder.progress();
+        // The next batch is under way once one is written.
+        let moved = progress.wait_for(|progress| progress.recorded > recorded);
+        tokio::time::timeout(LIMIT, moved).await.unwrap().unwrap();
+        server.die();
+        server.up();
+    }
+    load.end().await;
+}
+
+#[tokio::test]
+async fn what_a_failover_lost_is_written_again() {
+    let Some(mut server) = Server::start("") else { return };
+    let mut load = Load::on(&server);
+    load.decide(10);
+    load.all_recorded().await;
+    server.down();
+    server.copy();
+    server.up();
+    // Acknowledged, and then lost with the server: the copy does not have them.
+    load.decide(30);
+    load.all_recorded().await;
+    server.die();
+    server.fail_over();
+    server.up();
+    load.decide(10);
+    load.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_sync_its_log_and_dies_loses_nothing_for_good() {
+    let Some(mut server) = Server::start("-c synchronous_commit=off -c wal_writer_delay=10s")
+    else {
+        return;
+    };
+    let mut load = Load::on(&server);
+    load.decide(10);
+    load.all_recorded().await;
+    server.die();
+    server.up();
+    load.decide(1);
+    load.end().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_and_a_read_only_server_delay_rows() {
+    let Some(server) = Server::start("") else { return };
+    let mut load = Load::on(&server);
+    load.decide(10);
+    load.all_recorded().await;
+    let mut admin = PgConnection::connect(&server.url()).await.unwrap();
+    let full = "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS \
+                $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' \
+                USING ERRCODE = 'disk_full'; END $$; \
+                CREATE TRIGGER full_disk BEFORE INSERT ON decisions FOR EACH ROW EXECUTE FUNCTION full_disk();";
+    admin.execute(sqlx::raw_sql(full)).await.unwrap();
+    load.decide(30);
+    load.until_failing(&["No space left"]).await;
+    admin.execute("DROP TRIGGER full_disk ON decisions").await.unwrap();
+    load.all_recorded().await;
+
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+               WHERE application_name = 'atoll' AND pid <> pg_backend_pid()";
+    admin.execute("ALTER DATABASE postgres SET default_transaction_read_only = on").await.unwrap();
+    admin.execute(cut).await.unwrap();
+    load.decide(30);
+    load.until_failing(&["read-only"]).await;
+    admin.execute("ALTER DATABASE postgres SET default_transaction_read_only = off").await.unwrap();
+    admin.execute(cut).await.unwrap();
+    admin.close().await.unwrap();
+    load.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_a_hundred_times_slower_falls_behind_and_catches_up() {
+    let Some(server) = Server::start("") else { return };
+    let mut load = Load::on(&server);
+    load.decide(10);
+    load.all_recorded().await;
+    let mut admin = PgConnection::connect(&server.url()).await.unwrap();
+    // A batch takes some 3 ms otherwise.
+    let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+                $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$; \
+                CREATE TRIGGER slow AFTER INSERT ON decisions FOR EACH STATEMENT EXECUTE FUNCTION slow();";
+    admin.execute(sqlx::raw_sql(slow)).await.unwrap();
+    load.decide(50);
+    let progress = load.recorder.progress().borrow().clone();
+    assert!(progress.queued >= 400, "{progress:?}");
+    admin.execute("DROP TRIGGER slow ON decisions").await.unwrap();
+    admin.close().await.unwrap();
+    load.end().await;
+}

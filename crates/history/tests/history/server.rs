@@ -1,0 +1,167 @@
+//! A PostgreSQL server of one test, which stops, starts and loses its memory as it is told.
+
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// Where Debian keeps its versions.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+pub(crate) struct Server {
+    folder: TempDir,
+    programs: PathBuf,
+    user: Option<(u32, u32)>,
+    settings: String,
+    runs: bool,
+}
+
+impl Server {
+    /// Makes and starts a server, on a socket in a folder of its own. Nothing, said plainly by the tests' database, where
+    /// the run has no PostgreSQL at all.
+    pub(crate) fn start(settings: &str) -> Option<Self> {
+        std::env::var_os("ATOLL_TEST_POSTGRES")?;
+        let folder = tempfile::tempdir().unwrap();
+        // It refuses to run as root.
+        let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+        let user = root.then(|| id_of("postgres").or_else(|| id_of("nobody")).unwrap());
+        if let Some((uid, gid)) = user {
+            chown(folder.path(), Some(uid), Some(gid)).unwrap();
+        }
+        let settings = settings.to_owned();
+        let mut server = Self { folder, programs: programs(), user, settings, runs: false };
+        server.run(
+            "initdb",
+            &[
+                "--username",
+                "atoll",
+                "--auth",
+                "trust",
+                "--encoding",
+                "UTF8",
+                "--no-locale",
+                "--no-sync",
+            ],
+        );
+        server.up();
+        Some(server)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let host = self.folder.path().to_str().unwrap().replace('/', "%2F");
+        format!("postgres://atoll@{host}/postgres")
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Other settings for its next start.
+    pub(crate) fn set(&mut self, settings: &str) {
+        settings.clone_into(&mut self.settings);
+    }
+
+    /// Gives a file to the server's user.
+    pub(crate) fn own(&self, path: &Path) {
+        if let Some((uid, gid)) = self.user {
+            chown(path, Some(uid), Some(gid)).unwrap();
+        }
+    }
+
+    pub(crate) fn up(&mut self) {
+        let socket = self.folder.path().display();
+        let options =
+            format!("-k {socket} -c listen_addresses= -c port=5432 -c fsync=off {}", self.settings);
+        let log = format!("{socket}/log");
+        self.run("pg_ctl", &["start", "-w", "-l", &log, "-o", &options]);
+        self.runs = true;
+    }
+
+    /// As kill -9 does: nothing is written any more, and the next start recovers from the log.
+    pub(crate) fn die(&mut self) {
+        self.run("pg_ctl", &["stop", "-m", "immediate"]);
+        self.runs = false;
+    }
+
+    /// Ends it in order.
+    pub(crate) fn down(&mut self) {
+        self.run("pg_ctl", &["stop", "-m", "fast", "-w"]);
+        self.runs = false;
+    }
+
+    /// Keeps a copy of the stopped server's files, to be failed over to.
+    pub(crate) fn copy(&self) {
+        self.shell("rm -rf copy && cp -a data copy");
+    }
+
+    /// Puts the copy in the place of the stopped server's files.
+    pub(crate) fn fail_over(&self) {
+        self.shell("rm -rf data && mv copy data");
+    }
+
+    fn shell(&self, script: &str) {
+        assert!(!self.runs, "the server runs");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        self.finish(command);
+    }
+
+    fn run(&self, program: &str, args: &[&str]) {
+        let mut command = Command::new(self.programs.join(program));
+        command.arg("-D").arg(self.folder.path().join("data")).args(args);
+        self.finish(command);
+    }
+
+    fn finish(&self, mut command: Command) {
+        if let Some((uid, gid)) = self.user {
+            command.uid(uid).gid(gid);
+        }
+        let null = std::process::Stdio::null;
+        command.current_dir(self.folder.path()).env("LC_ALL", "C");
+        // Not piped: a server that starts would hold the pipe open.
+        let status = command.stdin(null()).stdout(null()).stderr(null()).status().unwrap();
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        assert!(status.success(), "{command:?}: {status}\n{log}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.runs && !std::thread::panicking() {
+            self.die();
+        } else if self.runs {
+            // A second panic would hide the first.
+            let stop = Command::new(self.programs.join("pg_ctl"));
+            let mut stop = stop;
+            stop.arg("-D").arg(self.folder.path().join("data")).args(["stop", "-m", "immediate"]);
+            if let Some((uid, gid)) = self.user {
+                stop.uid(uid).gid(gid);
+            }
+            drop(stop.status());
+        }
+    }
+}
+
+fn id_of(name: &str) -> Option<(u32, u32)> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+    let mut numbers = line.split(':').skip(2).filter_map(|number| number.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
+}
+
+fn programs() -> PathBuf {
+    let has = |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("pg_ctl").is_file();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if let Some(found) = std::env::split_paths(&path).find(has) {
+        return found;
+    }
+    let mut versions: Vec<PathBuf> = std::fs::read_dir(DEBIAN)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().join("bin"))
+        .filter(has)
+        .collect();
+    versions.sort();
+    versions.pop().expect("the run has a PostgreSQL, so its programs are somewhere")
+}
