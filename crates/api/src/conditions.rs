@@ -16,6 +16,9 @@ pub const FULLY_APPLIED: &str = "FullyApplied";
 /// Bindings: a policy claims the template.
 pub const CLAIMED: &str = "Claimed";
 
+/// Bindings: history has its decisions. There once they had to wait for its database.
+pub const RECORDED: &str = "Recorded";
+
 /// The value of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {

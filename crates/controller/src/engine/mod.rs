@@ -13,6 +13,7 @@ mod jobs;
 mod leading;
 mod outward;
 mod publish;
+mod recording;
 mod reports;
 mod work;
 
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use atoll_api::Clock;
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
-use atoll_history::{Receipt, Recorder, Store};
+use atoll_history::{Progress, Receipt, Recorder, Store};
 use atoll_scheduler::{Cure, LiveCluster, Tables};
 use kube::Client;
 use kube::api::ApiResource;
@@ -125,11 +126,15 @@ pub(crate) struct Engine {
     /// Bindings whose decisions history had no room for.
     unoffered: BTreeSet<BindingKey>,
     offer_again: Option<Instant>,
+    progress: watch::Receiver<Progress>,
+    /// History's database does not take what it is given, and bindings say so.
+    behind: bool,
 }
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Self {
         let leadership = parts.election.state();
+        let progress = parts.recorder.progress();
         Self {
             client: parts.client,
             clock: parts.clock,
@@ -170,6 +175,8 @@ impl Engine {
             receipts: BTreeMap::new(),
             unoffered: BTreeSet::new(),
             offer_again: None,
+            progress,
+            behind: false,
         }
     }
 
@@ -211,6 +218,7 @@ impl Engine {
                         self.take_in(arrival);
                     }
                 }
+                () = recording::turned(&mut self.progress, self.behind) => self.follow_history(),
                 () = sleep => {}
             }
         }

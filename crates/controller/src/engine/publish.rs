@@ -56,6 +56,10 @@ impl binding::Knowledge for Known<'_> {
             Claim::Excluded(why) => Some(format!("{why}; it stays where it is")),
         }
     }
+
+    fn unrecorded(&self) -> Option<String> {
+        self.engine.unrecorded(self.binding)
+    }
 }
 
 impl template::Knowledge for Known<'_> {

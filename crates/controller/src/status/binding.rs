@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use atoll_api::binding::{
     AggregatedStatusItem, BindingSummary, Outcome, ResourceBindingStatus, ResourceHealth,
 };
-use atoll_api::conditions::{self, CLAIMED, FULLY_APPLIED, SCHEDULED, Status};
+use atoll_api::conditions::{self, CLAIMED, FULLY_APPLIED, RECORDED, SCHEDULED, Status};
 use jiff::Timestamp;
 
 use super::views::{Certainty, View};
@@ -26,6 +26,8 @@ pub trait Knowledge {
     fn hindrance(&self) -> Option<(&'static str, String)>;
     /// Whether something claims the template, and if not, why.
     fn unclaimed(&self) -> Option<String>;
+    /// Why history lacks its last decision, where the database is the reason.
+    fn unrecorded(&self) -> Option<String>;
 }
 
 /// One member's entry, and whether the member can be asked.
@@ -131,6 +133,14 @@ pub fn status(
     match knowledge.unclaimed() {
         None => set(&mut status.conditions, CLAIMED, Status::True, "PolicyClaims", ""),
         Some(why) => set(&mut status.conditions, CLAIMED, Status::False, "NoPolicy", &why),
+    }
+    // Said once it did not hold: until then it goes without saying.
+    match knowledge.unrecorded() {
+        Some(why) => set(&mut status.conditions, RECORDED, Status::False, "HistoryBehind", &why),
+        None if conditions::find(&status.conditions, RECORDED).is_some() => {
+            set(&mut status.conditions, RECORDED, Status::True, "Recorded", "");
+        }
+        None => {}
     }
     // Trouble first; among equals by name, which is their order already.
     items.sort_by_key(|(item, known)| {

@@ -91,7 +91,8 @@ async fn over_a_network_only_a_server_that_somebody_vouches_for_gets_rows() {
             inserted.unwrap();
             let all = store.page(&Filter::default(), 10, None).await.unwrap();
             assert_eq!(ids(&all.rows), ["one"]);
-            let mut connection = PgConnection::connect(&format!("{vouched}&sslmode=verify-full")).await.unwrap();
+            let mut connection =
+                PgConnection::connect(&format!("{vouched}&sslmode=verify-full")).await.unwrap();
             let encrypted: bool =
                 sqlx::query_scalar("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
                     .fetch_one(&mut connection)

@@ -41,7 +41,19 @@ async fn whatever_the_database_does_for_ten_minutes_workloads_are_placed_and_row
             world.rest(Duration::from_secs(45)).await;
         }
         assert!(began.elapsed() >= Duration::from_secs(540), "{fault:?}");
+        let recorded = |view: &atoll_simulator::world::View| {
+            let binding = view.hub(&RESOURCE_BINDING, BINDING);
+            atoll_simulator::world::condition(binding, "Recorded").to_owned()
+        };
+        // A database that is slow but works is behind by seconds: that is said by the metric alone.
+        let slow = matches!(fault, Fault::Slow(_));
+        assert_eq!(world.read(recorded) == "False", !slow, "{fault:?}");
         world.history_store().set_fault(Fault::None);
+        let keeps_up = |view: &atoll_simulator::world::View| {
+            let said = recorded(view);
+            (slow || said == "True").then_some(()).ok_or(said)
+        };
+        world.until("the binding says that history has it", LIMIT, keeps_up).await;
         world.until_settled(LIMIT).await;
         world.check_history().await;
         let triggers = world.triggers(BINDING).await;
@@ -159,14 +171,17 @@ async fn no_manifest_and_no_secret_value_is_in_history() {
             field: {"key": format!("{MARK}-{kind}")},
         })).await;
     }
-    world.hub().apply(json!({
-        "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
-        "metadata": {"name": "marked", "namespace": "default"},
-        "spec": {"resourceSelectors": [
-            {"apiVersion": "v1", "kind": "Secret", "name": "marked"},
-            {"apiVersion": "v1", "kind": "ConfigMap", "name": "marked"},
-        ]},
-    })).await;
+    world
+        .hub()
+        .apply(json!({
+            "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
+            "metadata": {"name": "marked", "namespace": "default"},
+            "spec": {"resourceSelectors": [
+                {"apiVersion": "v1", "kind": "Secret", "name": "marked"},
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "marked"},
+            ]},
+        }))
+        .await;
     let recorded = |name: &str, rows: &[atoll_history::Record]| {
         rows.iter().any(|row| row.workload.name == name && row.workload.kind == "Secret")
     };
@@ -196,7 +211,8 @@ async fn no_manifest_and_no_secret_value_is_in_history() {
     let events = store.member_events(&MemberFilter::default(), 10_000, None).await.unwrap();
     everything.push_str(&format!("{events:?}"));
     assert!(details > 0 && everything.contains("nginx"), "the test looks at nothing");
-    let found = everything.find(MARK).map(|at| everything[at..].chars().take(80).collect::<String>());
+    let found =
+        everything.find(MARK).map(|at| everything[at..].chars().take(80).collect::<String>());
     assert_eq!(found, None);
     // And what is in a database's file, byte by byte.
     let folder = tempfile::tempdir().unwrap();

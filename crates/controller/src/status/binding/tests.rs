@@ -10,6 +10,7 @@ struct Fixed {
     views: BTreeMap<String, View>,
     hindrance: Option<(&'static str, String)>,
     unclaimed: Option<String>,
+    unrecorded: Option<String>,
 }
 
 impl Knowledge for Fixed {
@@ -27,6 +28,10 @@ impl Knowledge for Fixed {
 
     fn unclaimed(&self) -> Option<String> {
         self.unclaimed.clone()
+    }
+
+    fn unrecorded(&self) -> Option<String> {
+        self.unrecorded.clone()
     }
 }
 
@@ -167,4 +172,27 @@ fn a_wide_binding_shows_trouble_first_and_says_that_it_leaves_members_out() {
     assert_eq!(status.aggregated_status[0].cluster_name, "m140");
     let raw = status.aggregated_status.iter().filter(|item| item.status.is_some()).count();
     assert_eq!(raw, MOST_RAW);
+}
+
+#[test]
+fn history_is_spoken_of_once_it_was_behind() {
+    let mut row = binding(two(), "Placed", 0);
+    let mut known =
+        Fixed { views: [view("a", "new", 2), view("b", "new", 1)].into(), ..Fixed::default() };
+    let recorded = |row: &Binding, known: &Fixed| {
+        let status = status(row, known, now());
+        let found = find(&status.conditions, RECORDED).cloned();
+        (status, found.map(|found| (found.status, found.reason, found.message)))
+    };
+    assert_eq!(recorded(&row, &known).1, None);
+    known.unrecorded = Some("the disk is full".to_owned());
+    let (status, said) = recorded(&row, &known);
+    let (holds, reason, message) = said.unwrap();
+    assert_eq!(
+        (holds.as_str(), reason.as_str(), message.as_str()),
+        ("False", "HistoryBehind", "the disk is full")
+    );
+    row.status.conditions = status.conditions;
+    known.unrecorded = None;
+    assert_eq!(recorded(&row, &known).1.unwrap().0, "True");
 }

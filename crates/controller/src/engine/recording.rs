@@ -1,0 +1,67 @@
+//! What bindings say of history while its database is away.
+
+use std::time::Duration;
+
+use atoll_api::conditions::{self, RECORDED};
+use atoll_history::{Progress, State};
+use tokio::sync::watch;
+
+use super::Engine;
+use crate::index::rows::Binding;
+
+/// History keeps up again once nothing has waited for longer than this.
+const KEEPS_UP: Duration = Duration::from_secs(5);
+
+/// Waits until history falls behind, or keeps up again, whichever comes next. Its progress moves with every decision; this
+/// wakes nobody for that.
+pub(super) async fn turned(progress: &mut watch::Receiver<Progress>, behind: bool) {
+    let is = |progress: &Progress| {
+        let late = progress.oldest.is_some_and(|since| since.elapsed() > KEEPS_UP);
+        progress.failing.is_some() || (behind && late)
+    };
+    let ended = progress.wait_for(|progress| is(progress) != behind).await.is_err();
+    if ended {
+        // The recorder has ended, and so will we.
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Engine {
+    /// History fell behind, or keeps up again: the bindings whose decisions wait, or waited, say so.
+    pub(super) fn follow_history(&mut self) {
+        self.behind = !self.behind;
+        let behind = self.behind;
+        let concerned: Vec<_> = self
+            .index
+            .bindings()
+            .filter(|binding| match behind {
+                true => self.waits(binding),
+                false => conditions::find(&binding.status.conditions, RECORDED)
+                    .is_some_and(|said| said.status != "True"),
+            })
+            .map(|binding| binding.key.clone())
+            .collect();
+        for key in concerned {
+            self.mark_status(&key);
+        }
+    }
+
+    /// Why history lacks a binding's last decision.
+    pub(super) fn unrecorded(&self, binding: &Binding) -> Option<String> {
+        if !self.behind || !self.waits(binding) {
+            return None;
+        }
+        let decision = binding.spec.decision.as_ref()?;
+        let why = self.progress.borrow().failing.clone().unwrap_or_default();
+        let earlier: i64 = binding.spec.unrecorded.iter().map(|held| held.count).sum();
+        Some(format!(
+            "decision {} of {} waits for the database, and {earlier} before it: {why}",
+            decision.id, decision.at.0
+        ))
+    }
+
+    fn waits(&self, binding: &Binding) -> bool {
+        let receipt = binding.spec.decision.as_ref().and_then(|last| self.receipts.get(&last.id));
+        receipt.is_some_and(|receipt| receipt.state() == State::Queued)
+    }
+}
