@@ -35,7 +35,7 @@ impl Engine {
             .index
             .bindings()
             .filter(|binding| match behind {
-                true => self.waits(binding),
+                true => self.waits_for_history(binding),
                 false => conditions::find(&binding.status.conditions, RECORDED)
                     .is_some_and(|said| said.status != "True"),
             })
@@ -48,7 +48,7 @@ impl Engine {
 
     /// Why history lacks a binding's last decision.
     pub(super) fn unrecorded(&self, binding: &Binding) -> Option<String> {
-        if !self.behind || !self.waits(binding) {
+        if !self.behind || !self.waits_for_history(binding) {
             return None;
         }
         let decision = binding.spec.decision.as_ref()?;
@@ -60,7 +60,7 @@ impl Engine {
         ))
     }
 
-    fn waits(&self, binding: &Binding) -> bool {
+    fn waits_for_history(&self, binding: &Binding) -> bool {
         let receipt = binding.spec.decision.as_ref().and_then(|last| self.receipts.get(&last.id));
         receipt.is_some_and(|receipt| receipt.state() == State::Queued)
     }
