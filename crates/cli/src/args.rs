@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use atoll_controller::pace::{self, PaceLimits};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{cordon, drain, join, lint, read, schedule, serve, sim, token, up};
+use crate::{
+    confirm_lost, cordon, drain, join, lint, orphans, read, schedule, serve, sim, token, unjoin, up,
+};
 
 /// A federation control plane for Kubernetes.
 #[derive(Debug, Parser)]
@@ -46,6 +48,14 @@ pub(crate) enum Command {
     Join(join::JoinArgs),
     /// Print a new command for a member that joined once
     Rejoin(join::RejoinArgs),
+    /// Take a member out of the federation: its work moves, then it is emptied, then its Cluster goes
+    Unjoin(unjoin::UnjoinArgs),
+    /// List objects on members that no binding accounts for
+    Orphans(orphans::OrphansArgs),
+    /// Remove orphans from a member, or let removals go that are held back there
+    Prune(orphans::PruneArgs),
+    /// Say that silent members are really lost, where the controller suspects its own network
+    ConfirmLost(confirm_lost::ConfirmLostArgs),
     /// Bootstrap tokens, by which members join
     Token(token::TokenArgs),
     /// Give a member no new work
@@ -82,6 +92,10 @@ impl Command {
             | Self::Sim(_)
             | Self::Join(_)
             | Self::Rejoin(_)
+            | Self::Unjoin(_)
+            | Self::Orphans(_)
+            | Self::Prune(_)
+            | Self::ConfirmLost(_)
             | Self::Token(_)
             | Self::Cordon(_)
             | Self::Drain(_)

@@ -2,6 +2,8 @@
 //! crates below.
 
 mod args;
+mod cluster;
+mod confirm_lost;
 mod cordon;
 mod drain;
 mod hub;
@@ -9,12 +11,14 @@ mod input;
 mod join;
 mod lint;
 mod logging;
+mod orphans;
 mod print;
 mod read;
 mod schedule;
 mod serve;
 mod sim;
 mod token;
+mod unjoin;
 mod up;
 
 use std::process::ExitCode;
@@ -54,6 +58,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Agent(args) => serve::agent::run(&cli.hub, args).await,
             Command::Join(args) => join::run(&cli.hub, args, &out).await,
             Command::Rejoin(args) => join::again(&cli.hub, args, &out).await,
+            Command::Unjoin(args) => unjoin::run(&cli.hub, args, &out).await,
+            Command::Orphans(args) => orphans::list(&cli.hub, args, &out).await,
+            Command::Prune(args) => orphans::prune(&cli.hub, args, &out).await,
+            Command::ConfirmLost(args) => confirm_lost::run(&cli.hub, args, &out).await,
             Command::Token(args) => token::run(&cli.hub, args, &out).await,
             Command::Cordon(args) => cordon::cordon(&cli.hub, args, &out).await,
             Command::Drain(args) => drain::run(&cli.hub, args, &out).await,

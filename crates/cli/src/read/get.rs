@@ -74,7 +74,11 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
     }
 }
 
-async fn list(hub: &Hub, api: &Api<Cluster>) -> anyhow::Result<Vec<Cluster>> {
+/// All Clusters.
+///
+/// # Errors
+/// When the hub does not answer or refuses.
+pub(crate) async fn list(hub: &Hub, api: &Api<Cluster>) -> anyhow::Result<Vec<Cluster>> {
     let mut clusters = Vec::new();
     each(hub, "list members", api, |cluster| clusters.push(cluster)).await?;
     Ok(clusters)

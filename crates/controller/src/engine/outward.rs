@@ -84,8 +84,18 @@ impl Engine {
             binding.spec.resource.uid.as_deref().is_none_or(|u| u == template.uid)
         });
         let frozen = self.index.frozen(&template_key.kind).is_some() || template.is_none();
-        let plan = plan::plan(&binding.spec, &self.members_of(&binding));
-        let (mut wanted, mut left) = (BTreeSet::new(), BTreeSet::new());
+        let mut plan = plan::plan(&binding.spec, &self.members_of(&binding));
+        // A copy that is never purged would hold a member that leaves for ever: it stays there, without our marks.
+        let freed: BTreeSet<String> = binding
+            .spec
+            .graceful_eviction_tasks
+            .iter()
+            .filter(|task| task.purge_mode == PurgeMode::Never && self.leaves(&task.from_cluster))
+            .map(|task| task.from_cluster.clone())
+            .filter(|cluster| binding.spec.clusters.iter().all(|target| target.name != *cluster))
+            .collect();
+        plan.retain(|cluster, _| !freed.contains(cluster));
+        let (mut wanted, mut left) = (BTreeSet::new(), freed.clone());
         for (cluster, presence) in &plan {
             match presence {
                 plan::Presence::Want { .. } => wanted.insert(cluster.clone()),
@@ -151,15 +161,23 @@ impl Engine {
         let given = self.sent.of(key).map(|(cluster, _)| cluster);
         let gone: BTreeSet<String> = given
             .chain(told_to_go.map(|task| &task.from_cluster))
+            .chain(&freed)
             .filter(|cluster| !plan.contains_key(*cluster))
             .cloned()
             .collect();
         for cluster in gone {
             self.sent.take_back(key, &cluster);
             if self.leaving.entry(key.clone()).or_default().insert(cluster.clone()) {
-                self.outlet.withdraw(&cluster, &claim, How::Remove, Proof::NotTargeted);
+                let how = if freed.contains(&cluster) { How::Release } else { How::Remove };
+                self.outlet.withdraw(&cluster, &claim, how, Proof::NotTargeted);
             }
         }
+    }
+
+    /// Whether a member is on its way out of the federation.
+    fn leaves(&self, cluster: &str) -> bool {
+        let cluster = self.index.cluster(cluster);
+        cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
     }
 
     /// A member that was told to give the binding up holds it again.

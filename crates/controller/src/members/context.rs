@@ -40,7 +40,10 @@ pub(super) struct Context {
     pub(super) oracle: Arc<dyn Oracle>,
     pub(super) registry: Registry,
     pub(super) outbox: Outbox,
+    /// Clusters whose status or taints may have to be written.
     pub(super) due: Due,
+    /// Clusters that go, or of which a person asks something.
+    pub(super) chores: Due,
     pub(super) metrics: Metrics,
     pub(super) suspicion: Mutex<Suspicion>,
     /// Until when a new leader judges nobody.

@@ -10,7 +10,9 @@
 //! ```
 
 mod authority;
+mod chores;
 mod context;
+mod departure;
 mod desired;
 mod enrol;
 mod events;
@@ -107,6 +109,7 @@ impl Members {
             registry: registry::Registry::default(),
             outbox: outbox::Outbox::default(),
             due: writes::Due::default(),
+            chores: writes::Due::default(),
             metrics: options.metrics,
             suspicion: Mutex::default(),
             grace: Mutex::default(),
@@ -119,6 +122,8 @@ impl Members {
         let tasks = &cx.tasks;
         tasks.spawn(watchman::run(cx.clone()));
         tasks.spawn(writes::run(cx.clone()));
+        tasks.spawn(chores::run(cx.clone()));
+        tasks.spawn(tokens::sweep_regularly(cx.clone()));
         tasks.spawn(server::run(cx.clone(), options.incoming, options.trust_domain));
         let forwarder = cx.clone();
         tasks.spawn(async move { forwarder.outbox.forward(events, token).await });
@@ -204,11 +209,15 @@ impl Members {
             session.end(Status::permission_denied("the certificate is revoked"));
         }
         drop(state);
+        member.wake.notify_one();
         if revoked {
             let (cluster, reason) = (member.name.clone(), LostReason::Revoked);
             self.0.outbox.push(MemberEvent::Lost { cluster, reason });
         }
         self.0.due.mark(&member.name);
+        if chores::has_any(cluster) {
+            self.0.chores.mark(&member.name);
+        }
     }
 
     /// How far a member is from being empty: told in its condition `Emptied`.
@@ -250,29 +259,10 @@ impl Members {
         orphans.filter(|(_, keys)| !keys.is_empty()).collect()
     }
 
-    /// Somebody looked and says that the removals held back on `cluster` (condition `PruneHeld`) may go on.
-    pub fn confirm_prune(&self, cluster: &str) {
-        let Some(member) = self.0.registry.get(cluster) else { return };
-        member.lock().desired.confirm_prune();
-        member.wake.notify_one();
-        self.0.due.mark(cluster);
-    }
-
     /// Whether the controller suspects itself: no taint is written and nothing is to be evicted.
     #[must_use]
     pub fn is_suspicious(&self) -> bool {
         self.0.suspicion().is_active()
-    }
-
-    /// A person says that the members are really lost.
-    pub fn dismiss_suspicion(&self) {
-        if self.0.suspicion().dismiss(Instant::now()) {
-            self.0.metrics.suspicion.set(0);
-            tracing::info!("suspicion dismissed: the losses are real");
-            for member in self.0.registry.all() {
-                self.0.due.mark(&member.name);
-            }
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use atoll_api::{Cluster, conditions};
+use atoll_api::{Cluster, conditions, marks};
 use atoll_protocol::identity::ClusterUid;
 use jiff::Timestamp;
 use tokio::sync::Notify;
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::departure::Departure;
 use super::desired::DesiredSet;
 use super::health::draft;
 use super::health::vitals::Vitals;
@@ -47,6 +48,8 @@ pub(super) struct State {
     pub(super) agreed: bool,
     /// How far it is from being empty, where that is wanted.
     pub(super) emptying: Emptying,
+    /// How far its way out of the federation is.
+    pub(super) departure: Option<Departure>,
     /// When its status was last written, by this controller or (as far as it can know) before.
     pub(super) written: Instant,
 }
@@ -92,6 +95,7 @@ impl Member {
                 session: None,
                 agreed: false,
                 emptying: Emptying::default(),
+                departure: None,
                 written: now,
             }),
             wake: Notify::new(),
@@ -106,6 +110,16 @@ impl Member {
 impl State {
     pub(super) fn uid(&self) -> Option<&str> {
         self.cluster.as_ref()?.metadata.uid.as_deref()
+    }
+
+    /// Whether the Cluster has our finalizer, or goes anyway.
+    pub(super) fn is_held(&self) -> bool {
+        let metadata = self.cluster.as_ref().map(|cluster| &cluster.metadata);
+        metadata.is_some_and(|metadata| {
+            let mut finalizers = metadata.finalizers.iter().flatten();
+            metadata.deletion_timestamp.is_some()
+                || finalizers.any(|held| held == marks::CLUSTER_FINALIZER)
+        })
     }
 
     /// Takes a newer version of the Cluster; whether it is news.
@@ -127,6 +141,9 @@ impl State {
             self.epoch = 0;
             self.facts = None;
             self.agreed = false;
+            self.departure = None;
+            self.emptying = Emptying::default();
+            self.desired.stay();
             self.vitals = Vitals::new(now.0, self.cluster_id.is_some());
             if draft::own(cluster).next().is_some() && self.cluster_id.is_some() {
                 self.vitals.was_lost(now.0, lost_for(cluster, now.1));

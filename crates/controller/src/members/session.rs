@@ -220,6 +220,10 @@ async fn write(
     if complete.wait_for(|complete| *complete).await.is_err() {
         return Status::unavailable("the controller is stopping");
     }
+    // Nothing is given to a member whose Cluster could go without it being emptied.
+    while !member.lock().is_held() {
+        member.wake.notified().await;
+    }
     let agreed = {
         let mut state = member.lock();
         let agreed = state.desired.intended().matches(&hello.inventory_digest);

@@ -1,6 +1,9 @@
 //! Bootstrap tokens that are out: who may still join by one. Only hashes are stored, so none can be shown again.
 
-use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
@@ -9,13 +12,18 @@ use tokio::time::timeout;
 use atoll_api::marks;
 use atoll_protocol::token::TokenId;
 
-use super::context::HUB_TIMEOUT;
+use super::context::{Context, HUB_TIMEOUT};
 use super::enrol::{
     CLUSTER, EXPIRES, SECRET_PREFIX, TOKEN_SECRET_TYPE, USED_BY, secret_name, text,
 };
 
 /// Secrets that one page of the list brings.
 const PAGE: u32 = 500;
+
+/// Time between two sweeps.
+const SWEEP: Duration = Duration::from_secs(600);
+/// So long after its end a token is still told from one that never was, for a late agent and for `atoll token list`.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
 
 /// A token, as far as the hub knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +88,52 @@ pub async fn revoke_token(client: &Client, id: &TokenId) -> Result<bool, TokenSt
         Ok(_) => Ok(true),
         Err(TokenStoreError::Hub(error)) if is_gone(&error) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// Removes tokens that ended an hour ago; how many.
+///
+/// # Errors
+/// When the hub does not answer or refuses.
+async fn sweep(client: &Client, now: Timestamp) -> Result<usize, TokenStoreError> {
+    let mut swept = 0;
+    for token in list_tokens(client).await? {
+        // One without a date is no token of ours: nobody can join by it, and somebody should look at it.
+        let Some(expires) = token.expires else { continue };
+        if now.duration_since(expires) < REMEMBERED {
+            continue;
+        }
+        if let Ok(id) = TokenId::new(&token.id)
+            && revoke_token(client, &id).await?
+        {
+            swept += 1;
+        }
+    }
+    Ok(swept)
+}
+
+/// Sweeps until the context's token ends it. Only a leader does.
+pub(super) async fn sweep_regularly(cx: Arc<Context>) {
+    let mut term = cx.term.clone();
+    loop {
+        tokio::select! {
+            biased;
+            () = cx.token.cancelled() => return,
+            leads = term.wait_for(Option::is_some) => if leads.is_err() { return },
+        }
+        match sweep(&cx.client, cx.clock.now()).await {
+            Ok(0) => (),
+            Ok(swept) => tracing::info!(swept, "bootstrap tokens that ended are gone"),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "bootstrap tokens that ended stay for now"
+            ),
+        }
+        tokio::select! {
+            biased;
+            () = cx.token.cancelled() => return,
+            () = tokio::time::sleep(SWEEP) => (),
+        }
     }
 }
 

@@ -28,6 +28,8 @@ pub enum Proof {
     BindingDeleted,
     /// The binding is not in the hub, and history has a `Withdrawn` record for it and the member.
     Recorded,
+    /// A person asked for it, by the object's name or for the whole member.
+    Asked,
 }
 
 /// What is to become of an object that a member holds and nobody set.

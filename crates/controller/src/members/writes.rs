@@ -10,13 +10,14 @@ use atoll_api::{Cluster, marks};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Taint;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource};
-use serde_json::json;
+use kube::{Api, Resource, ResourceExt};
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::context::{Context, HUB_TIMEOUT};
 use super::health::draft::{self, Known};
+use crate::manager;
 
 /// What happens to a member within this goes into one write: a session's start, its facts and its first beat.
 const GATHER: Duration = Duration::from_millis(200);
@@ -38,14 +39,19 @@ impl Due {
         self.marked.notify_one();
     }
 
-    fn take(&self) -> BTreeSet<String> {
+    /// Waits until something is marked.
+    pub(super) async fn any(&self) {
+        self.marked.notified().await;
+    }
+
+    pub(super) fn take(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
-enum WriteError {
+pub(super) enum WriteError {
     #[error("the hub did not answer in time")]
     Timeout,
     #[error("the hub refused")]
@@ -96,6 +102,8 @@ pub(super) async fn run(cx: Arc<Context>) {
 /// What is to be written to a Cluster.
 struct Plan {
     cluster: Arc<Cluster>,
+    /// The finalizer is missing: without it a deletion would leave on the member what it holds.
+    finalizer: bool,
     status: Option<ClusterStatus>,
     taints: Option<Vec<Taint>>,
 }
@@ -107,15 +115,17 @@ fn plan(cx: &Context, name: &str) -> Option<Plan> {
     let state = member.lock();
     let cluster = state.cluster.clone()?;
     let standing = state.vitals.standing();
+    let orphans = state.agreed.then(|| state.desired.orphans());
     let known = Known {
         standing: &standing,
         connected: state.session.is_some(),
         facts: state.facts.as_deref(),
         cluster_id: state.cluster_id.as_deref(),
         epoch: state.epoch,
-        orphans: state.agreed.then(|| state.desired.orphans().len()),
+        orphans: orphans.as_deref(),
         held_back: state.desired.held_back(),
         emptying: &state.emptying,
+        departure: state.departure.as_ref(),
     };
     let status = draft::status(&cluster, &known, wall);
     let old = cluster.status.clone().unwrap_or_default();
@@ -128,7 +138,10 @@ fn plan(cx: &Context, name: &str) -> Option<Plan> {
     let has: Vec<_> = draft::own(&cluster).cloned().collect();
     let differ = brief(&has) != brief(&taints);
     drop(state);
-    Some(Plan { cluster, status: due.then_some(status), taints: differ.then_some(taints) })
+    let finalizer = cluster.metadata.deletion_timestamp.is_none()
+        && !cluster.finalizers().iter().any(|held| held == marks::CLUSTER_FINALIZER);
+    let (status, taints) = (due.then_some(status), differ.then_some(taints));
+    Some(Plan { cluster, finalizer, status, taints })
 }
 
 async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
@@ -136,7 +149,9 @@ async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
     if cx.term().is_none() {
         return Ok(());
     }
-    let Some(Plan { cluster, status, taints }) = plan(cx, name) else { return Ok(()) };
+    let Some(Plan { cluster, finalizer, status, taints }) = plan(cx, name) else {
+        return Ok(());
+    };
     let api: Api<Cluster> = Api::all(cx.client.clone());
     let mut version = cluster.metadata.resource_version.clone();
     // The uid keeps an apply from making a Cluster that was deleted meanwhile.
@@ -151,6 +166,14 @@ async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
             },
         })
     };
+    if finalizer {
+        let all: Vec<_> = cluster.finalizers().iter().map(String::as_str).collect();
+        let all = [&all[..], &[marks::CLUSTER_FINALIZER]].concat();
+        let Some(written) = edit(cx, &cluster, json!({"finalizers": all})).await? else {
+            return Ok(());
+        };
+        version.clone_from(&written.metadata.resource_version);
+    }
     if let Some(taints) = taints {
         let mut body = head(&version);
         body["spec"] = if taints.is_empty() { json!({}) } else { json!({"taints": taints}) };
@@ -170,6 +193,19 @@ async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
     Ok(())
 }
 
+/// Changes the metadata of a Cluster as it was seen. `None` = it is not what it was: it is looked at again.
+pub(super) async fn edit(
+    cx: &Context,
+    cluster: &Cluster,
+    mut metadata: Value,
+) -> Result<Option<Cluster>, WriteError> {
+    metadata["uid"] = json!(cluster.metadata.uid);
+    metadata["resourceVersion"] = json!(cluster.metadata.resource_version);
+    let (api, name) = (Api::<Cluster>::all(cx.client.clone()), cluster.name_any());
+    let patch = Patch::Merge(json!({"metadata": metadata}));
+    done(cx, &name, api.patch(&name, &manager::patch(marks::MANAGER), &patch)).await
+}
+
 /// Carries a write out and takes the answer in at once. `None` = the Cluster is not what it was: it is looked at again.
 async fn done(
     cx: &Context,
@@ -182,6 +218,7 @@ async fn done(
         Ok(cluster) => {
             if let Some(member) = cx.registry.get(name) {
                 member.lock().wrote(Arc::new(cluster.clone()), Instant::now());
+                member.wake.notify_one();
             }
             Ok(Some(cluster))
         }

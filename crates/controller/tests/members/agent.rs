@@ -1,7 +1,7 @@
 //! An agent that does what a test says, and otherwise what it is told.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use atoll_api::marks;
 use atoll_controller::members::{TOKEN_LIFE, create_token};
@@ -267,6 +267,27 @@ impl Agent {
             }
         }
     }
+}
+
+/// Does what it is told in the background, until the session ends; the status that it ended with, and what it was told.
+pub(crate) fn obey(
+    mut agent: Agent,
+    store: &Arc<Mutex<Store>>,
+) -> tokio::task::JoinHandle<(Status, Vec<String>)> {
+    let store = store.clone();
+    tokio::spawn(async move {
+        let mut log = Vec::new();
+        loop {
+            let message = match agent.hear.message().await {
+                Ok(Some(message)) => message.message.unwrap(),
+                Ok(None) => return (Status::new(Code::Ok, "the stream ended"), log),
+                Err(status) => return (status, log),
+            };
+            let mut held = store.lock().unwrap().clone();
+            agent.follow(message, &mut held, &mut log).await;
+            *store.lock().unwrap() = held;
+        }
+    })
 }
 
 /// Beats for this session in the background, until its other end is gone.

@@ -71,6 +71,7 @@ async fn a_token_gives_one_key_a_certificate_for_fifteen_minutes() {
     hub.clusters().delete("member1", &DeleteParams::default()).await.unwrap();
     let gone = code(enrol_with(&rig, &stale, two.csr_der(), "m1").await);
     assert!([Code::PermissionDenied, Code::Unauthenticated].contains(&gone), "{gone:?}");
+    hub.gone("member1").await;
     hub.register("member1").await;
     let anew = code(enrol_with(&rig, &stale, two.csr_der(), "m1").await);
     assert!([Code::PermissionDenied, Code::Unauthenticated].contains(&anew), "{anew:?}");

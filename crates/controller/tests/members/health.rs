@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use atoll_api::cluster::SessionState;
+use atoll_api::marks;
 use atoll_controller::members::{HealthTimes, LostReason, MemberEvent};
 use atoll_protocol::member::MemberIdentity;
 use atoll_protocol::v1;
@@ -134,8 +135,10 @@ async fn a_person_may_say_that_the_losses_are_real() {
     agents[0].2.abort();
     rig.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
     eventually(async || rig.members.is_suspicious()).await;
-    rig.members.dismiss_suspicion();
+    hub.annotate("member1", marks::CONFIRM_LOST, "by alice").await;
+    eventually(async || !rig.members.is_suspicious()).await;
     eventually(async || hub.taints("member1").await == ["unreachable:NoSchedule"]).await;
+    eventually(async || hub.annotation("member1", marks::CONFIRM_LOST).await.is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]

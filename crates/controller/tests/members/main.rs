@@ -6,6 +6,7 @@ mod agent;
 mod enrolment;
 mod health;
 mod live;
+mod persons;
 mod real;
 mod rig;
 mod sessions;

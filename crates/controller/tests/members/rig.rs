@@ -17,7 +17,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use serde_json::json;
 use tokio::io::DuplexStream;
@@ -98,6 +98,28 @@ impl Hub {
         let conditions = self.status(name).await.conditions;
         let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
         ready.map(|ready| format!("{}/{}", ready.status, ready.reason)).unwrap_or_default()
+    }
+
+    /// Deletes a Cluster as kubectl does.
+    pub(crate) async fn delete(&self, name: &str) {
+        self.clusters().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Waits until the Cluster is gone.
+    pub(crate) async fn gone(&self, name: &str) {
+        eventually(async || self.clusters().get_opt(name).await.unwrap().is_none()).await;
+    }
+
+    /// Reason and message of a condition.
+    pub(crate) async fn condition(&self, name: &str, kind: &str) -> Option<(String, String)> {
+        let cluster = self.clusters().get_opt(name).await.unwrap()?;
+        let conditions = cluster.status?.conditions;
+        let found = conditions.into_iter().find(|condition| condition.type_ == kind)?;
+        Some((found.reason, found.message))
+    }
+
+    pub(crate) async fn annotation(&self, name: &str, key: &str) -> Option<String> {
+        self.clusters().get(name).await.unwrap().metadata.annotations?.remove(key)
     }
 
     pub(crate) async fn annotate(&self, name: &str, key: &str, value: &str) {

@@ -7,6 +7,7 @@
 
 mod budget;
 mod object;
+mod persons;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use self::object::{Kept, Leaving, Need, Object, Said, Want};
 use super::types::{ApplyResult, HeldObject, Proof, Verdict, Withdrawal};
 
 pub(super) use self::object::{Held, Mark};
+pub(super) use self::persons::Departing;
 
 /// Where a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,6 +80,8 @@ pub(super) struct DesiredSet {
     held_back: BTreeSet<Key>,
     budget: Budget,
     phase: Phase,
+    /// The member leaves the federation.
+    departing: Option<Departing>,
 }
 
 impl DesiredSet {
@@ -89,6 +93,9 @@ impl DesiredSet {
         objects: Vec<Arc<Rendered>>,
         conflict: ConflictResolution,
     ) {
+        if self.departing.is_some_and(|departing| departing.force) {
+            return;
+        }
         self.withdrawn.remove(claim);
         let before: Vec<_> = self.by_claim.get(claim).into_iter().flatten().cloned().collect();
         for key in before {
@@ -145,7 +152,7 @@ impl DesiredSet {
     }
 
     fn withdraw_from(&mut self, key: &Key, claim: &str, how: Withdrawal, proof: Proof) {
-        let withdrawn = &self.withdrawn;
+        let (withdrawn, departing) = (&self.withdrawn, self.departing);
         let Some(object) = self.objects.get_mut(key) else { return };
         let wanted = object.wants.remove(claim).is_some();
         object.gone.insert(claim.to_owned());
@@ -162,7 +169,7 @@ impl DesiredSet {
                 object.kept.get_or_insert(Kept::Awaited);
             } else {
                 object.kept = None;
-                let (how, proof) = (effective(key, object, how, proof), proof);
+                let how = effective(key, object, how, proof, departing);
                 let leaving = object.leaving.get_or_insert_with(|| Leaving {
                     how,
                     proof,
@@ -291,6 +298,7 @@ impl DesiredSet {
 
     /// Decides on an object that the member holds and nobody wants.
     fn classify(&mut self, key: &Key, judged: Vec<(String, Verdict)>) {
+        let departing = self.departing;
         let Some(object) = self.objects.get_mut(key) else { return };
         let any = |wanted: Verdict| judged.iter().any(|(_, verdict)| *verdict == wanted);
         object.kept = if any(Verdict::Wanted) {
@@ -315,7 +323,7 @@ impl DesiredSet {
                 Verdict::Wanted | Verdict::Unknown | Verdict::Frozen => continue,
             };
             self.withdrawn.entry(claim.clone()).or_insert((how, proof));
-            let how = effective(key, object, how, proof);
+            let how = effective(key, object, how, proof, departing);
             let held_back = object.leaving.as_ref().is_some_and(|leaving| leaving.held_back);
             let leaving = leaving.get_or_insert_with(|| Leaving {
                 how,
@@ -388,6 +396,8 @@ impl DesiredSet {
             &object.leaving,
             Some(Leaving { how: Withdrawal::Remove, proof: Proof::NotTargeted, .. })
         );
+        // Who takes a member out wants everything gone from it.
+        let limited = limited && self.departing.is_none();
         let hold_back = need == Need::Leave && limited && !self.budget.take(now, held);
         let object = self.objects.get_mut(key)?;
         match need {
@@ -520,20 +530,6 @@ impl DesiredSet {
         if self.held_back.is_empty() { None } else { self.budget.reopens() }
     }
 
-    /// Somebody looked and says that what is held back may go.
-    pub(super) fn confirm_prune(&mut self) {
-        for key in std::mem::take(&mut self.held_back) {
-            if let Some(leaving) =
-                self.objects.get_mut(&key).and_then(|object| object.leaving.as_mut())
-            {
-                leaving.held_back = false;
-                // Confirmed by a person: no longer counted against the window.
-                leaving.proof = leaving.proof.max(Proof::BindingDeleted);
-            }
-            self.refresh(&key);
-        }
-    }
-
     fn let_held_back_go(&mut self) {
         for key in std::mem::take(&mut self.held_back) {
             if let Some(leaving) =
@@ -584,10 +580,19 @@ impl DesiredSet {
 }
 
 /// What a withdrawal comes to for this object: kinds that are never removed are released, and so is what was marked to
-/// stay, except when a decision moves it elsewhere.
-fn effective(key: &Key, object: &Object, how: Withdrawal, proof: Proof) -> Withdrawal {
+/// stay, except when a decision moves it elsewhere; and everything on a member that leaves and keeps what it runs.
+fn effective(
+    key: &Key,
+    object: &Object,
+    how: Withdrawal,
+    proof: Proof,
+    departing: Option<Departing>,
+) -> Withdrawal {
     let preserved = object.held.as_ref().is_some_and(|held| held.mark.preserve);
-    if object::is_never_removed(key) || (preserved && proof != Proof::NotTargeted) {
+    if object::is_never_removed(key)
+        || (preserved && proof != Proof::NotTargeted)
+        || departing.is_some_and(|departing| departing.release)
+    {
         Withdrawal::Release
     } else {
         how

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use atoll_api::cluster::{
-    ApiEnablement, ClusterStatus, ResourceSummary, SessionState, SessionStatus,
+    ApiEnablement, ClusterStatus, MAX_ORPHANED_OBJECTS, ObjectName, ResourceSummary, SessionState,
+    SessionStatus,
 };
 use atoll_api::quantity::ResourceList;
 use atoll_api::{Cluster, conditions, marks};
+use atoll_render::Key;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,10 +17,13 @@ use tokio::time::Instant;
 use super::times::HealthTimes;
 use super::vitals::Standing;
 use crate::lifecycle::emptying::Emptying;
+use crate::members::departure::Departure;
 use crate::members::types::MemberFacts;
 
 /// Condition: removals are held back by their limit.
 const PRUNE_HELD: &str = "PruneHeld";
+/// Condition: the Cluster is deleted, and its member is being emptied.
+const LEAVING: &str = "Leaving";
 /// A figure that changed by more than this part of the capacity, in per cent, is written at once.
 const NOTABLE_PERCENT: i128 = 5;
 
@@ -34,10 +39,12 @@ pub(crate) struct Known<'a> {
     pub(crate) cluster_id: Option<&'a str>,
     pub(crate) epoch: u64,
     /// `None` before the first agreement on an inventory.
-    pub(crate) orphans: Option<usize>,
+    pub(crate) orphans: Option<&'a [&'a Key]>,
     pub(crate) held_back: usize,
     /// How far it is from being empty.
     pub(crate) emptying: &'a Emptying,
+    /// How far its way out of the federation is.
+    pub(crate) departure: Option<&'a Departure>,
 }
 
 /// The status that the Cluster should have, made from the one it has: what is not known stays.
@@ -63,8 +70,11 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
         status.resource_summary =
             Some(ResourceSummary { allocatable_modelings: modelings, ..counted.resources.clone() });
     }
-    if let Some(orphans) = known.orphans {
-        status.orphans = Some(i64::try_from(orphans).unwrap_or(i64::MAX));
+    let left = known.departure.and_then(Departure::left);
+    if let Some(orphans) = left.or_else(|| known.orphans.map(names)) {
+        status.orphans = Some(i64::try_from(orphans.len()).unwrap_or(i64::MAX));
+        status.orphaned_objects = orphans;
+        status.orphaned_objects.truncate(MAX_ORPHANED_OBJECTS);
     }
     let old = status.session.take();
     status.session = session(old, known, now);
@@ -88,6 +98,11 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
             conditions::set(list, conditions::EMPTIED, holds, reason, message, generation, now);
         }
     }
+    if let Some(departure) = known.departure {
+        let (reason, message) = (departure.reason(), departure.message());
+        let holds = conditions::Status::True;
+        conditions::set(list, LEAVING, holds, reason, &message, generation, now);
+    }
     if known.held_back > 0 {
         let message = format!(
             "{} removals wait: more than the larger of 100 objects and 30 % of the member's lost their place within 10 minutes",
@@ -99,6 +114,17 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
         list.retain(|condition| condition.type_ != PRUNE_HELD);
     }
     status
+}
+
+/// Objects as a Cluster names them.
+pub(crate) fn names(keys: &[&Key]) -> Vec<ObjectName> {
+    let name = |key: &&Key| ObjectName {
+        group: key.group.clone(),
+        kind: key.kind.clone(),
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+    };
+    keys.iter().map(name).collect()
 }
 
 fn session(old: Option<SessionStatus>, known: &Known<'_>, now: Timestamp) -> Option<SessionStatus> {
@@ -161,7 +187,11 @@ pub(crate) fn is_due(
         status
             .conditions
             .iter()
-            .map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()))
+            .map(|c| {
+                // People watch a member go.
+                let message = (c.type_ == LEAVING).then(|| c.message.clone());
+                (c.type_.clone(), c.status.clone(), c.reason.clone(), message)
+            })
             .collect::<Vec<_>>()
     };
     let orphans = |status: &ClusterStatus| status.orphans.unwrap_or_default();
@@ -178,6 +208,7 @@ pub(crate) fn is_due(
         || old.node_summary != new.node_summary
         || old.session != new.session
         || orphans(old) != orphans(new)
+        || old.orphaned_objects != new.orphaned_objects
         || old.resource_summary.is_some() != new.resource_summary.is_some()
         || is_notable(&resources(old), &resources(new))
 }
@@ -286,9 +317,10 @@ mod tests {
             facts,
             cluster_id: Some("kube-system-uid"),
             epoch: 3,
-            orphans: Some(0),
+            orphans: Some(&[]),
             held_back: 0,
             emptying: &Emptying::Unknown,
+            departure: None,
         }
     }
 

@@ -1,0 +1,111 @@
+//! Cluster objects, as the verbs about members ask and watch them. Everything is asked by annotations on the Cluster, so
+//! that kubectl does the same.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use atoll_api::Cluster;
+use atoll_api::cluster::ClusterStatus;
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::watcher::{self, Event};
+use serde_json::json;
+
+use crate::hub::Hub;
+use crate::join::{self, MANAGER};
+
+/// The Cluster of this name.
+///
+/// # Errors
+/// When there is none, or the hub does not answer.
+pub(crate) async fn get(hub: &Hub, name: &str) -> anyhow::Result<Cluster> {
+    match join::find(hub, name).await? {
+        Some(cluster) => Ok(cluster),
+        None => bail!("there is no member {name}: `atoll get members` lists them"),
+    }
+}
+
+/// Sets annotations on the Cluster as it was seen.
+///
+/// # Errors
+/// When somebody changed it meanwhile, or the hub refuses.
+pub(crate) async fn annotate(
+    hub: &Hub,
+    cluster: &Cluster,
+    annotations: BTreeMap<&str, String>,
+) -> anyhow::Result<Cluster> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let patch = json!({"metadata": {
+        "uid": cluster.metadata.uid,
+        "resourceVersion": cluster.metadata.resource_version,
+        "annotations": annotations,
+    }});
+    let clusters: Api<Cluster> = Api::all(hub.client.clone());
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let doing = format!("annotate Cluster {name}");
+    hub.call(&doing, clusters.patch(name, &params, &Patch::Merge(patch))).await
+}
+
+/// A condition of the Cluster.
+pub(crate) fn condition<'a>(cluster: &'a Cluster, kind: &str) -> Option<&'a Condition> {
+    let status: Option<&ClusterStatus> = cluster.status.as_ref();
+    status?.conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Hands every version of the Cluster to `look` until it returns something, or the Cluster with this uid is gone (`None`).
+/// `quiet` is called once when nothing came for `patience`.
+///
+/// # Errors
+/// When the hub cannot be watched.
+pub(crate) async fn watch<T>(
+    hub: &Hub,
+    cluster: &Cluster,
+    patience: Duration,
+    quiet: impl FnOnce(),
+    mut look: impl FnMut(&Cluster) -> Option<T>,
+) -> anyhow::Result<Option<T>> {
+    let name = cluster.metadata.name.clone().unwrap_or_default();
+    let clusters: Api<Cluster> = Api::all(hub.client.clone());
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = pin!(watcher::watcher(clusters, only));
+    let mut quiet = Some(quiet);
+    let mut listed = false;
+    loop {
+        let event = match quiet.take() {
+            None => events.next().await,
+            Some(call) => match tokio::time::timeout(patience, events.next()).await {
+                Ok(event) => {
+                    quiet = Some(call);
+                    event
+                }
+                Err(_) => {
+                    call();
+                    continue;
+                }
+            },
+        };
+        let event = event.with_context(|| format!("watch Cluster {name}"))?;
+        match event.with_context(|| format!("watch Cluster {name} ({})", hub.found))? {
+            Event::Apply(seen) | Event::InitApply(seen) => {
+                if seen.metadata.uid != cluster.metadata.uid {
+                    return Ok(None);
+                }
+                listed = true;
+                if let Some(found) = look(&seen) {
+                    return Ok(Some(found));
+                }
+            }
+            Event::Delete(last) => {
+                // What was said last may have come with its end only.
+                return Ok(look(&last));
+            }
+            Event::Init => listed = false,
+            Event::InitDone if !listed => return Ok(None),
+            Event::InitDone => {}
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `atoll orphans` and `atoll prune`: objects on members that no binding accounts for, and removals that are held back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use atoll_api::cluster::ObjectName;
+use atoll_api::{Cluster, marks};
+use clap::Args;
+use jiff::Timestamp;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::args::{Format, HubFlags, OutputFlag};
+use crate::cluster;
+use crate::hub::Hub;
+use crate::print::{Printer, Text, note};
+use crate::read::get;
+
+/// Condition of a member whose removals are held back.
+const PRUNE_HELD: &str = "PruneHeld";
+/// How long a member that is connected needs at most; one that is not gets the word when it is back.
+const WAIT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Args)]
+pub(crate) struct OrphansArgs {
+    /// Only of this member
+    #[arg(value_name = "MEMBER")]
+    member: Option<String>,
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PruneArgs {
+    /// The member
+    #[arg(value_name = "MEMBER")]
+    member: String,
+    /// Orphans as `atoll orphans` names them, for example Deployment.apps/shop/web [default: all that it lists]
+    #[arg(value_name = "KIND[.GROUP]/NAMESPACE/NAME", conflicts_with = "confirm")]
+    objects: Vec<ObjectName>,
+    /// Let removals go that are held back because they are many (condition PruneHeld); no orphans
+    #[arg(long)]
+    confirm: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub(crate) async fn list(flags: &HubFlags, args: OrphansArgs, out: &Printer) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let clusters = match &args.member {
+        Some(name) => vec![cluster::get(&hub, name).await?],
+        None => get::list(&hub, &Api::all(hub.client.clone())).await?,
+    };
+    let rows = clusters.iter().flat_map(|cluster| {
+        let name = cluster.name_any();
+        objects(cluster).iter().map(move |object| (name.clone(), object))
+    });
+    let answer = match args.output.output {
+        Format::Table => {
+            let rows: Vec<Vec<Text>> = rows
+                .map(|(member, object)| vec![member.into(), object.to_string().into()])
+                .collect();
+            if rows.is_empty() {
+                out.line("No orphans.")
+            } else {
+                out.table(&["MEMBER", "OBJECT"], rows)
+            }
+        }
+        format => {
+            let items: Vec<Value> = rows
+                .map(|(member, object)| {
+                    let mut item = json!(object);
+                    item["cluster"] = member.into();
+                    item
+                })
+                .collect();
+            out.object(format, &json!({"orphans": items}))
+        }
+    };
+    for cluster in &clusters {
+        let (counted, listed) = (count(cluster), objects(cluster).len());
+        if counted > listed {
+            note(format!("{}: {} more than these {listed}", cluster.name_any(), counted - listed));
+        }
+    }
+    answer
+}
+
+pub(crate) async fn prune(flags: &HubFlags, args: PruneArgs, out: &Printer) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let seen = cluster::get(&hub, &args.member).await?;
+    let name = &args.member;
+    if args.confirm {
+        let Some(held) = cluster::condition(&seen, PRUNE_HELD) else {
+            bail!("no removals are held back on {name}");
+        };
+        note(&held.message);
+        if !args.yes && !agrees(&format!("Let them go from {name}?"))? {
+            bail!("nothing was changed");
+        }
+        let by = Timestamp::now().to_string();
+        return carry_out(&hub, &seen, marks::CONFIRM_PRUNE, by, out).await;
+    }
+    let orphans: BTreeSet<&ObjectName> = objects(&seen).iter().collect();
+    if let Some(other) = args.objects.iter().find(|object| !orphans.contains(object)) {
+        bail!("{other} is no orphan of {name}: `atoll orphans {name}` lists them");
+    }
+    let chosen: Vec<&ObjectName> = match args.objects.is_empty() {
+        true => orphans.into_iter().collect(),
+        false => args.objects.iter().collect(),
+    };
+    if chosen.is_empty() {
+        return out.line(format!("{name} has no orphans."));
+    }
+    let text = chosen.iter().map(ToString::to_string).collect::<Vec<_>>();
+    note(text.join("\n"));
+    if !args.yes && !agrees(&format!("Remove these {} objects from {name}?", text.len()))? {
+        bail!("nothing was changed");
+    }
+    // Somebody else's wish that is not carried out yet stays.
+    let before = seen.annotations().get(marks::PRUNE).cloned();
+    let text = before.into_iter().chain(text).collect::<Vec<_>>().join(",");
+    carry_out(&hub, &seen, marks::PRUNE, text, out).await
+}
+
+/// Asks the controller by an annotation and waits until it has taken it away.
+async fn carry_out(
+    hub: &Hub,
+    seen: &Cluster,
+    annotation: &str,
+    value: String,
+    out: &Printer,
+) -> anyhow::Result<()> {
+    let name = seen.name_any();
+    let asked = cluster::annotate(hub, seen, BTreeMap::from([(annotation, value)])).await?;
+    let done = |seen: &Cluster| (!seen.annotations().contains_key(annotation)).then_some(());
+    let watch = cluster::watch(hub, &asked, WAIT, || (), done);
+    match tokio::time::timeout(WAIT, watch).await {
+        Ok(Ok(Some(()))) => out.line("Done."),
+        Ok(Ok(None)) => bail!("Cluster {name} is gone"),
+        Ok(Err(error)) => Err(error),
+        Err(_) => out.line(format!(
+            "Not done after {} s: it is done when {name}'s agent is connected (`atoll get members {name}`).",
+            WAIT.as_secs()
+        )),
+    }
+}
+
+fn objects(cluster: &Cluster) -> &[ObjectName] {
+    cluster.status.as_ref().map_or(&[], |status| &status.orphaned_objects)
+}
+
+fn count(cluster: &Cluster) -> usize {
+    let count = cluster.status.as_ref().and_then(|status| status.orphans).unwrap_or_default();
+    usize::try_from(count).unwrap_or_default()
+}
+
+/// A person's yes.
+///
+/// # Errors
+/// When nobody can be asked.
+pub(crate) fn agrees(question: &str) -> anyhow::Result<bool> {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        bail!("{question} Nobody can be asked here: say --yes");
+    }
+    let mut screen = std::io::stderr().lock();
+    write!(screen, "{question} [y/N] ").and_then(|()| screen.flush()).context("ask")?;
+    let mut answer = String::new();
+    input.lock().read_line(&mut answer).context("read the answer")?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

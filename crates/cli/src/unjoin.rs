@@ -1,0 +1,116 @@
+//! `atoll unjoin`: a member leaves the federation, and nothing of it is lost silently.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use atoll_api::cluster::ObjectName;
+use atoll_api::{Cluster, conditions, marks};
+use clap::Args;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, ResourceExt};
+
+use crate::args::HubFlags;
+use crate::hub::Hub;
+use crate::print::{Printer, note};
+use crate::{cluster, cordon};
+
+/// Nothing said for so long at the beginning: perhaps no controller runs.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Condition with the progress, and its last reason when something stays on the member.
+const LEAVING: &str = "Leaving";
+const LEFT_BEHIND: &str = "LeftBehind";
+/// Its reason while work moves away; what holds that up is in the condition `Emptied`.
+const MOVING: &str = "WorkMovesAway";
+
+#[derive(Debug, Args)]
+pub(crate) struct UnjoinArgs {
+    /// The member
+    #[arg(value_name = "MEMBER")]
+    member: String,
+    /// What runs there stays and runs on, without Atoll's marks. Elsewhere it is placed all the same
+    #[arg(long)]
+    release: bool,
+    /// Wait neither for a member that cannot be reached nor for work that has no other place; what stays there is printed
+    #[arg(long)]
+    force: bool,
+    /// Do not wait for the end: the controller goes on by itself
+    #[arg(long)]
+    no_wait: bool,
+}
+
+pub(crate) async fn run(flags: &HubFlags, args: UnjoinArgs, out: &Printer) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let name = &args.member;
+    let seen = cluster::get(&hub, name).await?;
+    let begun = seen.metadata.deletion_timestamp.is_some();
+    let mut seen = ask(&hub, seen, &args).await?;
+    if !begun {
+        seen = cordon::set(&hub, name).await?;
+        let clusters: Api<Cluster> = Api::all(hub.client.clone());
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: seen.metadata.uid.clone(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        hub.call(&format!("delete Cluster {name}"), clusters.delete(name, &params)).await?;
+    }
+    if args.no_wait {
+        return out.line(format!(
+            "{name} leaves; `kubectl get cluster {name} -o yaml` says how far it is."
+        ));
+    }
+    note(format!("{name} leaves: its work moves first. Ctrl-C ends the waiting, not the leaving."));
+    let left = follow(&hub, &seen).await?;
+    if left.is_empty() {
+        return out.line(format!("{name} has left the federation."));
+    }
+    let mut text = format!("{name} has left the federation. Left on it, and nobody's from now on:");
+    for object in left {
+        text.push_str(&format!("\n  {object}"));
+    }
+    out.line(text)
+}
+
+/// Says how the member is to go, besides what was said before.
+async fn ask(hub: &Hub, seen: Cluster, args: &UnjoinArgs) -> anyhow::Result<Cluster> {
+    let before = seen.annotations().get(marks::UNJOIN).cloned().unwrap_or_default();
+    let mut words: BTreeSet<&str> =
+        before.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    let had = words.clone();
+    words.extend(args.release.then_some(marks::UNJOIN_RELEASE));
+    words.extend(args.force.then_some(marks::UNJOIN_FORCE));
+    if words == had {
+        return Ok(seen);
+    }
+    let words = words.into_iter().collect::<Vec<_>>().join(",");
+    cluster::annotate(hub, &seen, BTreeMap::from([(marks::UNJOIN, words)])).await
+}
+
+/// Prints how far it is until the Cluster is gone; what is left on the member.
+async fn follow(hub: &Hub, seen: &Cluster) -> anyhow::Result<Vec<ObjectName>> {
+    let (mut said, mut left) = (String::new(), Vec::new());
+    let quiet = || note("nobody has begun yet: does `atoll controller` run on this hub?");
+    let look = |seen: &Cluster| {
+        if let Some(leaving) = cluster::condition(seen, LEAVING) {
+            let mut text = leaving.message.clone();
+            if leaving.reason == MOVING
+                && let Some(emptied) = cluster::condition(seen, conditions::EMPTIED)
+            {
+                text.push_str(&format!("; {}", emptied.message));
+            }
+            if text != said {
+                note(&text);
+                said = text;
+            }
+            if leaving.reason == LEFT_BEHIND {
+                let status = seen.status.as_ref();
+                left = status.map(|status| status.orphaned_objects.clone()).unwrap_or_default();
+            }
+        }
+        None::<()>
+    };
+    cluster::watch(hub, seen, PATIENCE, quiet, look).await?;
+    Ok(left)
+}

@@ -1,0 +1,143 @@
+//! What people ask of a member by its Cluster: to leave the federation, to let orphans go, to let held removals go, to be
+//! believed lost. Everything is asked by annotations, so that kubectl and the hub's RBAC are enough; an annotation stays
+//! until what it asks for is done, whichever controller leads by then.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::cluster::ObjectName;
+use atoll_api::{Cluster, marks};
+use atoll_render::Key;
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::registry::Member;
+use super::{departure, writes};
+
+/// Time between two looks at what is not done yet: certificates of a member that left are refused within seconds.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Annotations that ask for something.
+const ASKING: [&str; 3] = [marks::PRUNE, marks::CONFIRM_PRUNE, marks::CONFIRM_LOST];
+
+/// Whether anything is asked of this Cluster's member.
+pub(super) fn has_any(cluster: &Cluster) -> bool {
+    departure::is_due(cluster)
+        || ASKING.iter().any(|name| cluster.annotations().contains_key(*name))
+}
+
+/// Does them until the context's token ends it. Only a leader does any.
+pub(super) async fn run(cx: Arc<Context>) {
+    let mut open: BTreeSet<String> = BTreeSet::new();
+    let mut term = cx.term.clone();
+    term.mark_changed();
+    loop {
+        let look = async {
+            if open.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(LOOK).await;
+        };
+        tokio::select! {
+            biased;
+            () = cx.token.cancelled() => return,
+            changed = term.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                // A new leader looks at all of them once.
+                open = cx.registry.all().iter().filter(|m| is_asked(m)).map(|m| m.name.clone()).collect();
+            }
+            () = cx.chores.any() => (),
+            () = look => (),
+        }
+        open.append(&mut cx.chores.take());
+        if cx.term().is_none() {
+            open.clear();
+            continue;
+        }
+        let mut later = BTreeSet::new();
+        for name in std::mem::take(&mut open) {
+            let Some(member) = cx.registry.get(&name) else { continue };
+            if let Err(error) = attend(&cx, &member).await {
+                tracing::warn!(
+                    cluster = name,
+                    error = &error as &dyn std::error::Error,
+                    "Cluster not written"
+                );
+            }
+            if is_asked(&member) {
+                later.insert(name);
+            }
+        }
+        open = later;
+    }
+}
+
+fn is_asked(member: &Member) -> bool {
+    member.lock().cluster.as_deref().is_some_and(has_any)
+}
+
+/// Does for one member what can be done now.
+async fn attend(cx: &Context, member: &Member) -> Result<(), writes::WriteError> {
+    let (cluster, done) = {
+        let mut state = member.lock();
+        let Some(cluster) = state.cluster.clone() else { return Ok(()) };
+        let asked = |name: &str| cluster.annotations().get(name);
+        let mut done = Vec::new();
+        let agreed = state.session.is_some() && state.agreed;
+        if let Some(text) = asked(marks::PRUNE).filter(|_| agreed)
+            && state.desired.prune(&keys(&member.name, text)) == 0
+        {
+            done.push(marks::PRUNE);
+        }
+        if asked(marks::CONFIRM_PRUNE).is_some() && agreed {
+            tracing::info!(cluster = member.name, "removals that were held back go on");
+            state.desired.confirm_prune();
+            done.push(marks::CONFIRM_PRUNE);
+        }
+        if asked(marks::CONFIRM_LOST).is_some() {
+            done.push(marks::CONFIRM_LOST);
+        }
+        (cluster, done)
+    };
+    member.wake.notify_one();
+    if done.contains(&marks::CONFIRM_LOST) {
+        believe(cx);
+    }
+    if !done.is_empty() {
+        cx.due.mark(&member.name);
+        let gone: Map<String, Value> =
+            done.into_iter().map(|name| (name.to_owned(), Value::Null)).collect();
+        writes::edit(cx, &cluster, json!({"annotations": gone})).await?;
+    }
+    departure::step(cx, member).await
+}
+
+/// A person says that the members are really lost.
+fn believe(cx: &Context) {
+    if cx.suspicion().dismiss(Instant::now()) {
+        cx.metrics.suspicion.set(0);
+        tracing::info!("suspicion dismissed: the losses are real");
+        for member in cx.registry.all() {
+            cx.due.mark(&member.name);
+        }
+    }
+}
+
+/// The objects that [`marks::PRUNE`] names. What cannot be read names nothing that could be removed.
+fn keys(cluster: &str, text: &str) -> BTreeSet<Key> {
+    let mut keys = BTreeSet::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        match part.parse::<ObjectName>() {
+            Ok(ObjectName { group, kind, namespace, name }) => {
+                keys.insert(Key { group, kind, namespace, name });
+            }
+            Err(error) => tracing::warn!(cluster, %error, "annotation {}", marks::PRUNE),
+        }
+    }
+    keys
+}

@@ -1,0 +1,118 @@
+//! What a person asks of a member's set: removals held back that may go, orphans that are to go, a member that leaves.
+
+use std::collections::BTreeSet;
+
+use atoll_render::Key;
+
+use super::DesiredSet;
+use super::object::{self, Kept, Leaving};
+use crate::members::types::{Proof, Withdrawal};
+
+/// How a member leaves the federation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Departing {
+    /// What runs there stays, without our marks.
+    pub(crate) release: bool,
+    /// Nothing is waited for that cannot move: it is let go as it is.
+    pub(crate) force: bool,
+}
+
+impl DesiredSet {
+    /// Somebody looked and says that what is held back may go.
+    pub(in crate::members) fn confirm_prune(&mut self) {
+        for key in std::mem::take(&mut self.held_back) {
+            if let Some(leaving) =
+                self.objects.get_mut(&key).and_then(|object| object.leaving.as_mut())
+            {
+                leaving.held_back = false;
+                // Confirmed by a person: no longer counted against the window.
+                leaving.proof = leaving.proof.max(Proof::BindingDeleted);
+            }
+            self.refresh(&key);
+        }
+    }
+
+    /// Lets those of `keys` go that are orphans; how many of them the member still has.
+    pub(in crate::members) fn prune(&mut self, keys: &BTreeSet<Key>) -> usize {
+        let mut open = 0;
+        for key in keys {
+            let Some(object) = self.objects.get_mut(key) else { continue };
+            if object.kept == Some(Kept::Orphan) && object.held.is_some() {
+                let removable = !object::is_never_removed(key);
+                object.kept = None;
+                object.leaving = Some(Leaving {
+                    how: if removable { Withdrawal::Remove } else { Withdrawal::Release },
+                    proof: Proof::Asked,
+                    claims: BTreeSet::new(),
+                    held_back: false,
+                });
+                self.refresh(key);
+            }
+            let leaves = |object: &object::Object| {
+                object.leaving.as_ref().is_some_and(|leaving| leaving.proof == Proof::Asked)
+            };
+            open += usize::from(self.objects.get(key).is_some_and(leaves));
+        }
+        open
+    }
+
+    /// From now on the member is being emptied.
+    pub(in crate::members) fn depart(&mut self, departing: Departing) {
+        if self.departing.replace(departing) == Some(departing) {
+            return;
+        }
+        if departing.release {
+            for object in self.objects.values_mut() {
+                if let Some(leaving) = &mut object.leaving {
+                    leaving.how = Withdrawal::Release;
+                }
+            }
+        }
+        self.let_held_back_go();
+    }
+
+    /// Another Cluster of the name is there: its member stays.
+    pub(in crate::members) fn stay(&mut self) {
+        self.departing = None;
+    }
+
+    /// Objects on a member that leaves for which a decision still stands, or will: their work has not moved yet.
+    pub(in crate::members) fn staying(&self) -> Vec<&Key> {
+        let stays = self
+            .objects
+            .iter()
+            .filter(|(_, object)| !object.wants.is_empty() || object.kept == Some(Kept::Awaited));
+        stays.map(|(key, _)| key).collect()
+    }
+
+    /// Releases what no decision holds there and no proof removes: orphans, what is frozen or suspended; by force also
+    /// what has not moved.
+    pub(in crate::members) fn clear_out(&mut self) {
+        let force = self.departing.is_some_and(|departing| departing.force);
+        let keys: Vec<_> = self.objects.keys().cloned().collect();
+        for key in keys {
+            let Some(object) = self.objects.get_mut(&key) else { continue };
+            if force {
+                object.wants.clear();
+            }
+            if object.wants.is_empty() && object.leaving.is_none() && object.may_be_held() {
+                object.kept = None;
+                object.leaving = Some(Leaving {
+                    how: Withdrawal::Release,
+                    proof: Proof::Asked,
+                    claims: BTreeSet::new(),
+                    held_back: false,
+                });
+            }
+            self.refresh(&key);
+        }
+    }
+
+    /// What the member has of ours, as far as is known: what it holds, and what it may hold because it was told to.
+    pub(in crate::members) fn left(&self) -> Vec<&Key> {
+        let may = |object: &object::Object| {
+            object.may_be_held() || object.leaving.is_some() || !object.wants.is_empty()
+        };
+        self.objects.iter().filter(|(_, object)| may(object)).map(|(key, _)| key).collect()
+    }
+}
