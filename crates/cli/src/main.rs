@@ -11,6 +11,7 @@ mod input;
 mod join;
 mod lint;
 mod logging;
+mod member_config;
 mod orphans;
 mod print;
 mod read;

@@ -19,7 +19,7 @@ use crate::dispatch::verdicts::Verdicts;
 use crate::engine::{Engine, Parts};
 use crate::events;
 use crate::http::{self, Pages};
-use crate::leader::{self, Candidate, Election, ElectionError, Elector};
+use crate::leader::{self, Candidate, Election, ElectionError, Elector, OwnPod};
 use crate::lifecycle::pace::PaceLimits;
 use crate::members::{
     HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TimesError,
@@ -75,6 +75,8 @@ pub struct Controller {
     token: CancellationToken,
     /// Sessions end after the engine: it must not decide on members that vanish because we stop.
     sessions: CancellationToken,
+    /// The Pod that is labelled while we lead.
+    pod: Option<OwnPod>,
 }
 
 impl Controller {
@@ -102,7 +104,7 @@ impl Controller {
         let sessions = CancellationToken::new();
         let members =
             Members::start(options, core.verdicts.clone(), core.events.clone(), sessions.clone())?;
-        Ok(Self { core, members, token, sessions })
+        Ok(Self { core, members, token, sessions, pod: None })
     }
 
     /// Serves `/healthz`, `/readyz` and `/metrics` there, over plain HTTP, as long as the controller runs.
@@ -116,6 +118,13 @@ impl Controller {
     #[must_use]
     pub fn with_pace(mut self, pace: PaceLimits) -> Self {
         self.core.pace = pace;
+        self
+    }
+
+    /// Labels the Pod while we lead, so that a Service can select it.
+    #[must_use]
+    pub fn with_pod(mut self, pod: OwnPod) -> Self {
+        self.pod = Some(pod);
         self
     }
 
@@ -138,8 +147,17 @@ impl Controller {
     /// When the scheduler's thread cannot be started, or has ended.
     pub async fn run(self) -> Result<(), ControllerError> {
         let outlet = Arc::new(self.members.clone());
+        let (state, unlabel) = (self.core.election.state(), CancellationToken::new());
+        let labelling =
+            self.pod.map(|pod| tokio::spawn(leader::label::keep(pod, state, unlabel.clone())));
         let result = self.core.run(outlet, self.token, self.sessions.clone()).await;
         self.sessions.cancel();
+        unlabel.cancel();
+        if let Some(labelling) = labelling
+            && tokio::time::timeout(STOP, labelling).await.is_err()
+        {
+            tracing::warn!("the Pod's label may have stayed");
+        }
         if tokio::time::timeout(STOP, self.members.stopped()).await.is_err() {
             tracing::warn!("the members' side did not end in time");
         }

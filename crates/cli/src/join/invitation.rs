@@ -1,5 +1,6 @@
 //! What a member's administrator gets: one command, or one manifest, that joins the member within a few minutes.
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::json;
 
@@ -12,8 +13,8 @@ const IMAGE: &str = concat!("atoll:", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug, Args)]
 pub(super) struct InvitationFlags {
-    /// Where the member's agent reaches the controller; may be given several times
-    #[arg(long = "address", value_name = "HOST:PORT", required = true, value_parser = address)]
+    /// Where the member's agent reaches the controller; may be given several times. Mode hosted needs none
+    #[arg(long = "address", value_name = "HOST:PORT", value_parser = address)]
     pub(super) addresses: Vec<String>,
     /// Minutes for which the token may be used, once; at most 1440
     #[arg(long, value_name = "MINUTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1440))]
@@ -23,6 +24,21 @@ pub(super) struct InvitationFlags {
     pub(super) image: String,
     #[command(flatten)]
     pub(super) output: OutputFlag,
+}
+
+impl InvitationFlags {
+    /// Whether an agent can be told where the controller is.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        if self.addresses.is_empty() {
+            bail!(
+                "--address HOST:PORT is missing: where the member's agent reaches the controller"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// One token and where it is good for.

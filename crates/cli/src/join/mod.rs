@@ -1,10 +1,12 @@
 //! `atoll join` and `atoll rejoin`: register a member on the hub and print what starts its agent.
 
+mod hosted;
 mod invitation;
 mod manifest;
 mod registration;
 
 use anyhow::{Context, bail};
+use atoll_api::cluster::ClusterMode;
 use atoll_api::{Clock, Cluster};
 use atoll_controller::members;
 use clap::Args;
@@ -12,6 +14,7 @@ use jiff::SignedDuration;
 use kube::Api;
 use kube::api::PostParams;
 
+use self::hosted::HostedFlags;
 use self::invitation::{Invitation, InvitationFlags};
 use self::registration::RegistrationFlags;
 use crate::args::HubFlags;
@@ -29,6 +32,8 @@ pub(crate) struct JoinArgs {
     #[command(flatten)]
     registration: RegistrationFlags,
     #[command(flatten)]
+    hosted: HostedFlags,
+    #[command(flatten)]
     invitation: InvitationFlags,
 }
 
@@ -38,14 +43,21 @@ pub(crate) struct RejoinArgs {
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]
+    hosted: HostedFlags,
+    #[command(flatten)]
     invitation: InvitationFlags,
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
     let name = &args.name;
+    let mode = ClusterMode::from(args.registration.mode);
+    let kubeconfig = args.hosted.kubeconfig(mode)?;
     // First: without an authority nobody can join, and nothing is left behind.
     let authority = authority(&hub).await?;
+    if mode == ClusterMode::Agent {
+        args.invitation.check()?;
+    }
     let clusters: Api<Cluster> = Api::all(hub.client.clone());
     let cluster = match find(&hub, name).await? {
         None => {
@@ -57,6 +69,12 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
         Some(cluster) if has_joined(&cluster) => {
             bail!("{name} has joined already: `atoll rejoin {name}` gives its agent a new token")
         }
+        Some(cluster) if cluster.spec.mode != mode => bail!(
+            "Cluster {name} is there already with mode {:?}: change it with `kubectl edit cluster {name}`",
+            cluster.spec.mode
+        ),
+        // Its Secret was not written, or with a kubeconfig that leads nowhere.
+        Some(cluster) if mode == ClusterMode::Hosted => cluster,
         Some(_) if !args.registration.is_empty() => bail!(
             "Cluster {name} is there already: leave {} out, and change it with `kubectl edit cluster {name}`",
             args.registration.given().join(", ")
@@ -66,7 +84,19 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
             cluster
         }
     };
-    invite(&hub, &cluster, authority, args.invitation, out).await
+    match kubeconfig {
+        Some(kubeconfig) => host(&hub, &cluster, &kubeconfig, out).await,
+        None => invite(&hub, &cluster, authority, args.invitation, out).await,
+    }
+}
+
+/// Hands the way to a member to the controller, which starts its agent.
+async fn host(hub: &Hub, cluster: &Cluster, kubeconfig: &str, out: &Printer) -> anyhow::Result<()> {
+    hosted::store(hub, cluster, kubeconfig).await?;
+    let name = cluster.metadata.name.clone().unwrap_or_default();
+    out.line(format!(
+        "The controller runs the agent of {name}; `atoll get members {name}` says how it is."
+    ))
 }
 
 /// A new token for a member that joined once: its agent lost its identity, or moves to another place.
@@ -79,7 +109,10 @@ pub(crate) async fn again(flags: &HubFlags, args: RejoinArgs, out: &Printer) -> 
             "there is no Cluster {name}: `atoll get members` lists them, `atoll join {name}` makes it"
         );
     };
-    invite(&hub, &cluster, authority, args.invitation, out).await
+    match args.hosted.kubeconfig(cluster.spec.mode)? {
+        Some(kubeconfig) => host(&hub, &cluster, &kubeconfig, out).await,
+        None => invite(&hub, &cluster, authority, args.invitation, out).await,
+    }
 }
 
 async fn invite(
@@ -89,6 +122,7 @@ async fn invite(
     flags: InvitationFlags,
     out: &Printer,
 ) -> anyhow::Result<()> {
+    flags.check()?;
     let life = SignedDuration::from_mins(i64::from(flags.token_life));
     let token = members::create_token(&hub.client, &Clock::system(), cluster, life)
         .await

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 
 use atoll_api::Cluster;
-use atoll_api::cluster::ClusterSpec;
+use atoll_api::cluster::{ClusterMode, ClusterSpec};
 use clap::Args;
 use k8s_openapi::api::core::v1::Taint;
+
+use super::hosted::{Mode, secret_name};
 
 /// Effects that a taint can have.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 #[derive(Debug, Args)]
 pub(super) struct RegistrationFlags {
+    /// Where the member's agent runs
+    #[arg(long, value_name = "MODE", default_value = "agent")]
+    pub(super) mode: Mode,
     /// Who runs the member's infrastructure
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
@@ -32,7 +37,10 @@ pub(super) struct RegistrationFlags {
 impl RegistrationFlags {
     /// The Cluster as described.
     pub(super) fn cluster(self, name: &str) -> Cluster {
+        let mode = ClusterMode::from(self.mode);
         let spec = ClusterSpec {
+            mode,
+            kubeconfig_secret: (mode == ClusterMode::Hosted).then(|| secret_name(name)),
             provider: self.provider,
             region: self.region,
             zones: self.zones,
@@ -49,6 +57,7 @@ impl RegistrationFlags {
     /// The flags that say something.
     pub(super) fn given(&self) -> Vec<&'static str> {
         [
+            ("--mode", self.mode != Mode::default()),
             ("--provider", self.provider.is_some()),
             ("--region", self.region.is_some()),
             ("--zones", !self.zones.is_empty()),

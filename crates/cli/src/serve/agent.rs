@@ -15,7 +15,7 @@ use crate::args::HubFlags;
 use crate::hub;
 
 /// Name of the Secret on the member with the agent's key and certificate.
-const IDENTITY_SECRET: &str = "atoll-agent-identity";
+pub(super) const IDENTITY_SECRET: &str = "atoll-agent-identity";
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use atoll_api::{Clock, marks};
-use atoll_controller::leader::{Candidate, LeaseTimes};
+use atoll_controller::leader::{Candidate, LeaseTimes, OwnPod};
 use atoll_controller::members::{HealthTimes, Incoming, Metrics};
 use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, Hub, MembersSide};
@@ -19,8 +19,12 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::hosted::{self, Host};
 use crate::args::{HubFlags, PaceFlags, RetentionFlag};
 use crate::hub;
+
+/// How long agents of Hosted members have to end after the controller did.
+const STOP: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArgs {
@@ -49,6 +53,9 @@ pub(crate) struct ControllerArgs {
     /// Name of this controller in the Lease, for example its Pod's [default: the host's name]
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
+    /// Namespace of this controller's Pod, whose name is --identity: the Pod has the label atoll.dev/leader while it leads
+    #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", requires = "identity")]
+    pod_namespace: Option<String>,
     /// SchedulerConfiguration file with profiles besides `default` and `karmada`
     #[arg(long, value_name = "FILE")]
     scheduler_config: Option<PathBuf>,
@@ -148,7 +155,12 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         None => Profiles::default(),
         Some(file) => read_profiles(file)?,
     };
+    let pod = match args.pod_namespace.zip(args.identity.clone()) {
+        Some((namespace, name)) => Some(OwnPod { client: pod_client(&client)?, namespace, name }),
+        None => None,
+    };
     let place = args.identity.unwrap_or_else(host_name);
+    let address = own_address(listener.local_addr().context("--listen")?);
     let times = HealthTimes {
         heartbeat: Duration::from_secs(args.heartbeat),
         silent_after: Duration::from_secs(args.silent_after),
@@ -158,6 +170,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     let trust_domain: TrustDomain =
         TrustDomain::new(args.trust_domain).context("--trust-domain")?;
     let incarnation = format!("{}-{}", std::process::id(), clock.now().as_microsecond());
+    let (hub, agents_clock, agents_place) = (client.clone(), clock.clone(), place.clone());
     let parts = Hub {
         client,
         clock,
@@ -184,13 +197,50 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     tracing::info!(hub = found, listen = %args.listen, "controller starts");
     let mut controller = Controller::new(parts, members, token).context("start the controller")?;
     controller = controller.with_pace(args.pace.into());
+    let mut controller =
+        Controller::new(parts, members, token.clone()).context("start the controller")?;
+    if let Some(pod) = pod {
+        controller = controller.with_pod(pod);
+    }
     if let Some(address) = args.http {
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("listen on --http {address}"))?;
         controller = controller.with_http(listener);
     }
-    controller.run().await.context("run the controller")
+    let host = Host {
+        hub,
+        members: controller.members(),
+        address,
+        place: agents_place,
+        clock: agents_clock,
+    };
+    let hosting = tokio::spawn(hosted::run(host, controller.leadership(), token.child_token()));
+    let result = controller.run().await.context("run the controller");
+    token.cancel();
+    if tokio::time::timeout(STOP, hosting).await.is_err() {
+        tracing::warn!("agents of Hosted members did not end in time");
+    }
+    result
+}
+
+/// The cluster that this process runs in; its Pod is there, wherever the hub is.
+fn pod_client(hub: &Client) -> anyhow::Result<Client> {
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
+        return Ok(hub.clone());
+    }
+    let config = kube::Config::incluster().context("use the Pod's service account")?;
+    Client::try_from(config).context("use the Pod's own cluster")
+}
+
+/// Where agents in this process find it.
+fn own_address(listening: SocketAddr) -> String {
+    let ip = match listening.ip() {
+        ip if !ip.is_unspecified() => ip,
+        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, listening.port()).to_string()
 }
 
 fn read_profiles(file: &std::path::Path) -> anyhow::Result<Profiles> {

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod controller;
 mod health;
+mod hosted;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};

@@ -4,13 +4,13 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::ResourceBinding;
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
+use atoll_api::{Cluster, ResourceBinding};
 use atoll_apiserver::pki::Authority;
 use atoll_apiserver::{Options, Server};
 use atoll_history::{BindingRef, Detail, Event, MemoryStore, Record, Store};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::TcpListener;
@@ -196,6 +196,22 @@ impl Hub {
         for crd in atoll_api::crds::all() {
             crds.create(&PostParams::default(), &crd).await.unwrap();
         }
+    }
+
+    /// A Cluster with its status.
+    pub(crate) async fn create_cluster(&self, object: Value) {
+        let clusters: Api<Cluster> = Api::all(self.server.client());
+        let cluster: Cluster = serde_json::from_value(object.clone()).unwrap();
+        clusters.create(&PostParams::default(), &cluster).await.unwrap();
+        let patch = Patch::Merge(json!({"status": object["status"]}));
+        let name = object["metadata"]["name"].as_str().unwrap();
+        clusters.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// The annotations of a Cluster.
+    pub(crate) async fn annotations(&self, name: &str) -> Value {
+        let clusters: Api<Cluster> = Api::all(self.server.client());
+        json!(clusters.get(name).await.unwrap().metadata.annotations)
     }
 
     /// A binding that holds this decision.

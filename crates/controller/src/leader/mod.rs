@@ -5,6 +5,7 @@
 //! stops earlier, at the renew deadline, so that two never believe it at once. The term is an annotation of the Lease and
 //! grows in the update that takes it: members refuse what a lower term says.
 
+pub(crate) mod label;
 mod record;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use label::OwnPod;
 use record::Seen;
 
 use crate::manager;

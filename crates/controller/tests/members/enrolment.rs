@@ -199,7 +199,7 @@ async fn every_call_with_every_identity() {
     assert!(refused);
 }
 
-fn identity(
+pub(crate) fn identity(
     request: &KeyRequest,
     chain: Vec<rustls::pki_types::CertificateDer<'static>>,
     uid: &ClusterUid,

@@ -117,7 +117,16 @@ async fn the_manifests_fit_together() {
         }
     }
     let pod = &found["Deployment"]["spec"]["template"];
-    assert_eq!(found["Service"]["spec"]["selector"], pod["metadata"]["labels"]);
+    // The leader's Pod has one label more, which it gives itself: the controller knows where it is.
+    let mut labels = pod["metadata"]["labels"].clone();
+    labels[atoll_api::marks::LEADER] = json!("true");
+    assert_eq!(found["Service"]["spec"]["selector"], labels);
+    let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+    for (name, path) in [("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace")] {
+        let field =
+            |e: &Value| e["name"] == name && e["valueFrom"]["fieldRef"]["fieldPath"] == path;
+        assert!(env.iter().any(field), "{name}");
+    }
     assert_eq!(pod["spec"]["serviceAccountName"], found["ServiceAccount"]["metadata"]["name"]);
     let claim = &pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"];
     assert_eq!(*claim, found["PersistentVolumeClaim"]["metadata"]["name"]);
