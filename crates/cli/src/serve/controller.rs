@@ -195,10 +195,9 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         metrics: Metrics::default(),
     };
     tracing::info!(hub = found, listen = %args.listen, "controller starts");
-    let mut controller = Controller::new(parts, members, token).context("start the controller")?;
-    controller = controller.with_pace(args.pace.into());
     let mut controller =
         Controller::new(parts, members, token.clone()).context("start the controller")?;
+    controller = controller.with_pace(args.pace.into());
     if let Some(pod) = pod {
         controller = controller.with_pod(pod);
     }

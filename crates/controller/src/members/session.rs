@@ -406,7 +406,10 @@ fn hear(cx: &Context, member: &Member, message: v1::agent_message::Message) -> R
             let key = wire::key(status.key.clone())?;
             let (claims, current) = {
                 let state = member.lock();
-                (state.desired.claims(&key), state.desired.is_current(&key, &status.hash))
+                let outvoted = state.desired.outvoted(&key);
+                let mut claims = state.desired.claims(&key);
+                claims.retain(|claim| !outvoted.contains(claim));
+                (claims, state.desired.is_current(&key, &status.hash))
             };
             let report = wire::report(status, current)?;
             if !claims.is_empty() {
@@ -424,12 +427,29 @@ fn hear(cx: &Context, member: &Member, message: v1::agent_message::Message) -> R
 
 fn applied_to(cx: &Context, member: &Member, key: Key, applied: v1::Applied, result: ApplyResult) {
     let mut state = member.lock();
-    let claims = state.desired.claims(&key);
+    let outvoted = state.desired.outvoted(&key);
+    let mut claims = state.desired.claims(&key);
+    claims.retain(|claim| !outvoted.contains(claim));
     let current = state.desired.is_current(&key, &applied.hash);
     let quiet = state.desired.is_prerequisite(&key) && result == ApplyResult::Applied;
     state.desired.applied(&key, &applied.hash, result, &applied.object_uid);
     let confirmed = state.desired.take_confirmed();
     drop(state);
+    if !outvoted.is_empty() {
+        let first = claims.first().map(String::as_str).unwrap_or_default();
+        cx.outbox.push(MemberEvent::Applied {
+            cluster: member.name.clone(),
+            key: key.clone(),
+            hash: applied.hash.clone(),
+            current: false,
+            result: ApplyResult::Conflict,
+            reason: "AnotherBinding".to_owned(),
+            message: format!("{key} is there as the binding with uid {first} wants it, which differs from what this one wants"),
+            object_uid: applied.object_uid.clone(),
+            drift: applied.drift,
+            claims: outvoted,
+        });
+    }
     if !claims.is_empty() && !quiet {
         cx.outbox.push(MemberEvent::Applied {
             cluster: member.name.clone(),

@@ -132,6 +132,29 @@ async fn nothing_leaves_without_proof_and_removals_come_before_synced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_claims_that_differ_the_second_hears_of_a_conflict() {
+    let hub = Hub::start().await;
+    let mut rig = Rig::start(&hub).await;
+    hub.register("member1").await;
+    let identity = enrol(&rig, "member1").await;
+    for (claim, hash) in [("a", "h1"), ("b", "h2"), ("c", "h1")] {
+        let objects = vec![rendered("shared", claim, hash, 0)];
+        rig.members.set_desired("member1", claim, objects, ConflictResolution::Abort);
+    }
+    let mut store = Store::default();
+    let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
+    assert_eq!(agent.sync(&mut store).await, ["inventory", "upsert shared h1"]);
+    let mut heard = Vec::new();
+    for _ in 0..2 {
+        let event = rig.event(|event| matches!(event, MemberEvent::Applied { .. })).await;
+        let MemberEvent::Applied { claims, result, reason, .. } = event else { unreachable!() };
+        heard.push((claims.join(","), result, reason));
+    }
+    let conflict = ("b".to_owned(), ApplyResult::Conflict, "AnotherBinding".to_owned());
+    assert_eq!(heard, [conflict, ("a,c".to_owned(), ApplyResult::Applied, String::new())]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_does_not_agree_is_asked_again_and_not_for_ever() {
     let hub = Hub::start().await;
     let rig = Rig::start(&hub).await;

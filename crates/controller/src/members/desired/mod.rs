@@ -482,6 +482,11 @@ impl DesiredSet {
         }
     }
 
+    /// Claims that want the key in another form than the one that is sent.
+    pub(super) fn outvoted(&self, key: &Key) -> Vec<String> {
+        self.objects.get(key).map(Object::outvoted).unwrap_or_default()
+    }
+
     /// Whether `key` is a namespace that others need and nothing more.
     pub(super) fn is_prerequisite(&self, key: &Key) -> bool {
         self.prerequisites.contains_key(key) && !self.objects.contains_key(key)

@@ -143,7 +143,15 @@ impl Object {
         self.wants.is_empty() && self.leaving.is_none() && !self.may_be_held()
     }
 
-    /// The manifest to send. Several claims want the same object of the same template, so the first one's rendering
+    /// Claims whose rendering is not the one that is sent: they hear of it as a conflict.
+    pub(super) fn outvoted(&self) -> Vec<String> {
+        let Some((_, first)) = self.wants.first_key_value() else { return Vec::new() };
+        let others =
+            self.wants.iter().filter(|(_, want)| want.rendered.hash != first.rendered.hash);
+        others.map(|(claim, _)| claim.clone()).collect()
+    }
+
+    /// The manifest to send. Several claims mostly want the same object of the same template, so the first one's rendering
     /// stands for all; only the marks are put together.
     pub(super) fn manifest(&self, mark: &Mark) -> Option<(Arc<Rendered>, ConflictResolution)> {
         let (_, first) = self.wants.first_key_value()?;
