@@ -5,8 +5,8 @@
 mod agent;
 mod enrolment;
 mod health;
-mod live;
 mod identities;
+mod live;
 mod persons;
 mod proofs;
 mod real;
