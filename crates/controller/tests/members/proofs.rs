@@ -35,7 +35,7 @@ async fn empty_cache_says_nothing_to_members() {
     let mut store = holds(&["web"]);
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     let _beats = keep_alive(&agent, Duration::from_secs(5));
-    assert!(timeout(Duration::from_secs(600), agent.next()).await.is_err(), "not a word");
+    assert!(timeout(Duration::from_secs(60), agent.next()).await.is_err(), "not a word");
     // Not even an orphan is counted before everything is known; then what is wanted is.
     assert_eq!(hub.status("member1").await.orphans, None);
     rig.set("member1", "web", "h1");
@@ -68,7 +68,7 @@ async fn hub_lost_and_made_anew_leaves_everything_where_it_is() {
     let _beats = keep_alive(&agent, Duration::from_secs(5));
     assert_eq!(agent.sync(&mut store).await, ["inventory"]);
     eventually(async || hub.status("member1").await.orphans == Some(1)).await;
-    assert!(timeout(Duration::from_secs(600), agent.next()).await.is_err(), "not a word");
+    assert!(timeout(Duration::from_secs(60), agent.next()).await.is_err(), "not a word");
 }
 
 #[tokio::test(start_paused = true)]
