@@ -166,8 +166,11 @@ async fn ingest(name: &str, store: Arc<dyn Store>, options: &Options) {
     }
     last.unwrap().settled().await;
     let seconds = began.elapsed().as_secs_f64();
-    let progress = recorder.progress().borrow().clone();
-    assert_eq!((progress.recorded, progress.details_dropped), (options.ingest, 0));
+    // Counted a moment after the receipts tell.
+    let mut progress = recorder.progress();
+    let done = progress.wait_for(|progress| progress.recorded == options.ingest).await.unwrap();
+    assert_eq!(done.details_dropped, 0);
+    drop(done);
     let rate = options.ingest as f64 / seconds;
     println!(
         "{name}: ingest {rate:.0} decisions/s, {:.0} rows/s (detail {} bytes)",
@@ -236,7 +239,7 @@ async fn fill_postgres(url: &str, options: &Options) {
         let members = options.members;
         let rows = format!(
             "CREATE TEMP TABLE part AS SELECT i, nextval('decisions_seq') AS seq, i % {bindings} AS b, i / {bindings} AS r,
-                 to_timestamp(({first} + i * {step}) / 1000000.0) AS at FROM generate_series({from}, {to} - 1) AS i;
+                 to_timestamp(({first} + i * {step}) / 1000000.0) AS at FROM generate_series({from}::bigint, {to} - 1) AS i;
              INSERT INTO decisions (seq, id, parent, decided_at, trigger_name, mode, outcome, desired, pending, term,
                  binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind,
                  workload_name, workload_uid, before_clusters, after_clusters, reason, rejections, detail)
@@ -288,7 +291,7 @@ async fn fill_sqlite(path: &Path, options: &Options) {
                  binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind,
                  workload_name, workload_uid, before_clusters, after_clusters, reason, rejections, detail)
              SELECT seq, lower(hex(randomblob(16))), at, 'Scale', 'Steady', 'Placed', 15, '[]', 1, 'ResourceBinding',
-                 'team-' || b % 100, 'web-' || b || '-deployment', printf('%032d', b), 'apps', 'v1', 'Deployment',
+                 'team-' || (b % 100), 'web-' || b || '-deployment', printf('%032d', b), 'apps', 'v1', 'Deployment',
                  'web-' || b, printf('%032d', b), '[]', '[{{\"name\":\"member\",\"replicas\":5}}]', '15 wanted, 14 placed',
                  '{{\"TaintToleration\": 3}}', randomblob(128) FROM part;
              INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after)
