@@ -209,11 +209,9 @@ fn commit(tables: &mut Tables, request: &Request, decision: &Decision, n: usize)
 }
 
 fn once(args: &[String]) {
-    let number = |at: usize| args.get(at).and_then(|text| text.parse::<usize>().ok());
-    let (Some(clusters), Some(strategy), Some(times)) = (number(0), args.get(1), number(2)) else {
-        eprintln!("--once CLUSTERS STRATEGY N");
-        return;
-    };
+    let [clusters, strategy, times] = args else { panic!("--once CLUSTERS STRATEGY N") };
+    let number = |text: &str| text.parse::<usize>().expect("CLUSTERS and N are numbers");
+    let (clusters, times) = (number(clusters), number(times));
     let all: Vec<Cluster> = (0..clusters).map(cluster).collect();
     let mut tables = tables(&all);
     let mut change = change(&all);

@@ -94,6 +94,8 @@ impl Strategy {
 /// What is wanted.
 #[derive(Debug, Clone)]
 pub struct Intent {
+    /// What the placement says.
+    pub frame: Arc<Frame>,
     /// Replicas; `None` for kinds without.
     pub desired: Option<i64>,
     /// How they are divided.
@@ -144,7 +146,7 @@ impl Intent {
         snapshot: &Snapshot,
         request: &Request,
         profile: &Profile,
-        frame: &Frame,
+        frame: &Arc<Frame>,
         needs: Result<Arc<Needs>, (String, String)>,
     ) -> Result<Self, Mistake> {
         let template = &request.template;
@@ -162,6 +164,7 @@ impl Intent {
         }
         let replica_scheduling = request.placement.replica_scheduling.as_ref();
         let mut intent = Self {
+            frame: frame.clone(),
             desired,
             strategy: Strategy::Copies,
             needs,

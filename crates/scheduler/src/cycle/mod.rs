@@ -22,7 +22,6 @@ use std::sync::Arc;
 use atoll_api::binding::{Mode, Outcome, Trigger};
 use atoll_api::placement::RescheduleOn;
 
-use self::frame::Frame;
 use self::intent::Intent;
 use self::ladder::{Allowed, Facts, Seen};
 use self::report::Draft;
@@ -74,9 +73,8 @@ pub fn decide(
     };
     let terms = &frame.terms;
     let in_force = in_force(request, terms);
-    let new = |term: &Arc<Term>| {
-        Cycle::new(snapshot, request, profile, &frame, &intent, &targets, cache, term)
-    };
+    let new =
+        |term: &Arc<Term>| Cycle::new(snapshot, request, profile, &intent, &targets, cache, term);
     let karmada = profile.semantics == Semantics::Karmada;
     let allowed = if karmada {
         Allowed::everything()
@@ -172,7 +170,6 @@ impl<'a> Cycle<'a> {
         snapshot: &'a Snapshot,
         request: &'a Request,
         profile: &'a Profile,
-        frame: &'a Arc<Frame>,
         intent: &'a Intent,
         targets: &'a Targets,
         cache: &'a RefCell<Cache>,
@@ -182,7 +179,6 @@ impl<'a> Cycle<'a> {
             snapshot,
             request,
             profile,
-            frame,
             intent,
             targets,
             cache,

@@ -20,7 +20,7 @@ pub const WITH_SPREAD: &str = "workloadSpread";
 /// The placement in force, for the annotation: the policy's placement, and the WorkloadPolicy or WorkloadSpread.
 #[must_use]
 pub fn in_force(cycle: &Cycle<'_>) -> Applied {
-    cycle.cache.borrow_mut().frames.applied(cycle.frame, &cycle.intent.strategy)
+    cycle.cache.borrow_mut().frames.applied(&cycle.intent.frame, &cycle.intent.strategy)
 }
 
 /// See [`in_force`]; `divider` is the object that divides, under its key.

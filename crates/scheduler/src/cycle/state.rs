@@ -8,7 +8,6 @@ use std::sync::Arc;
 use atoll_api::binding::{Mode, TargetCluster, Trigger};
 use atoll_api::placement::{ClusterAffinity, OverflowAffinity};
 
-use super::frame::Frame;
 use super::intent::Intent;
 use crate::decision::GroupReport;
 use crate::divide::ground::Ties;
@@ -30,8 +29,6 @@ pub struct Cycle<'a> {
     pub request: &'a Request,
     /// The profile that answers.
     pub profile: &'a Profile,
-    /// What its placement says.
-    pub frame: &'a Arc<Frame>,
     /// What is wanted and by which strategy.
     pub intent: &'a Intent,
     /// Where the binding runs.
