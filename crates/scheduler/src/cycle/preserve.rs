@@ -29,7 +29,7 @@ pub fn carry(
     }
     let held = request.previous.as_ref().and_then(|previous| previous.preserved.clone());
     let held = held.filter(|held| {
-        after.iter().any(|target| held.clusters.iter().any(|name| *name == target.name))
+        after.iter().any(|target| held.clusters.contains(&target.name))
     });
     (held, Vec::new())
 }
