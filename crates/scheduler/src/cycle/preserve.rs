@@ -28,9 +28,7 @@ pub fn carry(
         return (Some(state), notes);
     }
     let held = request.previous.as_ref().and_then(|previous| previous.preserved.clone());
-    let held = held.filter(|held| {
-        after.iter().any(|target| held.clusters.contains(&target.name))
-    });
+    let held = held.filter(|held| after.iter().any(|target| held.clusters.contains(&target.name)));
     (held, Vec::new())
 }
 
