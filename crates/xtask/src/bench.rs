@@ -24,6 +24,8 @@ enum Bench {
     Members,
     /// History: how fast it takes decisions, how far behind it is, how long its answers take
     History,
+    /// One of 50 members dies and 1,000 and 10,000 workloads move
+    Failover,
 }
 
 impl Bench {
@@ -33,13 +35,14 @@ impl Bench {
             Self::Decisions => ("atoll-scheduler", "decisions"),
             Self::Members => ("atoll-cli", "members"),
             Self::History => ("atoll-history", "history"),
+            Self::Failover => ("atoll-controller", "failover"),
         }
     }
 
     /// Whether it writes to PostgreSQL.
     fn needs_postgres(self) -> bool {
         match self {
-            Self::Decisions | Self::Members => false,
+            Self::Decisions | Self::Members | Self::Failover => false,
             Self::History => true,
         }
     }
