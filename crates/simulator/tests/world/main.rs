@@ -8,6 +8,7 @@ mod chaos;
 mod determinism;
 mod faults;
 mod history;
+mod leaving;
 mod rights;
 mod scenario;
 mod walk;
