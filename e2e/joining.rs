@@ -116,6 +116,18 @@ async fn members_are_registered_cordoned_and_invited_again() {
     assert_eq!(taints(&cluster().await), [cordoned, "gpu=only:NoSchedule", "old=:NoExecute"]);
     run(&mut verb(&["uncordon", "east"]));
     assert_eq!(taints(&cluster().await), ["gpu=only:NoSchedule", "old=:NoExecute"]);
+    // A drain is two taints, which a cordon leaves as they are and an uncordon takes away.
+    let nothing = run(&mut verb(&["drain", "east", "--dry-run"]));
+    assert!(nothing.contains("Nothing runs on east"), "{nothing}");
+    run(&mut verb(&["drain", "east", "--no-wait"]));
+    run(&mut verb(&["cordon", "east"]));
+    let drained = "cluster.atoll.dev/drain=:NoExecute";
+    let expected = [cordoned, drained, "gpu=only:NoSchedule", "old=:NoExecute"];
+    assert_eq!(taints(&cluster().await), expected);
+    let unheard = fail(&mut verb(&["drain", "east", "--timeout", "0"]));
+    assert!(unheard.contains("no controller has said"), "{unheard}");
+    run(&mut verb(&["uncordon", "east"]));
+    assert_eq!(taints(&cluster().await), ["gpu=only:NoSchedule", "old=:NoExecute"]);
     let theirs = json!({
         "apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "east"},
         "spec": {"taints": [{"key": "cluster.atoll.dev/cordoned", "effect": "NoSchedule"}]},

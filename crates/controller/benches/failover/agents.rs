@@ -173,7 +173,7 @@ fn apply(upsert: v1::Upsert, store: &mut Store) -> [Say; 2] {
         replicas,
         ready: replicas,
         health: v1::Health::Healthy.into(),
-        status_json: status.to_string().into_bytes(),
+        status_json: status.to_string().into_bytes().into(),
         object_uid: "uid".to_owned(),
         ..v1::Status::default()
     };

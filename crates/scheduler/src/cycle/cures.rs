@@ -17,6 +17,7 @@ use crate::plugins::{
     topology_spread, workload_spread,
 };
 use crate::state::bits::BitSet;
+use crate::state::row::Ready;
 
 /// The cures of a decision.
 #[must_use]
@@ -41,6 +42,11 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<Cure> 
     if short || prefers || (follows && !cycle.intent.strategy.divides()) {
         cures.push(Cure::ClusterJoins);
         newcomers(cycle, &mut cures);
+    }
+    let unready = || cycle.snapshot.rows().any(|(_, row)| row.ready == Ready::No);
+    if prefers && !cures.contains(&Cure::TaintsChange) && unready() {
+        // With its taints and its session goes whether a member is Ready.
+        cures.push(Cure::TaintsChange);
     }
     if short || prefers {
         capacity(cycle, decision, &mut cures);

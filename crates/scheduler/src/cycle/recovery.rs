@@ -8,17 +8,22 @@ use super::state::Cycle;
 use crate::framework::status::Code;
 use crate::framework::verdicts::Hold;
 use crate::state::bits::BitSet;
-use crate::state::row::Row;
+use crate::state::row::{Ready, Row};
 
 /// How long a member must have been Ready without a break before anything is moved back to it: as long as its loss has
 /// to last before anything is moved off it, so that a member which comes and goes costs no more than one move.
 pub const STABLE: SignedDuration = SignedDuration::from_secs(300);
 
-/// When a member that became Ready a short time ago is stable; nothing where it is, or where nobody knows since when.
+/// When a member that became Ready a short time ago is stable; nothing where it is, or where no time makes it so.
 #[must_use]
 pub fn stable_at(row: &Row, now: Timestamp) -> Option<Timestamp> {
-    let at = row.ready_since?.checked_add(STABLE).unwrap_or(Timestamp::MAX);
-    Some(at).filter(|at| *at > now)
+    let Ready::Since(since) = row.ready else { return None };
+    Some(since.checked_add(STABLE).unwrap_or(Timestamp::MAX)).filter(|at| *at > now)
+}
+
+/// Whether work may be moved back to a member. Its taints go a moment before it is said to be Ready.
+fn is_stable(row: &Row, now: Timestamp) -> bool {
+    row.ready != Ready::No && stable_at(row, now).is_none()
 }
 
 /// Rejects members that are back for too short a time to be preferred again.
@@ -28,8 +33,8 @@ pub fn hold_back(cycle: &mut Cycle<'_>) {
     }
     let mut rows = BitSet::empty(cycle.snapshot.len());
     for row in cycle.verdicts.passing.iter() {
-        let back = stable_at(cycle.snapshot.row(row), cycle.request.now).is_some();
-        if back && !cycle.targets.rows.contains(row) {
+        let stable = is_stable(cycle.snapshot.row(row), cycle.request.now);
+        if !stable && !cycle.targets.rows.contains(row) {
             rows.insert(row);
         }
     }

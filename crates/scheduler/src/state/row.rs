@@ -33,6 +33,29 @@ impl From<SessionState> for Session {
     }
 }
 
+/// What the condition Ready of a Cluster says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Ready {
+    /// Nothing; nothing is held against the cluster.
+    #[default]
+    Unsaid,
+    /// It is not, or nobody knows.
+    No,
+    /// It is, since.
+    Since(Timestamp),
+}
+
+impl Ready {
+    fn read(cluster: &Cluster) -> Self {
+        let held = cluster.status.as_ref().map(|status| status.conditions.as_slice());
+        match conditions::find(held.unwrap_or_default(), conditions::READY) {
+            None => Self::Unsaid,
+            Some(ready) if ready.status == "True" => Self::Since(ready.last_transition_time.0),
+            Some(_) => Self::No,
+        }
+    }
+}
+
 /// What is known of a member beyond its Cluster object.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LiveCluster {
@@ -70,8 +93,8 @@ pub struct Row {
     pub terminating: bool,
     /// The agent's session.
     pub session: Session,
-    /// Since when the member is Ready; `None` while it is not, or nobody says.
-    pub ready_since: Option<Timestamp>,
+    /// Whether the member is Ready, and since when.
+    pub ready: Ready,
     /// What it serves.
     pub apis: Arc<Apis>,
     /// Its room.
@@ -151,12 +174,7 @@ impl Row {
             taints: cluster.spec.taints.clone(),
             terminating: cluster.metadata.deletion_timestamp.is_some(),
             session: live.session,
-            ready_since: cluster
-                .status
-                .as_ref()
-                .and_then(|status| conditions::find(&status.conditions, conditions::READY))
-                .filter(|ready| ready.status == "True")
-                .map(|ready| ready.last_transition_time.0),
+            ready: Ready::read(cluster),
             apis: match before.filter(|before| before.apis.is_of(enabled)) {
                 Some(before) => before.apis.clone(),
                 None => Arc::new(Apis::read(enabled)),

@@ -307,7 +307,7 @@ fn changes_between(old: &Row, row: &Arc<Row>) -> Vec<Change> {
     if !same {
         changes.push(Change::ClusterLabels { row: row.clone() });
     }
-    if old.taints != row.taints || old.session != row.session {
+    if old.taints != row.taints || old.session != row.session || old.ready != row.ready {
         changes.push(Change::ClusterTaints { row: row.clone() });
     }
     if !Arc::ptr_eq(&old.apis, &row.apis) {

@@ -3,6 +3,7 @@
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_scheduler::{Cure, Report, Request};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -145,7 +146,7 @@ fn a_scale_while_a_target_fails_makes_before_it_breaks() {
 
 #[test]
 fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
-    let ready = |since: &str| {
+    let ready = |since: &str| -> Condition {
         serde_json::from_value(json!({"type": "Ready", "status": "True", "reason": "MemberReady",
             "message": "", "lastTransitionTime": format!("2026-08-21T{since}Z")}))
         .unwrap()
@@ -165,6 +166,16 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
     world.lose_session("a");
     assert_eq!(shares(&world.step(&mut request)), map(&[("b", 2)]));
     request.previous.as_mut().unwrap().eviction_tasks.clear();
+    // Its taint goes before it is said to be Ready.
+    world.edit("a", |cluster| {
+        cluster.spec.taints.clear();
+        let mut not_yet = ready("12:00:00");
+        not_yet.status = "Unknown".into();
+        cluster.status.as_mut().unwrap().conditions = vec![not_yet];
+    });
+    let decision = world.step(&mut request);
+    assert_eq!(decision.trigger(), Trigger::Avoid, "not Ready yet");
+    assert!(decision.waits_for().contains(&Cure::TaintsChange), "{:?}", decision.waits_for());
     // It comes and goes: back at 12:10, 12:14 and 12:18, each time for a moment.
     for minute in [10, 14, 18] {
         world.edit("a", |cluster| {

@@ -43,7 +43,8 @@ async fn a_drain_makes_before_it_breaks_and_goes_on_over_a_controllers_death() {
         (ready.values().sum::<i64>() >= 3).then_some(()).ok_or_else(|| format!("{ready:?}"))
     });
     let now = world.clock().now_seconds().to_string();
-    let taints = json!([{"key": "cluster.atoll.dev/drain", "effect": "NoExecute", "timeAdded": now}]);
+    let taints =
+        json!([{"key": "cluster.atoll.dev/drain", "effect": "NoExecute", "timeAdded": now}]);
     world.hub().merge(&CLUSTER, "member1", json!({"spec": {"taints": taints}})).await;
     let moved = until_trigger(&world, "Failover").await;
     assert_eq!(shares(&moved), scenario::counts(&[("member2", 3)]));
@@ -88,8 +89,7 @@ async fn a_sick_application_moves_by_a_clock_that_a_controllers_death_does_not_s
     };
     let what = "it is said to be unhealthy";
     let sick = |binding: &Value| since(binding).is_some();
-    let binding =
-        world.until_object("hub", &RESOURCE_BINDING, BINDING, what, LIMIT, sick).await;
+    let binding = world.until_object("hub", &RESOURCE_BINDING, BINDING, what, LIMIT, sick).await;
     let began = since(&binding).unwrap();
     world.rest(Duration::from_secs(60)).await;
     world.crash_controller().await;
