@@ -354,7 +354,7 @@ impl Store for MemoryStore {
                 })
                 .filter(|(place, _)| after.is_none_or(|after| *place < after))
                 .collect();
-            found.sort_by(|a, b| b.0.cmp(&a.0));
+            found.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
             let more = found.len() > limit;
             found.truncate(limit);
             let next = found.last().filter(|_| more).map(|(place, _)| *place);
