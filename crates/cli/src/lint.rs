@@ -1,7 +1,8 @@
 //! `atoll lint`: what is wrong with policies, before they are applied.
 
 use anyhow::bail;
-use atoll_scheduler::lint_policy::{self, Severity};
+use atoll_scheduler::lint_policy::{self, Finding, Severity};
+use atoll_scheduler::offline::World;
 use clap::Args;
 use serde_json::json;
 
@@ -24,7 +25,8 @@ pub(crate) struct LintArgs {
 
 pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
     let (world, errors) = input::read(&args.files.files)?;
-    let findings = lint_policy::world(&world);
+    let mut findings = lint_policy::world(&world);
+    findings.extend(patches(&world));
     match args.output.output {
         Format::Table if findings.is_empty() => out.line("Nothing is wrong.")?,
         Format::Table => out.table(
@@ -57,4 +59,59 @@ pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
         bail!("{} objects could not be read, {wrong} findings are errors", errors.len());
     }
     Ok(())
+}
+
+/// Patches of WorkloadSpreads that may not be: what makes the manifests of members refuses them.
+fn patches(world: &World) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for ((namespace, name), spread) in &world.workload_spreads {
+        for (at, subset) in spread.spec.subsets.iter().enumerate() {
+            let Some(patch) = &subset.patch else { continue };
+            if let Err(problem) = atoll_render::check_patch(patch) {
+                findings.push(Finding {
+                    severity: Severity::Error,
+                    object: format!("WorkloadSpread {namespace}/{name}"),
+                    field: format!("spec.subsets[{at}].patch"),
+                    problem,
+                    fix: "patch only labels, annotations and spec of the pod template".to_owned(),
+                });
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_that_touches_identity_or_marks_is_an_error() {
+        let found = |patch: &str| {
+            let text = format!(
+                "apiVersion: policy.atoll.dev/v1alpha1\nkind: WorkloadSpread\nmetadata: {{name: s, namespace: shop}}\n\
+                 spec: {{targetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}, \
+                 subsets: [{{name: a, patch: {patch}}}]}}\n"
+            );
+            let mut world = World::default();
+            for document in atoll_scheduler::offline::documents::read("test", &text).0 {
+                world.add(document).unwrap();
+            }
+            patches(&world)
+        };
+        assert_eq!(found("{metadata: {labels: {zone: ack}}, spec: {nodeName: x}}"), []);
+        for patch in [
+            "{kind: Pod}",
+            "{apiVersion: v1}",
+            "{metadata: {name: other}}",
+            "{metadata: {namespace: kube-system}}",
+            "{metadata: {labels: {atoll.dev/managed: 'false'}}}",
+        ] {
+            let findings = found(patch);
+            assert_eq!(findings.len(), 1, "{patch}");
+            assert_eq!(findings[0].object, "WorkloadSpread shop/s");
+            assert_eq!(findings[0].field, "spec.subsets[0].patch");
+            assert_eq!(findings[0].severity, Severity::Error);
+        }
+    }
 }

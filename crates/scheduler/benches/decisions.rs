@@ -302,7 +302,7 @@ fn extras(json: bool) {
         print(json, 50, &format!("{strategy}, off a lost cluster and committed"), us);
     }
     let parties: Vec<Party> = (0..1_000_u64)
-        .map(|n| Party { weight: 1 + n * 7919 % 97, seats: 0, cap: u64::MAX, tie: n })
+        .map(|n| Party { weight: 1 + n * 7919 % 97, seats: 0, cap: u64::MAX, floor: 0, tie: n })
         .collect();
     let us = measure(|| {
         let mut parties = parties.clone();

@@ -27,8 +27,17 @@ impl Cycle<'_> {
             ties: self.ties(rows),
             limits: self.limits(desired),
         };
+        let apart =
+            self.intent.needs.node.as_ref().is_some_and(|n| !n.self_anti_affinity.is_empty());
         for (index, row) in rows.iter().enumerate() {
             let row = *row as usize;
+            // What still fits was counted node by node; who keeps apart also from what runs here already fits less.
+            if apart
+                && let Some(most) = self.snapshot.row(row).supply.most_apart(&self.intent.needs)
+            {
+                let more = (most - ground.seats[index]).max(0);
+                ground.more[index] = Some(ground.more[index].map_or(more, |have| have.min(more)));
+            }
             ground.frozen[index] =
                 self.kept.contains(row) || (once && self.targets.rows.contains(row));
             if let Some((most, _, _)) = self.verdicts.partial.get(&row) {

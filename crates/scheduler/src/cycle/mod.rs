@@ -12,6 +12,7 @@ pub mod observe;
 pub mod preserve;
 pub mod recovery;
 pub mod report;
+pub mod shrink;
 pub mod state;
 pub mod verdicts;
 

@@ -8,7 +8,7 @@ use atoll_api::binding::{Mode, Outcome, PendingReplicas, TargetCluster, Trigger}
 use super::intent::Strategy;
 use super::ladder::Facts;
 use super::state::{Assignment, Cycle};
-use super::{Failure, leave, observe, preserve};
+use super::{Failure, leave, observe, preserve, shrink};
 use crate::decision::{
     Applied, ClusterSet, Column, Decision, Move, Rejection, Rung, Shares, Standing, TemplateRef,
     Verdict,
@@ -122,7 +122,11 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
     decision.strategy = "none: the request cannot be read".into();
     let running =
         decision.before.iter().fold(0_i64, |sum, t| sum.saturating_add(t.replicas.max(0)));
-    let open = request.template.replicas.unwrap_or(0).saturating_sub(running);
+    let desired = request.template.replicas.unwrap_or(0);
+    let open = desired.saturating_sub(running);
+    if was_divided(request, running) && (0..running).contains(&desired) {
+        decision.after = shrink::shares(&decision.before, desired).into();
+    }
     if open > 0 {
         decision.pending = vec![PendingReplicas { replicas: open, reason: cut(mistake) }];
     }
@@ -139,7 +143,7 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
     if mistake.starts_with("WorkloadSpread") {
         decision.waits_for.push(spread_cure(request));
     }
-    decision.verdicts = shares_only(&decision.before);
+    decision.verdicts = shares_only(&decision.before, &decision.after);
     avoid_repetition(&mut decision, request);
     decision.seal();
     decision
@@ -153,21 +157,28 @@ fn spread_cure(request: &Request) -> crate::decision::Cure {
     }
 }
 
-fn shares_only(before: &[TargetCluster]) -> Vec<Verdict> {
+/// Whether the last decision divided what it accounted for.
+fn was_divided(request: &Request, running: i64) -> bool {
+    let previous = request.previous.as_ref();
+    let record = previous.and_then(|previous| previous.decision.as_ref());
+    let waits = previous.map_or(0, crate::request::Previous::pending);
+    let job = request.template.kind == "Job";
+    record.is_some_and(|record| !job && running.saturating_add(waits) == record.desired)
+}
+
+fn shares_only(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Verdict> {
     if before.is_empty() {
         return Vec::new();
     }
     let clusters = ClusterSet::of(before.iter().map(|target| target.name.as_str()));
-    let shares = |name: &str| {
-        let found = before.iter().find(|target| target.name == name);
-        found.map(|target| target.replicas)
+    let share = |of: &[TargetCluster], name: &str| {
+        of.iter().find(|target| target.name == name).map(|target| target.replicas)
     };
-    let column: Column = clusters.iter().map(|name| shares(name)).collect();
     vec![Verdict {
         standing: Standing::Kept,
         rejections: Vec::new(),
-        before: column.clone(),
-        after: column,
+        before: clusters.iter().map(|name| share(before, name)).collect(),
+        after: clusters.iter().map(|name| share(after, name)).collect(),
         capacity: Column::default(),
         bounds: Vec::new(),
         bounded: Column::default(),
@@ -259,30 +270,54 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         (None, Some(assignment)) => settle(&mut decision, &cycle, assignment),
         (None, None) => None,
     };
-    let gone_stay = shares.is_none();
-    let after: Rows = shares.unwrap_or_else(|| cycle.targets.seats.clone());
-    decision.after = if gone_stay {
-        decision.before.clone().into()
-    } else {
-        Shares::of_rows(cycle.snapshot.names(), after.clone())
+    let failed_to = shares.is_none() && !quiet;
+    // Fewer replicas than run need nobody's room.
+    let shrunk = if failed_to { shrink::to_desired(&mut cycle) } else { None };
+    let gone: &[TargetCluster] = match (&shares, &shrunk) {
+        (Some(_), _) => &[],
+        (None, Some(shrunk)) => &shrunk.gone,
+        (None, None) => &cycle.targets.gone,
     };
-    if gone_stay && !quiet {
+    let stays = shares.is_none() && shrunk.is_none();
+    let after: Rows = match (shares, &shrunk) {
+        (Some(shares), _) => shares,
+        (None, Some(shrunk)) => shrunk.seats.clone(),
+        (None, None) => cycle.targets.seats.clone(),
+    };
+    decision.after = if stays {
+        decision.before.clone().into()
+    } else if gone.is_empty() {
+        Shares::of_rows(cycle.snapshot.names(), after.clone())
+    } else {
+        let rows = Shares::of_rows(cycle.snapshot.names(), after.clone());
+        let mut list: Vec<TargetCluster> = rows.iter().chain(gone).cloned().collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list.into()
+    };
+    if let Some(shrunk) = &shrunk {
+        decision.pending = pending(&shrunk.pending);
+    } else if failed_to {
         fail_pending(&mut decision, &cycle);
     }
     decision.moves = moves(&decision.before, &decision.after);
+    // Taking back what nobody asks for any more is scaling, whatever the decision is called.
+    let (leaves_by, failed) = match shrunk.is_some() {
+        true => (Trigger::Scale, BitSet::empty(cycle.snapshot.len())),
+        false => (decision.trigger, failed(&cycle)),
+    };
     decision.evictions = leave::plan(
         cycle.snapshot,
         cycle.request,
-        decision.trigger,
+        leaves_by,
         &decision.before,
         &decision.after,
-        &failed(&cycle),
+        &failed,
     );
     let (preserved, notes) =
         preserve::carry(cycle.request, decision.trigger, &decision.before, &decision.after);
     decision.preserved = preserved;
     decision.notes.extend(notes);
-    decision.verdicts = super::verdicts::build(&cycle, &after, gone_stay);
+    decision.verdicts = super::verdicts::build(&cycle, &after, gone);
     let chosen = rows_of(&after, cycle.snapshot.len());
     decision.waits_for = super::cures::of(&cycle, &decision, &chosen);
     avoid_repetition(&mut decision, cycle.request);

@@ -17,7 +17,11 @@ const MAX_CLASSES: usize = 64;
 
 /// The verdicts of a cycle that ended with these shares.
 #[must_use]
-pub fn build(cycle: &Cycle<'_>, after: &[(u32, i64)], gone_stay: bool) -> Vec<Verdict> {
+pub fn build(
+    cycle: &Cycle<'_>,
+    after: &[(u32, i64)],
+    gone: &[atoll_api::binding::TargetCluster],
+) -> Vec<Verdict> {
     let len = cycle.snapshot.len();
     let chosen = rows_of(after, len);
     let mut verdicts = Vec::new();
@@ -29,10 +33,13 @@ pub fn build(cycle: &Cycle<'_>, after: &[(u32, i64)], gone_stay: bool) -> Vec<Ve
     }
     if !cycle.targets.gone.is_empty() {
         let clusters = ClusterSet::of(cycle.targets.gone.iter().map(|target| target.name.as_str()));
-        let shares: BTreeMap<&str, i64> =
-            cycle.targets.gone.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
-        let before: Column = clusters.iter().map(|name| shares.get(&**name).copied()).collect();
-        let after = if gone_stay { before.clone() } else { Column::default() };
+        let shares = |list: &[atoll_api::binding::TargetCluster]| -> Column {
+            let shares: BTreeMap<&str, i64> =
+                list.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
+            clusters.iter().map(|name| shares.get(&**name).copied()).collect()
+        };
+        let before = shares(&cycle.targets.gone);
+        let after = if gone.is_empty() { Column::default() } else { shares(gone) };
         verdicts.push(Verdict {
             clusters,
             standing: Standing::Gone,

@@ -2,13 +2,20 @@
 //!
 //! Candidates that all rules treat alike share a cell. A lane keeps its cells ordered by their best candidate; a cell
 //! that skew blocks is parked until an end of that skew moves. Strategies say only by which [`Key`] candidates compete.
+//! This is the definition; where many seats are dealt, [`super::leap`] skips what it can prove the outcome of.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::claims::Claims;
 use super::ground::Ground;
 use super::key::Key;
+use super::leap;
 use super::limits::{Block, Limits};
+
+/// Seats that are dealt one by one at most, where no shortcut applies: several skews at once, or a WorkloadPolicy under
+/// rules of the placement. It keeps a decision within seconds; a million replicas are still dealt.
+pub const MOST_STEPS: i64 = 2_000_000;
 
 /// The state of a division.
 #[derive(Debug, Clone)]
@@ -19,6 +26,10 @@ pub struct Board {
     pub caps: Vec<i64>,
     /// Rules, counting along.
     pub limits: Limits,
+    /// Whether [`MOST_STEPS`] ended the dealing.
+    pub exhausted: bool,
+    /// Seats that are worth looking for a shortcut.
+    pub patch: i64,
     cells: Vec<u32>,
 }
 
@@ -30,7 +41,14 @@ impl Board {
         limits.start(&seats, &caps);
         let cells =
             if limits.is_empty() { vec![0; seats.len()] } else { limits.cells(seats.len()) };
-        Self { seats, caps, limits, cells }
+        let patch = 4 * seats.len() as i64 + 64;
+        Self { seats, caps, limits, exhausted: false, patch, cells }
+    }
+
+    /// Moves to these seats at once.
+    pub fn settle(&mut self, seats: Vec<i64>) {
+        self.limits.shift(&self.seats, &seats, &self.caps);
+        self.seats = seats;
     }
 
     /// Whether the candidate may get one more replica.
@@ -156,8 +174,16 @@ impl<E: Entry> Lane<E> {
                 }
             }
         }
+        let top = |cell: &BinaryHeap<E>| cell.peek().map(|entry| entry.key().index as usize);
+        for at in &self.parked {
+            // Who is done leaves the cell to those behind.
+            let cell = &mut self.cells[*at as usize];
+            while top(cell).is_some_and(|index| E::check(board, index) == Err(Block::Never)) {
+                cell.pop();
+            }
+        }
         let soft = |at: &&u32| {
-            let index = self.cells[**at as usize].peek().map(|entry| entry.key().index as usize);
+            let index = top(&self.cells[**at as usize]);
             index.is_some_and(|index| E::check(board, index) == Err(Block::Skewed { hard: false }))
         };
         let easiest = self.parked.iter().filter(soft).filter_map(|at| {
@@ -190,28 +216,85 @@ impl<E: Entry> Lane<E> {
     }
 }
 
-/// Deals up to `take` replicas in the order of `key`; least groups and least bounds come first. Returns what found no
-/// place.
-pub fn deal(board: &mut Board, mut take: i64, key: impl Fn(&Board, usize) -> Option<Key>) -> i64 {
-    take -= fill_groups(board, take, &key);
-    take -= fill_bounds(board, take, &key);
+/// Deals up to `take` replicas in the order of the claims; least groups and least bounds come first. Returns what found
+/// no place.
+pub fn deal(board: &mut Board, mut take: i64, claims: &Claims) -> i64 {
     let all: Vec<usize> = (0..board.seats.len()).collect();
-    take - run(board, take, &all, &key)
+    if board.limits.is_empty() {
+        return claims.deal(&mut board.seats, &board.caps, &all, take);
+    }
+    take -= fill_groups(board, take, claims);
+    take -= fill_bounds(board, take, claims);
+    take - run(board, take, claims)
 }
 
-fn run(
-    board: &mut Board,
-    take: i64,
-    among: &[usize],
-    key: &impl Fn(&Board, usize) -> Option<Key>,
-) -> i64 {
-    let keys: Vec<Key> = among.iter().filter_map(|index| key(board, *index)).collect();
+/// Deals by leaps where they lead far, by steps in between; returns how many.
+fn run(board: &mut Board, take: i64, claims: &Claims) -> i64 {
+    let mut pace = Pace::new(board.patch);
+    let mut dealt = 0;
+    while dealt < take {
+        let leapt =
+            if pace.leaps(take - dealt) { leap::up(board, claims, take - dealt) } else { 0 };
+        dealt += leapt;
+        let steps = pace.steps(leapt, take - dealt);
+        let walked = walk(board, steps, claims);
+        dealt += walked;
+        if walked < steps {
+            break;
+        }
+        if pace.is_exhausted() {
+            board.exhausted = dealt < take;
+            break;
+        }
+    }
+    dealt
+}
+
+/// How leaps and steps take turns: the less a leap achieves, the longer until the next one is tried.
+#[derive(Debug)]
+pub struct Pace {
+    patch: i64,
+    now: i64,
+    left: i64,
+}
+
+impl Pace {
+    /// At most [`MOST_STEPS`] steps; `patch` steps after a leap that led far.
+    #[must_use]
+    pub fn new(patch: i64) -> Self {
+        Self { patch, now: patch, left: MOST_STEPS }
+    }
+
+    /// Whether so many seats are worth a leap.
+    #[must_use]
+    pub fn leaps(&self, seats: i64) -> bool {
+        seats > self.patch
+    }
+
+    /// Steps to take after a leap.
+    pub fn steps(&mut self, leapt: i64, open: i64) -> i64 {
+        self.now = if leapt >= self.now { self.patch } else { self.now.saturating_mul(2) };
+        let steps = self.now.max(1).min(open).min(self.left);
+        self.left -= steps;
+        steps
+    }
+
+    /// Whether no step is left.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.left <= 0
+    }
+}
+
+fn walk(board: &mut Board, take: i64, claims: &Claims) -> i64 {
+    let keys: Vec<Key> =
+        (0..board.seats.len()).filter_map(|at| claims.key(at, board.seats[at])).collect();
     let mut lane = Lane::<Key>::new(board, keys);
     let mut dealt = 0;
     while dealt < take {
         let Some(index) = lane.next(board) else { break };
         board.add(index);
-        let next = key(board, index);
+        let next = claims.key(index, board.seats[index]);
         lane.settle(board, index, next);
         dealt += 1;
     }
@@ -219,14 +302,14 @@ fn run(
 }
 
 /// One replica for as many further groups as spreadConstraints ask for.
-fn fill_groups(board: &mut Board, take: i64, key: &impl Fn(&Board, usize) -> Option<Key>) -> i64 {
+fn fill_groups(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     let mut dealt = 0;
     for constraint in 0..board.limits.minimums.len() {
         if board.limits.minimums[constraint].missing() == 0 {
             continue;
         }
         let mut heap: BinaryHeap<Key> =
-            (0..board.seats.len()).filter_map(|index| key(board, index)).collect();
+            (0..board.seats.len()).filter_map(|at| claims.key(at, board.seats[at])).collect();
         while let Some(best) = heap.pop() {
             let minimum = &board.limits.minimums[constraint];
             if minimum.missing() == 0 || dealt >= take {
@@ -245,7 +328,7 @@ fn fill_groups(board: &mut Board, take: i64, key: &impl Fn(&Board, usize) -> Opt
 }
 
 /// What `bounds[].min` asks for.
-fn fill_bounds(board: &mut Board, take: i64, key: &impl Fn(&Board, usize) -> Option<Key>) -> i64 {
+fn fill_bounds(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     let mut dealt = 0;
     for at in 0..board.limits.bounds.len() {
         let bound = &board.limits.bounds[at];
@@ -253,48 +336,56 @@ fn fill_bounds(board: &mut Board, take: i64, key: &impl Fn(&Board, usize) -> Opt
         if lacks > 0 {
             let members: Vec<usize> =
                 (0..board.seats.len()).filter(|index| bound.member[*index]).collect();
-            dealt += run(board, lacks, &members, key);
+            dealt += run(board, lacks, &claims.among(&members));
         }
     }
     dealt
 }
 
 /// Takes up to `take` replicas back, the last seat first; returns how many there were not.
-pub fn take_back(board: &mut Board, take: i64, key: impl Fn(&Board, usize) -> Option<Key>) -> i64 {
-    let left = take_back_within(board, take, &key);
-    if left == 0 || board.limits.is_empty() {
-        return left;
+pub fn take_back(board: &mut Board, take: i64, claims: &Claims) -> i64 {
+    let mut left = take;
+    if !board.limits.is_empty() {
+        left = take_back_within(board, take, claims);
+        if left == 0 {
+            return 0;
+        }
+        // Fewer replicas were asked for: rules choose which go, they do not keep them.
+        board.limits = Limits::default();
+        board.cells = vec![0; board.seats.len()];
     }
-    // Fewer replicas were asked for: rules choose which go, they do not keep them.
-    board.limits = Limits::default();
-    board.cells = vec![0; board.seats.len()];
-    take_back_within(board, left, &key)
+    let all: Vec<usize> = (0..board.seats.len()).collect();
+    let floors = vec![0; board.seats.len()];
+    claims.take_back(&mut board.seats, &floors, &all, left)
 }
 
-fn take_back_within(
-    board: &mut Board,
-    take: i64,
-    key: &impl Fn(&Board, usize) -> Option<Key>,
-) -> i64 {
-    // The key of the seat that a candidate got last is the one it competed with when it had one seat fewer.
-    let last = |board: &mut Board, index: usize| {
-        if board.seats[index] <= 0 {
-            return None;
-        }
-        board.seats[index] -= 1;
-        let key = key(board, index);
-        board.seats[index] += 1;
-        key
-    };
-    let keys: Vec<Key> = (0..board.seats.len()).filter_map(|index| last(board, index)).collect();
-    let mut lane = Lane::<Back>::new(board, keys);
+fn take_back_within(board: &mut Board, take: i64, claims: &Claims) -> i64 {
+    let mut pace = Pace::new(board.patch);
     let mut left = take;
     while left > 0 {
-        let Some(index) = lane.next(board) else { break };
-        board.remove(index);
-        let next = last(board, index);
-        lane.settle(board, index, next);
-        left -= 1;
+        let leapt = if pace.leaps(left) { leap::down(board, claims, left) } else { 0 };
+        left -= leapt;
+        let steps = pace.steps(leapt, left);
+        let walked = walk_back(board, steps, claims);
+        left -= walked;
+        if walked < steps || pace.is_exhausted() {
+            break;
+        }
     }
     left
+}
+
+fn walk_back(board: &mut Board, take: i64, claims: &Claims) -> i64 {
+    let keys: Vec<Key> =
+        (0..board.seats.len()).filter_map(|at| claims.last(at, board.seats[at])).collect();
+    let mut lane = Lane::<Back>::new(board, keys);
+    let mut taken = 0;
+    while taken < take {
+        let Some(index) = lane.next(board) else { break };
+        board.remove(index);
+        let next = claims.last(index, board.seats[index]);
+        lane.settle(board, index, next);
+        taken += 1;
+    }
+    taken
 }

@@ -1,7 +1,7 @@
 //! Divided by what clusters report: weights are capacities.
 
 use super::ground::{Division, Ground};
-use super::{Start, to_u64, up, why_left};
+use super::{Dealt, Start, to_u64, up, why_left};
 
 /// Divides by capacity. Scaling up gives only the difference out, by what still fits, and moves nothing; scaling down
 /// divides again in proportion to what runs; from zero, by room.
@@ -40,17 +40,16 @@ pub(super) fn divide_among(
         }
         Start::Running if running > desired => {
             let weights = by(&|index| Some(ground.seats[index]));
-            let (seats, left) =
-                up(ground, &weights, zero.clone(), ground.seats.clone(), &zero, desired);
-            if left == 0 {
-                (seats, 0)
+            let dealt = up(ground, &weights, zero.clone(), ground.seats.clone(), &zero, desired);
+            if dealt.left == 0 {
+                dealt
             } else {
                 // Rules choose what goes; they take nothing beyond what was asked for.
                 let free = Ground { limits: Default::default(), ..ground.clone() };
-                up(&free, &weights, seats, ground.seats.clone(), &zero, left)
+                up(&free, &weights, dealt.seats, ground.seats.clone(), &zero, dealt.left)
             }
         }
-        Start::Running => (ground.seats.clone(), 0),
+        Start::Running => Dealt::new(ground.seats.clone(), 0),
     };
     Division::of(result, || why_left(&ground.limits, true))
 }

@@ -141,6 +141,7 @@ fn deal(
     let party = |(weight, index): &Contender| Party {
         weight: *weight,
         seats: 0,
+        floor: 0,
         cap: to_u64(claim(*index as usize).cap),
         tie: ties.get(*index as usize),
     };

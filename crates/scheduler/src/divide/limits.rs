@@ -257,6 +257,33 @@ impl Limits {
         }
     }
 
+    /// Counts many at once: from these seats to those.
+    pub fn shift(&mut self, before: &[i64], after: &[i64], caps: &[i64]) {
+        let moved: Vec<usize> = (0..before.len()).filter(|at| before[*at] != after[*at]).collect();
+        for skew in &mut self.skews {
+            for index in moved.iter().filter(|index| skew.of[**index] != NONE) {
+                let domain = skew.of[*index] as usize;
+                let count = &mut skew.counts[domain];
+                *count = count.saturating_add(after[*index] - before[*index]);
+                let (was, is) = (before[*index] < caps[*index], after[*index] < caps[*index]);
+                skew.open[domain] = skew.open[domain] + u32::from(is) - u32::from(was);
+            }
+            skew.settle();
+        }
+        for minimum in &mut self.minimums {
+            for index in moved.iter().filter(|index| minimum.of[**index] != NONE) {
+                minimum.counts[minimum.of[*index] as usize] += after[*index] - before[*index];
+            }
+            minimum.used = minimum.counts.iter().filter(|count| **count > 0).count() as i64;
+        }
+        for bound in &mut self.bounds {
+            for index in moved.iter().filter(|index| bound.member[**index]) {
+                bound.sum = bound.sum.saturating_add(after[*index] - before[*index]);
+            }
+        }
+        self.epoch += 1;
+    }
+
     /// How much further giving this candidate a seat would push the soft skews.
     #[must_use]
     pub fn strain(&self, index: usize) -> i64 {

@@ -2,19 +2,23 @@
 
 pub mod aggregated;
 pub mod board;
+pub mod claims;
 pub mod dynamic_weight;
 pub mod first;
 pub mod ground;
 pub mod karmada;
 pub mod key;
+pub mod leap;
+#[cfg(test)]
+mod leap_tests;
 pub mod limits;
 pub mod static_weight;
 pub mod webster;
 pub mod workload_policy;
 pub mod workload_spread;
 
-use self::ground::{Division, Ground};
-use self::key::Key;
+use self::claims::Claims;
+use self::ground::{Division, Ground, Ties};
 use self::limits::Limits;
 use self::webster::Party;
 
@@ -36,7 +40,7 @@ pub(crate) fn up(
     caps: Vec<i64>,
     quotient_base: &[i64],
     take: i64,
-) -> (Vec<i64>, i64) {
+) -> Dealt {
     let counted = |index: usize, seats: i64| to_u64(seats - quotient_base[index]);
     if ground.limits.is_empty() {
         let who = contenders(weights, &seats, &caps, quotient_base, take);
@@ -46,6 +50,7 @@ pub(crate) fn up(
                 weight: weights[*index],
                 seats: counted(*index, seats[*index]),
                 cap: counted(*index, caps[*index].max(seats[*index])),
+                floor: 0,
                 tie: ground.ties.get(*index),
             })
             .collect();
@@ -54,14 +59,30 @@ pub(crate) fn up(
         for (index, party) in who.into_iter().zip(parties) {
             seats[index] = to_i64(party.seats).saturating_add(quotient_base[index]);
         }
-        return (seats, to_i64(left));
+        return Dealt::new(seats, to_i64(left));
     }
     let mut board = board::Board::new(ground, seats, caps);
-    let ties = ground.ties.all(ground.len());
-    let left = board::deal(&mut board, take, |board, index| {
-        webster_key(&ties, weights, index, counted(index, board.seats[index]))
-    });
-    (board.seats, left)
+    let claims = Claims::up(weights, quotient_base, Ties::Given(ground.ties.all(ground.len())));
+    let left = board::deal(&mut board, take, &claims);
+    Dealt { seats: board.seats, left, exhausted: board.exhausted }
+}
+
+/// What a division dealt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dealt {
+    /// Replicas by candidate.
+    pub seats: Vec<i64>,
+    /// Replicas that found no place.
+    pub left: i64,
+    /// Whether they might find one: dealing one by one took too long.
+    pub exhausted: bool,
+}
+
+impl Dealt {
+    /// A result of a division that found all there is.
+    pub(crate) fn new(seats: Vec<i64>, left: i64) -> Self {
+        Self { seats, left, exhausted: false }
+    }
 }
 
 /// Candidates that can get one of the next `take` seats. Where no quotient counts a seat yet, a candidate that is lighter
@@ -93,36 +114,11 @@ pub(crate) fn down(
     seats: Vec<i64>,
     caps: Vec<i64>,
     take: i64,
-) -> (Vec<i64>, i64) {
-    if ground.limits.is_empty() {
-        let mut parties: Vec<Party> = (0..ground.len())
-            .map(|index| Party {
-                weight: weights[index],
-                seats: to_u64(seats[index]),
-                cap: u64::MAX,
-                tie: ground.ties.get(index),
-            })
-            .collect();
-        webster::take_back(&mut parties, to_u64(take));
-        return (parties.iter().map(|party| to_i64(party.seats)).collect(), 0);
-    }
+) -> Vec<i64> {
     let mut board = board::Board::new(ground, seats, caps);
-    let ties = ground.ties.all(ground.len());
-    let left = board::take_back(&mut board, take, |board, index| {
-        Some(Key {
-            rank: (0, 0),
-            weight: weights[index],
-            seats: to_u64(board.seats[index]),
-            tie: ties[index],
-            index: index as u32,
-        })
-    });
-    (board.seats, left)
-}
-
-fn webster_key(ties: &[u64], weights: &[u64], index: usize, seats: u64) -> Option<Key> {
-    let (weight, tie) = (weights[index], ties[index]);
-    (weight > 0).then_some(Key { rank: (0, 0), weight, seats, tie, index: index as u32 })
+    let ties = Ties::Given(ground.ties.all(ground.len()));
+    board::take_back(&mut board, take, &Claims::down(weights, ties));
+    board.seats
 }
 
 /// Shrinks seats to the total wanted when rules keep too many in place: the reason, if any.
@@ -136,6 +132,15 @@ pub(crate) fn to_u64(value: i64) -> u64 {
 
 pub(crate) fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Why replicas wait that might find a place: no shortcut leads through their rules.
+pub(crate) fn too_many() -> String {
+    format!(
+        "at most {} replicas are dealt at once under these rules together: give \
+         topologySpreadConstraints a single entry, without a WorkloadPolicy",
+        board::MOST_STEPS
+    )
 }
 
 /// Why replicas of a division found no candidate.
@@ -154,7 +159,8 @@ pub(crate) fn why_left(limits: &Limits, caps_bind: bool) -> String {
 }
 
 impl Division {
-    pub(crate) fn of((seats, left): (Vec<i64>, i64), why: impl FnOnce() -> String) -> Self {
-        Self { seats, pending: pending(left, why), refused: None }
+    pub(crate) fn of(dealt: Dealt, why: impl FnOnce() -> String) -> Self {
+        let reason = || if dealt.exhausted { too_many() } else { why() };
+        Self { seats: dealt.seats, pending: pending(dealt.left, reason), refused: None }
     }
 }

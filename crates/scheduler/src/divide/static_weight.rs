@@ -1,7 +1,7 @@
 //! Divided by given weights: Webster over the weights of the candidates.
 
 use super::ground::{Division, Ground};
-use super::{Start, down, up, why_left};
+use super::{Dealt, Start, down, up, why_left};
 
 /// Divides by weights. `respect_capacity` gives no cluster more than its room.
 #[must_use]
@@ -25,8 +25,7 @@ pub fn divide(
     let result = if running <= desired {
         up(ground, weights, seats, caps, &zero, desired - running)
     } else {
-        let (seats, _) = down(ground, weights, seats, caps, running - desired);
-        (seats, 0)
+        Dealt::new(down(ground, weights, seats, caps, running - desired), 0)
     };
     Division::of(result, || why_left(&ground.limits, respect_capacity))
 }

@@ -8,8 +8,8 @@ use std::collections::BinaryHeap;
 
 use super::key::Key;
 
-/// Denominator of μ: fine enough that the heap deals about one seat a cluster.
-const FINE: u128 = 1 << 40;
+/// Bits of the denominator of μ at most: fine enough that the heap deals about one seat a cluster, whatever the weights.
+const FINE: u32 = 80;
 
 /// Seats a party up to which the heap alone deals them: the search costs as much as so many seats.
 const FEW: u128 = 4;
@@ -21,28 +21,31 @@ pub struct Party {
     pub weight: u64,
     /// Seats at the start.
     pub seats: u64,
-    /// Most seats.
+    /// Most seats, on the way up.
     pub cap: u64,
+    /// Least seats, on the way down.
+    pub floor: u64,
     /// Place among equals.
     pub tie: u64,
 }
 
-/// Seats of a party whose quotient is at least 1/μ, with μ = p / FINE.
-fn natural(weight: u64, p: u128) -> u64 {
-    // weight / (2s + 1) >= FINE / p  <=>  2s + 1 <= weight * p / FINE
-    let limit = u128::from(weight).saturating_mul(p) / FINE;
+/// Bits of the denominator where so many seats count: a weight times μ must stay within 128 bits.
+#[must_use]
+pub fn fine(seats: u128) -> u32 {
+    let bits = u128::BITS - seats.saturating_mul(2).saturating_add(2).leading_zeros();
+    FINE.min(118_u32.saturating_sub(bits))
+}
+
+/// Seats of a party whose quotient is at least 1/μ, with μ = p / 2^fine.
+#[must_use]
+pub fn natural(weight: u64, p: u128, fine: u32) -> u64 {
+    // weight / (2s + 1) >= 2^fine / p  <=>  2s + 1 <= weight * p / 2^fine
+    let limit = u128::from(weight).saturating_mul(p) >> fine;
     u64::try_from(limit.div_ceil(2)).unwrap_or(u64::MAX)
 }
 
 /// Deals up to `take` further seats; returns how many found no party.
 pub fn deal(parties: &mut [Party], take: u64) -> u64 {
-    let reach = |party: &Party, p: u128| {
-        if party.weight == 0 {
-            party.seats
-        } else {
-            natural(party.weight, p).min(party.cap).max(party.seats)
-        }
-    };
     let start: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
     let room: u128 = parties
         .iter()
@@ -51,9 +54,17 @@ pub fn deal(parties: &mut [Party], take: u64) -> u64 {
         .sum();
     let dealt = u128::from(take).min(room);
     let target = start + dealt;
+    let fine = fine(target);
+    let reach = |party: &Party, p: u128| {
+        if party.weight == 0 {
+            party.seats
+        } else {
+            natural(party.weight, p, fine).min(party.cap).max(party.seats)
+        }
+    };
     if dealt > parties.len() as u128 * FEW {
         let total = |p: u128| parties.iter().map(|x| u128::from(reach(x, p))).sum::<u128>();
-        if let Some(p) = search(parties, target, total) {
+        if let Some(p) = search(parties, target, fine, total) {
             parties.iter_mut().for_each(|party| party.seats = reach(party, p));
         }
     }
@@ -76,22 +87,26 @@ pub fn deal(parties: &mut [Party], take: u64) -> u64 {
     take - u64::try_from(dealt).unwrap_or(take)
 }
 
-/// Takes the last `take` seats back.
-pub fn take_back(parties: &mut [Party], take: u64) {
-    let reach = |party: &Party, p: u128| natural(party.weight, p).min(party.seats);
+/// Takes the last `take` seats back, none below its floor; returns how many there were not. Weights must be above 0.
+pub fn take_back(parties: &mut [Party], take: u64) -> u64 {
     let start: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
-    let target = start.saturating_sub(u128::from(take));
-    if u128::from(take) > parties.len() as u128 * FEW {
+    let least: u128 = parties.iter().map(|party| u128::from(party.floor.min(party.seats))).sum();
+    let taken = u128::from(take).min(start - least);
+    let target = start - taken;
+    let fine = fine(start);
+    let reach =
+        |party: &Party, p: u128| natural(party.weight, p, fine).max(party.floor).min(party.seats);
+    if taken > parties.len() as u128 * FEW {
         let total = |p: u128| parties.iter().map(|x| u128::from(reach(x, p))).sum::<u128>();
         // The smallest prefix that is at least the target: one step beyond the largest that is at most it.
-        if let Some(p) = search_above(parties, target, total) {
+        if let Some(p) = search_above(parties, target, fine, total) {
             parties.iter_mut().for_each(|party| party.seats = reach(party, p));
         }
     }
     let now: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
     let mut heap: BinaryHeap<Reverse<Key>> = (0..)
         .zip(parties.iter())
-        .filter(|(_, party)| party.seats > 0)
+        .filter(|(_, party)| party.seats > party.floor)
         .map(|(index, party)| Reverse(party.key(index, party.seats - 1)))
         .collect();
     for _ in target..now {
@@ -99,12 +114,13 @@ pub fn take_back(parties: &mut [Party], take: u64) {
         let index = top.0.index;
         let party = &mut parties[index as usize];
         party.seats -= 1;
-        if party.seats > 0 {
+        if party.seats > party.floor {
             *top = Reverse(party.key(index, party.seats - 1));
         } else {
             std::collections::binary_heap::PeekMut::pop(top);
         }
     }
+    take - u64::try_from(taken).unwrap_or(take)
 }
 
 impl Party {
@@ -117,6 +133,7 @@ impl Party {
 fn bracket(
     parties: &[Party],
     target: u128,
+    fine: u32,
     total: impl Fn(u128) -> u128,
 ) -> Option<(u128, Option<u128>)> {
     let weights: u128 = parties.iter().map(|party| u128::from(party.weight)).sum();
@@ -124,7 +141,7 @@ fn bracket(
         return None;
     }
     let (mut low, mut high) = (0, None);
-    let mut guess = (target.saturating_mul(2).saturating_mul(FINE) / weights).max(1);
+    let mut guess = (target.saturating_mul(2).saturating_mul(1 << fine) / weights).max(1);
     let near = parties.len() as u128 / 2;
     // 256 halvings would exhaust any 128-bit bracket: the bound is never what ends the loop.
     for _ in 0..256 {
@@ -149,13 +166,35 @@ fn bracket(
     Some((low, high))
 }
 
-fn search(parties: &[Party], target: u128, total: impl Fn(u128) -> u128) -> Option<u128> {
-    bracket(parties, target, total).map(|(low, _)| low)
+fn search(
+    parties: &[Party],
+    target: u128,
+    fine: u32,
+    total: impl Fn(u128) -> u128,
+) -> Option<u128> {
+    bracket(parties, target, fine, total).map(|(low, _)| low)
 }
 
-fn search_above(parties: &[Party], target: u128, total: impl Fn(u128) -> u128) -> Option<u128> {
-    let (low, high) = bracket(parties, target, &total)?;
-    let (mut low, mut high) = (low, high?);
+fn search_above(
+    parties: &[Party],
+    target: u128,
+    fine: u32,
+    total: impl Fn(u128) -> u128,
+) -> Option<u128> {
+    let (mut low, high) = bracket(parties, target, fine, &total)?;
+    let mut high = match high {
+        Some(high) => high,
+        // The low side was near enough before there was a high one.
+        None if total(low) == target => return Some(low),
+        None => {
+            let mut high = low.max(1);
+            while total(high) < target && high < u128::MAX {
+                low = high;
+                high = high.saturating_mul(2);
+            }
+            high
+        }
+    };
     let near = parties.len() as u128 / 2;
     while high - low > 1 && total(high) - target > near {
         let middle = low + (high - low) / 2;
@@ -183,6 +222,34 @@ mod tests {
         0
     }
 
+    fn slow_back(parties: &mut [Party], take: u64) -> u64 {
+        for left in (1..=take).rev() {
+            let last = (0..)
+                .zip(parties.iter())
+                .filter(|(_, p)| p.seats > p.floor)
+                .map(|(i, p)| p.key(i, p.seats - 1))
+                .min();
+            let Some(last) = last else { return left };
+            parties[last.index as usize].seats -= 1;
+        }
+        0
+    }
+
+    #[test]
+    fn billions_of_seats_take_no_longer_than_a_few() {
+        let weights = [1, 3, u64::MAX / 5, u64::MAX / 7, 1 << 33, 7, 7, 7];
+        let party = |weight| Party { weight, seats: 0, cap: u64::MAX, floor: 0, tie: 0 };
+        for same in [false, true] {
+            let mut parties: Vec<Party> =
+                weights.map(|weight| party(if same { 7 } else { weight })).to_vec();
+            let all = i32::MAX as u64;
+            assert_eq!(deal(&mut parties, all), 0);
+            assert_eq!(parties.iter().map(|party| party.seats).sum::<u64>(), all);
+            assert_eq!(take_back(&mut parties, all - 1), 0);
+            assert_eq!(parties.iter().map(|party| party.seats).sum::<u64>(), 1);
+        }
+    }
+
     #[test]
     fn bulk_is_the_definition_and_down_is_the_reverse_of_up() {
         for seed in 0..2000_u64 {
@@ -200,6 +267,7 @@ mod tests {
                         } else {
                             u64::MAX
                         },
+                        floor: 0,
                         tie: random(i * 10 + 6, 3),
                     }
                 })
@@ -219,6 +287,16 @@ mod tests {
             take_back(&mut high, back.min(total));
             deal(&mut parties, total - back.min(total));
             assert_eq!(high, parties, "seed {seed}: back {back} of {total}");
+            // From what was dealt above other seats, which is no prefix of the sequence, down to floors.
+            let mut high: Vec<Party> = (0..)
+                .zip(&one)
+                .filter(|(_, party)| party.weight > 0)
+                .map(|(i, party)| Party { floor: random(i * 10 + 9, party.seats + 1), ..*party })
+                .collect();
+            let mut low = high.clone();
+            let left = take_back(&mut high, take);
+            assert_eq!(left, slow_back(&mut low, take), "seed {seed}: back {take} of {one:?}");
+            assert_eq!(high, low, "seed {seed}: back {take} of {one:?}");
         }
     }
 }

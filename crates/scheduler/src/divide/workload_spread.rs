@@ -4,8 +4,8 @@ use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::board::{self, Board};
+use super::claims::{Claim, Claims};
 use super::ground::{Division, Ground, UNBOUNDED};
-use super::key::Key;
 use super::webster::{self, Party};
 use super::{to_i64, to_u64};
 use crate::cycle::check::percent;
@@ -104,6 +104,7 @@ fn by_percent(percents: &[Option<i64>], sum: i64, desired: i64) -> Vec<i64> {
             weight: to_u64(percent.unwrap_or(100 - sum)),
             seats: 0,
             cap: u64::MAX,
+            floor: 0,
             tie: u64::MAX - at as u64,
         })
         .collect();
@@ -174,29 +175,20 @@ impl<'a> Run<'a> {
     }
 
     /// Higher preference first, then fewest replicas.
-    fn keys(&self, subset: usize) -> impl Fn(&Board, usize) -> Option<Key> + use<> {
-        let mut member = vec![false; self.ground.len()];
+    fn claims(&self, subset: usize) -> Claims {
+        let mut list = vec![None; self.ground.len()];
         for (index, _) in &self.question.subsets[subset].members {
-            member[*index] = true;
+            list[*index] = Some(Claim { rank: self.rank[*index], weight: 1, base: 0 });
         }
-        let (rank, tie) = (self.rank.clone(), self.ground.ties.clone());
-        move |board, index| {
-            member[index].then(|| Key {
-                rank: (rank[index], 0),
-                weight: 1,
-                seats: to_u64(board.seats[index]),
-                tie: tie.get(index),
-                index: index as u32,
-            })
-        }
+        Claims::new(list, self.ground.ties.clone())
     }
 
     fn take_back(&mut self, subset: usize, count: i64) -> i64 {
         if count <= 0 {
             return 0;
         }
-        let keys = self.keys(subset);
-        count - board::take_back(&mut self.board, count, keys)
+        let claims = self.claims(subset);
+        count - board::take_back(&mut self.board, count, &claims)
     }
 
     /// Down: first what is above the limits, then the rest, each from the last subset to the first. A StatefulSet gives
@@ -214,17 +206,12 @@ impl<'a> Run<'a> {
         }
         // What is on clusters of no subset goes last: nobody else may take it.
         if count > 0 {
-            let tie = self.ground.ties.clone();
-            board::take_back(&mut self.board, count, move |board, index| {
-                let seats = to_u64(board.seats[index]);
-                Some(Key {
-                    rank: (0, 0),
-                    weight: 1,
-                    seats,
-                    tie: tie.get(index),
-                    index: index as u32,
-                })
-            });
+            let equal = vec![1; self.ground.len()];
+            board::take_back(
+                &mut self.board,
+                count,
+                &Claims::down(&equal, self.ground.ties.clone()),
+            );
         }
     }
 
@@ -267,8 +254,8 @@ impl<'a> Run<'a> {
             for later in (subset + 1..self.question.subsets.len()).rev() {
                 let taken = self.take_back(later, wants.min(self.own(later)));
                 wants -= taken;
-                let keys = self.keys(subset);
-                board::deal(&mut self.board, taken, keys);
+                let claims = self.claims(subset);
+                board::deal(&mut self.board, taken, &claims);
             }
         }
     }
@@ -296,8 +283,8 @@ impl<'a> Run<'a> {
             if share <= 0 {
                 continue;
             }
-            let keys = self.keys(subset);
-            let missed = board::deal(&mut self.board, share, keys);
+            let claims = self.claims(subset);
+            let missed = board::deal(&mut self.board, share, &claims);
             if self.question.adaptive {
                 left -= share - missed;
             } else {
@@ -309,13 +296,17 @@ impl<'a> Run<'a> {
         for (of, missed) in self.question.subsets.iter().zip(&waiting).filter(|(_, n)| **n > 0) {
             let why = if of.members.is_empty() {
                 "no cluster of the subset passes the filters"
+            } else if self.board.exhausted {
+                &super::too_many()
             } else {
                 "its clusters have no room for one more"
             };
             pending.push((*missed, format!("subset {}: {why}", of.name)));
         }
         if left > 0 {
-            let why = if self.question.adaptive {
+            let why = if self.board.exhausted {
+                &super::too_many()
+            } else if self.question.adaptive {
                 "no subset has room for one more within its maxReplicas"
             } else {
                 "every subset is at its maxReplicas"

@@ -38,13 +38,20 @@ impl<'a> Check<'a> {
         decision: &'a Decision,
     ) -> Self {
         let rows = snapshot.rows().map(|(_, row)| (&*row.name, &**row)).collect();
-        let before = decision.before.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
-        let after = decision.after.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
+        let shares = |list: &'a [atoll_api::binding::TargetCluster]| -> BTreeMap<&'a str, i64> {
+            list.iter().map(|t| (t.name.as_str(), t.replicas)).collect()
+        };
+        let (before, after) = (shares(&decision.before), shares(&decision.after));
+        let sum = |shares: &BTreeMap<&str, i64>| shares.values().sum::<i64>();
+        // A decision without a result takes back what is asked for no more, and nothing else.
+        let only_shrinks = sum(&before) > decision.desired.unwrap_or(0)
+            && sum(&after) > 0
+            && after.iter().all(|(name, n)| before.get(name).is_some_and(|was| n <= was));
         let failed = matches!(
             decision.outcome,
             Outcome::NoFit | Outcome::FailoverInfeasible | Outcome::Invalid
         ) || (decision.outcome == Outcome::Unschedulable
-            && decision.after == decision.before);
+            && (before == after || only_shrinks));
         let still = failed || matches!(decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
         Self {
             snapshot,
@@ -108,15 +115,17 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// I1: shares and pending add up to what is asked for; Duplicated gives everybody all.
+    /// I1: shares and pending add up to what is asked for, however the decision ended; Duplicated gives everybody all.
     pub(super) fn conservation(&mut self) {
         let Some(desired) = self.decision.desired else { return };
         let quiet = matches!(self.decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
-        if self.decision.outcome == Outcome::Invalid || quiet {
+        let invalid = self.decision.outcome == Outcome::Invalid;
+        if quiet || (invalid && !self.was_divided(desired)) {
             return;
         }
         if self.duplicated() {
-            if !self.still && self.after.values().any(|replicas| *replicas != desired) {
+            let moot = invalid || self.karmada && self.still;
+            if !moot && self.after.values().any(|replicas| *replicas != desired) {
                 self.fault("I1", format!("Duplicated, but not every share is {desired}"));
             }
             return;
@@ -124,17 +133,34 @@ impl<'a> Check<'a> {
         let job = self.request.template.kind == "Job";
         let placed: i64 = self.after.values().sum();
         let total = placed + self.decision.pending_replicas();
-        // What runs is kept when nothing fits, also when fewer are asked for.
-        let kept = self.still && placed > desired;
+        // Karmada keeps what runs when there is no result.
+        let kept = self.karmada && self.still && placed > desired;
         if total != desired && !kept && !job {
             self.fault("I1", format!("{placed} placed + pending = {total}, asked for {desired}"));
         }
     }
 
+    /// Whether a request that cannot be read was divided by the last decision, and asks for a number that makes sense.
+    fn was_divided(&self, desired: i64) -> bool {
+        let Some(previous) = &self.request.previous else { return false };
+        let Some(record) = &previous.decision else { return false };
+        let accounted = self.before.values().sum::<i64>() + previous.pending();
+        accounted == record.desired && (0..=i64::from(i32::MAX)).contains(&desired)
+    }
+
     /// I6: what need not move does not.
     pub(super) fn movement(&mut self) {
         let quiet = matches!(self.decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
-        if (quiet || self.still) && self.before != self.after && !self.karmada {
+        // Another number is followed also where nothing else moves.
+        let desired = self.decision.desired.unwrap_or(0);
+        let follows = if self.duplicated() {
+            self.after.keys().eq(self.before.keys()) && self.after.values().all(|n| *n == desired)
+        } else {
+            self.before.values().sum::<i64>() > desired
+                && self.after.keys().all(|name| self.did_not_grow(name))
+        };
+        let follows = follows && !quiet;
+        if (quiet || self.still) && self.before != self.after && !self.karmada && !follows {
             self.fault("I6", "nothing was to move, and something did");
         }
         let steady = self.decision.mode == Mode::Steady && self.divided() && !self.karmada;

@@ -14,6 +14,11 @@ pub mod topology_spread;
 pub mod workload_policy;
 pub mod workload_spread;
 
+/// Replicas of another binding's share: what is outside these bounds passed no schema.
+pub(crate) fn sound(share: &atoll_api::binding::TargetCluster) -> i64 {
+    share.replicas.clamp(0, i64::from(i32::MAX))
+}
+
 /// Declares `new` of a plugin without args.
 macro_rules! without_args {
     ($plugin:ident) => {

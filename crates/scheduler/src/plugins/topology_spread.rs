@@ -135,7 +135,7 @@ fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
             let Some(row) = cycle.snapshot.find(&share.name) else { continue };
             if let Some(count) = counts.get_mut(of[row] as usize).filter(|_| eligible.contains(row))
             {
-                *count = count.saturating_add(share.replicas);
+                *count = count.saturating_add(super::sound(share));
             }
         }
     }

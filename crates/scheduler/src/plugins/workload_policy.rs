@@ -88,7 +88,7 @@ impl Plugin for WorkloadPolicy {
         for share in counted.flat_map(|facts| &facts.shares) {
             let Some(row) = cycle.snapshot.find(&share.name) else { continue };
             if let Some(at) = listed.get(column.of[row] as usize).copied().flatten() {
-                others[at] = others[at].saturating_add(share.replicas);
+                others[at] = others[at].saturating_add(super::sound(share));
             }
         }
         cycle.extras.insert(NAME, Box::new(Prepared { column, listed, others }));

@@ -207,6 +207,27 @@ fn per_node(free: &Amounts, needs: &Needs) -> i64 {
         .fold(PODS_PER_MODELLED_NODE, i64::min)
 }
 
+impl Supply {
+    /// Most replicas that keep apart from each other can have here in all, those that run already included: one a node
+    /// or a zone of those that the pods may use. `None` = they need not keep apart, or nodes are not known.
+    #[must_use]
+    pub fn most_apart(&self, needs: &Needs) -> Option<i64> {
+        let Self::Nodes(capacity) = self else { return None };
+        let claim = needs.node.as_ref()?;
+        let classes = || capacity.classes.iter().filter(|class| class.admits(claim));
+        let nodes = || classes().flat_map(|class| &class.free).map(|free| free.nodes.max(0));
+        let domains = |key: &String| match key.as_str() {
+            HOSTNAME => nodes().fold(0, i64::saturating_add),
+            key => {
+                let values: std::collections::BTreeSet<_> =
+                    classes().filter_map(|class| class.labels.get(key)).collect();
+                values.len() as i64
+            }
+        };
+        claim.self_anti_affinity.iter().map(domains).min()
+    }
+}
+
 impl Capacity {
     fn estimate(&self, needs: &Needs, reserved: &Amounts) -> Estimate {
         let claim = needs.node.clone().unwrap_or_default();

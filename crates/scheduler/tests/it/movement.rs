@@ -252,3 +252,70 @@ fn suspended_bindings_are_not_decided() {
     assert_eq!(decision.trigger(), Trigger::Avoid);
     assert!(decision.notes[0].contains("suspension.scheduling"));
 }
+
+/// Whatever keeps a workload from its place: going down is followed, by the strategy's own order, and adds up.
+#[test]
+fn scaling_down_needs_no_cluster_that_fits() {
+    let divided = |more: Value| {
+        let mut scheduling = json!({"replicaSchedulingType": "Divided"});
+        more.as_object().unwrap().iter().for_each(|(k, v)| scheduling[k] = v.clone());
+        json!({ "replicaScheduling": scheduling })
+    };
+    let weights = json!({"staticWeightList": [
+        {"targetCluster": {"clusterNames": ["a"]}, "weight": 2},
+        {"targetCluster": {"clusterNames": ["b"]}, "weight": 1}]});
+    let dynamic = json!({"weightPreference": {"dynamicWeight": "AvailableReplicas"}});
+    for (placement, down) in [
+        (divided(json!({})), map(&[("a", 2), ("b", 2)])),
+        (divided(json!({"weightPreference": weights})), map(&[("a", 3), ("b", 1)])),
+        (divided(dynamic), map(&[("a", 2), ("b", 2)])),
+        (json!({}), map(&[("a", 4), ("b", 4)])),
+    ] {
+        let rooms = [("a", 50), ("b", 50)];
+        let clusters = rooms.map(|(name, room)| cluster(name, &[], Some(room)));
+        let mut world = World::new(clusters);
+        let mut request = workload("web", 9, placement);
+        world.step(&mut request);
+        for name in ["a", "b"] {
+            world.taint(name, "NoExecute");
+        }
+        world.step(&mut request);
+        let decision = world.scale(&mut request, 4);
+        assert_eq!(shares(&decision), down, "{decision:#?}");
+        assert_eq!((decision.trigger(), decision.pending_replicas()), (Trigger::Scale, 0));
+        assert_eq!(decision.outcome(), Outcome::NoFit, "the reason stays");
+        assert!(decision.evictions().is_empty(), "nobody leaves: fewer are asked for");
+        assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "and that is all");
+    }
+}
+
+#[test]
+fn scaling_down_takes_first_what_is_on_clusters_that_are_gone() {
+    let mut world = World::new([cluster("a", &[], Some(50)), cluster("b", &[], Some(50))]);
+    let mut request =
+        workload("web", 8, json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}}));
+    world.step(&mut request);
+    world.taint("a", "NoExecute");
+    world.remove("b");
+    let decision = world.scale(&mut request, 5);
+    assert_eq!(decision.outcome(), Outcome::NoFit);
+    assert_eq!(shares(&decision), map(&[("a", 4), ("b", 1)]));
+    assert_eq!(shares(&world.scale(&mut request, 3)), map(&[("a", 3)]));
+}
+
+#[test]
+fn a_mistake_in_the_policy_keeps_nobody_from_scaling_down() {
+    let mut world = World::new([cluster("a", &[], Some(50)), cluster("b", &[], Some(50))]);
+    let mut request =
+        workload("web", 8, json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}}));
+    world.step(&mut request);
+    request.placement = serde_json::from_value(json!({
+        "replicaScheduling": {"replicaSchedulingType": "Divided",
+            "bounds": [{"targetCluster": {}, "min": 4, "max": 2}]}}))
+    .unwrap();
+    let decision = world.scale(&mut request, 5);
+    assert_eq!(decision.outcome(), Outcome::Invalid);
+    assert_eq!(placed(&decision) + decision.pending_replicas(), 5);
+    let decision = world.scale(&mut request, 9);
+    assert_eq!((placed(&decision), decision.pending_replicas()), (5, 4));
+}

@@ -2,6 +2,7 @@
 
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_api::placement::RescheduleOn;
+use atoll_scheduler::{Capacity, FreeVector, LiveCluster, NodeClass, Session};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -291,4 +292,61 @@ fn absurd_numbers_are_refused_or_answered() {
     nobody.scheduler_name = "nobody".into();
     let decision = world.decide(&nobody);
     assert!(decision.reason.contains("default, karmada"), "{}", decision.reason);
+}
+
+/// Nodes that are alike: so many, in this zone, of this size, each with room for so many pods.
+fn class(nodes: i64, pods: i64, zone: &str, size: &str, tainted: bool) -> NodeClass {
+    let taint = json!({"key": "spot", "effect": "NoSchedule"});
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    NodeClass {
+        taints: if tainted { vec![serde_json::from_value(taint).unwrap()] } else { Vec::new() },
+        labels: [label("topology.kubernetes.io/zone", zone), label("size", size)].into(),
+        free: vec![FreeVector { nodes, milli: [("pods".to_owned(), pods * 1000)].into() }],
+    }
+}
+
+/// Replicas of `web` that run on one cluster with these nodes, asked for one after the other until none fits any more.
+fn fitting(classes: &[NodeClass], claim: &Value) -> i64 {
+    let mut world = World::new([cluster("a", &[], None)]);
+    let capacity = Some(Capacity { classes: classes.to_vec() });
+    let live = LiveCluster { session: Session::Connected, capacity };
+    world.tables.upsert_cluster(&world.clusters["a"].clone(), live);
+    let mut request = workload("web", 1, dynamic());
+    request.template.requirements =
+        serde_json::from_value(json!({"nodeClaim": claim, "resourceRequest": {}})).unwrap();
+    let mut first = request.clone();
+    first.template.replicas = Some(50);
+    let at_once = placed(&world.decide(&first));
+    world.step(&mut request);
+    let one_by_one = (2..=50).map(|n| placed(&world.scale(&mut request, n))).max().unwrap();
+    assert!(one_by_one >= at_once, "{one_by_one} one by one, {at_once} at once");
+    if !claim["selfAntiAffinity"].is_null() {
+        assert_eq!(one_by_one, at_once, "what runs already counts as a node or zone that is taken");
+    }
+    at_once
+}
+
+#[test]
+fn nodes_count_by_selector_taints_and_anti_affinity() {
+    let classes = [
+        class(3, 4, "z1", "large", false),
+        class(2, 4, "z2", "small", false),
+        class(1, 4, "z3", "large", true),
+    ];
+    let tolerates = json!([{"key": "spot", "operator": "Exists"}]);
+    let (node, zone) = ("kubernetes.io/hostname", "topology.kubernetes.io/zone");
+    for (claim, fits) in [
+        (json!({}), 20),
+        (json!({"tolerations": tolerates}), 24),
+        (json!({"nodeSelector": {"size": "large"}}), 12),
+        (json!({"nodeSelector": {"size": "huge"}}), 0),
+        (json!({"selfAntiAffinity": [node]}), 5),
+        (json!({"selfAntiAffinity": [node], "tolerations": tolerates}), 6),
+        (json!({"selfAntiAffinity": [node], "nodeSelector": {"size": "small"}}), 2),
+        (json!({"selfAntiAffinity": [zone]}), 2),
+        (json!({"selfAntiAffinity": [zone], "tolerations": tolerates}), 3),
+        (json!({"selfAntiAffinity": [zone, node], "nodeSelector": {"size": "large"}}), 1),
+    ] {
+        assert_eq!(fitting(&classes, &claim), fits, "{claim}");
+    }
 }

@@ -1,15 +1,17 @@
 //! Dividing by a WorkloadPolicy: one sequence of next replicas, and its reverse.
 //!
 //! The domains compete by how far they are from their targets, all bindings that count included; inside a domain its
-//! clusters compete. Only this binding's own replicas are placed or taken back.
+//! clusters compete. Only this binding's own replicas are placed or taken back. Without rules of the placement it is
+//! dealt in bulk (`bulk`); under rules seat by seat, with leaps as far as the rules do not interfere.
+
+mod bulk;
 
 use std::cmp::Reverse;
 
-use super::Start;
-use super::board::{Back, Board, Lane};
+use super::board::{Back, Board, Lane, Pace};
 use super::ground::{Division, Ground, UNBOUNDED};
 use super::key::Key;
-use super::to_u64;
+use super::{Start, leap, to_u64};
 
 /// A listed domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,10 +43,6 @@ pub struct Question<'a> {
     pub recover: bool,
 }
 
-/// Replicas that are taken back one by one at most: a few milliseconds. What goes back further is divided from zero, which
-/// is where taking back leads when everything came by the way up.
-const MOST_STEPS: i64 = 100_000;
-
 /// Divides.
 #[must_use]
 pub fn divide(ground: &Ground, question: &Question<'_>) -> Division {
@@ -52,26 +50,24 @@ pub fn divide(ground: &Ground, question: &Question<'_>) -> Division {
         Start::Running => ground.seats.clone(),
         Start::Zero => vec![0; ground.len()],
     };
-    let caps: Vec<_> = (0..ground.len()).map(|index| ground.room(index)).collect();
-    let mut run = Run::new(ground, question, Board::new(ground, seats, caps.clone()));
+    let caps = (0..ground.len()).map(|index| ground.room(index)).collect();
+    let mut run = Run::new(ground, question, Board::new(ground, seats, caps));
+    #[cfg(test)]
+    {
+        // Small instances leap too.
+        run.board.patch = 0;
+    }
     let running = run.board.total();
-    let back = if running > question.desired {
-        running - question.desired
-    } else if question.recover {
-        run.misplaced()
-    } else {
-        0
-    };
-    if back > MOST_STEPS {
-        run = Run::new(ground, question, Board::new(ground, vec![0; ground.len()], caps));
-    } else if question.recover && running <= question.desired {
-        run.take_back(run.misplaced());
-    } else if running > question.desired {
-        run.take_back(running - question.desired);
+    if running > question.desired {
+        // Fewer replicas were asked for: rules choose which go, they do not keep them.
+        let left = run.take_back(running - question.desired);
+        run.bulk_back(left);
         return Division { seats: run.board.seats, ..Division::default() };
     }
-    let take = question.desired - run.board.total();
-    let left = run.deal(take);
+    if question.recover {
+        run.take_back(run.misplaced());
+    }
+    let left = run.deal(question.desired - run.board.total());
     let pending = super::pending(left, || run.why());
     Division { seats: run.board.seats, pending, refused: None }
 }
@@ -147,7 +143,55 @@ impl<'a> Run<'a> {
         Key { rank: (0, 0), weight: 1, seats: to_u64(seats), tie, index: index_32 }
     }
 
+    /// Moves to these seats at once.
+    fn settle(&mut self, seats: Vec<i64>) {
+        self.board.settle(seats);
+        self.recount();
+    }
+
+    fn recount(&mut self) {
+        let seats = &self.board.seats;
+        let own = |domain: &Domain| domain.members.iter().map(|index| seats[*index]).sum();
+        self.own = self.question.domains.iter().map(own).collect();
+    }
+
     fn deal(&mut self, take: i64) -> i64 {
+        if self.board.limits.is_empty() {
+            let mut seats = self.board.seats.clone();
+            let left = self.bulk_up(&mut seats, take);
+            self.settle(seats);
+            return left;
+        }
+        let mut pace = Pace::new(self.board.patch);
+        let mut left = take;
+        while left > 0 {
+            let leapt = if pace.leaps(left) { self.leap_up(left) } else { 0 };
+            left -= leapt;
+            let steps = pace.steps(leapt, left);
+            let walked = self.walk(steps);
+            left -= walked;
+            if walked < steps {
+                break;
+            }
+            if pace.is_exhausted() {
+                self.board.exhausted = left > 0;
+                break;
+            }
+        }
+        left
+    }
+
+    fn leap_up(&mut self, take: i64) -> i64 {
+        let mut board = self.board.clone();
+        let step = |seats: &mut [i64], _: &[i64], count: i64| self.bulk_up(seats, count);
+        let dealt = leap::free(&mut board, take, leap::fits_up, step);
+        self.board = board;
+        self.recount();
+        dealt
+    }
+
+    /// Seat by seat; returns how many.
+    fn walk(&mut self, take: i64) -> i64 {
         let mut lanes: Vec<Lane<Key>> = self
             .question
             .domains
@@ -160,21 +204,15 @@ impl<'a> Run<'a> {
         let outsiders = (0..self.ground.len()).filter(|index| self.of[*index].is_none());
         let keys: Vec<Key> = outsiders.map(|i| self.key(i, self.board.seats[i])).collect();
         let mut outside = Lane::<Key>::new(&self.board, keys);
-        // Rules may free a domain again; without rules a domain that is full stays full.
-        let final_ = self.board.limits.is_empty();
-        let mut open: Vec<bool> = vec![true; lanes.len()];
-        let mut left = take;
-        while left > 0 {
+        let mut dealt = 0;
+        while dealt < take {
             let mut found = None;
-            let mut tried = open.clone();
+            let mut tried = vec![true; lanes.len()];
             while found.is_none() {
                 let Some(domain) = self.next_domain(&tried) else { break };
                 match lanes[domain].next(&self.board) {
                     Some(index) => found = Some((Some(domain), index)),
-                    None => {
-                        tried[domain] = false;
-                        open[domain] &= !final_;
-                    }
+                    None => tried[domain] = false,
                 }
             }
             if found.is_none() && !self.question.required {
@@ -190,9 +228,9 @@ impl<'a> Run<'a> {
                 }
                 None => outside.settle(&self.board, index, Some(key)),
             }
-            left -= 1;
+            dealt += 1;
         }
-        left
+        dealt
     }
 
     /// The domain that the next replica goes to: below target by the method, then (Preferred) by Webster.
@@ -221,7 +259,45 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn take_back(&mut self, take: i64) {
+    /// Takes back what the rules let go; returns what they keep.
+    fn take_back(&mut self, take: i64) -> i64 {
+        if self.board.limits.is_empty() {
+            return self.bulk_back(take);
+        }
+        let mut pace = Pace::new(self.board.patch);
+        let mut left = take;
+        while left > 0 {
+            let leapt = if pace.leaps(left) { self.leap_down(left) } else { 0 };
+            left -= leapt;
+            let steps = pace.steps(leapt, left);
+            let walked = self.walk_back(steps);
+            left -= walked;
+            if walked < steps || pace.is_exhausted() {
+                break;
+            }
+        }
+        left
+    }
+
+    /// Takes back whatever the rules say; returns how many there were not.
+    fn bulk_back(&mut self, take: i64) -> i64 {
+        let mut seats = self.board.seats.clone();
+        let left = self.bulk_down(&mut seats, take);
+        self.settle(seats);
+        left
+    }
+
+    fn leap_down(&mut self, take: i64) -> i64 {
+        let mut board = self.board.clone();
+        let step = |seats: &mut [i64], _: &[i64], count: i64| self.bulk_down(seats, count);
+        let taken = leap::free(&mut board, take, leap::fits_down, step);
+        self.board = board;
+        self.recount();
+        taken
+    }
+
+    /// Seat by seat; returns how many.
+    fn walk_back(&mut self, take: i64) -> i64 {
         let last = |run: &Self, index: usize| {
             let seats = run.board.seats[index];
             // Among clusters in use it is the order alone that says which was last.
@@ -242,7 +318,8 @@ impl<'a> Run<'a> {
         let outsiders = (0..self.ground.len()).filter(|index| self.of[*index].is_none());
         let keys: Vec<Key> = outsiders.filter_map(|index| last(self, index)).collect();
         let mut outside = Lane::<Back>::new(&self.board, keys);
-        for _ in 0..take {
+        let mut taken = 0;
+        while taken < take {
             let mut found = outside.next(&self.board).map(|index| (None, index));
             let mut tried = vec![true; lanes.len()];
             while found.is_none() {
@@ -252,7 +329,7 @@ impl<'a> Run<'a> {
                     None => tried[domain] = false,
                 }
             }
-            let Some((domain, index)) = found else { return };
+            let Some((domain, index)) = found else { break };
             self.board.remove(index);
             let key = last(self, index);
             match domain {
@@ -262,7 +339,9 @@ impl<'a> Run<'a> {
                 }
                 None => outside.settle(&self.board, index, key),
             }
+            taken += 1;
         }
+        taken
     }
 
     /// The domain whose replica came last, among those where this binding has any.
@@ -316,6 +395,9 @@ impl<'a> Run<'a> {
     }
 
     fn why(&self) -> String {
+        if self.board.exhausted {
+            return super::too_many();
+        }
         let all = 0..self.question.domains.len();
         let reasons: Vec<String> = all
             .map(|domain| {
@@ -331,5 +413,39 @@ impl<'a> Run<'a> {
             })
             .collect();
         reasons.join("; ")
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The definition: [`divide`] one seat at a time.
+    pub(in crate::divide) fn step_by_step(ground: &Ground, question: &Question<'_>) -> Division {
+        let seats = match question.start {
+            Start::Running => ground.seats.clone(),
+            Start::Zero => vec![0; ground.len()],
+        };
+        let caps = (0..ground.len()).map(|index| ground.room(index)).collect();
+        let mut run = Run::new(ground, question, Board::new(ground, seats, caps));
+        let running = run.board.total();
+        if running > question.desired {
+            let fewer = running - question.desired;
+            let taken = run.walk_back(fewer);
+            run.board = Board::new(
+                &Ground { limits: Default::default(), ..ground.clone() },
+                run.board.seats.clone(),
+                run.board.caps.clone(),
+            );
+            run.walk_back(fewer - taken);
+            return Division { seats: run.board.seats, ..Division::default() };
+        }
+        if question.recover {
+            run.walk_back(run.misplaced());
+        }
+        let take = question.desired - run.board.total();
+        let left = take - run.walk(take);
+        let pending = crate::divide::pending(left, || run.why());
+        Division { seats: run.board.seats, pending, refused: None }
     }
 }

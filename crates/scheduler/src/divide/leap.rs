@@ -1,0 +1,491 @@
+//! Leaps over the seats of a [`Board`]: where the outcome of many steps is certain, it is taken at once.
+//!
+//! A leap leads to a state that dealing seat by seat passes through; the seats that are then left are dealt by steps.
+//! Two things are certain.
+//!
+//! *One rule on skew.* The seats of one domain come in a fixed order, and the others only decide when its next seat is
+//! free: what is free stays free until it is taken. So for each threshold on the quotient there is one state in which all
+//! free seats above it are taken, and dealing passes through it: a domain with N seats above the threshold has
+//! min(N, least N of all domains + maxSkew). On the way down it is the mirror image. When nothing is free any more a soft
+//! rule lets domains rise level by level from the lowest count.
+//!
+//! *Any rules.* As long as what is dealt without rules breaks none, they did not interfere: counts only grow, and a rule
+//! that is not broken at the end was broken nowhere.
+
+use super::board::Board;
+use super::claims::Claims;
+use super::limits::{Limits, NONE, Skew};
+use super::webster::{fine, natural};
+use super::{to_i64, to_u64};
+
+/// Deals many seats at once; returns how many, at most `take`.
+pub fn up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
+    if board.limits.skews.len() == 1 {
+        let dealt = Up::new(board, claims).leap(board, take);
+        if dealt > 0 || board.limits.skews[0].hard {
+            return dealt;
+        }
+        return levels_up(board, claims, take);
+    }
+    let all: Vec<usize> = (0..board.seats.len()).collect();
+    free(board, take, fits_up, |seats, caps, count| claims.deal(seats, caps, &all, count))
+}
+
+/// Takes many seats back at once; returns how many, at most `take`.
+pub fn down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
+    if board.limits.skews.len() == 1 {
+        let taken = Down::new(board, claims).leap(board, take);
+        if taken > 0 || board.limits.skews[0].hard {
+            return taken;
+        }
+        return levels_down(board, claims, take);
+    }
+    let all: Vec<usize> = (0..board.seats.len()).collect();
+    let floors = floors(board);
+    free(board, take, fits_down, |seats, _, count| claims.take_back(seats, &floors, &all, count))
+}
+
+/// The most of `take` seats that `step` moves without rules and that no rule would have stopped.
+pub fn free(
+    board: &mut Board,
+    take: i64,
+    fits: fn(&Limits, &[i64], &[i64]) -> bool,
+    step: impl Fn(&mut [i64], &[i64], i64) -> i64,
+) -> i64 {
+    let caps = caps(board);
+    let after = |count: i64| {
+        let mut seats = board.seats.clone();
+        let left = step(&mut seats, &caps, count);
+        fits(&board.limits, &board.seats, &seats).then_some((seats, count - left))
+    };
+    let Some(count) = greatest(take, |count| after(count).is_some()) else { return 0 };
+    let Some((seats, moved)) = after(count) else { return 0 };
+    board.settle(seats);
+    moved
+}
+
+/// The greatest number up to `most` for which a condition holds that stays broken once it is.
+fn greatest(most: i64, holds: impl Fn(i64) -> bool) -> Option<i64> {
+    if most <= 0 || !holds(1) {
+        return None;
+    }
+    let (mut low, mut high) = (1, most);
+    while low < high {
+        let middle = low + (high - low) / 2 + (high - low) % 2;
+        if holds(middle) { low = middle } else { high = middle - 1 }
+    }
+    Some(low)
+}
+
+/// Whether no rule would have kept seats from being added one after the other.
+pub fn fits_up(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
+    let grown = |of: &[u32], domain: u32| {
+        (0..before.len()).any(|at| of[at] == domain && after[at] > before[at])
+    };
+    let skews = limits.skews.iter().all(|skew| {
+        let counts = shifted(skew, before, after);
+        !grown(&skew.of, NONE)
+            && (0..counts.len()).all(|domain| {
+                counts[domain] == skew.counts[domain]
+                    || counts[domain].saturating_sub(skew.low) <= skew.max
+            })
+    });
+    skews && limits.bounds.iter().all(|bound| bound.sum.max(bound.max) >= sum(bound, before, after))
+}
+
+/// Whether no rule would have kept seats from being taken back one after the other.
+pub fn fits_down(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
+    let skews = limits.skews.iter().all(|skew| {
+        let counts = shifted(skew, before, after);
+        let floor = skew.low.min(skew.high.saturating_sub(skew.max));
+        (0..counts.len()).all(|at| counts[at] == skew.counts[at] || counts[at] >= floor)
+    });
+    let minimums = limits.minimums.iter().all(|minimum| {
+        let mut counts = minimum.counts.clone();
+        for at in (0..before.len()).filter(|at| minimum.of[*at] != NONE) {
+            counts[minimum.of[at] as usize] += after[at] - before[at];
+        }
+        counts.iter().zip(&minimum.counts).all(|(now, was)| *now >= 1 || now == was)
+    });
+    let bounds = limits.bounds.iter().all(|b| b.sum.min(b.min) <= sum(b, before, after));
+    skews && minimums && bounds
+}
+
+fn sum(bound: &super::limits::Bound, before: &[i64], after: &[i64]) -> i64 {
+    let members = (0..before.len()).filter(|at| bound.member[*at]);
+    members.fold(bound.sum, |sum, at| sum.saturating_add(after[at] - before[at]))
+}
+
+fn shifted(skew: &Skew, before: &[i64], after: &[i64]) -> Vec<i64> {
+    let mut counts = skew.counts.clone();
+    for at in (0..before.len()).filter(|at| skew.of[*at] != NONE) {
+        let count = &mut counts[skew.of[at] as usize];
+        *count = count.saturating_add(after[at] - before[at]);
+    }
+    counts
+}
+
+/// Most seats of each candidate: none more where a bound is reached.
+fn caps(board: &Board) -> Vec<i64> {
+    let closed = |at: usize| {
+        board.limits.bounds.iter().any(|bound| bound.member[at] && bound.sum >= bound.max)
+    };
+    let cap = |at: usize| if closed(at) { board.seats[at] } else { board.caps[at] };
+    (0..board.seats.len()).map(cap).collect()
+}
+
+/// Least seats of each candidate: none fewer where a bound is reached or a group is needed.
+fn floors(board: &Board) -> Vec<i64> {
+    let limits = &board.limits;
+    let needed = |at: usize| {
+        limits.minimums.iter().any(|minimum| {
+            let group = minimum.of[at];
+            group != NONE && minimum.counts[group as usize] <= 1 && minimum.used <= minimum.groups
+        }) || limits.bounds.iter().any(|bound| bound.member[at] && bound.sum <= bound.min)
+    };
+    (0..board.seats.len()).map(|at| if needed(at) { board.seats[at] } else { 0 }).collect()
+}
+
+/// Candidates by domain; those without the key come last.
+fn members(skew: &Skew) -> Vec<Vec<usize>> {
+    let mut members = vec![Vec::new(); skew.counts.len() + 1];
+    for (at, domain) in skew.of.iter().enumerate() {
+        members[(*domain as usize).min(skew.counts.len())].push(at);
+    }
+    members
+}
+
+/// A threshold: all seats of higher ranks, and of this rank those whose quotient is at least 2^fine / p.
+#[derive(Debug, Clone, Copy)]
+struct Threshold {
+    rank: i64,
+    p: u128,
+}
+
+/// What the seats above a threshold are.
+struct Reach<'a> {
+    claims: &'a Claims,
+    fine: u32,
+}
+
+impl<'a> Reach<'a> {
+    fn new(claims: &'a Claims, board: &Board, take: i64) -> Self {
+        let running: u128 = board.seats.iter().map(|seats| u128::from(to_u64(*seats))).sum();
+        Self { claims, fine: fine(running + u128::from(to_u64(take))) }
+    }
+
+    /// Seats of a candidate above the threshold, within `low..=high`.
+    fn of(&self, at: usize, threshold: Threshold, low: i64, high: i64) -> i64 {
+        let Some(claim) = self.claims.of(at) else { return low };
+        match claim.rank.cmp(&threshold.rank) {
+            std::cmp::Ordering::Greater => high.max(low),
+            std::cmp::Ordering::Less => low,
+            std::cmp::Ordering::Equal => {
+                let seats = to_i64(natural(claim.weight, threshold.p, self.fine));
+                seats.saturating_add(claim.base).min(high).max(low)
+            }
+        }
+    }
+
+    /// A threshold that so many seats of every weight are above.
+    fn end(&self, seats: i64) -> u128 {
+        (2 * u128::from(to_u64(seats)) + 2) << self.fine
+    }
+}
+
+/// The way up under one rule on skew.
+struct Up<'a> {
+    claims: &'a Claims,
+    members: Vec<Vec<usize>>,
+    caps: Vec<i64>,
+    /// Replicas that a domain has when all its candidates are full.
+    full: Vec<i64>,
+}
+
+impl<'a> Up<'a> {
+    fn new(board: &Board, claims: &'a Claims) -> Self {
+        let skew = &board.limits.skews[0];
+        let members = members(skew);
+        let room = |at: &usize| board.caps[*at].saturating_sub(board.seats[*at]).max(0);
+        let full = (0..skew.counts.len())
+            .map(|d| members[d].iter().map(room).fold(skew.counts[d], i64::saturating_add))
+            .collect();
+        Self { claims, members, caps: caps(board), full }
+    }
+
+    fn leap(&self, board: &mut Board, take: i64) -> i64 {
+        let reach = Reach::new(self.claims, board, take);
+        let seats = |threshold: Threshold| self.state(board, &reach, threshold, take);
+        let mut best = None;
+        for rank in self.claims.ranks().iter().rev() {
+            let at = |p: u128| seats(Threshold { rank: *rank, p });
+            let end =
+                reach.end(board.seats.iter().copied().max().unwrap_or(0).saturating_add(take));
+            if let Some(state) = at(end) {
+                best = Some(state);
+                continue;
+            }
+            let (mut low, mut high) = (0, end);
+            while high - low > 1 {
+                let middle = low + (high - low) / 2;
+                match at(middle) {
+                    Some(state) => (low, best) = (middle, Some(state)),
+                    None => high = middle,
+                }
+            }
+            break;
+        }
+        let Some((seats, dealt)) = best else { return 0 };
+        if dealt > 0 {
+            board.settle(seats);
+        }
+        dealt
+    }
+
+    /// The state in which all free seats above the threshold are taken, unless that is more than `take` or a bound or a
+    /// domain that becomes full lies in between.
+    fn state(
+        &self,
+        board: &Board,
+        reach: &Reach<'_>,
+        threshold: Threshold,
+        take: i64,
+    ) -> Option<(Vec<i64>, i64)> {
+        let skew = &board.limits.skews[0];
+        let above = |at: usize| {
+            reach.of(at, threshold, board.seats[at], self.caps[at].max(board.seats[at]))
+        };
+        let more = |at: &usize| above(*at).saturating_sub(board.seats[*at]);
+        let count = |domain: usize| {
+            self.members[domain].iter().map(more).fold(skew.counts[domain], i64::saturating_add)
+        };
+        let counts: Vec<i64> = (0..skew.counts.len()).map(count).collect();
+        let counted = (0..counts.len()).filter(|d| skew.count_full || skew.open[*d] > 0);
+        let low = match counted.map(|domain| counts[domain]).min() {
+            _ if skew.zero => 0,
+            Some(low) => low,
+            // Nobody has room.
+            None => return Some((board.seats.clone(), 0)),
+        };
+        let target = |domain: usize| {
+            counts[domain].min(low.saturating_add(skew.max)).max(skew.counts[domain])
+        };
+        let mut dealt = 0_i64;
+        for (domain, count) in skew.counts.iter().enumerate() {
+            let target = target(domain);
+            let fills = skew.open[domain] > 0 && target >= self.full[domain];
+            if fills && !skew.count_full {
+                return None;
+            }
+            dealt = dealt.saturating_add(target - count);
+        }
+        if dealt > take {
+            return None;
+        }
+        let mut seats = board.seats.clone();
+        for (domain, count) in counts.iter().enumerate() {
+            let members = &self.members[domain];
+            if target(domain) == *count {
+                members.iter().for_each(|at| seats[*at] = above(*at));
+            } else {
+                let more = target(domain) - skew.counts[domain];
+                self.claims.deal(&mut seats, &self.caps, members, more);
+            }
+        }
+        let mut bounds = board.limits.bounds.iter();
+        let bounded = bounds.all(|b| sum(b, &board.seats, &seats) <= b.max.max(b.sum));
+        bounded.then_some((seats, dealt))
+    }
+}
+
+/// Nothing is free any more, and the rule is soft: domains rise level by level; candidates without the key come last.
+fn levels_up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
+    let skew = &board.limits.skews[0];
+    let (members, caps) = (members(skew), caps(board));
+    let room = |at: &usize| match claims.of(*at) {
+        Some(_) => caps[*at].saturating_sub(board.seats[*at]).max(0),
+        None => 0,
+    };
+    let domains = skew.counts.len();
+    let most: Vec<i64> =
+        members.iter().map(|of| of.iter().map(room).fold(0, i64::saturating_add)).collect();
+    let all = |at: &usize| board.caps[*at].saturating_sub(board.seats[*at]).max(0);
+    let fills: Vec<i64> =
+        members.iter().map(|of| of.iter().map(all).fold(0, i64::saturating_add)).collect();
+    let more = |domain: usize, level: i64| {
+        if domain == domains {
+            return 0;
+        }
+        level.saturating_sub(skew.counts[domain]).clamp(0, most[domain])
+    };
+    let after = |more: &dyn Fn(usize) -> i64| {
+        let mut seats = board.seats.clone();
+        let mut dealt = 0_i64;
+        for (domain, of) in members.iter().enumerate() {
+            let count = more(domain);
+            // A domain that becomes full may move the minimum.
+            let moves = count > 0 && count >= fills[domain] && domain < domains;
+            if moves && !skew.count_full {
+                return None;
+            }
+            dealt = dealt.saturating_add(count);
+            if dealt > take {
+                return None;
+            }
+            claims.deal(&mut seats, &caps, of, count);
+        }
+        let mut bounds = board.limits.bounds.iter();
+        let bounded = bounds.all(|b| sum(b, &board.seats, &seats) <= b.max.max(b.sum));
+        bounded.then_some((seats, dealt))
+    };
+    let blocked = |domain: usize| {
+        most[domain] == 0
+            || skew.counts[domain].saturating_add(1).saturating_sub(skew.low) > skew.max
+    };
+    if !(0..domains).all(blocked) {
+        return 0;
+    }
+    let result = if most[..domains].iter().all(|room| *room == 0) {
+        let last = |count: i64| after(&|domain| if domain == domains { count } else { 0 });
+        greatest(take.min(most[domains]), |count| last(count).is_some()).and_then(last)
+    } else {
+        let open = (0..domains).filter(|domain| most[*domain] > 0);
+        let base = open.map(|domain| skew.counts[domain]).min().unwrap_or(0);
+        let level = |rise: i64| after(&|domain| more(domain, base.saturating_add(rise)));
+        greatest(take, |rise| level(rise).is_some()).and_then(level)
+    };
+    let Some((seats, dealt)) = result else { return 0 };
+    board.settle(seats);
+    dealt
+}
+
+/// The way down under one rule on skew.
+struct Down<'a> {
+    claims: &'a Claims,
+    members: Vec<Vec<usize>>,
+    floors: Vec<i64>,
+}
+
+impl<'a> Down<'a> {
+    fn new(board: &Board, claims: &'a Claims) -> Self {
+        Self { claims, members: members(&board.limits.skews[0]), floors: floors(board) }
+    }
+
+    fn leap(&self, board: &mut Board, take: i64) -> i64 {
+        let reach = Reach::new(self.claims, board, 0);
+        let seats = |threshold: Threshold| self.state(board, &reach, threshold, take);
+        let mut best = None;
+        for rank in self.claims.ranks() {
+            let at = |p: u128| seats(Threshold { rank: *rank, p });
+            if let Some(state) = at(0) {
+                best = Some(state);
+                continue;
+            }
+            let end = reach.end(board.seats.iter().copied().max().unwrap_or(0));
+            let (mut low, mut high) = (0, end);
+            while high - low > 1 {
+                let middle = low + (high - low) / 2;
+                match at(middle) {
+                    Some(state) => (high, best) = (middle, Some(state)),
+                    None => low = middle,
+                }
+            }
+            break;
+        }
+        let Some((seats, taken)) = best else { return 0 };
+        if taken > 0 {
+            board.settle(seats);
+        }
+        taken
+    }
+
+    /// The state in which all free seats below the threshold are given back.
+    fn state(
+        &self,
+        board: &Board,
+        reach: &Reach<'_>,
+        threshold: Threshold,
+        take: i64,
+    ) -> Option<(Vec<i64>, i64)> {
+        let skew = &board.limits.skews[0];
+        let above = |at: usize| match self.claims.of(at) {
+            Some(_) => reach.of(at, threshold, self.floors[at], board.seats[at]),
+            None => board.seats[at],
+        };
+        let fewer = |at: &usize| board.seats[*at] - above(*at);
+        let less: Vec<i64> = self
+            .members
+            .iter()
+            .map(|of| of.iter().map(fewer).fold(0, i64::saturating_add))
+            .collect();
+        let domains = skew.counts.len();
+        let count = |domain: usize| skew.counts[domain].saturating_sub(less[domain]);
+        let high = (0..domains).map(count).max().unwrap_or(0);
+        let floor = skew.low.min(high.saturating_sub(skew.max));
+        let target = |domain: usize| count(domain).max(skew.counts[domain].min(floor));
+        let removed = |domain: usize| {
+            if domain == domains { less[domain] } else { skew.counts[domain] - target(domain) }
+        };
+        let taken = (0..=domains).map(removed).fold(0, i64::saturating_add);
+        if taken > take {
+            return None;
+        }
+        let mut seats = board.seats.clone();
+        for (domain, members) in self.members.iter().enumerate() {
+            if removed(domain) == less[domain] {
+                members.iter().for_each(|at| seats[*at] = above(*at));
+            } else {
+                self.claims.take_back(&mut seats, &self.floors, members, removed(domain));
+            }
+        }
+        let unskewed = Limits {
+            minimums: board.limits.minimums.clone(),
+            bounds: board.limits.bounds.clone(),
+            ..Limits::default()
+        };
+        fits_down(&unskewed, &board.seats, &seats).then_some((seats, taken))
+    }
+}
+
+/// Nothing is free any more, and the rule is soft: domains sink level by level.
+fn levels_down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
+    let skew = &board.limits.skews[0];
+    let (members, floors) = (members(skew), floors(board));
+    let domains = skew.counts.len();
+    let gives = |at: &usize| match claims.of(*at) {
+        Some(_) => (board.seats[*at] - floors[*at]).max(0),
+        None => 0,
+    };
+    let most: Vec<i64> =
+        members.iter().map(|of| of.iter().map(gives).fold(0, i64::saturating_add)).collect();
+    // A full domain that does not count would begin to count; candidates without the key are always free.
+    let plain = skew.count_full || skew.open.iter().all(|open| *open > 0);
+    let level = |domain: &usize| most[*domain] == 0 || skew.counts[*domain] == skew.low;
+    if !plain || skew.zero || most[domains] > 0 || !(0..domains).all(|domain| level(&domain)) {
+        return 0;
+    }
+    let after = |sink: i64| {
+        let mut seats = board.seats.clone();
+        let mut taken = 0_i64;
+        for domain in 0..domains {
+            let count = sink.min(most[domain]);
+            taken = taken.saturating_add(count);
+            if taken > take {
+                return None;
+            }
+            claims.take_back(&mut seats, &floors, &members[domain], count);
+        }
+        let unskewed = Limits {
+            minimums: board.limits.minimums.clone(),
+            bounds: board.limits.bounds.clone(),
+            ..Limits::default()
+        };
+        fits_down(&unskewed, &board.seats, &seats).then_some((seats, taken))
+    };
+    let deepest = most.iter().copied().max().unwrap_or(0).min(take);
+    let Some(state) = greatest(deepest, |sink| after(sink).is_some()).and_then(after) else {
+        return 0;
+    };
+    board.settle(state.0);
+    state.1
+}

@@ -1,0 +1,236 @@
+//! Leaps and bulk against the definition, which goes seat by seat.
+
+use super::board::{self, Board};
+use super::claims::{Claim, Claims};
+use super::ground::{Ground, Ties, UNBOUNDED};
+use super::limits::{Bound, Limits, Minimum, NONE, Skew};
+use super::workload_policy::{self, Domain, Question};
+use super::{Start, aggregated, dynamic_weight, static_weight};
+use crate::hash::splitmix64;
+
+/// Random numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        splitmix64(self.0.wrapping_mul(0x9e37_79b9)) % most
+    }
+
+    fn upto(&mut self, most: i64) -> i64 {
+        self.below(most as u64 + 1) as i64
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+fn skew(random: &mut Random, n: usize) -> Skew {
+    let domains = 1 + random.below(4);
+    let lacks = random.chance(30);
+    let of = |random: &mut Random| match lacks && random.chance(20) {
+        true => NONE,
+        false => random.below(domains) as u32,
+    };
+    Skew {
+        key: "zone".to_owned(),
+        max: 1 + random.upto(4),
+        hard: random.chance(60),
+        of: (0..n).map(|_| of(random)).collect(),
+        counts: (0..domains).map(|_| if random.chance(30) { random.upto(6) } else { 0 }).collect(),
+        zero: random.chance(10),
+        count_full: random.chance(60),
+        ..Skew::default()
+    }
+}
+
+fn limits(random: &mut Random, n: usize, skews: u64) -> Limits {
+    let some = |random: &mut Random, percent: u64| usize::from(random.chance(percent));
+    let minimums = (0..some(random, 30))
+        .map(|_| {
+            let groups = 1 + random.below(4);
+            Minimum {
+                key: "region".to_owned(),
+                groups: 1 + random.upto(3),
+                of: (0..n).map(|_| random.below(groups) as u32).collect(),
+                counts: vec![0; groups as usize],
+                ..Minimum::default()
+            }
+        })
+        .collect();
+    let bounds = (0..random.below(3) as usize * some(random, 40))
+        .map(|_| {
+            let min = random.upto(12) * random.upto(1);
+            Bound {
+                field: "bounds[0]".to_owned(),
+                member: (0..n).map(|_| random.chance(50)).collect(),
+                min,
+                max: if random.chance(60) { min + random.upto(40) } else { UNBOUNDED },
+                sum: 0,
+            }
+        })
+        .collect();
+    Limits { skews: (0..skews).map(|_| skew(random, n)).collect(), minimums, bounds, epoch: 0 }
+}
+
+fn ground(random: &mut Random, skews: u64) -> Ground {
+    let n = 1 + random.below(8) as usize;
+    let (runs, bounded) = (random.chance(50), random.chance(60));
+    let ties: Vec<u64> = (0..n).map(|_| random.below(3)).collect();
+    Ground {
+        seats: (0..n).map(|_| if runs { random.upto(9) } else { 0 }).collect(),
+        more: (0..n).map(|_| (bounded && random.chance(60)).then(|| random.upto(30))).collect(),
+        frozen: (0..n).map(|_| random.chance(8)).collect(),
+        ties: if random.chance(80) { Ties::Given(ties) } else { Ties::Same },
+        limits: limits(random, n, skews),
+    }
+}
+
+fn claims(random: &mut Random, ground: &Ground, based: bool) -> Claims {
+    let (ranked, heavy) = (random.chance(30), random.chance(30));
+    let claim = |random: &mut Random, seats: i64| Claim {
+        rank: if ranked { random.upto(2) } else { 0 },
+        weight: 1 + random.below(if heavy { 1 << 62 } else { 5 }),
+        base: if based { seats } else { 0 },
+    };
+    let list = (0..ground.len())
+        .map(|at| (!random.chance(8)).then(|| claim(random, ground.seats[at])))
+        .collect();
+    Claims::new(list, ground.ties.clone())
+}
+
+/// The same board, which leaps whenever it can or never.
+fn board(ground: &Ground, leaps: bool) -> Board {
+    let caps = (0..ground.len()).map(|at| ground.room(at)).collect();
+    let mut board = Board::new(ground, ground.seats.clone(), caps);
+    board.patch = if leaps { 0 } else { i64::MAX / 4 };
+    board
+}
+
+#[test]
+fn leaps_up_lead_where_steps_do() {
+    for seed in 0..30_000_u64 {
+        let random = &mut Random(seed << 20);
+        let ground = ground(random, [0, 1, 1, 1, 2][(seed % 5) as usize]);
+        let based = random.chance(20);
+        let claims = claims(random, &ground, based);
+        let take = random.upto(120);
+        let (mut leaps, mut steps) = (board(&ground, true), board(&ground, false));
+        let left = board::deal(&mut leaps, take, &claims);
+        assert_eq!(
+            left,
+            board::deal(&mut steps, take, &claims),
+            "seed {seed}: {ground:?} {claims:?}"
+        );
+        assert_eq!(leaps.seats, steps.seats, "seed {seed}: take {take} {ground:?} {claims:?}");
+    }
+}
+
+#[test]
+fn leaps_down_lead_where_steps_do() {
+    for seed in 0..30_000_u64 {
+        let random = &mut Random(seed << 20);
+        let mut ground = ground(random, [0, 1, 1, 1, 2][(seed % 5) as usize]);
+        let mut claims = claims(random, &ground, false);
+        if random.chance(60) {
+            // What the way up dealt.
+            let mut dealt = board(&ground, false);
+            board::deal(&mut dealt, random.upto(120), &claims);
+            ground.seats = dealt.seats;
+        } else {
+            ground.seats.iter_mut().for_each(|seats| *seats *= random.upto(9));
+        }
+        let weights: Vec<u64> = (0..ground.len()).map(|_| random.below(5)).collect();
+        if random.chance(40) {
+            claims = Claims::down(&weights, ground.ties.clone());
+        }
+        let take = random.upto(ground.running());
+        let (mut leaps, mut steps) = (board(&ground, true), board(&ground, false));
+        let left = board::take_back(&mut leaps, take, &claims);
+        assert_eq!(left, board::take_back(&mut steps, take, &claims), "seed {seed}: {ground:?}");
+        assert_eq!(leaps.seats, steps.seats, "seed {seed}: back {take} of {ground:?} {claims:?}");
+    }
+}
+
+#[test]
+fn a_workload_policy_in_bulk_is_its_sequence() {
+    for seed in 0..30_000_u64 {
+        let random = &mut Random(seed << 20);
+        let mut ground = ground(random, [0, 0, 1, 2][(seed % 4) as usize]);
+        if seed % 4 == 0 {
+            ground.limits = Limits::default();
+        }
+        let count = 1 + random.below(4) as usize;
+        let home: Vec<u64> = (0..ground.len()).map(|_| random.below(count as u64 + 1)).collect();
+        let domains: Vec<Domain> = (0..count)
+            .map(|at| Domain {
+                name: format!("d{at}"),
+                target: 1 + random.upto(12),
+                others: random.upto(8) * random.upto(1),
+                members: (0..ground.len()).filter(|i| home[*i] == at as u64).collect(),
+            })
+            .collect();
+        let start = if random.chance(70) { Start::Running } else { Start::Zero };
+        let question = Question {
+            domains: &domains,
+            required: random.chance(40),
+            fill: random.chance(50),
+            desired: random.upto(90),
+            start,
+            recover: random.chance(20),
+        };
+        let leaps = workload_policy::divide(&ground, &question);
+        let steps = workload_policy::tests::step_by_step(&ground, &question);
+        assert_eq!(leaps, steps, "seed {seed}: {question:?} {ground:?}");
+    }
+}
+
+/// Clusters in three zones, in turn, with a rule on each.
+fn zones(n: usize, hard: bool, seats: i64) -> Ground {
+    let of: Vec<u32> = (0..n as u32).map(|at| at % 3).collect();
+    let skew = Skew { max: 2, hard, of, counts: vec![0; 3], count_full: true, ..Skew::default() };
+    Ground {
+        seats: vec![seats; n],
+        more: vec![None; n],
+        frozen: vec![false; n],
+        ties: Ties::Same,
+        limits: Limits { skews: vec![skew], ..Limits::default() },
+    }
+}
+
+#[test]
+fn billions_of_replicas_under_rules_take_no_longer_than_a_few() {
+    let all = i64::from(i32::MAX);
+    for hard in [true, false] {
+        let ground = zones(10, hard, 0);
+        let weights: Vec<u64> = (1..=10).map(|at| at * at).collect();
+        let up = static_weight::divide(&ground, &weights, all, Start::Running, false);
+        assert_eq!((up.seats.iter().sum::<i64>(), up.pending.len()), (all, 0));
+        let zone = |seats: &[i64], of: usize| seats.iter().skip(of).step_by(3).sum::<i64>();
+        let counts = [0, 1, 2].map(|of| zone(&up.seats, of));
+        assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 2, "{counts:?}");
+        let dealt = Ground { seats: up.seats, ..ground };
+        for desired in [all - 1, all / 3, 5] {
+            let down = static_weight::divide(&dealt, &weights, desired, Start::Running, false);
+            assert_eq!(down.seats.iter().sum::<i64>(), desired);
+        }
+        for divide in [dynamic_weight::divide, |ground: &Ground, desired, start| {
+            aggregated::divide(ground, &|_| 0, desired, start)
+        }] {
+            assert_eq!(divide(&dealt, all / 7, Start::Running).seats.iter().sum::<i64>(), all / 7);
+        }
+    }
+}
+
+#[test]
+fn a_bound_that_is_reached_far_on_ends_a_leap_there() {
+    let mut ground = zones(4, true, 0);
+    ground.limits.skews.clear();
+    let (member, max) = (vec![true, true, false, false], 1_000_000_007);
+    ground.limits.bounds = vec![Bound { member, max, ..Bound::default() }];
+    let all = i64::from(i32::MAX);
+    let up = static_weight::divide(&ground, &[5, 4, 1, 1], all, Start::Running, false);
+    assert_eq!(up.seats[0] + up.seats[1], max);
+    assert_eq!(up.seats.iter().sum::<i64>(), all);
+}

@@ -1,0 +1,263 @@
+//! Many replicas of a WorkloadPolicy at once, where no other rule binds: first how many each domain gets or gives back,
+//! then how many each of its clusters. The result is that of the sequence, replica by replica.
+
+use std::cmp::Reverse;
+
+use super::Run;
+use crate::divide::claims::{Claim, Claims};
+use crate::divide::webster::{self, Party};
+use crate::divide::{to_i64, to_u64};
+
+/// Bits of the denominator of the threshold on x/t: no domain has two replicas between two thresholds.
+const FINE: u32 = 64;
+
+/// A listed domain while replicas are dealt or taken back.
+#[derive(Debug, Clone, Copy)]
+struct Site {
+    at: usize,
+    target: i64,
+    /// Replicas of all bindings that count.
+    count: i64,
+    /// Most, on the way up; least, on the way down.
+    end: i64,
+}
+
+impl Site {
+    /// Replicas x with x/t below the threshold.
+    fn below(&self, p: u128) -> i64 {
+        let part = (u128::from(to_u64(self.target)) * p).div_ceil(1 << FINE);
+        i64::try_from(part).unwrap_or(i64::MAX)
+    }
+
+    /// Whether x/t of one is below that of the other, as a comparison.
+    fn by_part(a: (&Self, i64), b: (&Self, i64)) -> std::cmp::Ordering {
+        let left = i128::from(a.1) * i128::from(b.0.target);
+        left.cmp(&(i128::from(b.1) * i128::from(a.0.target)))
+    }
+}
+
+/// The greatest threshold of a condition that stays broken once it is; 0 holds.
+fn threshold(holds: impl Fn(u128) -> bool) -> u128 {
+    let (mut low, mut high) = (0, 1 << (FINE + 1));
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+impl Run<'_> {
+    fn sites(&self, seats: &[i64]) -> Vec<Site> {
+        let domains = self.question.domains.iter().enumerate();
+        domains
+            .map(|(at, domain)| {
+                let own = domain.members.iter().map(|i| seats[*i]).fold(0, i64::saturating_add);
+                let count = domain.others.saturating_add(own);
+                Site { at, target: self.target(at), count, end: count }
+            })
+            .collect()
+    }
+
+    /// Deals up to `take` replicas; returns what found no place.
+    pub(super) fn bulk_up(&self, seats: &mut [i64], take: i64) -> i64 {
+        let mut left = take;
+        let mut sites = self.sites(seats);
+        let free = |index: &usize| self.board.caps[*index].saturating_sub(seats[*index]).max(0);
+        let rooms: Vec<i64> = self
+            .question
+            .domains
+            .iter()
+            .map(|domain| domain.members.iter().map(free).fold(0, i64::saturating_add))
+            .collect();
+        let starts: Vec<i64> = sites.iter().map(|site| site.count).collect();
+        for (site, room) in sites.iter_mut().zip(&rooms) {
+            let wants = site.target.saturating_sub(site.count).clamp(0, *room);
+            site.end = site.count.saturating_add(wants);
+        }
+        left -=
+            if self.question.fill { fill_up(&mut sites, left) } else { adams_up(&mut sites, left) };
+        if left > 0 && !self.question.required {
+            let mut parties: Vec<Party> = sites
+                .iter()
+                .map(|site| Party {
+                    weight: to_u64(site.target),
+                    seats: to_u64(site.count),
+                    cap: to_u64(starts[site.at].saturating_add(rooms[site.at])),
+                    floor: 0,
+                    tie: u64::MAX - site.at as u64,
+                })
+                .collect();
+            left = to_i64(webster::deal(&mut parties, to_u64(left)));
+            for (site, party) in sites.iter_mut().zip(parties) {
+                site.count = to_i64(party.seats);
+            }
+        }
+        for site in &sites {
+            self.spread_up(seats, site.at, site.count - starts[site.at]);
+        }
+        if left > 0 && !self.question.required {
+            let outside: Vec<usize> =
+                (0..seats.len()).filter(|index| self.of[*index].is_none()).collect();
+            left = self.equal().deal(seats, &self.board.caps, &outside, left);
+        }
+        left
+    }
+
+    /// Takes up to `take` replicas back; returns how many there were not.
+    pub(super) fn bulk_down(&self, seats: &mut [i64], take: i64) -> i64 {
+        let floors = vec![0; seats.len()];
+        let outside: Vec<usize> =
+            (0..seats.len()).filter(|index| self.of[*index].is_none()).collect();
+        let mut left = self.equal().take_back(seats, &floors, &outside, take);
+        let mut sites = self.sites(seats);
+        let starts: Vec<i64> = sites.iter().map(|site| site.count).collect();
+        // What is above the targets: greatest (2x - 1)/t, ties more replicas, then later in the list.
+        let mut parties: Vec<Party> = sites
+            .iter()
+            .map(|site| Party {
+                weight: to_u64(site.target),
+                seats: to_u64(site.count),
+                cap: u64::MAX,
+                floor: to_u64(
+                    site.target.max(self.question.domains[site.at].others).min(site.count),
+                ),
+                tie: u64::MAX - site.at as u64,
+            })
+            .collect();
+        left = to_i64(webster::take_back(&mut parties, to_u64(left)));
+        for (site, party) in sites.iter_mut().zip(parties) {
+            site.count = to_i64(party.seats);
+            site.end = self.question.domains[site.at].others.min(site.count);
+        }
+        left -= if self.question.fill {
+            fill_down(&mut sites, left)
+        } else {
+            adams_down(&mut sites, left)
+        };
+        for site in &sites {
+            self.spread_down(seats, site.at, starts[site.at] - site.count);
+        }
+        left
+    }
+
+    /// Fewest replicas first.
+    fn equal(&self) -> Claims {
+        let one = Some(Claim { rank: 0, weight: 1, base: 0 });
+        Claims::new(vec![one; self.ground.len()], self.ground.ties.clone())
+    }
+
+    /// One cluster after the other: larger room first, unknown room last.
+    fn fill_order(&self, index: usize) -> (i64, u64, Reverse<usize>) {
+        let key = self.key(index, 0);
+        (key.rank.1, key.tie, Reverse(index))
+    }
+
+    fn spread_up(&self, seats: &mut [i64], domain: usize, mut count: i64) {
+        let mut members = self.question.domains[domain].members.clone();
+        if !self.question.fill {
+            self.equal().deal(seats, &self.board.caps, &members, count);
+            return;
+        }
+        members.sort_by_key(|index| Reverse((seats[*index] > 0, self.fill_order(*index))));
+        for index in members {
+            let more = self.board.caps[index].saturating_sub(seats[index]).clamp(0, count);
+            seats[index] += more;
+            count -= more;
+        }
+    }
+
+    fn spread_down(&self, seats: &mut [i64], domain: usize, mut count: i64) {
+        let mut members = self.question.domains[domain].members.clone();
+        if !self.question.fill {
+            let floors = vec![0; seats.len()];
+            self.equal().take_back(seats, &floors, &members, count);
+            return;
+        }
+        members.sort_by_key(|index| self.fill_order(*index));
+        for index in members {
+            let fewer = seats[index].clamp(0, count);
+            seats[index] -= fewer;
+            count -= fewer;
+        }
+    }
+}
+
+/// List order, each to its end; returns how many.
+fn fill_up(sites: &mut [Site], take: i64) -> i64 {
+    let mut left = take;
+    for site in sites {
+        let more = (site.end - site.count).clamp(0, left);
+        site.count += more;
+        left -= more;
+    }
+    take - left
+}
+
+/// The last in the list first, each to its end; returns how many.
+fn fill_down(sites: &mut [Site], take: i64) -> i64 {
+    let mut left = take;
+    for site in sites.iter_mut().rev() {
+        let fewer = (site.count - site.end).clamp(0, left);
+        site.count -= fewer;
+        left -= fewer;
+    }
+    take - left
+}
+
+/// Smallest x/t first, ties by list order (Adams); returns how many.
+fn adams_up(sites: &mut [Site], take: i64) -> i64 {
+    let open: i64 = sites.iter().map(|site| site.end - site.count).fold(0, i64::saturating_add);
+    let take = take.min(open);
+    let reach = |site: &Site, p: u128| site.below(p).min(site.end).max(site.count);
+    let dealt = |sites: &[Site], p: u128| {
+        sites.iter().map(|site| reach(site, p) - site.count).fold(0, i64::saturating_add)
+    };
+    let p = threshold(|p| dealt(sites, p) <= take);
+    let mut left = take - dealt(sites, p);
+    sites.iter_mut().for_each(|site| site.count = reach(site, p));
+    // What lies between this threshold and the next: one replica a domain at most.
+    let mut next: Vec<usize> =
+        (0..sites.len()).filter(|at| sites[*at].count < sites[*at].end).collect();
+    next.sort_by(|a, b| {
+        let (a, b) = (&sites[*a], &sites[*b]);
+        Site::by_part((a, a.count), (b, b.count)).then(a.at.cmp(&b.at))
+    });
+    for at in next {
+        let more = left.min(1);
+        sites[at].count += more;
+        left -= more;
+    }
+    take
+}
+
+/// Greatest (x - 1)/t first, ties later in the list; returns how many.
+fn adams_down(sites: &mut [Site], take: i64) -> i64 {
+    let open: i64 = sites.iter().map(|site| site.count - site.end).fold(0, i64::saturating_add);
+    let take = take.min(open);
+    if take == 0 {
+        return 0;
+    }
+    let reach = |site: &Site, p: u128| site.below(p).max(site.end).min(site.count);
+    let taken = |sites: &[Site], p: u128| {
+        sites.iter().map(|site| site.count - reach(site, p)).fold(0, i64::saturating_add)
+    };
+    // The smallest threshold below which not more than `take` lie is one above the greatest with more.
+    let p = match taken(sites, 0) <= take {
+        true => 0,
+        false => threshold(|p| taken(sites, p) > take) + 1,
+    };
+    let mut left = take - taken(sites, p);
+    sites.iter_mut().for_each(|site| site.count = reach(site, p));
+    let mut next: Vec<usize> =
+        (0..sites.len()).filter(|at| sites[*at].count > sites[*at].end).collect();
+    next.sort_by(|a, b| {
+        let (a, b) = (&sites[*a], &sites[*b]);
+        Site::by_part((b, b.count - 1), (a, a.count - 1)).then(b.at.cmp(&a.at))
+    });
+    for at in next {
+        let fewer = left.min(1);
+        sites[at].count -= fewer;
+        left -= fewer;
+    }
+    take
+}
