@@ -9,6 +9,7 @@ use crate::{
     crd,
     discovery::Documents,
     error::ApiError,
+    gate::Gate,
     http::auth::Tokens,
     ids::Ids,
     kinds::{Catalog, Kind, catalog::Snapshot},
@@ -34,6 +35,7 @@ pub(crate) struct Core {
     pub(crate) version: Version,
     pub(crate) documents: Documents,
     pub(crate) tokens: Tokens,
+    pub(crate) gate: Option<Arc<dyn Gate>>,
 }
 
 impl Core {
@@ -47,7 +49,8 @@ impl Core {
             tokens: Tokens::default(),
             ids,
             store,
-            catalog: Catalog::new(),
+            catalog: Catalog::new(options.builtins),
+            gate: options.gate,
             clock: options.clock,
             garbage_collection: options.garbage_collection,
             version: options.version,

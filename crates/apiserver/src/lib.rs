@@ -19,6 +19,7 @@ mod core;
 mod crd;
 mod discovery;
 mod error;
+mod gate;
 mod http;
 mod ids;
 mod kinds;
@@ -37,6 +38,7 @@ mod virtual_resource;
 
 pub use crate::{
     error::{ApiError, FieldError, FieldReason},
+    gate::{Attributes, Gate, Resource},
     http::{Body, Service, auth::Identity},
     options::{Clock, OpenError, Options, Version},
     selector::{FieldRequirement, LabelRequirement, SelectableField, Selectors},

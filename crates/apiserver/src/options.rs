@@ -4,6 +4,8 @@ use std::{fmt, path::PathBuf, sync::Arc};
 
 use jiff::Timestamp;
 
+use crate::gate::Gate;
+
 /// The only source of wall time in this crate; a simulated world passes its own.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -44,6 +46,11 @@ pub struct Options {
     pub garbage_collection: bool,
     /// What `/version` says.
     pub version: Version,
+    /// Whether Kubernetes' own kinds are served. With `false` there are only the mounted ones, as an extension API
+    /// server has them.
+    pub builtins: bool,
+    /// Who may do what. With `None` everybody who is somebody may do everything.
+    pub gate: Option<Arc<dyn Gate>>,
 }
 
 impl Options {
@@ -55,7 +62,14 @@ impl Options {
             seed: 0,
             garbage_collection: true,
             version: Version::default(),
+            builtins: true,
+            gate: None,
         }
+    }
+
+    /// A server in memory of mounted kinds only, behind a gate.
+    pub fn extension(gate: Arc<dyn Gate>) -> Self {
+        Options { builtins: false, gate: Some(gate), ..Self::memory() }
     }
 }
 
@@ -66,6 +80,8 @@ impl fmt::Debug for Options {
             .field("seed", &self.seed)
             .field("garbage_collection", &self.garbage_collection)
             .field("version", &self.version)
+            .field("builtins", &self.builtins)
+            .field("gate", &self.gate.is_some())
             .finish_non_exhaustive()
     }
 }

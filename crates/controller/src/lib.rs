@@ -7,6 +7,7 @@
 //! `http` (pages for probes and Prometheus) are what their names say. Nothing here knows the agent,
 //! the embedded API server or the simulator.
 
+mod chronicle;
 pub mod commit;
 pub mod detect;
 pub mod dispatch;

@@ -210,9 +210,34 @@ impl CertificateAuthority {
         &self,
         now: Timestamp,
     ) -> Result<(Issued, PrivateKeyDer<'static>), CaError> {
-        let key = KeyPair::generate().map_err(CaError::Make)?;
+        let id = SpiffeId::Controller(self.trust_domain.clone());
+        self.serve_as(params(&id, now, SERVER_BACKDATE, CONTROLLER_LIFE)?, now)
+    }
+
+    /// A key and certificate for a listener that others than agents come to, by these DNS names. It names no identity:
+    /// no agent takes it for the controller's.
+    ///
+    /// # Errors
+    /// When a name is none, or there are no random numbers.
+    pub fn issue_server(
+        &self,
+        names: &[String],
+        now: Timestamp,
+    ) -> Result<(Issued, PrivateKeyDer<'static>), CaError> {
         let id = SpiffeId::Controller(self.trust_domain.clone());
         let mut params = params(&id, now, SERVER_BACKDATE, CONTROLLER_LIFE)?;
+        let name = |name: &String| name.clone().try_into().map(SanType::DnsName);
+        params.subject_alt_names =
+            names.iter().map(name).collect::<Result<_, _>>().map_err(CaError::Make)?;
+        self.serve_as(params, now)
+    }
+
+    fn serve_as(
+        &self,
+        mut params: CertificateParams,
+        now: Timestamp,
+    ) -> Result<(Issued, PrivateKeyDer<'static>), CaError> {
+        let key = KeyPair::generate().map_err(CaError::Make)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let leaf = params.signed_by(&key, &self.issuer).map_err(CaError::Make)?;
         let issued = Issued {

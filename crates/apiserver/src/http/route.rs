@@ -18,6 +18,7 @@ use crate::{
     core::Core,
     discovery,
     error::ApiError,
+    gate::{Attributes, Resource},
     kinds::{Kind, Origin},
     verbs::{self, Call, Part, access},
 };
@@ -33,12 +34,23 @@ where
     B::Data: Send,
     B::Error: Into<tower::BoxError>,
 {
-    let identity = auth::identify(&core, parts.extensions.get::<Identity>(), &parts.headers)?;
     let target = path::parse(parts.uri.path());
-    let open = matches!(target, Target::Version | Target::Health);
-    if identity.is_anonymous() && !open {
-        return Err(ApiError::unauthorized());
-    }
+    let identity = match &core.gate {
+        Some(_) if target == Target::Health => Identity::anonymous(),
+        Some(gate) => {
+            let peer = parts.extensions.get::<Identity>().filter(|peer| !peer.is_anonymous());
+            gate.admit(peer, &parts.headers, &wanted(&target, &parts)?).await?
+        }
+        None => {
+            let listener = parts.extensions.get::<Identity>();
+            let identity = auth::identify(&core, listener, &parts.headers)?;
+            let open = matches!(target, Target::Version | Target::Health);
+            if identity.is_anonymous() && !open {
+                return Err(ApiError::unauthorized());
+            }
+            identity
+        }
+    };
     let target = match target {
         Target::Object(path) => path,
         other if parts.method != Method::GET && parts.method != Method::HEAD => {
@@ -57,6 +69,36 @@ where
     };
     let call = call(core, target, identity, &parts)?;
     object(&call, &parts.method, &bytes).await
+}
+
+/// What a request wants, by upstream's RequestInfoFactory.
+fn wanted(target: &Target, parts: &Parts) -> Result<Attributes, ApiError> {
+    let path = parts.uri.path().to_owned();
+    let Target::Object(object) = target else {
+        let verb = parts.method.as_str().to_lowercase();
+        return Ok(Attributes { verb, path, resource: None });
+    };
+    let watches = object.watch || Query::parse(parts.uri.query().unwrap_or(""))?.watch;
+    let verb = match (&parts.method, object.name.is_some()) {
+        (&Method::GET | &Method::HEAD, _) if watches => "watch",
+        (&Method::GET | &Method::HEAD, true) => "get",
+        (&Method::GET | &Method::HEAD, false) => "list",
+        (&Method::POST, _) => "create",
+        (&Method::PUT, _) => "update",
+        (&Method::PATCH, _) => "patch",
+        (&Method::DELETE, true) => "delete",
+        (&Method::DELETE, false) => "deletecollection",
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    let resource = Resource {
+        group: object.group.clone(),
+        version: object.version.clone(),
+        resource: object.resource.clone(),
+        subresource: object.subresource.clone().unwrap_or_default(),
+        namespace: object.namespace.clone().unwrap_or_default(),
+        name: object.name.clone().unwrap_or_default(),
+    };
+    Ok(Attributes { verb: verb.to_owned(), path, resource: Some(resource) })
 }
 
 /// Everything that is no object.

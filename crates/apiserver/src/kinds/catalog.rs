@@ -117,8 +117,8 @@ struct State {
 }
 
 impl Catalog {
-    pub(crate) fn new() -> Self {
-        let kinds = builtin::ALL.iter().map(|b| Arc::new(from_builtin(b)));
+    pub(crate) fn new(builtins: bool) -> Self {
+        let kinds = builtin::ALL.iter().filter(|_| builtins).map(|b| Arc::new(from_builtin(b)));
         let snapshot = Snapshot::new(keyed(kinds), 1);
         Catalog { current: RwLock::new(State { snapshot, mounted: Vec::new() }) }
     }

@@ -139,8 +139,15 @@ fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow
         Output::Table => {
             let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
             of_whom_header(of, &mut header);
-            // Time and id are for copying.
-            out.table_keeping(2, &header, items.iter().map(|item| row(Item(item), of)).collect())?;
+            // Time and id are for copying; so is a workload's name, as long as it leaves room for the rest.
+            let names = items.iter().filter_map(|item| of_whom(Item(item), of));
+            let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
+            let kept = if (1..=LONGEST_NAME).contains(&longest) { 3 } else { 2 };
+            out.table_keeping(
+                kept,
+                &header,
+                items.iter().map(|item| row(Item(item), of)).collect(),
+            )?;
             return older(*more, args, out);
         }
         Output::Wide => {
@@ -224,6 +231,9 @@ fn show(item: &Value, of: &Of, output: Output, out: &Printer) -> anyhow::Result<
 const LONGEST_TRIGGER: usize = 13;
 /// Characters of the longest outcome that is common; a longer one moves its line.
 const LONGEST_OUTCOME: usize = 13;
+
+/// Characters of a workload's name that are not broken.
+const LONGEST_NAME: usize = 28;
 
 fn of_whom_header(of: &Of, header: &mut Vec<&str>) {
     if !matches!(of, Of::Workload(_)) {

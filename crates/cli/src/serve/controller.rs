@@ -19,6 +19,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::aggregated;
 use super::hosted::{self, Host};
 use crate::args::{HubFlags, PaceFlags, RetentionFlag};
 use crate::hub;
@@ -34,6 +35,18 @@ pub(crate) struct ControllerArgs {
     /// Address for /healthz, /readyz and /metrics over plain HTTP, for example 127.0.0.1:8080. Not served without it
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
+    /// Address on which history is served to kube-apiserver as an aggregated API, over TLS, for example 0.0.0.0:6443. Not
+    /// served without it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    api_address: Option<SocketAddr>,
+    /// DNS name by which kube-apiserver comes to --api-address: the Service's of deploy/controller/api.yaml
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "atoll-api.atoll-system.svc",
+        requires = "api_address"
+    )]
+    api_name: String,
     /// Where decisions are recorded: a SQLite file, made where it is missing, or a PostgreSQL database. Over a network
     /// its certificate is checked; `?sslrootcert=FILE` names whom to trust. In the environment it stays out of `ps`
     #[arg(
@@ -171,6 +184,18 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         TrustDomain::new(args.trust_domain).context("--trust-domain")?;
     let incarnation = format!("{}-{}", std::process::id(), clock.now().as_microsecond());
     let (hub, agents_clock, agents_place) = (client.clone(), clock.clone(), place.clone());
+    let api = match args.api_address {
+        Some(address) => Some(aggregated::Parts {
+            client: client.clone(),
+            clock: clock.clone(),
+            history: history.clone(),
+            listener: TcpListener::bind(address)
+                .await
+                .with_context(|| format!("listen on --api-address {address}"))?,
+            names: vec![args.api_name],
+        }),
+        None => None,
+    };
     let parts = Hub {
         client,
         clock,
@@ -215,10 +240,20 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         clock: agents_clock,
     };
     let hosting = tokio::spawn(hosted::run(host, controller.leadership(), token.child_token()));
+    let api = api.map(|api| {
+        let (members, token) = (controller.members(), token.clone());
+        tokio::spawn(async move {
+            let authority = async move { members.authority().await };
+            aggregated::serve(api, authority, token).await
+        })
+    });
     let result = controller.run().await.context("run the controller");
     token.cancel();
     if tokio::time::timeout(STOP, hosting).await.is_err() {
         tracing::warn!("agents of Hosted members did not end in time");
+    }
+    if let Some(api) = api {
+        api.await.context("the aggregated API's task")?.context("the aggregated API")?;
     }
     result
 }

@@ -1,6 +1,7 @@
 //! Verbs that run a part of the federation as a process of its own.
 
 pub(crate) mod agent;
+mod aggregated;
 pub(crate) mod controller;
 mod health;
 mod hosted;

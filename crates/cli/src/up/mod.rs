@@ -4,7 +4,7 @@
 //! history. What only `up` has are the data folder, the row of ports, and the control socket for `atoll sim`.
 
 pub(crate) mod control;
-mod decisions;
+pub(crate) mod decisions;
 pub(crate) mod folder;
 mod hub;
 mod member;

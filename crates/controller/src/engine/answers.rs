@@ -90,6 +90,7 @@ impl Engine {
             (Purpose::Decision(committing), Some(binding)) => {
                 self.counters.decided(&committing.decided.record);
                 self.record(&binding, &committing);
+                self.chronicle(&binding, &committing);
                 self.announce(&binding, &committing);
                 self.dispatch(key);
                 self.mark_status(key);

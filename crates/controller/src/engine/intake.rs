@@ -20,6 +20,7 @@ impl Engine {
             return;
         }
         let source = arrival.source;
+        self.learn_authors(&source, &arrival.news);
         let (touched, priority) = match arrival.news {
             News::All(objects) => (self.index.replace(&source, objects), Priority::Later),
             News::Applied(object) => (self.index.apply(&source, object), Priority::Now),
@@ -102,8 +103,30 @@ impl Engine {
         }
     }
 
+    /// Who changed what a decision may be made from.
+    fn learn_authors(&mut self, source: &Source, news: &News) {
+        let counts = matches!(
+            source,
+            Source::PropagationPolicies
+                | Source::ClusterPropagationPolicies
+                | Source::WorkloadPolicies
+                | Source::WorkloadSpreads
+                | Source::Templates(_)
+        );
+        match news {
+            _ if !counts => {}
+            News::All(objects) => objects.iter().for_each(|object| self.authors.learn(object)),
+            News::Applied(object) => self.authors.learn(object),
+            News::Deleted(object) => self.authors.forget(object),
+            News::Unreadable(_) | News::Served(_) => {}
+        }
+    }
+
     fn cluster_changed(&mut self, name: &str) -> Vec<Change> {
         self.look_soon();
+        if self.led.is_some() {
+            self.chronicle_member(name);
+        }
         match self.index.cluster(name) {
             Some(cluster) => {
                 let live = self.live.entry(name.to_owned());

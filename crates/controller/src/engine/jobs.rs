@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use atoll_history::State;
+use atoll_api::binding::DecisionRecord;
+use atoll_history::{Provenance, State};
 use atoll_scheduler::Decision;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -47,6 +49,12 @@ pub(super) struct Committing {
     pub(super) decided: Decided,
     /// The whole decision; nothing for the end of an eviction task.
     pub(super) decision: Option<Decision>,
+    /// When it was decided, to the millisecond.
+    pub(super) at: Timestamp,
+    /// What it was made from.
+    pub(super) provenance: Option<Provenance>,
+    /// The decision before, whose place it takes.
+    pub(super) parent: Option<DecisionRecord>,
     /// Shares before.
     pub(super) before: Vec<atoll_api::binding::TargetCluster>,
 }

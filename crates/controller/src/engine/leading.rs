@@ -51,6 +51,8 @@ impl Engine {
         self.receipts.clear();
         self.unoffered.clear();
         self.offer_again = None;
+        self.lives.clear();
+        self.told.clear();
         self.views.clear();
         let bindings: Vec<_> = self.index.bindings().cloned().collect();
         for binding in bindings {
@@ -71,6 +73,10 @@ impl Engine {
             self.dispatch(&binding.key);
             self.offer(&binding.key);
             self.queue.add(binding.key.clone(), Priority::Later);
+        }
+        let clusters: Vec<String> = self.index.clusters().map(|(name, _)| name.clone()).collect();
+        for cluster in clusters {
+            self.chronicle_member(&cluster);
         }
         let kinds: Vec<_> = self.index.wanted_kinds().into_keys().collect();
         for kind in kinds {
@@ -149,7 +155,7 @@ impl Engine {
             reason: decision.and_then(atoll_history::reason),
             gap: None,
             withdrawal: None,
-            provenance: None,
+            provenance: committing.provenance.clone(),
             rejections: decision.map(atoll_history::rejections),
             detail,
         };

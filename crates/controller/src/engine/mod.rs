@@ -15,14 +15,15 @@ mod outward;
 mod publish;
 mod recording;
 mod reports;
+mod telling;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::Clock;
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
+use atoll_api::{Clock, Cluster};
 use atoll_history::{Progress, Receipt, Recorder, Store};
 use atoll_scheduler::{Cure, LiveCluster, Tables};
 use kube::Client;
@@ -31,6 +32,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::chronicle::{Authors, Lives};
 use crate::dispatch::Sent;
 use crate::dispatch::outlet::Outlet;
 use crate::dispatch::verdicts::Verdicts;
@@ -129,6 +131,12 @@ pub(crate) struct Engine {
     progress: watch::Receiver<Progress>,
     /// History's database does not take what it is given, and bindings say so.
     behind: bool,
+    /// Who changed templates and policies last.
+    authors: Authors,
+    /// How far decisions have come that were made under this leadership.
+    lives: Lives,
+    /// Clusters as history last heard of them.
+    told: BTreeMap<String, Arc<Cluster>>,
 }
 
 impl Engine {
@@ -177,6 +185,9 @@ impl Engine {
             offer_again: None,
             progress,
             behind: false,
+            authors: Authors::default(),
+            lives: Lives::default(),
+            told: BTreeMap::new(),
         }
     }
 

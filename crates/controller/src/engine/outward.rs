@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use atoll_api::policy::{ConflictResolution, PurgeMode};
-use atoll_history::{BindingRef, Record, State, Withdrawal as Withdrawn};
+use atoll_history::{BindingRef, Record, Stage, State, Withdrawal as Withdrawn};
 use atoll_scheduler::Session;
 use tokio::time::Instant;
 
@@ -154,6 +154,7 @@ impl Engine {
                     ConflictResolution::Abort
                 };
                 self.outlet.set_desired(cluster, &claim, order.objects, conflict);
+                self.reached(key, cluster, Stage::Dispatched);
             }
         }
         let tasks = binding.spec.graceful_eviction_tasks.iter();
@@ -308,6 +309,7 @@ impl Engine {
         self.withdrawals.remove(key);
         self.pace.forget(key);
         self.unoffered.remove(key);
+        self.lives.forget(key);
         for subject in [
             crate::status::due::Subject::Binding(key.clone()),
             crate::status::due::Subject::Template(key.clone()),

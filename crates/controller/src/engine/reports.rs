@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use atoll_history::Stage;
 use atoll_scheduler::{Change, LiveCluster, Session};
 
 use super::{Engine, facts};
@@ -50,6 +51,13 @@ impl Engine {
                     let message =
                         if own { message.clone() } else { format!("{}: {message}", key.kind) };
                     let trouble = Trouble { reason: reason.clone(), message };
+                    let given = self.sent.get(&binding.key, &cluster);
+                    if own
+                        && result == ApplyResult::Applied
+                        && given.is_some_and(|given| given.hash == hash)
+                    {
+                        self.reached(&binding.key, &cluster, Stage::Applied);
+                    }
                     if self.views.applied(&binding.key, &cluster, result, &hash, trouble) {
                         self.view_changed(&binding.key);
                     }
@@ -66,6 +74,7 @@ impl Engine {
                     let now = self.clock.now_seconds();
                     if self.views.reported(&binding.key, &cluster, &report, now) {
                         self.view_changed(&binding.key);
+                        self.note_health(&binding, &cluster);
                     }
                 }
             }
@@ -83,6 +92,9 @@ impl Engine {
                         }
                     }
                 }
+            }
+            MemberEvent::Suspicion { cluster, begins, message } => {
+                self.chronicle_suspicion(&cluster, begins, &message);
             }
             MemberEvent::HigherTerm { cluster, term } => {
                 tracing::warn!(cluster, term, "a member has acted on a higher term than ours");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_api::binding::{Outcome, TargetCluster, Trigger};
+use atoll_api::binding::{Outcome, Trigger};
 use atoll_scheduler::{BindingFacts, Cure, Decision, Existing, Request};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -185,7 +185,16 @@ impl Engine {
             }
             let decided = decided_by(&decision, term);
             let body = draft::create(&template, &claim, &decided);
-            return self.commit(&key, Action::Create(body), decided, Some(decision), Vec::new());
+            let provenance = Some(self.authors.provenance(&decision, &template));
+            let committing = Committing {
+                decided,
+                decision: Some(decision),
+                at: self.clock.now(),
+                provenance,
+                parent: None,
+                before: Vec::new(),
+            };
+            return self.commit(&key, Action::Create(body), committing);
         };
         let held = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
         if held > term {
@@ -213,7 +222,16 @@ impl Engine {
         });
         match (patch, decided) {
             (Some(patch), Some(decided)) => {
-                self.commit(&key, Action::Patch(patch), decided, decision, before)
+                let made_from = |decision| self.authors.provenance(decision, &template);
+                let committing = Committing {
+                    provenance: decision.as_ref().map(made_from),
+                    decided,
+                    decision,
+                    at: self.clock.now(),
+                    parent: binding.spec.decision.clone(),
+                    before,
+                };
+                self.commit(&key, Action::Patch(patch), committing)
             }
             (Some(patch), None) => {
                 let write = Write { key, action: Action::Patch(patch), decision: None };
@@ -250,14 +268,8 @@ impl Engine {
         }
     }
 
-    fn commit(
-        &mut self,
-        key: &BindingKey,
-        action: Action,
-        decided: Decided,
-        decision: Option<Decision>,
-        before: Vec<TargetCluster>,
-    ) -> Step {
+    fn commit(&mut self, key: &BindingKey, action: Action, committing: Committing) -> Step {
+        let decided = &committing.decided;
         // The next decision must see these replicas, although the hub has not heard of them yet.
         if let Some(template) = self.index.template_for(key).and_then(|t| self.index.template(&t)) {
             let facts = BindingFacts {
@@ -271,7 +283,7 @@ impl Engine {
             self.wake(&changes);
         }
         let write = Write { key: key.clone(), action, decision: Some(decided.record.id.clone()) };
-        self.write(write, Purpose::Decision(Box::new(Committing { decided, decision, before })))
+        self.write(write, Purpose::Decision(Box::new(committing)))
     }
 
     pub(super) fn write(&mut self, write: Write, purpose: Purpose) -> Step {

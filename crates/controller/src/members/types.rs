@@ -196,6 +196,15 @@ impl fmt::Display for LostReason {
 /// several `Status` of one object only the newest comes, in the place of the first.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MemberEvent {
+    /// The controller suspects itself of this member's silence, or does no more.
+    Suspicion {
+        /// Name of the Cluster.
+        cluster: String,
+        /// Whether it begins.
+        begins: bool,
+        /// For people.
+        message: String,
+    },
     /// A session started.
     Connected {
         /// Name of the Cluster.
@@ -286,6 +295,7 @@ impl MemberEvent {
             | Self::Status { cluster, .. }
             | Self::Withdrawn { cluster, .. }
             | Self::Inventory { cluster, .. }
+            | Self::Suspicion { cluster, .. }
             | Self::HigherTerm { cluster, .. } => cluster,
         }
     }

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::events;
 use super::health::draft;
 use super::health::suspicion::Change;
-use super::health::vitals::{Standing, Turn};
+use super::health::vitals::{Presence, Standing, Turn};
 use super::types::{LostReason, MemberEvent};
 
 /// Longest time between two looks.
@@ -27,6 +27,7 @@ pub(super) async fn run(cx: Arc<Context>) {
     let mut leading = None;
     let mut swept = Instant::now();
     let mut frozen = true;
+    let mut suspected = Vec::new();
     loop {
         tokio::select! {
             biased;
@@ -50,7 +51,7 @@ pub(super) async fn run(cx: Arc<Context>) {
                 if leading.is_none() || cx.outbox.is_full() {
                     continue;
                 }
-                look(&cx, now, &mut frozen);
+                look(&cx, now, &mut frozen, &mut suspected);
                 if now.saturating_duration_since(swept) >= cx.times.status_interval {
                     swept = now;
                     for member in cx.registry.all() {
@@ -76,7 +77,15 @@ fn begin(cx: &Context, now: Instant) {
     }
 }
 
-fn look(cx: &Context, now: Instant, was_frozen: &mut bool) {
+/// Tells the hub's side whose silence is believed to be the controller's own fault.
+fn tell(cx: &Context, members: &[String], begins: bool, message: &str) {
+    for cluster in members {
+        let (cluster, message) = (cluster.clone(), message.to_owned());
+        cx.outbox.push(MemberEvent::Suspicion { cluster, begins, message });
+    }
+}
+
+fn look(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut Vec<String>) {
     let members = cx.registry.all();
     let mut presences = Vec::with_capacity(members.len());
     let mut turns = Vec::new();
@@ -113,6 +122,12 @@ fn look(cx: &Context, now: Instant, was_frozen: &mut bool) {
         turns.push((member, turn, step));
     }
     cx.metrics.lost.set(lost);
+    let absent: Vec<String> = members
+        .iter()
+        .zip(&presences)
+        .filter(|(_, presence)| matches!(presence, Presence::Quiet | Presence::Lost(_)))
+        .map(|(member, _)| member.name.clone())
+        .collect();
     let change = cx.suspicion().look(now, cx.times.suspicion_window, presences);
     let frozen = cx.is_frozen(now);
     let thawed = std::mem::replace(was_frozen, frozen) && !frozen;
@@ -135,13 +150,17 @@ fn look(cx: &Context, now: Instant, was_frozen: &mut bool) {
                  taint and evicts nothing until two thirds are back or a person says go",
                 cx.times.suspicion_window.as_secs()
             );
+            *suspected = absent;
+            tell(cx, suspected, true, &message);
             for member in members.iter().take(1) {
                 events::publish(cx, member, "ControllerSuspectsItself", &message);
             }
         }
         Change::Ends => {
             cx.metrics.suspicion.set(0);
-            tracing::info!("two thirds of the members are back: suspicion ends");
+            let message = "two thirds of the members are back: suspicion ends".to_owned();
+            tracing::info!("{message}");
+            tell(cx, &std::mem::take(suspected), false, &message);
         }
     }
 }

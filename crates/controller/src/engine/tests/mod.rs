@@ -1,3 +1,4 @@
+mod chronicle;
 mod harness;
 mod leaving;
 mod life;

@@ -1,0 +1,171 @@
+//! Who calls, by the front proxy's headers; whether they may, by the hub.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_apiserver::{ApiError, Attributes, Gate, Identity};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::HeaderMap;
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use super::proxy::{FrontProxy, HUB_TIMEOUT, Trust};
+
+/// Headers of one request that say something about its user at most, all kinds together. kube-apiserver sends one a group.
+const MOST: usize = 1_000;
+/// A user that is nobody in particular.
+const ANONYMOUS: &str = "system:anonymous";
+
+/// Believes the front proxy, asks the hub. Nothing is remembered: a right that is taken away ends with the next request.
+pub(super) struct FrontProxyGate {
+    client: Client,
+    proxy: Arc<FrontProxy>,
+}
+
+impl FrontProxyGate {
+    pub(super) fn new(client: Client, proxy: Arc<FrontProxy>) -> Self {
+        Self { client, proxy }
+    }
+}
+
+/// The user that the front proxy names.
+#[derive(Debug, PartialEq, Eq)]
+struct User {
+    name: String,
+    groups: Vec<String>,
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Reads the headers of a proxy that has proved itself.
+fn user(trust: &Trust, headers: &HeaderMap) -> Option<User> {
+    let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
+    let name = trust
+        .users
+        .iter()
+        .find_map(|header| headers.get(header).and_then(text).filter(|name| !name.is_empty()))?;
+    let groups = trust.groups.iter().flat_map(|header| headers.get_all(header));
+    let groups: Vec<String> = groups.filter_map(text).take(MOST).collect();
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (header, value) in headers.iter().take(MOST) {
+        let key = trust.extras.iter().find_map(|prefix| header.as_str().strip_prefix(prefix));
+        if let Some((key, value)) = key.filter(|key| !key.is_empty()).zip(text(value)) {
+            extra.entry(key.to_owned()).or_default().push(value);
+        }
+    }
+    Some(User { name, groups, extra })
+}
+
+impl Gate for FrontProxyGate {
+    fn admit<'a>(
+        &'a self,
+        peer: Option<&'a Identity>,
+        headers: &'a HeaderMap,
+        wanted: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Identity, ApiError>> {
+        async move {
+            let (Some(peer), Some(trust)) = (peer, self.proxy.trust()) else {
+                return Err(ApiError::unauthorized());
+            };
+            // A certificate of the same authority for something else says nothing about users.
+            if !trust.names.is_empty() && !trust.names.contains(&peer.user) {
+                return Err(ApiError::unauthorized());
+            }
+            let user = user(&trust, headers).ok_or_else(ApiError::unauthorized)?;
+            let identity = match user.name.as_str() {
+                ANONYMOUS => Identity::anonymous(),
+                name => Identity::user(name, user.groups),
+            };
+            self.ask(&identity, user.extra, wanted).await?;
+            Ok(identity)
+        }
+        .boxed()
+    }
+}
+
+impl FrontProxyGate {
+    async fn ask(
+        &self,
+        identity: &Identity,
+        extra: BTreeMap<String, Vec<String>>,
+        wanted: &Attributes,
+    ) -> Result<(), ApiError> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(identity.user.clone()),
+                groups: Some(identity.groups.clone()),
+                extra: Some(extra),
+                ..spec(wanted)
+            },
+            ..SubjectAccessReview::default()
+        };
+        let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let params = PostParams::default();
+        let asked = tokio::time::timeout(HUB_TIMEOUT, reviews.create(&params, &review)).await;
+        let status = match asked {
+            Ok(Ok(answer)) => answer.status.unwrap_or_default(),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the hub does not say who may what");
+                return Err(ApiError::unavailable("the hub does not say whether you may"));
+            }
+            Err(_) => {
+                tracing::warn!("the hub does not say in time who may what");
+                return Err(ApiError::unavailable("the hub does not say in time whether you may"));
+            }
+        };
+        if status.allowed && status.denied != Some(true) {
+            return Ok(());
+        }
+        let why = status.reason.filter(|reason| !reason.is_empty());
+        let why = why.map_or(String::new(), |reason| format!(": {reason}"));
+        Err(match &wanted.resource {
+            Some(resource) => {
+                let place = match resource.namespace.as_str() {
+                    "" => "at the cluster scope".to_owned(),
+                    namespace => format!("in the namespace \"{namespace}\""),
+                };
+                let text = format!(
+                    "User \"{}\" cannot {} resource \"{}\" in API group \"{}\" {place}{why}",
+                    identity.user, wanted.verb, resource.resource, resource.group
+                );
+                ApiError::forbidden(&resource.group, &resource.resource, &resource.name, text)
+            }
+            None => {
+                let text = format!(
+                    "User \"{}\" cannot {} path \"{}\"{why}",
+                    identity.user, wanted.verb, wanted.path
+                );
+                ApiError::forbidden("", "", "", text)
+            }
+        })
+    }
+}
+
+fn spec(wanted: &Attributes) -> SubjectAccessReviewSpec {
+    let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    match &wanted.resource {
+        Some(resource) => SubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                verb: some(&wanted.verb),
+                group: some(&resource.group),
+                version: some(&resource.version),
+                resource: some(&resource.resource),
+                subresource: some(&resource.subresource),
+                namespace: some(&resource.namespace),
+                name: some(&resource.name),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        None => SubjectAccessReviewSpec {
+            non_resource_attributes: Some(NonResourceAttributes {
+                verb: some(&wanted.verb),
+                path: some(&wanted.path),
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+    }
+}

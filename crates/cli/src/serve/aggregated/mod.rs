@@ -1,0 +1,76 @@
+//! History as an aggregated API: what `atoll up` mounts on its own hub, served to a real kube-apiserver.
+//!
+//! ```text
+//!  kubectl ─▶ kube-apiserver ══TLS, proxy's certificate, X-Remote-User══▶ this ─▶ history
+//!                    ▲                                                      │
+//!                    └── SubjectAccessReview: may this user? ───────────────┘
+//! ```
+//!
+//! Who calls is said by the front proxy alone, which proves itself by a certificate of the authority that the hub names
+//! in its ConfigMap; what they may is said by the hub for each request. Every replica serves: history is read only.
+
+mod gate;
+mod proxy;
+mod registration;
+mod tls;
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use atoll_api::Clock;
+use atoll_apiserver::{Options, Server};
+use atoll_history::Store;
+use atoll_protocol::ca::CertificateAuthority;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use self::gate::FrontProxyGate;
+use self::proxy::FrontProxy;
+use crate::up::decisions::Decisions;
+
+/// What it is made of.
+pub(super) struct Parts {
+    /// The hub.
+    pub(super) client: Client,
+    /// Wall time.
+    pub(super) clock: Clock,
+    /// What is served.
+    pub(super) history: Arc<dyn Store>,
+    /// Where.
+    pub(super) listener: TcpListener,
+    /// The DNS names by which the hub comes: the Service's.
+    pub(super) names: Vec<String>,
+}
+
+/// Serves until the token ends it.
+///
+/// # Errors
+/// When TLS cannot be set up, or the listener fails.
+pub(super) async fn serve(
+    parts: Parts,
+    authority: impl Future<Output = Arc<CertificateAuthority>>,
+    token: CancellationToken,
+) -> anyhow::Result<()> {
+    let Parts { client, clock, history, listener, names } = parts;
+    // The first leader makes the authority; without it there is no certificate to show.
+    let Some(authority) = token.run_until_cancelled(authority).await else { return Ok(()) };
+    let proxy = Arc::new(FrontProxy::default());
+    let identity = tls::Certificate::issue(&authority, &names, &clock)
+        .context("make the certificate of --api-address")?;
+    let identity = Arc::new(identity);
+    let config = tls::config(identity.clone(), proxy.clone());
+    let gate = Arc::new(FrontProxyGate::new(client.clone(), proxy.clone()));
+    let server = Server::open(Options::extension(gate)).context("open the aggregated API")?;
+    Decisions::all(&history).into_iter().for_each(|kind| server.mount(kind));
+    let follow = proxy::follow(client.clone(), proxy, token.clone());
+    let register =
+        registration::keep(client, authority.certificate_pem().to_owned(), token.clone());
+    let renew = identity.renew(&authority, &names, &clock, token.clone());
+    let serve = server.serve(listener, config, token.clone());
+    let (served, (), (), ()) = tokio::join!(serve, follow, register, renew);
+    served.context("serve the aggregated API")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Whom to believe when it says who calls: the front proxy, as the hub describes it.
+//!
+//! kube-apiserver keeps ConfigMap `kube-system/extension-apiserver-authentication` for this (upstream:
+//! `authentication/clientca` and `server/options/authentication.go`, `RequestHeaderAuthenticationOptions`).
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use http::HeaderName;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use tokio_util::sync::CancellationToken;
+
+/// Where the hub says it.
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
+/// How often it is read again: an authority is replaced in days, with both in the bundle for a while.
+const RELOAD: Duration = Duration::from_secs(60);
+/// Pause after a failed read.
+const RETRY: Duration = Duration::from_secs(2);
+/// Limit of one read.
+pub(super) const HUB_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How the front proxy proves itself and says who calls.
+#[derive(Debug)]
+pub(super) struct Trust {
+    /// Checks its certificate.
+    pub(super) verifier: Arc<dyn ClientCertVerifier>,
+    /// Common names that its certificate may have; empty: any.
+    pub(super) names: Vec<String>,
+    /// Headers with the user; the first that is there counts.
+    pub(super) users: Vec<HeaderName>,
+    /// Headers with a group each.
+    pub(super) groups: Vec<HeaderName>,
+    /// Beginnings of headers with more about the user, in lower case.
+    pub(super) extras: Vec<String>,
+}
+
+/// The newest word of the hub on it. Nobody is believed before there is one.
+#[derive(Debug, Default)]
+pub(super) struct FrontProxy(RwLock<Option<Arc<Trust>>>);
+
+impl FrontProxy {
+    /// As it is now.
+    pub(super) fn trust(&self) -> Option<Arc<Trust>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, trust: Trust) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(trust));
+    }
+}
+
+/// Keeps it up to date until the token ends it. What cannot be read leaves what was known in force.
+pub(super) async fn follow(client: Client, proxy: Arc<FrontProxy>, token: CancellationToken) {
+    let mut told = false;
+    loop {
+        let pause = match load(&client).await {
+            Ok(trust) => {
+                proxy.set(trust);
+                told = false;
+                RELOAD
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    let error = format!("{error:#}");
+                    tracing::warn!(error, "nobody can be believed who calls the aggregated API");
+                }
+                RETRY
+            }
+        };
+        if token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn load(client: &Client) -> anyhow::Result<Trust> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let doing = || format!("read ConfigMap {NAMESPACE}/{NAME}");
+    let map = tokio::time::timeout(HUB_TIMEOUT, maps.get(NAME)).await.with_context(doing)?;
+    read(&map.with_context(doing)?).with_context(doing)
+}
+
+/// Reads the hub's description.
+pub(super) fn read(map: &ConfigMap) -> anyhow::Result<Trust> {
+    let text = |key: &str| map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
+    let Some(pem) = text("requestheader-client-ca-file") else {
+        bail!(
+            "it has no requestheader-client-ca-file: start kube-apiserver with --requestheader-client-ca-file"
+        );
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.context("requestheader-client-ca-file is no PEM")?;
+        roots.add(certificate).context("requestheader-client-ca-file has no usable authority")?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .context("requestheader-client-ca-file has no authority")?;
+    let list = |key: &str| -> anyhow::Result<Vec<String>> {
+        let Some(json) = text(key) else { return Ok(Vec::new()) };
+        serde_json::from_str(json).with_context(|| format!("{key} is no JSON list of texts"))
+    };
+    let headers = |key: &str| -> anyhow::Result<Vec<HeaderName>> {
+        let names = list(key)?;
+        let header = |name: &String| HeaderName::from_bytes(name.as_bytes());
+        let headers = names.iter().map(header).collect::<Result<_, _>>();
+        headers.with_context(|| format!("{key} names what is no header"))
+    };
+    let users = headers("requestheader-username-headers")?;
+    if users.is_empty() {
+        bail!("requestheader-username-headers names no header");
+    }
+    let extras = list("requestheader-extra-headers-prefix")?;
+    Ok(Trust {
+        verifier,
+        names: list("requestheader-allowed-names")?,
+        users,
+        groups: headers("requestheader-group-headers")?,
+        extras: extras.iter().map(|prefix| prefix.to_lowercase()).collect(),
+    })
+}

@@ -1,0 +1,69 @@
+//! The APIService of history: it must name the authority of the certificate that is shown here.
+
+use std::time::Duration;
+
+use atoll_api::{HISTORY_GROUP, VERSION, marks};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::proxy::HUB_TIMEOUT;
+
+/// How often it is looked at: somebody may apply it anew.
+const LOOK: Duration = Duration::from_secs(60);
+/// Pause after a look that failed.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Keeps `spec.caBundle` right until the token ends it. Whether and where the API is registered is the manifests'
+/// matter: nothing is made here.
+pub(super) async fn keep(client: Client, authority: String, token: CancellationToken) {
+    let services: Api<APIService> = Api::all(client);
+    let name = format!("{VERSION}.{HISTORY_GROUP}");
+    let mut told = None;
+    loop {
+        let pause = match look(&services, &name, &authority).await {
+            Ok(()) => {
+                told = None;
+                LOOK
+            }
+            Err(why) => {
+                if told.as_ref() != Some(&why) {
+                    tracing::warn!(api_service = name, why, "history is not registered on the hub");
+                    told = Some(why);
+                }
+                RETRY
+            }
+        };
+        if token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn look(services: &Api<APIService>, name: &str, authority: &str) -> Result<(), String> {
+    let attempt = async {
+        let Some(service) = services.get_opt(name).await? else { return Ok(false) };
+        let bundle = service.spec.and_then(|spec| spec.ca_bundle);
+        let wanted = k8s_openapi::ByteString(authority.as_bytes().to_vec());
+        if bundle.as_ref() != Some(&wanted) {
+            let patch = json!({"spec": {"caBundle": wanted}});
+            let params = PatchParams {
+                field_manager: Some(marks::MANAGER.to_owned()),
+                ..PatchParams::default()
+            };
+            services.patch(name, &params, &Patch::Merge(&patch)).await?;
+            tracing::info!(api_service = name, "caBundle is ours");
+        }
+        Ok::<_, kube::Error>(true)
+    };
+    match tokio::time::timeout(HUB_TIMEOUT, attempt).await {
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) => {
+            Err("there is no such APIService: apply deploy/controller/api.yaml".to_owned())
+        }
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the hub gave no answer in time".to_owned()),
+    }
+}

@@ -1,0 +1,383 @@
+//! Real sockets: the test is the front proxy, with its certificate and headers, and the hub that says who may what.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use atoll_apiserver::pki::Authority as ProxyAuthority;
+use atoll_history::MemoryStore;
+use atoll_protocol::identity::TrustDomain;
+use http::{Method, Request, Response};
+use k8s_openapi::ByteString;
+use kube::client::Body;
+use kube::config::{AuthInfo, Config};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+const NAME: &str = "atoll-api.atoll-system.svc";
+const MANIFESTS: &str = include_str!("../../../../../deploy/controller/api.yaml");
+const CONTROLLER: &str = include_str!("../../../../../deploy/controller/controller.yaml");
+
+/// What the hub was asked, and what it answers.
+#[derive(Default)]
+struct HubState {
+    reviews: Vec<Value>,
+    bundle: Option<Value>,
+    away: bool,
+}
+
+/// A hub that knows the front proxy, lets alice see decisions of shop and everybody discover, and holds one APIService.
+fn hub(authority: String) -> (Client, Arc<Mutex<HubState>>) {
+    let state = Arc::new(Mutex::new(HubState::default()));
+    let shared = state.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (state, authority) = (shared.clone(), authority.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap();
+            let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let (code, answer) = answer(&state, &authority, &parts.method, parts.uri.path(), sent);
+            let response =
+                Response::builder().status(code).header("content-type", "application/json");
+            Ok::<_, Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+        }
+    });
+    (Client::new(service, "default"), state)
+}
+
+fn answer(
+    state: &Mutex<HubState>,
+    authority: &str,
+    method: &Method,
+    path: &str,
+    sent: Value,
+) -> (u16, Value) {
+    let mut state = state.lock().unwrap();
+    match (method, path) {
+        (_, "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication") => {
+            let data = json!({
+                "requestheader-client-ca-file": authority,
+                "requestheader-allowed-names": "[\"front-proxy-client\"]",
+                "requestheader-username-headers": "[\"X-Remote-User\"]",
+                "requestheader-group-headers": "[\"X-Remote-Group\"]",
+                "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+            });
+            (
+                200,
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": data}),
+            )
+        }
+        (&Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews") if state.away => {
+            (500, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500}))
+        }
+        (&Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews") => {
+            let spec = sent["spec"].clone();
+            let attributes = &spec["resourceAttributes"];
+            let allowed = match attributes.is_null() {
+                true => spec["groups"].as_array().unwrap().contains(&json!("system:authenticated")),
+                false => {
+                    spec["user"] == "alice"
+                        && attributes["group"] == "history.atoll.dev"
+                        && attributes["resource"] == "decisions"
+                        && attributes["namespace"] == "shop"
+                }
+            };
+            state.reviews.push(spec);
+            (
+                201,
+                json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                "metadata": {}, "spec": {}, "status": {"allowed": allowed, "reason": "by the test"}}),
+            )
+        }
+        (method, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.history.atoll.dev") => {
+            if *method == Method::PATCH {
+                state.bundle = Some(sent["spec"]["caBundle"].clone());
+            }
+            let bundle = state.bundle.clone();
+            (
+                200,
+                json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {},
+                "spec": {"caBundle": bundle, "groupPriorityMinimum": 1, "versionPriority": 1}}),
+            )
+        }
+        _ => (
+            404,
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
+            "reason": "NotFound", "message": path}),
+        ),
+    }
+}
+
+struct Serving {
+    address: SocketAddr,
+    proxies: ProxyAuthority,
+    others: ProxyAuthority,
+    own: Arc<CertificateAuthority>,
+    hub: Arc<Mutex<HubState>>,
+    token: CancellationToken,
+    task: JoinHandle<anyhow::Result<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Serving {
+    async fn start() -> Self {
+        // The same provider as main installs; a second installation is no error.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let folder = tempfile::tempdir().unwrap();
+        let proxies = ProxyAuthority::open(&folder.path().join("proxy")).unwrap();
+        let others = ProxyAuthority::open(&folder.path().join("other")).unwrap();
+        let clock = Clock::system();
+        let domain = TrustDomain::new("atoll.local".to_owned()).unwrap();
+        let own = Arc::new(CertificateAuthority::create(&domain, clock.now()).unwrap());
+        let store = MemoryStore::default();
+        store.insert(&[record("shop", "aaaa"), record("bank", "bbbb")]).await.unwrap();
+        let (client, hub) = hub(proxies.certificate().to_owned());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let parts = Parts {
+            client,
+            clock,
+            history: Arc::new(store),
+            listener,
+            names: vec![NAME.to_owned()],
+        };
+        let token = CancellationToken::new();
+        let authority = std::future::ready(own.clone());
+        let task = tokio::spawn(serve(parts, authority, token.clone()));
+        Self { address, proxies, others, own, hub, token, task, _folder: folder }
+    }
+
+    /// A client as the front proxy is one: it trusts the APIService's caBundle, asks for the Service's name, shows this
+    /// certificate and these headers.
+    fn proxy(&self, by: Option<(&ProxyAuthority, &str)>, headers: &[(&str, &str)]) -> Client {
+        let mut config = Config::new(format!("https://{}", self.address).parse().unwrap());
+        config.root_cert = Some(vec![self.own.certificate().as_ref().to_vec()]);
+        config.tls_server_name = Some(NAME.to_owned());
+        config.default_retry = false;
+        if let Some((authority, name)) = by {
+            let shown = authority.client(name, name, &[]).unwrap();
+            let base64 = |pem: &str| {
+                let text = serde_json::to_value(ByteString(pem.as_bytes().to_vec())).unwrap();
+                text.as_str().unwrap().to_owned()
+            };
+            config.auth_info = AuthInfo {
+                client_certificate_data: Some(base64(&shown.certificate)),
+                client_key_data: Some(base64(&shown.key).into()),
+                ..AuthInfo::default()
+            };
+        }
+        for (header, value) in headers {
+            config.headers.push((header.parse().unwrap(), value.parse().unwrap()));
+        }
+        Client::try_from(config).unwrap()
+    }
+
+    fn user(&self, name: &str) -> Client {
+        let headers = [
+            ("x-remote-user", name),
+            ("x-remote-group", "devs"),
+            ("x-remote-extra-scopes", "read"),
+        ];
+        self.proxy(Some((&self.proxies, "front-proxy-client")), &headers)
+    }
+
+    async fn stop(self) {
+        self.token.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(10), self.task).await;
+        ended.expect("it stops in time").unwrap().unwrap();
+    }
+}
+
+fn record(namespace: &str, id: &str) -> atoll_history::Record {
+    let row = json!({
+        "id": id, "trigger": "First", "mode": "Fresh", "outcome": "Placed", "desired": 1,
+        "at": "2026-01-01T00:00:00Z", "term": 1,
+    });
+    let binding = atoll_history::BindingRef {
+        kind: "ResourceBinding".to_owned(),
+        namespace: Some(namespace.to_owned()),
+        name: "web-deployment".to_owned(),
+        uid: id.to_owned(),
+    };
+    let spec = serde_json::from_value(json!({
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": namespace, "name": "web"},
+        "clusters": [{"name": "member1", "replicas": 1}], "decision": row,
+    }));
+    atoll_history::outbox::records(&binding, &spec.unwrap()).remove(0)
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value, (u16, String)> {
+    let request = Request::get(path).body(Vec::new()).unwrap();
+    match client.request::<Value>(request).await {
+        Ok(value) => Ok(value),
+        Err(kube::Error::Api(status)) => Err((status.code, status.message.clone())),
+        Err(error) => Err((0, error.to_string())),
+    }
+}
+
+/// Asks until the answer is another than that nobody is believed yet.
+async fn ready(client: &Client, path: &str) -> Result<Value, (u16, String)> {
+    let limit = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer = get(client, path).await;
+        let early = matches!(&answer, Err((0 | 401, _)));
+        if !early || tokio::time::Instant::now() > limit {
+            return answer;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+const SHOP: &str = "/apis/history.atoll.dev/v1alpha1/namespaces/shop/decisions";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_front_proxys_users_read_what_the_hub_lets_them_read() {
+    let serving = Serving::start().await;
+    let alice = serving.user("alice");
+    let list = ready(&alice, SHOP).await.unwrap();
+    assert_eq!(list["kind"], "DecisionList");
+    assert_eq!(list["items"][0]["metadata"]["name"], "aaaa");
+    assert_eq!(list["items"].as_array().unwrap().len(), 1, "only of shop: {list}");
+    let one = get(&alice, &format!("{SHOP}/aaaa")).await.unwrap();
+    assert_eq!(one["spec"]["workload"]["name"], "web");
+    // The hub was asked as upstream's delegating authoriser asks it.
+    let asked = serving.hub.lock().unwrap().reviews.last().unwrap().clone();
+    assert_eq!(
+        asked,
+        json!({
+            "user": "alice", "groups": ["devs", "system:authenticated"], "extra": {"scopes": ["read"]},
+            "resourceAttributes": {"verb": "get", "group": "history.atoll.dev", "version": "v1alpha1",
+                "resource": "decisions", "namespace": "shop", "name": "aaaa"},
+        })
+    );
+    for (client, path) in [
+        (serving.user("alice"), "/apis/history.atoll.dev/v1alpha1/namespaces/bank/decisions"),
+        (serving.user("alice"), "/apis/history.atoll.dev/v1alpha1/decisions"),
+        (serving.user("alice"), "/apis/history.atoll.dev/v1alpha1/memberevents"),
+        (serving.user("bob"), SHOP),
+    ] {
+        let (code, message) = get(&client, path).await.unwrap_err();
+        assert_eq!(code, 403, "{path}: {message}");
+        assert!(
+            message.contains("cannot list resource") && message.contains("by the test"),
+            "{message}"
+        );
+    }
+    // A hub that cannot say gives nobody anything.
+    serving.hub.lock().unwrap().away = true;
+    assert_eq!(get(&alice, SHOP).await.unwrap_err().0, 503);
+    serving.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_else_is_believed() {
+    let serving = Serving::start().await;
+    ready(&serving.user("alice"), SHOP).await.unwrap();
+    let headers = [("x-remote-user", "alice"), ("x-remote-group", "system:masters")];
+    let none = serving.proxy(None, &headers);
+    assert_eq!(get(&none, SHOP).await.unwrap_err().0, 401, "headers without a certificate");
+    assert!(get(&none, "/apis").await.is_err());
+    let health =
+        none.request_text(Request::get("/readyz").body(Vec::new()).unwrap()).await.unwrap();
+    assert_eq!(health, "ok");
+    let wrong = serving.proxy(Some((&serving.proxies, "somebody-else")), &headers);
+    assert_eq!(get(&wrong, SHOP).await.unwrap_err().0, 401, "not an allowed name");
+    let nameless = serving.proxy(Some((&serving.proxies, "front-proxy-client")), &[]);
+    assert_eq!(get(&nameless, SHOP).await.unwrap_err().0, 401, "a proxy that names nobody");
+    let foreign = serving.proxy(Some((&serving.others, "front-proxy-client")), &headers);
+    assert_eq!(get(&foreign, SHOP).await.unwrap_err().0, 0, "another authority: no connection");
+    serving.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_aggregator_finds_what_it_asks_for() {
+    let serving = Serving::start().await;
+    let aggregator = serving.user("system:kube-aggregator");
+    let found = ready(&aggregator, "/apis/history.atoll.dev/v1alpha1").await.unwrap();
+    let resources = found["resources"].as_array().unwrap();
+    let names: Vec<_> = resources.iter().map(|r| r["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["clusterdecisions", "decisions", "memberevents"]);
+    assert!(resources.iter().all(|r| r["verbs"] == json!(["get", "list", "watch"])), "{found}");
+    let groups = get(&aggregator, "/apis").await.unwrap();
+    assert_eq!(groups["groups"].as_array().unwrap().len(), 1, "{groups}");
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let request = Request::get("/apis").header("accept", accept).body(Vec::new()).unwrap();
+    let aggregated: Value = aggregator.request(request).await.unwrap();
+    assert_eq!(aggregated["items"][0]["metadata"]["name"], "history.atoll.dev", "{aggregated}");
+    let index = get(&aggregator, "/openapi/v3").await.unwrap();
+    let path =
+        index["paths"]["apis/history.atoll.dev/v1alpha1"]["serverRelativeURL"].as_str().unwrap();
+    let document = get(&aggregator, path).await.unwrap();
+    assert!(
+        document["components"]["schemas"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .any(|k| k.ends_with(".Decision"))
+    );
+    assert_eq!(get(&aggregator, "/api/v1/namespaces/x/secrets").await.unwrap_err().0, 403);
+    // The hub is told by which authority to know us.
+    let limit = tokio::time::Instant::now() + Duration::from_secs(20);
+    while serving.hub.lock().unwrap().bundle.is_none() && tokio::time::Instant::now() < limit {
+        tokio::task::yield_now().await;
+    }
+    let bundle = serving.hub.lock().unwrap().bundle.clone().unwrap();
+    let expected = ByteString(serving.own.certificate_pem().as_bytes().to_vec());
+    assert_eq!(bundle, serde_json::to_value(expected).unwrap());
+    serving.stop().await;
+}
+
+/// The documents of a manifest file.
+fn documents(text: &str) -> Vec<Value> {
+    let documents = text.split("\n---\n").map(|part| serde_saphyr::from_str(part).unwrap());
+    documents.collect()
+}
+
+#[test]
+fn the_manifests_say_what_the_code_does() {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::Service;
+    use k8s_openapi::api::rbac::v1::ClusterRole;
+    use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+    let all = documents(MANIFESTS);
+    let of = |kind: &str, name: &str| -> Value {
+        let found = all.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name);
+        found.unwrap_or_else(|| panic!("no {kind} {name}")).clone()
+    };
+    let registered: APIService =
+        serde_json::from_value(of("APIService", "v1alpha1.history.atoll.dev")).unwrap();
+    let spec = registered.spec.unwrap();
+    assert_eq!(spec.group.as_deref(), Some(atoll_api::HISTORY_GROUP));
+    assert_eq!(spec.version.as_deref(), Some(atoll_api::VERSION));
+    let target = spec.service.unwrap();
+    assert_eq!(format!("{}.{}.svc", target.name.unwrap(), target.namespace.unwrap()), NAME);
+    let service: Service = serde_json::from_value(of("Service", "atoll-api")).unwrap();
+    let deployment: Deployment = documents(CONTROLLER)
+        .into_iter()
+        .find(|object| object["kind"] == "Deployment")
+        .map(|object| serde_json::from_value(object).unwrap())
+        .unwrap();
+    let template = deployment.spec.unwrap().template;
+    let service = service.spec.unwrap();
+    for (label, value) in service.selector.unwrap() {
+        assert_eq!(template.metadata.as_ref().unwrap().labels.as_ref().unwrap()[&label], value);
+    }
+    let container = template.spec.unwrap().containers.remove(0);
+    let port =
+        container.ports.unwrap().into_iter().find(|p| p.name.as_deref() == Some("api")).unwrap();
+    assert!(
+        container.args.unwrap().contains(&format!("--api-address=0.0.0.0:{}", port.container_port))
+    );
+    let role: ClusterRole = serde_json::from_value(of("ClusterRole", "atoll-api")).unwrap();
+    let rights: Vec<_> = role
+        .rules
+        .unwrap()
+        .into_iter()
+        .map(|r| (r.resources.unwrap().remove(0), r.verbs))
+        .collect();
+    assert_eq!(rights[0], ("subjectaccessreviews".to_owned(), vec!["create".to_owned()]));
+    assert_eq!(rights[1], ("apiservices".to_owned(), vec!["get".to_owned(), "patch".to_owned()]));
+}

@@ -1,0 +1,112 @@
+//! Who changed what: the last writer of every template and policy, as `managedFields` tell it.
+
+use std::collections::BTreeMap;
+
+use atoll_history::{Changed, Provenance, Source};
+use atoll_scheduler::Decision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use serde_json::Value;
+
+use crate::index::rows::Template;
+
+/// Of all entries only the last change is kept, without its fields, which are half of an object's size and which nobody
+/// here reads. Status is the controllers' and no change of anybody.
+pub(crate) fn reduce(entries: Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<ManagedFieldsEntry>> {
+    let mut last = entries?
+        .into_iter()
+        .filter(|entry| entry.subresource.as_deref().is_none_or(str::is_empty))
+        .max_by(|a, b| a.time.as_ref().map(|at| at.0).cmp(&b.time.as_ref().map(|at| at.0)))?;
+    last.fields_v1 = None;
+    Some(vec![last])
+}
+
+/// The last change of each object, by uid.
+#[derive(Debug, Default)]
+pub(crate) struct Authors(BTreeMap<String, Changed>);
+
+impl Authors {
+    /// An object came or changed; one whose `managedFields` were left out tells nothing new.
+    pub(crate) fn learn(&mut self, object: &Value) {
+        let metadata = &object["metadata"];
+        let entry = &metadata["managedFields"][0];
+        let (Some(uid), Some(manager)) = (metadata["uid"].as_str(), entry["manager"].as_str())
+        else {
+            return;
+        };
+        let changed = Changed {
+            manager: manager.to_owned(),
+            operation: entry["operation"].as_str().unwrap_or_default().to_owned(),
+            at: entry["time"].as_str().and_then(|at| at.parse().ok()),
+        };
+        self.0.insert(uid.to_owned(), changed);
+    }
+
+    /// An object is gone.
+    pub(crate) fn forget(&mut self, object: &Value) {
+        if let Some(uid) = object["metadata"]["uid"].as_str() {
+            self.0.remove(uid);
+        }
+    }
+
+    /// What a decision was made from, and by whom.
+    pub(crate) fn provenance(&self, decision: &Decision, template: &Template) -> Provenance {
+        let of_template = Source {
+            kind: template.key.kind.kind.clone(),
+            namespace: template.key.namespace.clone(),
+            name: template.key.name.clone(),
+            uid: Some(template.uid.clone()),
+            generation: Some(template.generation).filter(|generation| *generation > 0),
+            changed: self.0.get(&template.uid).cloned(),
+        };
+        let policies = decision.policies.iter().map(|policy| Source {
+            kind: policy.kind.clone(),
+            namespace: policy.namespace.clone(),
+            name: policy.name.clone(),
+            uid: Some(policy.uid.clone()).filter(|uid| !uid.is_empty()),
+            generation: Some(policy.generation).filter(|generation| *generation > 0),
+            changed: self.0.get(&policy.uid).cloned(),
+        });
+        Provenance {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            profile: decision.profile.clone(),
+            sources: std::iter::once(of_template).chain(policies).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_last_change_counts_and_status_is_nobodys() {
+        let entry = |manager: &str, subresource: &str, time: &str| -> ManagedFieldsEntry {
+            serde_json::from_value(json!({
+                "manager": manager, "operation": "Update", "apiVersion": "apps/v1", "time": time,
+                "subresource": subresource, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}},
+            }))
+            .unwrap()
+        };
+        let kept = reduce(Some(vec![
+            entry("kubectl-edit", "", "2026-01-02T00:00:00Z"),
+            entry("kubectl-create", "", "2026-01-01T00:00:00Z"),
+            entry("atoll-status", "status", "2026-01-03T00:00:00Z"),
+        ]))
+        .unwrap();
+        assert_eq!(kept.len(), 1);
+        let mut object = json!({"metadata": {"uid": "u", "managedFields": kept}});
+        assert!(!object.to_string().contains("f:spec"), "{object}");
+        let mut authors = Authors::default();
+        authors.learn(&object);
+        // What a write of ours answers has none: what was known stays.
+        object["metadata"]["managedFields"] = json!(null);
+        authors.learn(&object);
+        let known = &authors.0["u"];
+        assert_eq!((known.manager.as_str(), known.operation.as_str()), ("kubectl-edit", "Update"));
+        assert_eq!(known.at, Some("2026-01-02T00:00:00Z".parse().unwrap()));
+        authors.forget(&object);
+        assert!(authors.0.is_empty());
+        assert_eq!(reduce(Some(vec![entry("a", "status", "2026-01-03T00:00:00Z")])), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! How far decisions have come on the members that they concern.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_api::binding::{DecisionRecord, TargetCluster};
+use atoll_history::{Milestone, Stage};
+use jiff::Timestamp;
+
+use crate::index::key::BindingKey;
+
+/// The decisions that are not healthy everywhere yet: at most the last one of each binding.
+#[derive(Debug, Default)]
+pub(crate) struct Lives(BTreeMap<BindingKey, Life>);
+
+#[derive(Debug)]
+struct Life {
+    decision: DecisionRecord,
+    /// The members that are not healthy yet, with the steps that were seen of each.
+    awaited: BTreeMap<String, BTreeSet<Stage>>,
+}
+
+impl Lives {
+    /// A decision is in the hub. It takes the place of the one before, unless it changes no share: then what is still
+    /// awaited is the earlier one's.
+    pub(crate) fn begin(
+        &mut self,
+        key: &BindingKey,
+        decision: &DecisionRecord,
+        before: &[TargetCluster],
+        after: &[TargetCluster],
+    ) {
+        let before: BTreeMap<&str, i64> =
+            before.iter().map(|share| (share.name.as_str(), share.replicas)).collect();
+        let changed = after.iter().filter(|s| before.get(s.name.as_str()) != Some(&s.replicas));
+        let awaited: BTreeMap<_, _> =
+            changed.map(|share| (share.name.clone(), BTreeSet::new())).collect();
+        if !awaited.is_empty() {
+            // Only its id and time are of interest here.
+            let decision = DecisionRecord { pending: Vec::new(), ..decision.clone() };
+            self.0.insert(key.clone(), Life { decision, awaited });
+        } else if after.is_empty() {
+            self.0.remove(key);
+        }
+    }
+
+    /// Whether a step of a member is still awaited.
+    pub(crate) fn awaits(&self, key: &BindingKey, cluster: &str, stage: &Stage) -> bool {
+        let life = self.0.get(key);
+        let seen = life.and_then(|life| life.awaited.get(cluster));
+        seen.is_some_and(|seen| !seen.contains(stage))
+    }
+
+    /// A member came as far as this. A milestone where that is news of the decision in force.
+    pub(crate) fn reached(
+        &mut self,
+        key: &BindingKey,
+        cluster: &str,
+        stage: Stage,
+        now: Timestamp,
+    ) -> Option<Milestone> {
+        let life = self.0.get_mut(key)?;
+        let seen = life.awaited.get_mut(cluster)?;
+        if !seen.insert(stage.clone()) {
+            return None;
+        }
+        let milestone = Milestone::of(&life.decision, Some(cluster), stage.clone(), now);
+        if stage == Stage::Healthy {
+            life.awaited.remove(cluster);
+            if life.awaited.is_empty() {
+                self.0.remove(key);
+            }
+        }
+        Some(milestone)
+    }
+
+    /// The binding is gone.
+    pub(crate) fn forget(&mut self, key: &BindingKey) {
+        self.0.remove(key);
+    }
+
+    /// Another leader watches from now on.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn record(id: &str) -> DecisionRecord {
+        serde_json::from_value(json!({
+            "id": id, "trigger": "Scale", "mode": "Steady", "outcome": "Placed", "desired": 3,
+            "at": "2026-01-01T00:00:00Z", "term": 1,
+        }))
+        .unwrap()
+    }
+
+    fn shares(shares: &[(&str, i64)]) -> Vec<TargetCluster> {
+        let share = |(name, replicas): &(&str, i64)| TargetCluster {
+            name: (*name).to_owned(),
+            replicas: *replicas,
+        };
+        shares.iter().map(share).collect()
+    }
+
+    #[test]
+    fn each_step_of_a_member_that_has_something_to_do_is_news_once() {
+        let key = BindingKey { namespace: Some("shop".into()), name: "web".into() };
+        let now = Timestamp::from_millisecond(1_500).unwrap();
+        let mut lives = Lives::default();
+        let (before, after) =
+            (shares(&[("a", 2), ("b", 1)]), shares(&[("a", 4), ("b", 1), ("c", 1)]));
+        lives.begin(&key, &record("one"), &before, &after);
+        let step = |lives: &mut Lives, cluster: &str, stage: Stage| {
+            lives.reached(&key, cluster, stage, now).map(|step| (step.decision, step.at))
+        };
+        let news = Some(("one".to_owned(), now));
+        assert_eq!(step(&mut lives, "a", Stage::Applied), news);
+        assert_eq!(step(&mut lives, "a", Stage::Applied), None, "once");
+        assert_eq!(step(&mut lives, "b", Stage::Applied), None, "its share is what it was");
+        // The end of an eviction changes no share: what is awaited is still the first one's.
+        lives.begin(&key, &record("two"), &after, &after);
+        assert_eq!(step(&mut lives, "a", Stage::Healthy), news);
+        assert_eq!(step(&mut lives, "a", Stage::Healthy), None, "nothing is awaited of it");
+        assert!(lives.awaits(&key, "c", &Stage::Healthy));
+        lives.begin(&key, &record("three"), &after, &shares(&[("b", 2)]));
+        assert_eq!(step(&mut lives, "c", Stage::Healthy), None, "superseded");
+        assert_eq!(step(&mut lives, "b", Stage::Healthy), Some(("three".to_owned(), now)));
+        assert!(lives.0.is_empty(), "nothing is kept of what is done");
+    }
+}

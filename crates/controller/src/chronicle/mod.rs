@@ -1,0 +1,13 @@
+//! What history is told besides decisions: how far each has come, what happened to members, and who changed what a
+//! decision was made from.
+//!
+//! All of it is noted as it is seen, by the leader that saw it, through the recorder's queue: nothing is written to the
+//! hub, nothing waits, and what no leader saw is missing in history, never made up.
+
+mod authors;
+mod lives;
+mod members;
+
+pub(crate) use authors::{Authors, reduce};
+pub(crate) use lives::Lives;
+pub(crate) use members::{between, suspected};
