@@ -68,7 +68,7 @@ impl Authors {
         });
         Provenance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            profile: decision.profile.clone(),
+            profile: decision.profile.to_string(),
             sources: std::iter::once(of_template).chain(policies).collect(),
         }
     }
