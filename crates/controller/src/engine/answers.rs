@@ -97,7 +97,12 @@ impl Engine {
                 // Only tasks have ended: replicas that wait may have waited for that, and what else they wait for is not in
                 // what was written.
                 let Some(decision) = &committing.decision else { return Done::Again };
-                self.waits(Waiting::after(decision), Some(&binding), self.clock.now_seconds())
+                let now = self.clock.now_seconds();
+                // What replaces an old copy may run already: then no word of a member will come to end its task.
+                if self.led.is_some_and(|term| self.end_of_tasks(&binding, now, term).is_some()) {
+                    return Done::Again;
+                }
+                self.waits(Waiting::after(decision), Some(&binding), now)
             }
             (Purpose::Upkeep(waits), Some(binding)) => {
                 self.dispatch(key);

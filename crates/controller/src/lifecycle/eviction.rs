@@ -40,6 +40,10 @@ pub fn has_ended(
     if spec.decision.iter().flat_map(|last| &last.pending).any(|group| group.replicas > 0) {
         return false;
     }
+    // Nothing is wanted anywhere, so there is nothing to wait for.
+    if spec.replicas == Some(0) {
+        return true;
+    }
     let due = task.deadline.as_ref().is_some_and(|deadline| now >= deadline.0);
     let has_replicas = spec.replicas.is_some();
     due || (!spec.clusters.is_empty()
@@ -174,6 +178,13 @@ mod tests {
         assert!(!ended(&spec, &healthy, LATE));
         spec.decision.as_mut().unwrap().pending.clear();
         assert!(ended(&spec, &Fixed::default(), LATE));
+    }
+
+    #[test]
+    fn a_kept_copy_of_a_workload_that_was_scaled_to_zero_goes_at_once() {
+        let mut spec = spec(true, "Gracefully");
+        (spec.replicas, spec.clusters) = (Some(0), Vec::new());
+        assert!(ended(&spec, &Fixed::default(), EARLY));
     }
 
     #[test]
