@@ -44,6 +44,11 @@ impl Core {
             None => Store::memory(),
             Some(path) => Store::open(path)?,
         };
+        Self::over(store, options)
+    }
+
+    /// A server over a store that is open.
+    pub(crate) fn over(store: Store, options: Options) -> Result<Arc<Core>, OpenError> {
         let ids = Ids::new(options.seed, store.opening());
         let core = Core {
             tokens: Tokens::default(),

@@ -29,6 +29,15 @@ impl Server {
         Ok(Server { core: Core::open(options)? })
     }
 
+    /// A second server, in memory, that holds what this one holds now: a backup that can be brought up later. Both go
+    /// their own ways from here; uids that the copy gives out differ from this one's when its seed does.
+    ///
+    /// # Errors
+    /// As [`Server::open`].
+    pub fn copy(&self, options: Options) -> Result<Server, OpenError> {
+        Ok(Server { core: Core::over(self.core.store.copy(), options)? })
+    }
+
     /// The server as a tower service. Requests without an [`crate::Identity`] in their extensions come from this
     /// process and may do everything.
     pub fn service(&self) -> Service {

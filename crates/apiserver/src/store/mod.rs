@@ -279,6 +279,24 @@ impl Store {
         }
     }
 
+    /// A store in memory with the objects of this one and its revision. As after a restore from a backup, there is no
+    /// log: watches from before are told that they expired.
+    pub(crate) fn copy(&self) -> Self {
+        let inner = self.lock();
+        let revision = inner.revision;
+        let tables = inner.tables.iter().map(|(id, table)| {
+            let mut copy = Table::new(revision);
+            copy.objects = table.objects.clone();
+            (id.clone(), copy)
+        });
+        Store {
+            inner: Mutex::new(Inner::new(revision, revision, tables.collect())),
+            disk: None,
+            opening: self.opening + 1,
+            signal: watch::Sender::new(revision),
+        }
+    }
+
     /// A store that lives in the redb file at `path`, with everything read into memory.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         let signal = watch::Sender::new(0);

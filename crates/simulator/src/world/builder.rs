@@ -8,8 +8,8 @@ use std::time::Duration;
 use atoll_api::cluster::ClusterSpec;
 use atoll_api::{Clock, Cluster, conditions};
 use atoll_apiserver::{Options, Server};
+use atoll_controller::leader::LeaseTimes;
 use atoll_controller::members::{self, HealthTimes};
-use atoll_history::MemoryStore;
 use atoll_protocol::identity::{ClusterUid, TrustDomain};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -17,13 +17,16 @@ use kube::Api;
 use kube::api::PostParams;
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::World;
 use super::control::Plan;
+use super::database::Shared;
 use super::kinds::{self, CLUSTER};
 use super::ledger::Ledger;
+use super::line::OldLists;
 use super::member::{Credentials, Parts, WorldMember};
 use super::mirror::Mirror;
 use super::network::Door;
@@ -59,6 +62,8 @@ pub struct Builder {
     members: u64,
     health: HealthTimes,
     identities: Identities,
+    controllers: u32,
+    lease: LeaseTimes,
 }
 
 impl Default for Builder {
@@ -68,6 +73,8 @@ impl Default for Builder {
             members: 3,
             health: HealthTimes::default(),
             identities: Identities::default(),
+            controllers: 1,
+            lease: LeaseTimes::default(),
         }
     }
 }
@@ -101,6 +108,21 @@ impl Builder {
         self
     }
 
+    /// How many controllers there are, of which one leads. Alone, one that starts again leads at once; of several each
+    /// waits for the Lease. Default 1.
+    #[must_use]
+    pub fn controllers(mut self, controllers: u32) -> Self {
+        self.controllers = controllers;
+        self
+    }
+
+    /// Times of the election. Default: those of production.
+    #[must_use]
+    pub fn lease(mut self, lease: LeaseTimes) -> Self {
+        self.lease = lease;
+        self
+    }
+
     /// Starts everything and waits until all members are Ready. Call it on a current-thread runtime with paused time.
     ///
     /// # Panics
@@ -119,17 +141,24 @@ impl Builder {
         mirror.follow(HUB, &server.client(), kinds::on_hub(), &tasks, &token).await;
         let plan = Plan {
             clock,
-            history: Arc::new(MemoryStore::default()),
+            history: Shared::default(),
             health: self.health,
+            lease: self.lease,
             trust_domain: must("the trust domain", TrustDomain::new("atoll.world")),
             seed,
+            alone: self.controllers == 1,
         };
+        let (deaths, died) = mpsc::unbounded_channel();
         let mut world = World {
-            hub: Site::new(HUB, server.client()),
+            hub: Site::new(HUB, server.client(), ledger.clone()),
             server,
             members: BTreeMap::new(),
-            controller: None,
+            backups: BTreeMap::new(),
+            controllers: BTreeMap::new(),
             starts: 0,
+            lists: OldLists::default(),
+            deaths,
+            died,
             plan,
             door: Door::default(),
             ledger,
@@ -137,7 +166,9 @@ impl Builder {
             tasks,
             token,
         };
-        world.start_controller();
+        for number in 1..=self.controllers {
+            world.start_controller_at(number);
+        }
         for number in 1..=self.members {
             world.join(number, seed.wrapping_add(number), self.identities).await;
         }
@@ -167,9 +198,12 @@ impl World {
             }
         };
         let server = open(&self.plan.clock, seed);
+        // The empty cluster, for those who lose everything.
+        self.backups.insert(name.clone(), vec![copy(&server, &self.plan.clock, seed)]);
         let (client, kinds) = (server.client(), kinds::on_member());
-        self.mirror.follow(&name, &client, kinds, &self.tasks, &self.token).await;
-        let mut member = WorldMember::new(Parts {
+        let followed = self.token.child_token();
+        self.mirror.follow(&name, &client, kinds, &self.tasks, &followed).await;
+        let parts = Parts {
             name: name.clone(),
             seed,
             clock: self.plan.clock.clone(),
@@ -177,7 +211,9 @@ impl World {
             credentials,
             ledger: self.ledger.clone(),
             door: self.door.clone(),
-        });
+            deaths: self.deaths.clone(),
+        };
+        let mut member = WorldMember::new(parts, followed);
         member.start().await;
         self.members.insert(name, member);
     }
@@ -195,9 +231,17 @@ impl World {
 }
 
 fn open(clock: &Clock, seed: u64) -> Server {
+    must("open an API server", Server::open(options(clock, seed)))
+}
+
+/// A backup of a server; what is brought up from it gives out other uids.
+pub(super) fn copy(server: &Server, clock: &Clock, seed: u64) -> Server {
+    must("copy an API server", server.copy(options(clock, seed)))
+}
+
+fn options(clock: &Clock, seed: u64) -> Options {
     let now = clock.clone();
-    let options = Options { clock: Arc::new(move || now.now()), seed, ..Options::memory() };
-    must("open an API server", Server::open(options))
+    Options { clock: Arc::new(move || now.now()), seed, ..Options::memory() }
 }
 
 /// Installs Atoll's kinds and waits until they are served.

@@ -1,4 +1,4 @@
-//! The controller of the day.
+//! The controllers of the day.
 
 use std::sync::Arc;
 
@@ -7,40 +7,47 @@ use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{Arrival, HealthTimes, Incoming, Metrics};
 use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, ControllerError, Hub, MembersSide};
-use atoll_history::MemoryStore;
 use atoll_protocol::identity::TrustDomain;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::tap::Power;
+use super::database::Shared;
+use super::line::Line;
 
-/// Connections that may wait for the controller.
+/// Connections that may wait for a controller.
 const BACKLOG: usize = 64;
 
 /// What every controller of a World is made of.
 pub(super) struct Plan {
     pub(super) clock: Clock,
-    pub(super) history: Arc<MemoryStore>,
+    pub(super) history: Shared,
     pub(super) health: HealthTimes,
+    pub(super) lease: LeaseTimes,
     pub(super) trust_domain: TrustDomain,
     pub(super) seed: u64,
+    /// There is one controller at a time, so that the next one need not wait for the Lease.
+    pub(super) alone: bool,
 }
 
 /// A controller that runs.
 pub(super) struct Running {
     token: CancellationToken,
     task: JoinHandle<Result<(), ControllerError>>,
-    power: Power,
+    leadership: watch::Receiver<Option<atoll_controller::leader::Leadership>>,
+    pub(super) line: Arc<Line>,
     pub(super) arrivals: mpsc::Sender<Arrival>,
+    /// Ends when its connections are to break.
+    pub(super) alive: CancellationToken,
 }
 
 impl Running {
-    /// Starts the controller with this number, on a client whose `power` is its network to the hub.
+    /// Starts a controller at this place, for the nth time in the World.
     pub(super) fn start(
         plan: &Plan,
         client: kube::Client,
-        power: Power,
+        line: Arc<Line>,
+        place: u32,
         number: u32,
     ) -> Result<Self, ControllerError> {
         let (arrivals, incoming) = mpsc::channel(BACKLOG);
@@ -49,14 +56,14 @@ impl Running {
             client,
             clock: plan.clock.clone(),
             retention: atoll_history::RETENTION,
-            history: plan.history.clone(),
+            history: Arc::new(plan.history.reached_by(line.clone())),
             candidate: Candidate {
                 namespace: marks::SYSTEM_NAMESPACE.to_owned(),
                 name: "atoll-controller".to_owned(),
-                place: "world".to_owned(),
+                place: format!("world{place}"),
                 incarnation: number.to_string(),
-                exclusive_place: true,
-                times: LeaseTimes::default(),
+                exclusive_place: plan.alone,
+                times: plan.lease,
             },
             profiles: Default::default(),
             place: Place::Task,
@@ -69,23 +76,33 @@ impl Running {
             metrics: Metrics::default(),
         };
         let controller = Controller::new(hub, members, token.clone())?;
+        let leadership = controller.leadership();
         let task = tokio::spawn(controller.run());
-        Ok(Self { token, task, power, arrivals })
+        Ok(Self { token, task, leadership, line, arrivals, alive: CancellationToken::new() })
+    }
+
+    /// Whether it believes that it leads.
+    pub(super) fn leads(&self) -> bool {
+        self.leadership.borrow().is_some_and(|leadership| leadership.in_force().is_some())
     }
 
     /// Lets it end in order.
     pub(super) async fn stop(self) {
         self.token.cancel();
-        match self.task.await {
+        let ended = self.task.await;
+        self.alive.cancel();
+        match ended {
             Ok(Ok(())) => {}
             Ok(Err(error)) => panic!("the controller ended: {error}"),
             Err(error) => panic!("the controller failed: {error}"),
         }
     }
 
-    /// Takes the hub away from it at once, so that nothing that is under way is written any more, as if it had died.
+    /// Takes the hub and its members away from it at once, so that nothing that is under way is written or sent any more,
+    /// as if it had died.
     pub(super) async fn crash(self) {
-        self.power.set(false);
+        self.line.cut();
+        self.alive.cancel();
         self.token.cancel();
         // How it ends without a hub is its own matter; that it ends is not.
         if let Err(error) = self.task.await {

@@ -168,6 +168,7 @@ fn one_object(view: &View, member: &str, object: &Value) -> Result<(), String> {
 /// What is not so.
 pub(super) fn settled(view: &View) -> Result<(), String> {
     let mut wanted: BTreeMap<(String, String), i64> = BTreeMap::new();
+    let mut known: BTreeSet<&str> = BTreeSet::new();
     for kind in [kinds::RESOURCE_BINDING, kinds::CLUSTER_RESOURCE_BINDING] {
         for (key, binding) in view.all(HUB, &kind) {
             let tasks = binding["spec"]["gracefulEvictionTasks"].as_array().map_or(0, Vec::len);
@@ -178,6 +179,7 @@ pub(super) fn settled(view: &View) -> Result<(), String> {
                 return Err(format!("{key} is not fully applied"));
             }
             let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
+            known.insert(uid);
             for (cluster, replicas) in shares(binding) {
                 wanted.insert((cluster, uid.to_owned()), replicas);
             }
@@ -190,6 +192,8 @@ pub(super) fn settled(view: &View) -> Result<(), String> {
             for claim in claims(object) {
                 let share = wanted.remove(&((*member).to_owned(), claim.to_owned()));
                 match share {
+                    // What a backup brought back of a binding that is gone is reported and kept.
+                    None if view.was_restored(member) && !known.contains(claim) => {}
                     None => return Err(format!("I4: {} {key} of {member} is nobody's", kind.kind)),
                     Some(share) if replicas.is_some_and(|replicas| replicas != share) => {
                         return Err(format!("{key} of {member} has {replicas:?} of {share}"));
@@ -263,7 +267,7 @@ mod tests {
         duplicated["spec"]["placement"] = Value::Null;
         assert!(hub(&duplicated).contains("I1"));
 
-        ledger.committed(&first);
+        ledger.committed(&first, false);
         let object = |name: &str, claim: &str, replicas: i64| {
             json!({
                 "kind": "Deployment", "spec": {"replicas": replicas},
@@ -288,5 +292,17 @@ mod tests {
         ledger.claimed("c", &object("x", "b", 5));
         let violations = ledger.violations();
         assert!(violations.len() == 2 && violations.iter().all(|text| text.contains("I5")));
+
+        let deleted = |ledger: &Ledger, member: &str| {
+            let before = ledger.violations().len();
+            ledger.deleting(member, &object("x", "b", 5));
+            ledger.violations()[before..].concat()
+        };
+        assert!(deleted(&ledger, "a").contains("I12"));
+        ledger.committed(&binding(json!([four]), json!([]), 5, "2", "1", 2), false);
+        assert_eq!(deleted(&ledger, "a"), "", "the share on a has ended");
+        assert!(deleted(&ledger, "b").contains("I12"));
+        ledger.committed(&first, true);
+        assert_eq!(deleted(&ledger, "b"), "", "the binding is gone");
     }
 }

@@ -67,6 +67,14 @@ struct Book {
     /// without replicas has `None`.
     shares: BTreeMap<(String, String), BTreeSet<Option<i64>>>,
     decisions: BTreeMap<String, Vec<Committed>>,
+    /// Clusters that the last acknowledged decision of a binding wants something on, by the binding's uid.
+    wanted: BTreeMap<String, BTreeSet<String>>,
+    /// (binding's uid, cluster) for which some acknowledged decision ended a share.
+    ended: BTreeSet<(String, String)>,
+    /// Templates by the uid of their binding: `kind ns/name`.
+    templates: BTreeMap<String, String>,
+    /// Templates that a user deleted at some time, and bindings that the controller deleted.
+    deleted: BTreeSet<String>,
     violations: Vec<String>,
 }
 
@@ -124,12 +132,43 @@ impl Ledger {
         Some(book.writes.len() - 1)
     }
 
+    /// `METHOD`'s target of a write.
+    pub(super) fn resource(&self, write: usize) -> String {
+        self.book().writes[write].resource.clone()
+    }
+
     pub(super) fn answered(&self, write: usize, status: u16) {
         self.book().writes[write].status = status;
     }
 
-    /// Takes note of a binding that the hub has acknowledged.
-    pub(super) fn committed(&self, object: &Value) {
+    /// A user deletes a template.
+    pub(super) fn template_deleted(&self, kind: &str, key: &str) {
+        self.book().deleted.insert(format!("{kind} {key}"));
+    }
+
+    /// Holds what an agent is about to delete against what is known: an object that we applied goes because a decision
+    /// ended its share, or because binding or template are gone (I12).
+    pub(super) fn deleting(&self, member: &str, object: &Value) {
+        let unproven: Vec<String> = {
+            let book = self.book();
+            let proven = |claim: &&str| {
+                let template = book.templates.get(*claim);
+                book.ended.contains(&((*claim).to_owned(), member.to_owned()))
+                    || book.deleted.contains(*claim)
+                    || template.is_some_and(|template| book.deleted.contains(template))
+            };
+            claims(object).into_iter().filter(|claim| !proven(claim)).map(str::to_owned).collect()
+        };
+        if !unproven.is_empty() {
+            let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
+            self.violation(format!(
+                "I12: the agent of {member} deletes {name}, and nothing ended the share of {unproven:?}"
+            ));
+        }
+    }
+
+    /// Takes note of a binding that the hub has acknowledged, or has `removed`.
+    pub(super) fn committed(&self, object: &Value, removed: bool) {
         let kind = object["kind"].as_str().unwrap_or_default();
         let Some(uid) = object["metadata"]["uid"].as_str() else { return };
         if !matches!(kind, "ResourceBinding" | "ClusterResourceBinding") {
@@ -148,7 +187,19 @@ impl Ledger {
             }
         }
         let has_replicas = spec["replicas"].is_i64();
+        let now: BTreeSet<String> = wanted.keys().map(|cluster| (*cluster).to_owned()).collect();
         let mut book = self.book();
+        if removed || object["metadata"]["deletionTimestamp"].is_string() {
+            book.deleted.insert(uid.to_owned());
+        }
+        let resource = &spec["resource"];
+        let text = |field: &str| resource[field].as_str().unwrap_or_default();
+        let template = format!("{} {}/{}", text("kind"), text("namespace"), text("name"));
+        book.templates.insert(uid.to_owned(), template);
+        let before = book.wanted.insert(uid.to_owned(), now.clone()).unwrap_or_default();
+        for cluster in before.difference(&now) {
+            book.ended.insert((uid.to_owned(), cluster.clone()));
+        }
         for (cluster, replicas) in wanted {
             let shares = book.shares.entry((uid.to_owned(), cluster.to_owned())).or_default();
             shares.insert(has_replicas.then_some(replicas));

@@ -7,14 +7,15 @@ use atoll_agent::{AgentOptions, IdentityStore, Join, Timings};
 use atoll_api::{Clock, marks};
 use atoll_apiserver::Server;
 use atoll_protocol::identity::ClusterUid;
-use tokio::sync::watch;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ledger::{Actor, Ledger};
-use super::network::{self, Door};
+use super::line::{Line, OldLists, Who};
+use super::network::{self, Door, Link};
 use super::site::Site;
-use super::tap::{self, Power};
+use super::tap;
 use crate::{Member, MemberOptions};
 
 /// Longest wait for a member's parts to end, in simulated time.
@@ -38,53 +39,100 @@ pub(super) struct Parts {
     pub(super) credentials: Credentials,
     pub(super) ledger: Arc<Ledger>,
     pub(super) door: Door,
+    pub(super) deaths: mpsc::UnboundedSender<Who>,
 }
 
 pub(super) struct WorldMember {
     parts: Parts,
     pub(super) site: Site,
-    up: watch::Sender<bool>,
+    pub(super) link: Link,
+    /// Ends the mirror's watches of the store of the day.
+    pub(super) followed: CancellationToken,
+    lists: OldLists,
     running: Option<Running>,
+    agent: Option<Agent>,
 }
 
-/// What runs while the power is on.
+/// What runs while the power is on, besides the agent.
 struct Running {
     token: CancellationToken,
     tasks: TaskTracker,
     machinery: Member,
-    power: Power,
+    line: Arc<Line>,
+}
+
+/// An agent that runs.
+struct Agent {
+    token: CancellationToken,
+    tasks: TaskTracker,
+    line: Arc<Line>,
 }
 
 impl WorldMember {
-    pub(super) fn new(parts: Parts) -> Self {
-        let site = Site::new(&parts.name, parts.server.client());
-        Self { parts, site, up: watch::Sender::new(true), running: None }
+    pub(super) fn new(parts: Parts, followed: CancellationToken) -> Self {
+        let site = Site::new(&parts.name, parts.server.client(), parts.ledger.clone());
+        Self {
+            parts,
+            site,
+            link: Link::default(),
+            followed,
+            lists: OldLists::default(),
+            running: None,
+            agent: None,
+        }
     }
 
-    /// Takes the agent's network away, or gives it back.
-    pub(super) fn network(&self, up: bool) {
-        self.up.send_replace(up);
+    pub(super) fn server(&self) -> &Server {
+        &self.parts.server
+    }
+
+    /// The agent's way to its API server, while it runs.
+    pub(super) fn line(&self) -> Option<&Arc<Line>> {
+        self.agent.as_ref().map(|agent| &agent.line)
+    }
+
+    /// Another store takes the place of this one, which has no power.
+    pub(super) fn replace(&mut self, server: Server) {
+        self.site = Site::new(&self.parts.name, server.client(), self.parts.ledger.clone());
+        self.parts.server = server;
+        self.lists = OldLists::default();
     }
 
     /// Gives power; nothing where there is some.
     pub(super) async fn start(&mut self) {
-        if self.running.is_some() {
-            return;
+        if self.running.is_none() {
+            self.start_machinery().await;
         }
+        self.start_agent();
+    }
+
+    async fn start_machinery(&mut self) {
         let parts = &self.parts;
-        let (token, tasks, power) = (CancellationToken::new(), TaskTracker::new(), Power::on());
+        let (token, tasks, line) = (CancellationToken::new(), TaskTracker::new(), Line::plain());
         let (server, ends) = (parts.server.clone(), token.clone());
         tasks.spawn(async move { server.run_controllers(ends).await });
-        let client = |actor| tap::client(&parts.server, &parts.name, actor, &parts.ledger, &power);
         let options = MemberOptions {
             seed: parts.seed,
             ..MemberOptions::standard(&parts.name, parts.clock.clone())
         };
-        let machinery = Member::start(client(Actor::Machinery), options, token.clone());
-        let machinery = match machinery.await {
+        let client =
+            tap::client(&parts.server, &parts.name, Actor::Machinery, &parts.ledger, &line);
+        let machinery = match Member::start(client, options, token.clone()).await {
             Ok(machinery) => machinery,
             Err(error) => panic!("start the machinery of {}: {error}", parts.name),
         };
+        self.running = Some(Running { token, tasks, machinery, line });
+    }
+
+    /// Starts the agent, where the member has power and none runs.
+    pub(super) fn start_agent(&mut self) {
+        if self.agent.is_some() || self.running.is_none() {
+            return;
+        }
+        let parts = &self.parts;
+        let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let who = Who::Agent(parts.name.clone());
+        let line = Line::of(who, self.lists.clone(), parts.deaths.clone());
         let (identity, join, known) = match &parts.credentials {
             Credentials::Enrol(join) => {
                 (IdentityStore::Secret("atoll-agent".to_owned()), Some(join.clone()), None)
@@ -95,13 +143,13 @@ impl WorldMember {
         };
         let connector = network::connector(
             parts.door.clone(),
-            self.up.subscribe(),
+            self.link.clone(),
             known,
             tasks.clone(),
             token.clone(),
         );
-        let agent = AgentOptions {
-            client: client(Actor::Agent),
+        let options = AgentOptions {
+            client: tap::client(&parts.server, &parts.name, Actor::Agent, &parts.ledger, &line),
             addresses: vec!["controller.world:443".to_owned()],
             connector,
             identity,
@@ -114,17 +162,31 @@ impl WorldMember {
         };
         let (name, ledger, ends) = (parts.name.clone(), parts.ledger.clone(), token.clone());
         tasks.spawn(async move {
-            if let Err(error) = atoll_agent::run(agent, ends).await {
+            if let Err(error) = atoll_agent::run(options, ends).await {
                 ledger.violation(format!("the agent of {name} ended: {error}"));
             }
         });
-        self.running = Some(Running { token, tasks, machinery, power });
+        self.agent = Some(Agent { token, tasks, line });
+    }
+
+    /// The agent dies in the middle of what it does: not one more of its requests reaches the member.
+    pub(super) async fn crash_agent(&mut self) {
+        let Some(agent) = self.agent.take() else { return };
+        agent.line.cut();
+        agent.token.cancel();
+        agent.tasks.close();
+        if tokio::time::timeout(STOP, agent.tasks.wait()).await.is_err() {
+            panic!("the agent of {} does not end", self.parts.name);
+        }
     }
 
     /// Takes the power away: from now on nothing of it is written and its connections are closed.
     pub(super) async fn stop(&mut self) {
+        if let Some(running) = &self.running {
+            running.line.cut();
+        }
+        self.crash_agent().await;
         let Some(running) = self.running.take() else { return };
-        running.power.set(false);
         running.token.cancel();
         running.tasks.close();
         let all = async {

@@ -25,6 +25,8 @@ type Rule = Box<dyn FnMut(&View) -> Result<(), String> + Send>;
 /// One event of a watch.
 struct Entry {
     site: String,
+    /// How often the site was brought up from a backup: its versions begin anew.
+    life: u32,
     version: u64,
     line: String,
 }
@@ -33,6 +35,7 @@ struct Entry {
 struct State {
     view: View,
     log: Vec<Entry>,
+    lives: BTreeMap<String, u32>,
     rules: BTreeMap<u64, (String, Rule)>,
     last_rule: u64,
 }
@@ -82,12 +85,19 @@ impl Mirror {
         self.state().view.power(member, on);
     }
 
+    /// The store of a member is another one from now on; nobody follows the old one any more.
+    pub(super) fn forget(&self, member: &str) {
+        let mut state = self.state();
+        state.view.forget(member);
+        *state.lives.entry(member.to_owned()).or_default() += 1;
+    }
+
     /// Every event, site by site, in the order of the sites' resourceVersions.
     pub(super) fn log(&self) -> Vec<String> {
         let state = self.state();
         let mut entries: Vec<&Entry> = state.log.iter().collect();
         // Stable: what has one version (a list, several watches) keeps the order in which it came.
-        entries.sort_by_key(|entry| (&entry.site, entry.version));
+        entries.sort_by_key(|entry| (&entry.site, entry.life, entry.version));
         entries.into_iter().map(|entry| format!("{} {}", entry.site, entry.line)).collect()
     }
 
@@ -150,7 +160,8 @@ impl Mirror {
         // Even the name of a token is random.
         if object["type"] != TOKEN_SECRET_TYPE {
             let line = format!("{version} {what} {} {key} {object}", kind.kind);
-            state.log.push(Entry { site: site.to_owned(), version, line });
+            let life = state.lives.get(site).copied().unwrap_or_default();
+            state.log.push(Entry { site: site.to_owned(), life, version, line });
         }
         match gone {
             true => state.view.remove(site, &kind, &key),

@@ -16,14 +16,19 @@
 
 mod builder;
 mod control;
+mod database;
+mod faults;
 mod invariants;
 pub mod kinds;
 mod ledger;
+mod line;
 mod member;
 mod mirror;
 mod network;
 mod records;
 mod site;
+pub mod soak;
+mod stream;
 mod tap;
 mod view;
 
@@ -40,7 +45,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use builder::{Builder, Identities};
+pub use database::Database;
+pub use faults::{Events, Way};
 pub use ledger::{Actor, Mark, Write};
+pub use line::{Fuse, Who};
 pub use mirror::RuleId;
 pub use site::Site;
 pub use view::{View, condition, shares};
@@ -48,10 +56,11 @@ pub use view::{View, condition, shares};
 use control::{Plan, Running};
 use kinds::Kind;
 use ledger::Ledger;
+use line::OldLists;
 use member::WorldMember;
 use mirror::Mirror;
 use network::Door;
-use tap::{HUB, Power};
+use tokio::sync::mpsc;
 
 /// Longest wait for the World's own tasks to end.
 const STOP: Duration = Duration::from_secs(30);
@@ -74,8 +83,15 @@ pub struct World {
     server: Server,
     hub: Site,
     members: BTreeMap<String, WorldMember>,
-    controller: Option<Running>,
+    /// Backups of members, oldest first; the first one is of the empty cluster.
+    backups: BTreeMap<String, Vec<Server>>,
+    controllers: BTreeMap<u32, Running>,
     starts: u32,
+    /// Earlier answers of the hub to lists.
+    lists: OldLists,
+    /// Who died of a fuse.
+    deaths: mpsc::UnboundedSender<Who>,
+    died: mpsc::UnboundedReceiver<Who>,
     plan: Plan,
     door: Door,
     ledger: Arc<Ledger>,
@@ -103,69 +119,13 @@ impl World {
     /// When there is no member of this name.
     #[must_use]
     pub fn member(&self, name: &str) -> &Site {
-        match self.members.get(name) {
-            Some(member) => &member.site,
-            None => panic!("there is no member {name}"),
-        }
+        &self.member_ref(name).site
     }
 
     /// Time of day in the World.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.plan.clock.clone()
-    }
-
-    /// Takes a member's power: its objects stay, nothing of it acts or answers.
-    pub async fn stop_member(&mut self, name: &str) {
-        self.mirror.power(name, false);
-        self.member_mut(name).stop().await;
-    }
-
-    /// Gives a member power and network.
-    pub async fn start_member(&mut self, name: &str) {
-        self.mirror.power(name, true);
-        let member = self.member_mut(name);
-        member.network(true);
-        member.start().await;
-    }
-
-    /// Takes the network of a member's agent; its workloads go on.
-    pub fn cut_member(&mut self, name: &str) {
-        self.member_mut(name).network(false);
-    }
-
-    /// Ends the controller in order.
-    pub async fn stop_controller(&mut self) {
-        self.door.lead_to(None);
-        if let Some(controller) = self.controller.take() {
-            controller.stop().await;
-        }
-    }
-
-    /// Ends the controller in the middle of what it does: not one more request of it reaches the hub.
-    pub async fn crash_controller(&mut self) {
-        self.door.lead_to(None);
-        if let Some(controller) = self.controller.take() {
-            controller.crash().await;
-        }
-    }
-
-    /// Starts a new controller.
-    ///
-    /// # Panics
-    /// When one runs.
-    pub fn start_controller(&mut self) {
-        assert!(self.controller.is_none(), "a controller runs");
-        self.starts += 1;
-        let power = Power::on();
-        let client = tap::client(&self.server, HUB, Actor::Controller, &self.ledger, &power);
-        match Running::start(&self.plan, client, power, self.starts) {
-            Ok(running) => {
-                self.door.lead_to(Some(running.arrivals.clone()));
-                self.controller = Some(running);
-            }
-            Err(error) => panic!("start the controller: {error}"),
-        }
     }
 
     /// What hub and members hold now.
@@ -229,6 +189,14 @@ impl World {
     /// As [`World::until`].
     pub async fn until_settled(&self, limit: Duration) {
         self.until("settled", limit, invariants::settled).await;
+    }
+
+    /// The last decision of each binding, by the binding's uid.
+    #[must_use]
+    pub fn decided(&self) -> BTreeMap<String, String> {
+        let decisions = self.ledger.decisions();
+        let last = |all: Vec<ledger::Committed>| Some(all.last()?.id.clone());
+        decisions.into_iter().filter_map(|(uid, all)| Some((uid, last(all)?))).collect()
     }
 
     /// Adds a rule that must hold after every event from now on, until it is lifted.
@@ -320,12 +288,21 @@ impl World {
         for member in self.members.values_mut() {
             member.stop().await;
         }
-        self.stop_controller().await;
+        for number in self.controllers.keys().copied().collect::<Vec<_>>() {
+            self.stop_controller_at(number).await;
+        }
         self.check();
         self.token.cancel();
         self.tasks.close();
         if tokio::time::timeout(STOP, self.tasks.wait()).await.is_err() {
             panic!("the World's own tasks do not end");
+        }
+    }
+
+    fn member_ref(&self, name: &str) -> &WorldMember {
+        match self.members.get(name) {
+            Some(member) => member,
+            None => panic!("there is no member {name}"),
         }
     }
 

@@ -1,10 +1,10 @@
-//! The network between an agent and the controller, in memory.
+//! The network between an agent and the controllers, in memory.
 //!
 //! A cut is a partition, not a reset: open connections go silent, new ones do not come about, and what was on its way
-//! arrives when the network is back, as with TCP.
+//! arrives when the network is back, as with TCP. A reset is another thing that can happen.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atoll_agent::Connector;
@@ -22,44 +22,141 @@ const WINDOW: usize = 256 * 1024;
 /// Bytes that are carried at once.
 const CHUNK: usize = 16 * 1024;
 
-/// Where agents find the controller of the day.
+/// A controller behind the door.
+struct Entry {
+    number: u32,
+    arrivals: mpsc::Sender<Arrival>,
+    alive: CancellationToken,
+}
+
+#[derive(Default)]
+struct Hall {
+    entries: Vec<Entry>,
+    turn: usize,
+}
+
+/// Where agents find the controllers: one address, which leads to each of them in turn.
 #[derive(Clone, Default)]
-pub(super) struct Door(Arc<Mutex<Option<mpsc::Sender<Arrival>>>>);
+pub(super) struct Door(Arc<Mutex<Hall>>);
 
 impl Door {
-    pub(super) fn lead_to(&self, controller: Option<mpsc::Sender<Arrival>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = controller;
+    fn hall(&self) -> MutexGuard<'_, Hall> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn enter(&self, arrival: Arrival) -> io::Result<()> {
-        let controller = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    /// Lets agents in to a controller, until `alive` ends: then its connections break.
+    pub(super) fn open(
+        &self,
+        number: u32,
+        arrivals: mpsc::Sender<Arrival>,
+        alive: CancellationToken,
+    ) {
+        let mut hall = self.hall();
+        hall.entries.push(Entry { number, arrivals, alive });
+        hall.entries.sort_by_key(|entry| entry.number);
+    }
+
+    pub(super) fn close(&self, number: u32) {
+        self.hall().entries.retain(|entry| entry.number != number);
+    }
+
+    async fn enter(&self, arrival: Arrival) -> io::Result<CancellationToken> {
+        let chosen = {
+            let mut hall = self.hall();
+            hall.turn += 1;
+            let count = hall.entries.len();
+            let at = if count == 0 { 0 } else { hall.turn % count };
+            hall.entries.get(at).map(|entry| (entry.arrivals.clone(), entry.alive.clone()))
+        };
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
-        controller.ok_or_else(refused)?.send(arrival).await.map_err(|_| refused())
+        let (arrivals, alive) = chosen.ok_or_else(refused)?;
+        arrivals.send(arrival).await.map_err(|_| refused())?;
+        Ok(alive)
+    }
+}
+
+/// How the road of one agent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Road {
+    /// The agent's words arrive.
+    pub(super) there: bool,
+    /// The controller's words arrive.
+    pub(super) back: bool,
+    /// So many bytes at once, each time after such a wait.
+    pub(super) pace: Option<(usize, Duration)>,
+}
+
+/// The road of one agent, and what can go wrong on it.
+#[derive(Clone)]
+pub(super) struct Link {
+    road: Arc<watch::Sender<Road>>,
+    /// After so many more bytes to the agent its connection breaks.
+    breaks_after: Arc<Mutex<Option<usize>>>,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        let road = Road { there: true, back: true, pace: None };
+        Self { road: Arc::new(watch::Sender::new(road)), breaks_after: Arc::default() }
+    }
+}
+
+impl Link {
+    pub(super) fn change(&self, change: impl FnOnce(&mut Road)) {
+        self.road.send_modify(change);
+    }
+
+    /// Both ways, or neither.
+    pub(super) fn up(&self, up: bool) {
+        self.change(|road| (road.there, road.back) = (up, up));
+    }
+
+    /// Breaks the agent's connection after so many bytes to it; not at all with `None`.
+    pub(super) fn break_after(&self, bytes: Option<usize>) {
+        *self.breaks_after.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+    }
+
+    /// How many of these bytes still arrive before the connection breaks, if it does.
+    fn spend(&self, bytes: usize) -> Option<usize> {
+        let mut left = self.breaks_after.lock().unwrap_or_else(PoisonError::into_inner);
+        match *left {
+            Some(few) if few < bytes => {
+                *left = None;
+                Some(few)
+            }
+            Some(enough) => {
+                *left = Some(enough - bytes);
+                None
+            }
+            None => None,
+        }
     }
 }
 
 /// A connector of one agent, whose connections end with `token`. With an `identity` no TLS is spoken.
 pub(super) fn connector(
     door: Door,
-    up: watch::Receiver<bool>,
+    link: Link,
     identity: Option<ClusterUid>,
     tasks: TaskTracker,
     token: CancellationToken,
 ) -> Connector {
     Connector::from_fn(move |_| {
-        let (door, mut up, identity) = (door.clone(), up.clone(), identity.clone());
+        let (door, link, identity) = (door.clone(), link.clone(), identity.clone());
         let (tasks, token) = (tasks.clone(), token.clone());
         async move {
             let (near, carried_near) = tokio::io::duplex(WINDOW);
             let (far, carried_far) = tokio::io::duplex(WINDOW);
             let connected = tokio::time::timeout(CONNECT, async {
-                up.wait_for(|up| *up).await.map_err(io::Error::other)?;
+                let mut road = link.road.subscribe();
+                road.wait_for(|road| road.there && road.back).await.map_err(io::Error::other)?;
                 door.enter(Arrival { io: Box::new(far), identity }).await
             });
-            connected.await??;
+            let alive = connected.await??;
             tasks.spawn(async move {
                 // Either end may close at any time; the other sees that on its own.
-                let _ = token.run_until_cancelled(carry(carried_near, carried_far, up)).await;
+                let carried = alive.run_until_cancelled(carry(carried_near, carried_far, link));
+                let _ = token.run_until_cancelled(carried).await;
             });
             Ok(near)
         }
@@ -67,24 +164,39 @@ pub(super) fn connector(
 }
 
 /// Carries bytes both ways while the network is up.
-async fn carry(near: DuplexStream, far: DuplexStream, up: watch::Receiver<bool>) -> io::Result<()> {
+async fn carry(near: DuplexStream, far: DuplexStream, link: Link) -> io::Result<()> {
     let (near_read, near_write) = tokio::io::split(near);
     let (far_read, far_write) = tokio::io::split(far);
-    tokio::try_join!(one_way(near_read, far_write, up.clone()), one_way(far_read, near_write, up))?;
+    tokio::try_join!(
+        one_way(near_read, far_write, &link, false),
+        one_way(far_read, near_write, &link, true)
+    )?;
     Ok(())
 }
 
 async fn one_way(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
-    mut up: watch::Receiver<bool>,
+    link: &Link,
+    back: bool,
 ) -> io::Result<()> {
+    let mut road = link.road.subscribe();
     let mut buffer = vec![0; CHUNK];
     loop {
-        let read = from.read(&mut buffer).await?;
-        up.wait_for(|up| *up).await.map_err(io::Error::other)?;
+        let pace = road.borrow().pace;
+        let most = pace.map_or(CHUNK, |(bytes, _)| bytes.clamp(1, CHUNK));
+        let read = from.read(&mut buffer[..most]).await?;
+        if let Some((_, wait)) = pace {
+            tokio::time::sleep(wait).await;
+        }
+        let open = |road: &Road| if back { road.back } else { road.there };
+        road.wait_for(open).await.map_err(io::Error::other)?;
         if read == 0 {
             return to.shutdown().await;
+        }
+        if back && let Some(few) = link.spend(read) {
+            to.write_all(&buffer[..few]).await?;
+            return Err(io::ErrorKind::ConnectionReset.into());
         }
         to.write_all(&buffer[..read]).await?;
     }

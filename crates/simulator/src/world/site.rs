@@ -1,12 +1,15 @@
 //! An API server as a user sees it.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 
 use super::kinds::{self, Kind};
+use super::ledger::Ledger;
+use super::tap::HUB;
 
 /// Field manager of the user of a World.
 const USER: &str = "user";
@@ -20,11 +23,12 @@ const USER: &str = "user";
 pub struct Site {
     name: String,
     client: kube::Client,
+    ledger: Arc<Ledger>,
 }
 
 impl Site {
-    pub(super) fn new(name: &str, client: kube::Client) -> Self {
-        Self { name: name.to_owned(), client }
+    pub(super) fn new(name: &str, client: kube::Client, ledger: Arc<Ledger>) -> Self {
+        Self { name: name.to_owned(), client, ledger }
     }
 
     /// The client, for what is not here.
@@ -59,6 +63,9 @@ impl Site {
     /// Deletes an object.
     pub async fn delete(&self, kind: &Kind, key: &str) {
         let (namespace, name) = split(key);
+        if self.name == HUB {
+            self.ledger.template_deleted(kind.kind, key);
+        }
         let deleted = self.api(kind, namespace).delete(name, &DeleteParams::default()).await;
         self.must(&format!("delete {} {key}", kind.kind), deleted.map(drop));
     }

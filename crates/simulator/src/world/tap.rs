@@ -1,39 +1,27 @@
-//! A client's way to its API server, with a counter and a switch on it.
+//! A client's way to its API server, with a counter and everything that can go wrong on it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use atoll_apiserver::{Server, Service};
+use bytes::Bytes;
 use futures::future::BoxFuture;
+use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use serde_json::Value;
+use tokio::sync::oneshot;
 use tower::BoxError;
 
 use super::ledger::{Actor, Ledger};
+use super::line::{Flow, Line};
+use super::stream::weathered;
 
 /// The hub's name in the ledger.
 pub(super) const HUB: &str = "hub";
 
-/// Whether an API server answers.
-#[derive(Debug, Clone)]
-pub(super) struct Power(Arc<AtomicBool>);
-
-impl Power {
-    pub(super) fn on() -> Self {
-        Self(Arc::new(AtomicBool::new(true)))
-    }
-
-    pub(super) fn set(&self, on: bool) {
-        self.0.store(on, Ordering::Relaxed);
-    }
-
-    fn is_on(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+type Answer = Response<atoll_apiserver::Body>;
 
 /// The service between a client and its API server.
 #[derive(Clone)]
@@ -42,77 +30,172 @@ pub(super) struct Tap {
     site: Arc<str>,
     actor: Actor,
     ledger: Arc<Ledger>,
-    power: Power,
+    line: Arc<Line>,
 }
 
-/// A client whose writes are counted and which is refused while the power is off.
+/// A client whose writes are counted and for which things go wrong as its line says.
 pub(super) fn client(
     server: &Server,
     site: &str,
     actor: Actor,
     ledger: &Arc<Ledger>,
-    power: &Power,
+    line: &Arc<Line>,
 ) -> kube::Client {
     let tap = Tap {
         inner: server.service(),
         site: site.into(),
         actor,
         ledger: ledger.clone(),
-        power: power.clone(),
+        line: line.clone(),
     };
     kube::Client::new(tap, "default")
 }
 
+fn refused() -> BoxError {
+    "connection refused".into()
+}
+
+/// Whether a request is a list, and whether it is a watch.
+fn is_list(parts: &Parts) -> (bool, bool) {
+    let query = parts.uri.query().unwrap_or_default();
+    let watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+    // An odd number of segments after the version is a collection, with or without its namespace.
+    let path = parts.uri.path();
+    let skip = if path.starts_with("/api/") { 2 } else { 3 };
+    let segments = path.split('/').filter(|segment| !segment.is_empty()).skip(skip);
+    (parts.method == Method::GET && segments.count() % 2 == 1, watch)
+}
+
 impl Tap {
-    async fn pass(
-        self,
-        request: Request<Body>,
-    ) -> Result<Response<atoll_apiserver::Body>, BoxError> {
-        if !self.power.is_on() {
-            return Err("connection refused: the power is off".into());
+    async fn pass(self, request: Request<Body>) -> Result<Answer, BoxError> {
+        let latency = self.line.latency();
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
         }
         self.ledger.asked(self.actor, request.method(), request.uri());
-        let mut inner = self.inner.clone();
         let read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        let forward = |result: Result<_, std::convert::Infallible>| match result {
+        match self.line.flow() {
+            Flow::Open => {}
+            Flow::Refused => return Err(refused()),
+            Flow::Held if read => {
+                if !self.line.released().await {
+                    return Err(refused());
+                }
+            }
+            Flow::Held => {
+                // The bytes are out: the write happens whenever they arrive, whoever still waits for it.
+                let (answer, wait) = oneshot::channel();
+                tokio::spawn(async move {
+                    self.line.released().await;
+                    // Who sent it may be gone by now.
+                    let _ = answer.send(self.write(request).await);
+                });
+                return wait.await?;
+            }
+        }
+        let line = self.line.clone();
+        let answer = if read { self.read(request).await } else { self.write(request).await };
+        match line.released().await {
+            true => answer,
+            false => Err(refused()),
+        }
+    }
+
+    async fn forward(&self, request: Request<Body>) -> Answer {
+        match tower::Service::call(&mut self.inner.clone(), request).await {
             Ok(response) => response,
             Err(never) => match never {},
-        };
+        }
+    }
+
+    async fn read(self, request: Request<Body>) -> Result<Answer, BoxError> {
         let (parts, body) = request.into_parts();
-        let sent = match read {
-            true => None,
-            false => self.ledger.sent(&self.site, self.actor, &parts.method, &parts.uri),
-        };
-        let Some(write) = sent else {
-            let request = Request::from_parts(parts, body);
-            return Ok(forward(tower::Service::call(&mut inner, request).await));
-        };
-        let body = body.collect_bytes().await?;
-        if self.actor == Actor::Agent
-            && let Ok(object) = serde_json::from_slice::<Value>(&body)
+        let (list, watch) = is_list(&parts);
+        let uri = parts.uri.to_string();
+        if list
+            && !watch
+            && let Some(old) = self.line.stale(&uri)
         {
-            self.ledger.claimed(&self.site, &object);
+            let mut answer = Response::new(Full::new(old).boxed_unsync());
+            answer.headers_mut().insert(
+                http::header::CONTENT_TYPE,
+                http::HeaderValue::from_static("application/json"),
+            );
+            return Ok(answer);
         }
-        let request = Request::from_parts(parts, Body::from(body));
-        let response = forward(tower::Service::call(&mut inner, request).await);
-        self.ledger.answered(write, response.status().as_u16());
-        if self.actor != Actor::Controller || !response.status().is_success() {
-            return Ok(response);
+        let answer = self.forward(Request::from_parts(parts, body)).await;
+        if !list || !answer.status().is_success() || self.actor == Actor::Machinery {
+            return Ok(answer);
         }
-        let (parts, body) = response.into_parts();
-        let body = match body.collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(never) => match never {},
+        let (head, body) = answer.into_parts();
+        if watch {
+            return Ok(Response::from_parts(head, weathered(body, self.line)));
+        }
+        let bytes = whole(body).await;
+        self.line.keep_list(uri, bytes.clone());
+        Ok(Response::from_parts(head, Full::new(bytes).boxed_unsync()))
+    }
+
+    async fn write(self, request: Request<Body>) -> Result<Answer, BoxError> {
+        let (parts, body) = request.into_parts();
+        let Some(write) = self.ledger.sent(&self.site, self.actor, &parts.method, &parts.uri)
+        else {
+            return Ok(self.forward(Request::from_parts(parts, body)).await);
         };
-        if let Ok(object) = serde_json::from_slice::<Value>(&body) {
-            self.ledger.committed(&object);
+        let death = self.line.burn(parts.method.as_str(), &self.ledger.resource(write));
+        if death == Some(false) {
+            self.line.die();
+            return Err(refused());
         }
-        Ok(Response::from_parts(parts, Full::new(body).boxed_unsync()))
+        let body = body.collect_bytes().await?;
+        if self.actor == Actor::Agent {
+            if let Ok(object) = serde_json::from_slice::<Value>(&body) {
+                self.ledger.claimed(&self.site, &object);
+            }
+            if parts.method == Method::DELETE {
+                self.look_at_deletion(&parts).await;
+            }
+        }
+        let removes = parts.method == Method::DELETE;
+        let answer = self.forward(Request::from_parts(parts, Body::from(body))).await;
+        self.ledger.answered(write, answer.status().as_u16());
+        let answer = match self.actor == Actor::Controller && answer.status().is_success() {
+            false => answer,
+            true => {
+                let (head, body) = answer.into_parts();
+                let bytes = whole(body).await;
+                if let Ok(object) = serde_json::from_slice::<Value>(&bytes) {
+                    self.ledger.committed(&object, removes);
+                }
+                Response::from_parts(head, Full::new(bytes).boxed_unsync())
+            }
+        };
+        if death == Some(true) {
+            self.line.die();
+            return Err(refused());
+        }
+        Ok(answer)
+    }
+
+    /// Holds what an agent is about to delete against what is known (I12).
+    async fn look_at_deletion(&self, parts: &Parts) {
+        let Ok(request) = Request::get(parts.uri.path()).body(Body::empty()) else { return };
+        let bytes = whole(self.forward(request).await.into_body()).await;
+        if let Ok(object) = serde_json::from_slice::<Value>(&bytes) {
+            self.ledger.deleting(&self.site, &object);
+        }
+    }
+}
+
+async fn whole(body: atoll_apiserver::Body) -> Bytes {
+    match body.collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(never) => match never {},
     }
 }
 
 impl tower::Service<Request<Body>> for Tap {
-    type Response = Response<atoll_apiserver::Body>;
+    type Response = Answer;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 

@@ -17,6 +17,7 @@ static NOTHING: Value = Value::Null;
 pub struct View {
     sites: BTreeMap<String, BTreeMap<Kind, BTreeMap<String, Value>>>,
     off: BTreeSet<String>,
+    restored: BTreeSet<String>,
 }
 
 impl View {
@@ -132,6 +133,17 @@ impl View {
 
     pub(super) fn keys(&self, site: &str, kind: &Kind) -> BTreeSet<String> {
         self.kind(site, kind).into_iter().flat_map(|objects| objects.keys().cloned()).collect()
+    }
+
+    /// Whether a member was brought up from a backup at some time.
+    pub(super) fn was_restored(&self, member: &str) -> bool {
+        self.restored.contains(member)
+    }
+
+    /// Nothing is known of a member any more: another store takes its place.
+    pub(super) fn forget(&mut self, member: &str) {
+        self.sites.insert(member.to_owned(), BTreeMap::new());
+        self.restored.insert(member.to_owned());
     }
 
     pub(super) fn power(&mut self, member: &str, on: bool) {

@@ -1,0 +1,188 @@
+//! Draws a script from a seed.
+
+use std::time::Duration;
+
+use super::super::{Database, Events, Fuse, Way, Who};
+use super::action::{Action, Fault, Going, Poison, Step};
+use super::random::Random;
+use super::{MEMBERS, health, lease};
+
+/// Workloads that users play with.
+pub(super) const APPS: u64 = 3;
+/// Things that happen after the first workloads are there.
+const STEPS: u64 = 9;
+/// Longest pause between two of them, in milliseconds.
+const PAUSE: u64 = 7_000;
+
+/// Where a controller can die on a decision's way.
+const HUB_GAPS: [&str; 7] = [
+    "POST resourcebindings",
+    "PATCH resourcebindings",
+    "PUT resourcebindings",
+    "PATCH resourcebindings/status",
+    "PATCH deployments/status",
+    "DELETE resourcebindings",
+    "INSERT history",
+];
+/// Where an agent can.
+const MEMBER_GAPS: [&str; 4] =
+    ["PATCH deployments", "DELETE deployments", "PUT leases", "PATCH configmaps"];
+
+fn millis(random: &mut Random, from: u64, to: u64) -> Duration {
+    Duration::from_millis(from + random.below(to - from))
+}
+
+fn member(random: &mut Random) -> String {
+    format!("member{}", 1 + random.below(MEMBERS))
+}
+
+/// The controller that runs alone, or an agent.
+fn anybody(random: &mut Random) -> Who {
+    match random.chance(60) {
+        true => Who::Controller(1),
+        false => Who::Agent(member(random)),
+    }
+}
+
+/// The script of a seed, with faults of these kinds.
+#[must_use]
+pub fn script(seed: u64, kinds: &[Fault]) -> Vec<Step> {
+    let mut random = Random(seed);
+    let mut steps = Vec::new();
+    let mut at = Duration::ZERO;
+    for app in 0..2 {
+        let (replicas, placement) = (1 + random.below(9), random.below(1 << 32));
+        steps.push(Step { at, action: Action::Create { app, replicas, placement } });
+    }
+    for _ in 0..STEPS {
+        at += millis(&mut random, 0, PAUSE);
+        let action = match kinds.is_empty() || random.chance(45) {
+            true => users(&mut random),
+            false => {
+                let kind = *random.pick(kinds);
+                fault(&mut random, kind)
+            }
+        };
+        steps.push(Step { at, action });
+    }
+    steps
+}
+
+fn users(random: &mut Random) -> Action {
+    let app = random.below(APPS);
+    match random.below(10) {
+        0 => Action::Delete { app },
+        1 | 2 => {
+            Action::Create { app, replicas: random.below(10), placement: random.below(1 << 32) }
+        }
+        3..=5 => Action::Scale { app, replicas: random.below(13) },
+        6 => Action::Image { app, tag: random.below(1000) },
+        _ => Action::Place { app, placement: random.below(1 << 32) },
+    }
+}
+
+fn fault(random: &mut Random, kind: Fault) -> Action {
+    let times = health();
+    match kind {
+        Fault::Crash => {
+            let who = anybody(random);
+            let fuse =
+                Fuse { site: None, nth: 1 + random.below(6) as u32, after: random.chance(50) };
+            die(random, who, fuse)
+        }
+        Fault::Gap => {
+            let who = anybody(random);
+            let sites = match who {
+                Who::Controller(_) => &HUB_GAPS[..],
+                Who::Agent(_) => &MEMBER_GAPS[..],
+            };
+            let site = (*random.pick(sites)).to_owned();
+            let fuse = Fuse {
+                site: Some(site),
+                nth: 1 + random.below(2) as u32,
+                after: random.chance(50),
+            };
+            die(random, who, fuse)
+        }
+        Fault::LostEvents => Action::Watches {
+            who: anybody(random),
+            events: Events::Lost,
+            span: millis(random, 500, 6_000),
+        },
+        Fault::OddEvents => Action::Watches {
+            who: anybody(random),
+            events: match random.chance(40) {
+                true => Events::Twice,
+                false => Events::Late(millis(random, 5, 1_500)),
+            },
+            span: millis(random, 500, 10_000),
+        },
+        Fault::Stale => Action::Past { who: anybody(random), span: millis(random, 500, 5_000) },
+        Fault::Partition if random.chance(40) => {
+            let edge = *random.pick(&[
+                times.silent_after,
+                times.silent_after + times.failover_after,
+                times.heartbeat,
+                times.settle,
+            ]);
+            let tick = Duration::from_millis(1);
+            Action::Flap {
+                member: member(random),
+                down: if random.chance(50) { edge + tick } else { edge - tick },
+                up: *random.pick(&[tick, times.heartbeat, times.settle + tick]),
+                times: 2 + random.below(3) as u32,
+            }
+        }
+        Fault::Partition => Action::Cut {
+            member: member(random),
+            way: *random.pick(&[Way::Both, Way::ToController, Way::ToAgent]),
+            span: millis(random, 100, 25_000),
+        },
+        Fault::TwoLeaders => {
+            let past = lease().duration + Duration::from_secs(2);
+            Action::Hold { span: past + millis(random, 0, 8_000) }
+        }
+        Fault::History => Action::History {
+            how: *random.pick(&[Database::Away, Database::Silent, Database::Deaf]),
+            span: millis(random, 500, 40_000),
+        },
+        Fault::Slow => Action::Slow {
+            member: member(random),
+            bytes: 1 << random.below(12),
+            pause: millis(random, 10, 2_000),
+            span: millis(random, 1_000, 15_000),
+        },
+        Fault::Poison => Action::Poisoned {
+            what: *random.pick(&[
+                Poison::Large,
+                Poison::Huge,
+                Poison::Crowd,
+                Poison::Greedy,
+                Poison::Nonsense,
+            ]),
+            span: millis(random, 1_000, 20_000),
+        },
+        Fault::Restored => Action::Restore {
+            member: member(random),
+            wiped: random.chance(40),
+            later: millis(random, 500, 15_000),
+        },
+        Fault::Mass => {
+            let first = random.below(MEMBERS);
+            let count = 1 + random.below(MEMBERS);
+            let number = |offset: u64| 1 + (first + offset) % MEMBERS;
+            Action::Gone {
+                members: (0..count).map(|offset| format!("member{}", number(offset))).collect(),
+                how: if random.chance(60) { Going::Dark } else { Going::Cut },
+                span: millis(random, 1_000, 30_000),
+            }
+        }
+        Fault::Break => {
+            Action::Break { member: member(random), after: random.below(4_000) as usize }
+        }
+    }
+}
+
+fn die(random: &mut Random, who: Who, fuse: Fuse) -> Action {
+    Action::Die { who, fuse, within: millis(random, 500, 8_000), away: millis(random, 1, 9_000) }
+}

@@ -1,0 +1,117 @@
+//! Random histories: users change their minds while everything fails that can. A seed is a script of steps, drawn before
+//! it is played; leaving steps out changes none of the others, so what makes a history fail can be narrowed down.
+//!
+//! Whatever happens, the invariants hold at every event; and when the last fault is over everything runs where it should,
+//! history is complete, and nothing moves any more.
+
+mod action;
+mod draw;
+mod expect;
+mod perform;
+mod random;
+mod shrink;
+mod watchdog;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+pub use action::{Action, Fault, Step};
+pub use draw::script;
+pub use shrink::shrink;
+
+use super::{Identities, World, simulate};
+use atoll_controller::leader::LeaseTimes;
+use atoll_controller::members::HealthTimes;
+use perform::Player;
+
+/// Members of a history.
+pub const MEMBERS: u64 = 3;
+/// How long things may take to become as they should after the last fault, in simulated time.
+const LIMIT: Duration = Duration::from_secs(100);
+/// How long it may take until a change is decided on that changes nothing.
+const HEARD: Duration = Duration::from_secs(5);
+/// How long they are watched then.
+const STAYS: Duration = Duration::from_secs(30);
+
+/// What a history came to.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Simulated time.
+    pub simulated: Duration,
+    /// Time from the last fault until all was well.
+    pub recovery: Duration,
+    /// Faults that took place.
+    pub faults: BTreeMap<Fault, u32>,
+    /// Hash of everything that was seen.
+    pub digest: String,
+}
+
+/// Seconds instead of minutes, as `atoll up` has them.
+fn health() -> HealthTimes {
+    let seconds = Duration::from_secs;
+    HealthTimes {
+        heartbeat: seconds(2),
+        silent_after: seconds(5),
+        settle: seconds(3),
+        failover_after: seconds(6),
+        leader_grace: seconds(6),
+        suspicion_window: seconds(10),
+        ..HealthTimes::default()
+    }
+}
+
+/// Short enough that a history sees several leaders.
+fn lease() -> LeaseTimes {
+    let seconds = Duration::from_secs;
+    LeaseTimes { duration: seconds(6), renew_deadline: seconds(4), retry: seconds(1) }
+}
+
+/// Plays a script in a World of this seed.
+///
+/// # Errors
+/// What did not hold, for people.
+pub fn play(seed: u64, script: &[Step]) -> Result<Outcome, String> {
+    watchdog::guarded(|| simulate(history(seed, script)))
+}
+
+async fn history(seed: u64, script: &[Step]) -> Outcome {
+    let began = Instant::now();
+    let rivals = script.iter().any(|step| step.action.fault() == Some(Fault::TwoLeaders));
+    let world = World::builder()
+        .seed(seed)
+        .members(MEMBERS)
+        .identities(Identities::Known)
+        .controllers(if rivals { 2 } else { 1 })
+        .health(health())
+        .lease(lease())
+        .build()
+        .await;
+    let mut player = Player::new(world);
+    player.play(script).await;
+    let healed = Instant::now();
+    player.heal().await;
+    let Player { world, faults, .. } = player;
+    world.until("observed is desired", LIMIT, expect::as_desired).await;
+    world.until_settled(LIMIT).await;
+    let recovery = healed.elapsed();
+    // What was changed last may leave everything as it is, and is decided all the same.
+    world.rest(HEARD).await;
+    // And stays: what nobody changes does not move.
+    let before = world.decided();
+    world.rest(STAYS).await;
+    world.until("still as desired", Duration::ZERO, expect::as_desired).await;
+    world.until_settled(Duration::ZERO).await;
+    let after = world.decided();
+    world.check_history().await;
+    if before != after {
+        let rows = world.history().await;
+        let new = rows.iter().filter(|row| !before.values().any(|id| *id == row.record.id));
+        let new: Vec<_> = new.filter(|row| after.values().any(|id| *id == row.record.id)).collect();
+        panic!("I6: with nothing to do decisions were made: {new:#?}");
+    }
+    let digest = world.digest().await;
+    world.end().await;
+    Outcome { simulated: began.elapsed(), recovery, faults, digest }
+}

@@ -1,0 +1,265 @@
+//! Plays a script: what is to happen at which moment, and what ends what has begun.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::action::{Action, Fault, Going, Poison, Step};
+use super::expect::{self, app_name, poison_name};
+use crate::world::kinds::{CONFIG_MAP, DEPLOYMENT, Kind, PROPAGATION_POLICY};
+use crate::world::{Database, Events, Way, Who, World};
+
+/// Something that is due.
+enum Due {
+    Begin(Action),
+    Death(Who, Duration),
+    Start(Who),
+    Calm(Who),
+    Fresh(Who),
+    Join(String),
+    Cut(String, Way),
+    Release(Who),
+    Database,
+    Speed(String),
+    Cure(Poison),
+    Restore(String, bool),
+    Power(String),
+    Mend(String),
+}
+
+/// Plays a script in a World.
+pub(super) struct Player {
+    pub(super) world: World,
+    pub(super) faults: BTreeMap<Fault, u32>,
+    /// What is due, by time and in the order in which it was put here.
+    agenda: BTreeMap<(Instant, u64), Due>,
+    entries: u64,
+    /// Processes that wait for their fuse, and how long they are away after it.
+    fuses: BTreeMap<Who, Duration>,
+    /// Processes that are down until a time of the agenda.
+    down: BTreeSet<Who>,
+}
+
+impl Player {
+    pub(super) fn new(world: World) -> Self {
+        Self {
+            world,
+            faults: BTreeMap::new(),
+            agenda: BTreeMap::new(),
+            entries: 0,
+            fuses: BTreeMap::new(),
+            down: BTreeSet::new(),
+        }
+    }
+
+    fn later(&mut self, after: Duration, due: Due) {
+        self.entries += 1;
+        self.agenda.insert((Instant::now() + after, self.entries), due);
+    }
+
+    /// Everything that the script says, and the end of everything that it begins.
+    pub(super) async fn play(&mut self, script: &[Step]) {
+        for step in script {
+            self.later(step.at, Due::Begin(step.action.clone()));
+        }
+        while let Some(((at, _), _)) = self.agenda.first_key_value() {
+            let at = *at;
+            tokio::select! {
+                biased;
+                who = self.world.death() => {
+                    if let Some(away) = self.fuses.remove(&who) {
+                        self.take_away(who, away).await;
+                    }
+                }
+                () = sleep_until(at) => {
+                    if let Some((_, due)) = self.agenda.pop_first() {
+                        self.perform(due).await;
+                    }
+                    self.world.check();
+                }
+            }
+        }
+    }
+
+    /// The last fault is over: everything that there is runs and reaches everything else.
+    pub(super) async fn heal(&mut self) {
+        for number in self.world.controllers() {
+            self.calm(&Who::Controller(number));
+        }
+        self.world.database(Database::Up);
+        for member in expect::members() {
+            self.calm(&Who::Agent(member.clone()));
+            self.world.partition(&member, None);
+            self.world.slow_network(&member, None);
+            self.world.break_stream(&member, None);
+            self.world.start_member(&member).await;
+        }
+        self.world.check();
+    }
+
+    fn calm(&self, who: &Who) {
+        self.world.lay(who, None);
+        self.world.hold(who, false);
+        self.world.events(who, Events::Normal);
+        self.world.stale(who, false);
+        self.world.slow_api(who, Duration::ZERO);
+    }
+
+    /// A process is dead: what is left of it goes, and it starts again later.
+    async fn take_away(&mut self, who: Who, away: Duration) {
+        match &who {
+            Who::Controller(number) => self.world.crash_controller_at(*number).await,
+            Who::Agent(name) => self.world.crash_agent(name).await,
+        }
+        if self.down.insert(who.clone()) {
+            self.later(away, Due::Start(who));
+        }
+    }
+
+    async fn perform(&mut self, due: Due) {
+        match due {
+            Due::Begin(action) => {
+                if let Some(fault) = action.fault() {
+                    *self.faults.entry(fault).or_default() += 1;
+                }
+                self.begin(action).await;
+            }
+            Due::Death(who, away) => {
+                if self.fuses.remove(&who).is_some() {
+                    self.take_away(who, away).await;
+                }
+            }
+            Due::Start(who) => {
+                self.down.remove(&who);
+                match &who {
+                    Who::Controller(number) => self.world.start_controller_at(*number),
+                    Who::Agent(name) => self.world.start_agent(name),
+                }
+            }
+            Due::Calm(who) => self.world.events(&who, Events::Normal),
+            Due::Fresh(who) => self.world.stale(&who, false),
+            Due::Join(member) => self.world.partition(&member, None),
+            Due::Cut(member, way) => self.world.partition(&member, Some(way)),
+            Due::Release(who) => self.world.hold(&who, false),
+            Due::Database => self.world.database(Database::Up),
+            Due::Speed(member) => {
+                self.world.slow_network(&member, None);
+                self.world.slow_api(&Who::Agent(member), Duration::ZERO);
+            }
+            Due::Cure(what) => self.cure(what).await,
+            Due::Restore(member, wiped) => self.world.restore(&member, wiped).await,
+            Due::Power(member) => self.world.start_member(&member).await,
+            Due::Mend(member) => self.world.break_stream(&member, None),
+        }
+    }
+
+    async fn begin(&mut self, action: Action) {
+        match action {
+            Action::Create { app, replicas, placement } => {
+                self.world.hub().apply(expect::deployment(app, replicas)).await;
+                self.world.hub().apply(expect::policy(app, placement)).await;
+            }
+            Action::Delete { app } => self.delete(&DEPLOYMENT, &app_name(app)).await,
+            Action::Scale { app, replicas } => {
+                let patch = serde_json::json!({"spec": {"replicas": replicas}});
+                self.change(&DEPLOYMENT, &app_name(app), patch).await;
+            }
+            Action::Image { app, tag } => {
+                let patch = expect::image(&app_name(app), tag);
+                self.change(&DEPLOYMENT, &app_name(app), patch).await;
+            }
+            Action::Place { app, placement } => {
+                self.world.hub().apply(expect::policy(app, placement)).await;
+            }
+            Action::Die { who, fuse, within, away } => {
+                if !self.fuses.contains_key(&who) && !self.down.contains(&who) {
+                    self.world.lay(&who, Some(fuse));
+                    self.fuses.insert(who.clone(), away);
+                    self.later(within, Due::Death(who, away));
+                }
+            }
+            Action::Watches { who, events, span } => {
+                self.world.events(&who, events);
+                self.later(span, Due::Calm(who));
+            }
+            Action::Past { who, span } => {
+                self.world.stale(&who, true);
+                self.later(span, Due::Fresh(who));
+            }
+            Action::Cut { member, way, span } => {
+                self.world.partition(&member, Some(way));
+                self.later(span, Due::Join(member));
+            }
+            Action::Flap { member, down, up, times } => {
+                for number in 0..times {
+                    let start = (down + up) * number;
+                    self.later(start, Due::Cut(member.clone(), Way::Both));
+                    self.later(start + down, Due::Join(member.clone()));
+                }
+            }
+            Action::Hold { span } => {
+                let leader = self.world.leaders().first().copied().unwrap_or(1);
+                let who = Who::Controller(leader);
+                self.world.hold(&who, true);
+                self.later(span, Due::Release(who));
+            }
+            Action::History { how, span } => {
+                self.world.database(how);
+                self.later(span, Due::Database);
+            }
+            Action::Slow { member, bytes, pause, span } => {
+                self.world.slow_network(&member, Some((bytes, pause)));
+                self.world.slow_api(&Who::Agent(member.clone()), pause);
+                self.later(span, Due::Speed(member));
+            }
+            Action::Poisoned { what, span } => {
+                for object in expect::poison(what) {
+                    self.world.hub().apply(object).await;
+                }
+                self.later(span, Due::Cure(what));
+            }
+            Action::Restore { member, wiped, later } => {
+                self.world.back_up(&member);
+                self.later(later, Due::Restore(member, wiped));
+            }
+            Action::Gone { members, how, span } => {
+                for member in members {
+                    match how {
+                        Going::Dark => self.world.stop_member(&member).await,
+                        Going::Cut => self.world.partition(&member, Some(Way::Both)),
+                    }
+                    self.later(span, Due::Power(member));
+                }
+            }
+            Action::Break { member, after } => {
+                self.world.break_stream(&member, Some(after));
+                // Where nothing is said, nothing breaks.
+                self.later(Duration::from_secs(10), Due::Mend(member));
+            }
+        }
+    }
+
+    async fn cure(&self, what: Poison) {
+        let name = poison_name(what);
+        for kind in [DEPLOYMENT, CONFIG_MAP, PROPAGATION_POLICY] {
+            self.delete(&kind, &name).await;
+        }
+    }
+
+    /// Deletes what a script may have deleted before.
+    async fn delete(&self, kind: &Kind, name: &str) {
+        let key = format!("default/{name}");
+        if !self.world.hub().get(kind, &key).await.is_null() {
+            self.world.hub().delete(kind, &key).await;
+        }
+    }
+
+    /// Changes what may not be there.
+    async fn change(&self, kind: &Kind, name: &str, patch: serde_json::Value) {
+        let key = format!("default/{name}");
+        if !self.world.hub().get(kind, &key).await.is_null() {
+            self.world.hub().merge(kind, &key, patch).await;
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The events of a watch on their way to a client, through what happens to them.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use atoll_apiserver::Body;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tokio::sync::watch;
+
+use super::line::{Flow, Line, Weather};
+
+/// What a watch ends with whose past is gone.
+const EXPIRED: &[u8] = b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old resource version\",\"reason\":\"Expired\",\"code\":410}}\n";
+
+struct Flowing {
+    frames: BoxStream<'static, Bytes>,
+    line: Arc<Line>,
+    flow: watch::Receiver<Flow>,
+    expired: watch::Receiver<u64>,
+    again: Option<Bytes>,
+    ended: bool,
+}
+
+/// The body of a watch, as the line lets it through.
+pub(super) fn weathered(body: Body, line: Arc<Line>) -> Body {
+    let frames = body.into_data_stream().filter_map(|frame| async move {
+        match frame {
+            Ok(bytes) => Some(bytes),
+            Err(never) => match never {},
+        }
+    });
+    let flowing = Flowing {
+        frames: frames.boxed(),
+        flow: line.flows(),
+        expired: line.expirations(),
+        line,
+        again: None,
+        ended: false,
+    };
+    let frames = stream::unfold(flowing, |mut flowing| async move {
+        let frame = flowing.next().await?;
+        Some((Ok::<_, Infallible>(Frame::data(frame)), flowing))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+impl Flowing {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        if let Some(again) = self.again.take() {
+            return Some(again);
+        }
+        loop {
+            let frame = tokio::select! {
+                biased;
+                // The sender is the line's, which this holds.
+                _ = self.flow.wait_for(|flow| *flow == Flow::Refused) => return None,
+                _ = self.expired.changed() => {
+                    self.ended = true;
+                    return Some(Bytes::from_static(EXPIRED));
+                }
+                frame = self.frames.next() => frame?,
+            };
+            if !self.line.released().await {
+                return None;
+            }
+            match self.line.weather() {
+                None => return Some(frame),
+                Some(Weather::Lost) => {}
+                Some(Weather::Twice) => {
+                    self.again = Some(frame.clone());
+                    return Some(frame);
+                }
+                Some(Weather::Late(by)) => {
+                    tokio::time::sleep(by).await;
+                    return Some(frame);
+                }
+            }
+        }
+    }
+}
