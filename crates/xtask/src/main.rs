@@ -8,6 +8,7 @@ mod postgres;
 mod run;
 mod sources;
 mod test;
+mod world;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ enum Command {
     Test(test::TestArgs),
     /// Measure: the figures of docs/benchmarks.md
     Bench(bench::BenchArgs),
+    /// Play random histories of whole federations: everything fails, every invariant is checked
+    World(world::WorldArgs),
     /// Format, clippy, generated files, rules between crates
     Lint,
     /// All that CI runs: tests, then lint
@@ -57,6 +60,7 @@ fn command() -> anyhow::Result<()> {
         Command::Crds { check: true } => crds::check(&root),
         Command::Test(args) => test::run(&root, &args),
         Command::Bench(args) => bench::run(&root, &args),
+        Command::World(args) => world::run(&root, &args),
         Command::Lint => lint::run(&root),
         Command::Ci => {
             test::run(&root, &test::TestArgs::default())?;

@@ -32,6 +32,11 @@ pub fn has_ended(
     if task.purge_mode == PurgeMode::Never {
         return false; // whoever wants the copy gone takes the task away
     }
+    let stays = spec.clusters.iter().any(|target| target.name == task.from_cluster);
+    if !task.keep && stays {
+        // It has a share there still: the copy becomes smaller with that and does not go, so nobody will say that it did.
+        return true;
+    }
     if !task.keep {
         // The copy is to go at once; the task stands until the member says that it is gone.
         return members.has_confirmed(&task.from_cluster);
@@ -193,6 +198,13 @@ mod tests {
         assert!(!ended(&spec, &Fixed::default(), LATE));
         assert!(ended(&spec, &Fixed { confirmed: vec!["old"], ..Fixed::default() }, EARLY));
         assert!(ended(&spec, &Fixed { left: vec!["old"], ..Fixed::default() }, EARLY));
+    }
+
+    #[test]
+    fn a_copy_that_only_becomes_smaller_is_not_waited_for() {
+        let mut spec = spec(false, "Gracefully");
+        spec.clusters[0].name = "old".to_owned();
+        assert!(ended(&spec, &Fixed::default(), EARLY));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atoll_history::{
-    BoxFuture, Event, Filter, MemberFilter, MemberPage, MemoryStore, Milestone, Page, Position,
+    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Page, Position,
     Record, Resident, Row, Store, StoreError,
 };
 use jiff::Timestamp;
@@ -168,6 +168,17 @@ impl Store for Reached {
         Box::pin(async move {
             self.gate("read").await?;
             self.shared.rows.member_events(filter, limit, after).await
+        })
+    }
+
+    fn maintain(
+        &self,
+        now: Timestamp,
+        retention: std::time::Duration,
+    ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
+        Box::pin(async move {
+            self.gate("write").await?;
+            self.shared.rows.maintain(now, retention).await
         })
     }
 

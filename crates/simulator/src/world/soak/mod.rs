@@ -107,11 +107,30 @@ async fn history(seed: u64, script: &[Step]) -> Outcome {
     world.check_history().await;
     if before != after {
         let rows = world.history().await;
-        let new = rows.iter().filter(|row| !before.values().any(|id| *id == row.record.id));
-        let new: Vec<_> = new.filter(|row| after.values().any(|id| *id == row.record.id)).collect();
-        panic!("I6: with nothing to do decisions were made: {new:#?}");
+        let known = rows.iter().rposition(|row| before.values().any(|id| *id == row.record.id));
+        let new: Vec<String> = rows[known.map_or(0, |at| at + 1)..].iter().map(line).collect();
+        panic!("I6: with nothing to do decisions were made:\n{}", new.join("\n"));
     }
     let digest = world.digest().await;
     world.end().await;
     Outcome { simulated: began.elapsed(), recovery, faults, digest }
+}
+
+/// A decision in a line.
+fn line(row: &atoll_history::Record) -> String {
+    let shares = |shares: &[atoll_api::binding::TargetCluster]| {
+        let shares = shares.iter().map(|share| format!("{} {}", share.name, share.replicas));
+        shares.collect::<Vec<_>>().join(", ")
+    };
+    let record = &row.record;
+    format!(
+        "{} {} {} {:?}: {} -> {} ({})",
+        record.at.0,
+        row.binding.name,
+        record.trigger,
+        record.mode,
+        shares(row.before.as_deref().unwrap_or_default()),
+        shares(&row.after),
+        row.reason.as_deref().unwrap_or_default()
+    )
 }
