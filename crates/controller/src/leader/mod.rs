@@ -29,6 +29,9 @@ pub const LARGEST_TERM_STEP: u64 = 1 << 32;
 /// How many requests to raise the term may wait; more are dropped, because members repeat them.
 const WAITING_TERMS: usize = 16;
 
+/// How many times a follower looks at the Lease while a leader renews it once. A look is one small read.
+pub const LOOKS: u32 = 4;
+
 /// The times of the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTimes {
@@ -36,7 +39,8 @@ pub struct LeaseTimes {
     pub duration: Duration,
     /// A leader that could not renew for so long stops. Default 10 s; less than `duration`.
     pub renew_deadline: Duration,
-    /// How often the leader renews and the others look. Default 2 s.
+    /// How often the leader renews. The others look [`LOOKS`] times as often, so that a lease that is given up is taken
+    /// soon. Default 2 s.
     pub retry: Duration,
 }
 
@@ -211,15 +215,16 @@ impl Elector {
     /// Until the next attempt; a leader whose deadline comes first wakes for it.
     fn pause(&self) -> Duration {
         let retry = self.candidate.times.retry;
+        let look = retry / LOOKS;
         let now = Instant::now();
         match *self.state.borrow() {
             Some(leadership) => retry.min(leadership.deadline.saturating_duration_since(now)),
             None => match &self.seen {
                 // Somebody who shall be taken for gone: look the moment that is so.
-                Some(seen) => retry.min(
+                Some(seen) => look.min(
                     seen.expires(self.candidate.times.duration).saturating_duration_since(now),
                 ),
-                None => retry,
+                None => look,
             }
             .max(Duration::from_millis(10)),
         }

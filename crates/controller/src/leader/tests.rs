@@ -68,7 +68,8 @@ async fn of_two_candidates_one_leads_and_the_other_follows_with_a_higher_term() 
     let start = Instant::now();
     a.stop().await;
     assert_eq!(b.leads("b follows").await, 2);
-    assert!(start.elapsed() <= LeaseTimes::default().retry * 2, "the lease was given up");
+    let handed_over = start.elapsed();
+    assert!(handed_over <= Duration::from_secs(2), "handed over after {handed_over:?}");
     assert_eq!(record::term(&lease(&hub).await), 2);
 }
 

@@ -29,6 +29,8 @@ pub struct Write {
     pub site: String,
     /// Who sent it.
     pub actor: Actor,
+    /// Number of the controller that sent it; 0 for others.
+    pub controller: u32,
     /// HTTP method.
     pub method: String,
     /// Plural of the kind, with `/SUBRESOURCE` where it was for one.
@@ -109,7 +111,7 @@ impl Ledger {
     pub(super) fn sent(
         &self,
         site: &str,
-        actor: Actor,
+        (actor, controller): (Actor, u32),
         method: &http::Method,
         uri: &http::Uri,
     ) -> Option<usize> {
@@ -123,6 +125,7 @@ impl Ledger {
             at: self.clock.now(),
             site: site.to_owned(),
             actor,
+            controller,
             method: method.to_string(),
             resource,
             key,

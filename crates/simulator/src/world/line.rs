@@ -209,4 +209,12 @@ impl Line {
     pub(super) fn cut(&self) {
         self.flow.send_replace(Flow::Refused);
     }
+
+    /// Number of the controller whose line it is; 0 for others.
+    pub(super) fn controller(&self) -> u32 {
+        match &self.who {
+            Some(Who::Controller(number)) => *number,
+            _ => 0,
+        }
+    }
 }

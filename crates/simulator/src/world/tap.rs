@@ -138,8 +138,8 @@ impl Tap {
 
     async fn write(self, request: Request<Body>) -> Result<Answer, BoxError> {
         let (parts, body) = request.into_parts();
-        let Some(write) = self.ledger.sent(&self.site, self.actor, &parts.method, &parts.uri)
-        else {
+        let sender = (self.actor, self.line.controller());
+        let Some(write) = self.ledger.sent(&self.site, sender, &parts.method, &parts.uri) else {
             return Ok(self.forward(Request::from_parts(parts, body)).await);
         };
         let death = self.line.burn(parts.method.as_str(), &self.ledger.resource(write));

@@ -56,7 +56,8 @@ fn health() -> HealthTimes {
         silent_after: seconds(5),
         settle: seconds(3),
         failover_after: seconds(6),
-        leader_grace: seconds(6),
+        // Longer than the longest wait of an agent for its next try.
+        leader_grace: seconds(12),
         suspicion_window: seconds(10),
         ..HealthTimes::default()
     }
