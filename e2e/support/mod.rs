@@ -4,7 +4,9 @@
 pub(crate) mod cli;
 pub(crate) mod envtest;
 pub(crate) mod federation;
+pub(crate) mod forwarder;
 pub(crate) mod manager;
+pub(crate) mod plane;
 pub(crate) mod process;
 pub(crate) mod servers;
 pub(crate) mod wait;

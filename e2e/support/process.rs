@@ -25,6 +25,11 @@ impl Process {
         &mut self.child
     }
 
+    /// Sends a signal that does not end it.
+    pub(crate) fn send(&mut self, signal: &str) {
+        cli::run(Command::new("kill").args([signal, &self.child.id().to_string()]));
+    }
+
     /// Sends a signal and waits for the end; how long that took, and the exit code.
     pub(crate) fn signal(mut self, signal: &str) -> (Duration, Option<i32>) {
         let started = Instant::now();

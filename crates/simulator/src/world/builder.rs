@@ -26,7 +26,6 @@ use super::control::Plan;
 use super::database::Shared;
 use super::kinds::{self, CLUSTER};
 use super::ledger::Ledger;
-use super::line::OldLists;
 use super::member::{Credentials, Parts, WorldMember};
 use super::mirror::Mirror;
 use super::network::Door;
@@ -156,7 +155,6 @@ impl Builder {
             backups: BTreeMap::new(),
             controllers: BTreeMap::new(),
             starts: 0,
-            lists: OldLists::default(),
             deaths,
             died,
             plan,

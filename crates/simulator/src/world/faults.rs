@@ -29,6 +29,9 @@ pub enum Events {
     /// They are lost. When that is over the watches expire, so that the client lists again: it never sees what was
     /// between.
     Lost,
+    /// None comes until this is over: a replica that lags behind. Lists are of the newest state still, which is what our
+    /// clients ask for and what API servers then guarantee.
+    Behind,
     /// Every one comes twice.
     Twice,
     /// Every one comes so much later, in order within its watch.
@@ -157,7 +160,7 @@ impl World {
     pub fn start_controller_at(&mut self, number: u32) {
         assert!(!self.controllers.contains_key(&number), "controller {number} runs");
         self.starts += 1;
-        let line = Line::of(Who::Controller(number), self.lists.clone(), self.deaths.clone());
+        let line = Line::of(Who::Controller(number), self.deaths.clone());
         let client = tap::client(&self.server, HUB, Actor::Controller, &self.ledger, &line);
         match Running::start(&self.plan, client, line, number, self.starts) {
             Ok(running) => {
@@ -196,28 +199,17 @@ impl World {
     /// What becomes of the events of a process' watches from now on.
     pub fn events(&self, who: &Who, events: Events) {
         self.with_line(who, |line| {
-            let before = line.weather();
+            let before = *line.weather().borrow();
             line.set_weather(match events {
                 Events::Normal => None,
                 Events::Lost => Some(Weather::Lost),
+                Events::Behind => Some(Weather::Behind),
                 Events::Twice => Some(Weather::Twice),
                 Events::Late(by) => Some(Weather::Late(by)),
             });
             if before == Some(Weather::Lost) && events != Events::Lost {
                 line.expire();
             }
-        });
-    }
-
-    /// A process' watches expire and its lists are answered as they were the last time that somebody asked, each once; or
-    /// the truth is told again.
-    pub fn stale(&self, who: &Who, stale: bool) {
-        self.with_line(who, |line| match stale {
-            true => {
-                line.go_stale();
-                line.expire();
-            }
-            false => line.go_fresh(),
         });
     }
 

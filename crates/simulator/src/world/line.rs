@@ -1,10 +1,8 @@
 //! A client's way to its API server, and everything that can go wrong on it.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 /// Whether requests get through.
@@ -23,6 +21,8 @@ pub(super) enum Flow {
 pub(super) enum Weather {
     /// They are lost.
     Lost,
+    /// They wait until the weather changes, and come then.
+    Behind,
     /// They come twice.
     Twice,
     /// Each comes so much later.
@@ -49,16 +49,10 @@ pub enum Who {
     Agent(String),
 }
 
-/// Answers to lists as they were, by URI: what a replica that lags behind would still say.
-pub(super) type OldLists = Arc<Mutex<BTreeMap<String, Bytes>>>;
-
 #[derive(Default)]
 struct State {
-    weather: Option<Weather>,
     latency: Duration,
     fuse: Option<Fuse>,
-    /// Lists are answered from here, each URI once.
-    stale: BTreeMap<String, Bytes>,
 }
 
 /// A line of one client. It outlives nothing: a process that starts again gets a new one.
@@ -67,8 +61,8 @@ pub(super) struct Line {
     flow: watch::Sender<Flow>,
     /// Counts up when all watches are to be told that they expired.
     expired: watch::Sender<u64>,
+    weather: watch::Sender<Option<Weather>>,
     state: Mutex<State>,
-    lists: Option<OldLists>,
     /// Told when the fuse burns down.
     deaths: Option<mpsc::UnboundedSender<Who>>,
 }
@@ -80,19 +74,19 @@ impl Line {
             who: None,
             flow: watch::Sender::new(Flow::Open),
             expired: watch::Sender::new(0),
+            weather: watch::Sender::new(None),
             state: Mutex::default(),
-            lists: None,
             deaths: None,
         })
     }
 
-    pub(super) fn of(who: Who, lists: OldLists, deaths: mpsc::UnboundedSender<Who>) -> Arc<Self> {
+    pub(super) fn of(who: Who, deaths: mpsc::UnboundedSender<Who>) -> Arc<Self> {
         Arc::new(Self {
             who: Some(who),
             flow: watch::Sender::new(Flow::Open),
             expired: watch::Sender::new(0),
+            weather: watch::Sender::new(None),
             state: Mutex::default(),
-            lists: Some(lists),
             deaths: Some(deaths),
         })
     }
@@ -128,11 +122,11 @@ impl Line {
     }
 
     pub(super) fn set_weather(&self, weather: Option<Weather>) {
-        self.state().weather = weather;
+        self.weather.send_replace(weather);
     }
 
-    pub(super) fn weather(&self) -> Option<Weather> {
-        self.state().weather
+    pub(super) fn weather(&self) -> watch::Receiver<Option<Weather>> {
+        self.weather.subscribe()
     }
 
     pub(super) fn set_latency(&self, latency: Duration) {
@@ -146,30 +140,6 @@ impl Line {
     /// Ends all watches with 410: their clients list again.
     pub(super) fn expire(&self) {
         self.expired.send_modify(|count| *count += 1);
-    }
-
-    /// Lists are answered as they were before; each once.
-    pub(super) fn go_stale(&self) {
-        if let Some(lists) = &self.lists {
-            let old = lists.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            self.state().stale = old;
-        }
-    }
-
-    pub(super) fn go_fresh(&self) {
-        self.state().stale.clear();
-    }
-
-    /// The old answer to this list, if this is the time for it.
-    pub(super) fn stale(&self, uri: &str) -> Option<Bytes> {
-        self.state().stale.remove(uri)
-    }
-
-    /// Keeps the answer to a list, for a time at which it is old.
-    pub(super) fn keep_list(&self, uri: String, body: Bytes) {
-        if let Some(lists) = &self.lists {
-            lists.lock().unwrap_or_else(PoisonError::into_inner).insert(uri, body);
-        }
     }
 
     pub(super) fn lay(&self, fuse: Option<Fuse>) {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ledger::{Actor, Ledger};
-use super::line::{Line, OldLists, Who};
+use super::line::{Line, Who};
 use super::network::{self, Door, Link};
 use super::site::Site;
 use super::tap;
@@ -48,7 +48,6 @@ pub(super) struct WorldMember {
     pub(super) link: Link,
     /// Ends the mirror's watches of the store of the day.
     pub(super) followed: CancellationToken,
-    lists: OldLists,
     running: Option<Running>,
     agent: Option<Agent>,
 }
@@ -76,7 +75,6 @@ impl WorldMember {
             site,
             link: Link::default(),
             followed,
-            lists: OldLists::default(),
             running: None,
             agent: None,
         }
@@ -95,7 +93,6 @@ impl WorldMember {
     pub(super) fn replace(&mut self, server: Server) {
         self.site = Site::new(&self.parts.name, server.client(), self.parts.ledger.clone());
         self.parts.server = server;
-        self.lists = OldLists::default();
     }
 
     /// Gives power; nothing where there is some.
@@ -132,7 +129,7 @@ impl WorldMember {
         let parts = &self.parts;
         let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
         let who = Who::Agent(parts.name.clone());
-        let line = Line::of(who, self.lists.clone(), parts.deaths.clone());
+        let line = Line::of(who, parts.deaths.clone());
         let (identity, join, known) = match &parts.credentials {
             Credentials::Enrol(join) => {
                 (IdentityStore::Secret("atoll-agent".to_owned()), Some(join.clone()), None)

@@ -56,7 +56,6 @@ pub use view::{View, condition, shares};
 use control::{Plan, Running};
 use kinds::Kind;
 use ledger::Ledger;
-use line::OldLists;
 use member::WorldMember;
 use mirror::Mirror;
 use network::Door;
@@ -87,8 +86,6 @@ pub struct World {
     backups: BTreeMap<String, Vec<Server>>,
     controllers: BTreeMap<u32, Running>,
     starts: u32,
-    /// Earlier answers of the hub to lists.
-    lists: OldLists,
     /// Who died of a fuse.
     deaths: mpsc::UnboundedSender<Who>,
     died: mpsc::UnboundedReceiver<Who>,

@@ -21,6 +21,7 @@ struct Flowing {
     line: Arc<Line>,
     flow: watch::Receiver<Flow>,
     expired: watch::Receiver<u64>,
+    weather: watch::Receiver<Option<Weather>>,
     again: Option<Bytes>,
     ended: bool,
 }
@@ -37,6 +38,7 @@ pub(super) fn weathered(body: Body, line: Arc<Line>) -> Body {
         frames: frames.boxed(),
         flow: line.flows(),
         expired: line.expirations(),
+        weather: line.weather(),
         line,
         again: None,
         ended: false,
@@ -70,8 +72,15 @@ impl Flowing {
             if !self.line.released().await {
                 return None;
             }
-            match self.line.weather() {
-                None => return Some(frame),
+            let calm = self.weather.wait_for(|weather| *weather != Some(Weather::Behind));
+            let weather = tokio::select! {
+                biased;
+                _ = self.flow.wait_for(|flow| *flow == Flow::Refused) => return None,
+                weather = calm => weather.map_or(None, |weather| *weather),
+            };
+            match weather {
+                // A wait cannot end with what it waits out.
+                None | Some(Weather::Behind) => return Some(frame),
                 Some(Weather::Lost) => {}
                 Some(Weather::Twice) => {
                     self.again = Some(frame.clone());

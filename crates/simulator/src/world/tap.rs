@@ -55,15 +55,9 @@ fn refused() -> BoxError {
     "connection refused".into()
 }
 
-/// Whether a request is a list, and whether it is a watch.
-fn is_list(parts: &Parts) -> (bool, bool) {
+fn is_watch(parts: &Parts) -> bool {
     let query = parts.uri.query().unwrap_or_default();
-    let watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
-    // An odd number of segments after the version is a collection, with or without its namespace.
-    let path = parts.uri.path();
-    let skip = if path.starts_with("/api/") { 2 } else { 3 };
-    let segments = path.split('/').filter(|segment| !segment.is_empty()).skip(skip);
-    (parts.method == Method::GET && segments.count() % 2 == 1, watch)
+    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
 }
 
 impl Tap {
@@ -110,30 +104,13 @@ impl Tap {
 
     async fn read(self, request: Request<Body>) -> Result<Answer, BoxError> {
         let (parts, body) = request.into_parts();
-        let (list, watch) = is_list(&parts);
-        let uri = parts.uri.to_string();
-        if list
-            && !watch
-            && let Some(old) = self.line.stale(&uri)
-        {
-            let mut answer = Response::new(Full::new(old).boxed_unsync());
-            answer.headers_mut().insert(
-                http::header::CONTENT_TYPE,
-                http::HeaderValue::from_static("application/json"),
-            );
-            return Ok(answer);
-        }
+        let watch = is_watch(&parts);
         let answer = self.forward(Request::from_parts(parts, body)).await;
-        if !list || !answer.status().is_success() || self.actor == Actor::Machinery {
+        if !watch || !answer.status().is_success() || self.actor == Actor::Machinery {
             return Ok(answer);
         }
         let (head, body) = answer.into_parts();
-        if watch {
-            return Ok(Response::from_parts(head, weathered(body, self.line)));
-        }
-        let bytes = whole(body).await;
-        self.line.keep_list(uri, bytes.clone());
-        Ok(Response::from_parts(head, Full::new(bytes).boxed_unsync()))
+        Ok(Response::from_parts(head, weathered(body, self.line)))
     }
 
     async fn write(self, request: Request<Body>) -> Result<Answer, BoxError> {

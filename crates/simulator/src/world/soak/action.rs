@@ -16,7 +16,7 @@ pub enum Fault {
     LostEvents,
     /// Events come twice or late.
     OddEvents,
-    /// Lists of an earlier time.
+    /// A view of an earlier time: a replica that lags behind.
     Stale,
     /// A partition: both ways, one way, flapping.
     Partition,
@@ -91,12 +91,12 @@ pub enum Poison {
     Large,
     /// A ConfigMap of 900 KiB on every member.
     Huge,
-    /// A policy that names 5,000 clusters which do not exist.
+    /// A policy that names 1,000 clusters which do not exist.
     Crowd,
     /// A Deployment that no member can take: each of its replicas asks for 1,000 processors.
     Greedy,
-    /// A Deployment whose container asks for a quantity that is none.
-    Nonsense,
+    /// A ConfigMap whose name a member's own users have taken already.
+    Taken,
 }
 
 /// One thing that happens.
@@ -155,13 +155,6 @@ pub enum Action {
         /// What.
         events: Events,
         /// How long.
-        span: Duration,
-    },
-    /// A process lists anew and is told the past.
-    Past {
-        /// Which.
-        who: Who,
-        /// Lists after this tell the truth.
         span: Duration,
     },
     /// A partition.
@@ -254,8 +247,8 @@ impl Action {
             Self::Die { fuse, .. } if fuse.site.is_some() => Fault::Gap,
             Self::Die { .. } => Fault::Crash,
             Self::Watches { events: Events::Lost, .. } => Fault::LostEvents,
+            Self::Watches { events: Events::Behind, .. } => Fault::Stale,
             Self::Watches { .. } => Fault::OddEvents,
-            Self::Past { .. } => Fault::Stale,
             Self::Cut { .. } | Self::Flap { .. } => Fault::Partition,
             Self::Hold { .. } => Fault::TwoLeaders,
             Self::History { .. } => Fault::History,

@@ -117,7 +117,11 @@ fn fault(random: &mut Random, kind: Fault) -> Action {
             },
             span: millis(random, 500, 10_000),
         },
-        Fault::Stale => Action::Past { who: anybody(random), span: millis(random, 500, 5_000) },
+        Fault::Stale => Action::Watches {
+            who: anybody(random),
+            events: Events::Behind,
+            span: millis(random, 500, 25_000),
+        },
         Fault::Partition if random.chance(40) => {
             let edge = *random.pick(&[
                 times.silent_after,
@@ -158,7 +162,7 @@ fn fault(random: &mut Random, kind: Fault) -> Action {
                 Poison::Huge,
                 Poison::Crowd,
                 Poison::Greedy,
-                Poison::Nonsense,
+                Poison::Taken,
             ]),
             span: millis(random, 1_000, 20_000),
         },

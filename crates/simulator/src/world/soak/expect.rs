@@ -102,6 +102,12 @@ pub(super) fn poison_name(what: Poison) -> String {
     format!("poison-{what:?}").to_lowercase()
 }
 
+pub(super) fn config_map(name: &str, text: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text},
+    })
+}
+
 /// Objects that hurt.
 pub(super) fn poison(what: Poison) -> Vec<Value> {
     let name = poison_name(what);
@@ -113,12 +119,11 @@ pub(super) fn poison(what: Poison) -> Vec<Value> {
             vec![deployment, named_policy(&name, "Deployment", everywhere)]
         }
         Poison::Huge => {
-            let data = json!({"huge": "x".repeat(900 * 1024)});
-            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+            let object = config_map(&name, &"x".repeat(900 * 1024));
             vec![object, named_policy(&name, "ConfigMap", everywhere)]
         }
         Poison::Crowd => {
-            let names: Vec<String> = (0..5_000).map(|number| format!("nobody{number}")).collect();
+            let names: Vec<String> = (0..1_000).map(|number| format!("nobody{number}")).collect();
             let placement = json!({"clusterAffinity": {"clusterNames": names}});
             vec![deployment, named_policy(&name, "Deployment", placement)]
         }
@@ -130,9 +135,8 @@ pub(super) fn poison(what: Poison) -> Vec<Value> {
             }});
             vec![deployment, named_policy(&name, "Deployment", placement)]
         }
-        Poison::Nonsense => {
-            let deployment = named_deployment(&name, 2, "a lot");
-            vec![deployment, named_policy(&name, "Deployment", everywhere)]
+        Poison::Taken => {
+            vec![config_map(&name, "ours"), named_policy(&name, "ConfigMap", everywhere)]
         }
     }
 }

@@ -16,7 +16,6 @@ enum Due {
     Death(Who, Duration),
     Start(Who),
     Calm(Who),
-    Fresh(Who),
     Join(String),
     Cut(String, Way),
     Release(Who),
@@ -102,7 +101,6 @@ impl Player {
         self.world.lay(who, None);
         self.world.hold(who, false);
         self.world.events(who, Events::Normal);
-        self.world.stale(who, false);
         self.world.slow_api(who, Duration::ZERO);
     }
 
@@ -138,7 +136,6 @@ impl Player {
                 }
             }
             Due::Calm(who) => self.world.events(&who, Events::Normal),
-            Due::Fresh(who) => self.world.stale(&who, false),
             Due::Join(member) => self.world.partition(&member, None),
             Due::Cut(member, way) => self.world.partition(&member, Some(way)),
             Due::Release(who) => self.world.hold(&who, false),
@@ -183,10 +180,6 @@ impl Player {
                 self.world.events(&who, events);
                 self.later(span, Due::Calm(who));
             }
-            Action::Past { who, span } => {
-                self.world.stale(&who, true);
-                self.later(span, Due::Fresh(who));
-            }
             Action::Cut { member, way, span } => {
                 self.world.partition(&member, Some(way));
                 self.later(span, Due::Join(member));
@@ -214,6 +207,10 @@ impl Player {
                 self.later(span, Due::Speed(member));
             }
             Action::Poisoned { what, span } => {
+                if what == Poison::Taken {
+                    let first = self.world.member("member1");
+                    first.apply(expect::config_map(&poison_name(what), "theirs")).await;
+                }
                 for object in expect::poison(what) {
                     self.world.hub().apply(object).await;
                 }

@@ -1,0 +1,236 @@
+//! A control plane of several processes: controllers on one hub behind one address, and members with their agents.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::cli::{atoll, run};
+use super::federation::{cluster_objects, free_ports, objects};
+use super::forwarder::Forwarder;
+use super::process::Process;
+use super::servers::ApiServer;
+use super::wait::{LIMIT, until};
+
+/// A member with its agent.
+pub(crate) struct PlaneMember {
+    pub(crate) name: String,
+    pub(crate) server: ApiServer,
+    pub(crate) agent: Option<Process>,
+    words: Vec<String>,
+}
+
+impl PlaneMember {
+    /// Runs the agent by the command that `atoll join` printed.
+    pub(crate) fn start_agent(&mut self) {
+        let kubeconfig = self.server.kubeconfig.display().to_string();
+        let mut command = atoll();
+        for word in &self.words[1..] {
+            command.arg(if word == "MEMBER_KUBECONFIG" { &kubeconfig } else { word });
+        }
+        let process = Process::spawn(&self.name, command.stdin(Stdio::null()));
+        self.agent = Some(process);
+    }
+}
+
+/// What its processes are started with stays over their deaths.
+pub(crate) struct Plane {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) hub: ApiServer,
+    pub(crate) controllers: Vec<Option<Process>>,
+    pub(crate) members: Vec<PlaneMember>,
+    pub(crate) forwarder: Forwarder,
+    first_port: u16,
+    flags: Vec<String>,
+}
+
+impl Plane {
+    /// A hub, so many controllers with these flags, so many members; everybody is Ready.
+    pub(crate) async fn start(controllers: u16, members: u16, flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let hub = ApiServer::hub(folder.path()).await;
+        let first_port = free_ports(2 * controllers);
+        let listen = |number: u16| format!("127.0.0.1:{}", first_port + 2 * number);
+        let forwarder = Forwarder::start((0..controllers).map(listen).collect()).await;
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut plane = Self {
+            folder,
+            hub,
+            controllers: Vec::new(),
+            members: Vec::new(),
+            forwarder,
+            first_port,
+            flags,
+        };
+        for number in 0..usize::from(controllers) {
+            plane.controllers.push(None);
+            plane.start_controller(number);
+        }
+        let secrets = objects(&plane.hub.client, "", "v1", "Secret", "atoll-system");
+        until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
+        for number in 1..=members {
+            let name = format!("member{number}");
+            let server = ApiServer::member(&name, plane.folder.path()).await;
+            let words = plane.join(&name);
+            let mut member = PlaneMember { name, server, agent: None, words };
+            member.start_agent();
+            plane.members.push(member);
+        }
+        let clusters = cluster_objects(&plane.hub.client);
+        for member in &plane.members {
+            until(&clusters, &member.name, "its kinds and capacity", |cluster| {
+                cluster["status"]["resourceSummary"].is_object()
+                    && cluster["status"]["apiEnablements"].is_array()
+            })
+            .await;
+        }
+        plane
+    }
+
+    fn join(&self, member: &str) -> Vec<String> {
+        let address = self.forwarder.address.to_string();
+        let mut command = atoll();
+        command.args(["join", member, "--address", &address, "-o", "json"]);
+        command.arg("--kubeconfig").arg(&self.hub.kubeconfig);
+        let printed: Value = serde_json::from_str(&run(&mut command)).unwrap();
+        let words = printed["command"].as_str().expect("join prints a command");
+        words.split_whitespace().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn history(&self) -> std::path::PathBuf {
+        self.folder.path().join("history.db")
+    }
+
+    fn port(&self, number: usize) -> u16 {
+        self.first_port + 2 * u16::try_from(number).unwrap()
+    }
+
+    /// Starts the controller of this number, which has no process.
+    pub(crate) fn start_controller(&mut self, number: usize) {
+        let port = self.port(number);
+        let mut command = atoll();
+        command.args(["controller", "--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["--http", &format!("127.0.0.1:{}", port + 1)]);
+        command.args(["--identity", &format!("c{number}")]);
+        command.args(&self.flags);
+        command.arg("--history").arg(self.history());
+        command.arg("--kubeconfig").arg(&self.hub.kubeconfig);
+        let process = Process::spawn(&format!("c{number}"), command.stdin(Stdio::null()));
+        self.controllers[number] = Some(process);
+    }
+
+    pub(crate) fn leases(&self) -> Api<DynamicObject> {
+        objects(&self.hub.client, "coordination.k8s.io", "v1", "Lease", "atoll-system")
+    }
+
+    /// The controller that holds the Lease, once one does that is none of these; with the Lease.
+    pub(crate) async fn leader(&self, other_than: &[usize]) -> (usize, Value) {
+        let is = |lease: &Value| {
+            holder(lease).is_some_and(|number| !other_than.contains(&number))
+        };
+        let what = format!("a leader other than {other_than:?}");
+        let lease = until(&self.leases(), "atoll-controller", &what, is).await;
+        (holder(&lease).unwrap(), lease)
+    }
+
+    /// Whether a controller says that it leads; an error when it does not answer.
+    pub(crate) async fn says_it_leads(&self, number: usize) -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port(number) + 1)).await?;
+        let request = "GET /metrics HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        let line = text.lines().find(|line| {
+            !line.starts_with('#') && line.split(' ').next().is_some_and(|n| n.ends_with("leader"))
+        });
+        Ok(line.is_some_and(|line| line.ends_with(" 1")))
+    }
+
+    /// Returns once a controller says that it leads, or not.
+    pub(crate) async fn until_says(&self, number: usize, leads: bool) {
+        let says = async {
+            // Its page is its only sign here; each question takes its time on a socket.
+            while self.says_it_leads(number).await.ok() != Some(leads) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let said = tokio::time::timeout(LIMIT, says).await;
+        assert!(said.is_ok(), "c{number} does not say leader={leads}");
+    }
+
+    /// The newest resourceVersion of the hub, over all kinds.
+    pub(crate) async fn revision(&self) -> u64 {
+        let list = self.leases().list_metadata(&kube::api::ListParams::default().limit(1)).await;
+        list.unwrap().metadata.resource_version.unwrap().parse().unwrap()
+    }
+
+    /// A Deployment of this name and its policy: divided over all members.
+    pub(crate) async fn create(&self, name: &str, replicas: u64) {
+        create(&self.hub, json!({
+            "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": name}],
+                "placement": {"replicaScheduling": {
+                    "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+                }},
+            },
+        }))
+        .await;
+        create(&self.hub, json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {"containers": [{"name": "main", "image": "nginx"}]},
+                },
+            },
+        }))
+        .await;
+    }
+
+    /// Scales a Deployment of the hub.
+    pub(crate) async fn scale(&self, name: &str, replicas: u64) {
+        let api = super::federation::deployments(&self.hub.client, "default");
+        let patch = json!({"spec": {"replicas": replicas}});
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
+    /// Waits until the hub shows so many ready replicas of the newest version.
+    pub(crate) async fn until_ready(&self, name: &str, replicas: u64, limit: Duration) -> Duration {
+        let started = std::time::Instant::now();
+        let api = super::federation::deployments(&self.hub.client, "default");
+        let ready = |template: &Value| {
+            template["status"]["readyReplicas"].as_u64().unwrap_or(0) == replicas
+                && template["status"]["observedGeneration"] == template["metadata"]["generation"]
+        };
+        until(&api, name, &format!("{replicas} ready"), ready).await;
+        let took = started.elapsed();
+        assert!(took <= limit, "{name} is ready after {took:?}");
+        took
+    }
+}
+
+/// Number of the controller that holds a Lease.
+pub(crate) fn holder(lease: &Value) -> Option<usize> {
+    let holder = lease["spec"]["holderIdentity"].as_str()?;
+    holder.strip_prefix('c')?.split('_').next()?.parse().ok()
+}
+
+/// The term of a Lease.
+pub(crate) fn term(lease: &Value) -> i64 {
+    let term = lease["metadata"]["annotations"]["atoll.dev/term"].as_str();
+    term.and_then(|term| term.parse().ok()).unwrap_or_default()
+}
+
+async fn create(hub: &ApiServer, object: Value) {
+    let version = object["apiVersion"].as_str().unwrap();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let kind = object["kind"].as_str().unwrap();
+    let api = objects(&hub.client, group, version, kind, "default");
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
