@@ -49,7 +49,8 @@ impl Forwarder {
                 let (moods, token) = (moods.clone(), token.clone());
                 tokio::spawn(async move {
                     // Whatever ends a connection, both ends see it by themselves.
-                    let _ = token.run_until_cancelled(connection(client, servers, &turn, moods)).await;
+                    let _ =
+                        token.run_until_cancelled(connection(client, servers, &turn, moods)).await;
                 });
             }
         });

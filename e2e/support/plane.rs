@@ -128,9 +128,7 @@ impl Plane {
 
     /// The controller that holds the Lease, once one does that is none of these; with the Lease.
     pub(crate) async fn leader(&self, other_than: &[usize]) -> (usize, Value) {
-        let is = |lease: &Value| {
-            holder(lease).is_some_and(|number| !other_than.contains(&number))
-        };
+        let is = |lease: &Value| holder(lease).is_some_and(|number| !other_than.contains(&number));
         let what = format!("a leader other than {other_than:?}");
         let lease = until(&self.leases(), "atoll-controller", &what, is).await;
         (holder(&lease).unwrap(), lease)
@@ -161,8 +159,21 @@ impl Plane {
         assert!(said.is_ok(), "c{number} does not say leader={leads}");
     }
 
+    /// The newest resourceVersion of the hub once what was under way to it has arrived.
+    pub(crate) async fn settled_revision(&self) -> u64 {
+        let mut last = self.revision().await;
+        let mut same = 0;
+        // Each look is a request of its own, behind those that were sent before it.
+        while same < 100 {
+            let now = self.revision().await;
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+        }
+        last
+    }
+
     /// The newest resourceVersion of the hub, over all kinds.
-    pub(crate) async fn revision(&self) -> u64 {
+    async fn revision(&self) -> u64 {
         let list = self.leases().list_metadata(&kube::api::ListParams::default().limit(1)).await;
         list.unwrap().metadata.resource_version.unwrap().parse().unwrap()
     }
@@ -180,17 +191,7 @@ impl Plane {
             },
         }))
         .await;
-        create(&self.hub, json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-            "spec": {
-                "replicas": replicas, "selector": {"matchLabels": {"app": name}},
-                "template": {
-                    "metadata": {"labels": {"app": name}},
-                    "spec": {"containers": [{"name": "main", "image": "nginx"}]},
-                },
-            },
-        }))
-        .await;
+        create(&self.hub, deployment(name, replicas)).await;
     }
 
     /// Scales a Deployment of the hub.
@@ -198,6 +199,31 @@ impl Plane {
         let api = super::federation::deployments(&self.hub.client, "default");
         let patch = json!({"spec": {"replicas": replicas}});
         api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
+    /// Scales a Deployment of the hub that may not be there.
+    pub(crate) async fn scale_if_there(&self, name: &str, replicas: u64) {
+        let api = super::federation::deployments(&self.hub.client, "default");
+        if api.get_opt(name).await.unwrap().is_some() {
+            self.scale(name, replicas).await;
+        }
+    }
+
+    /// A Deployment as by [`Plane::create`], if there is none.
+    pub(crate) async fn ensure(&self, name: &str, replicas: u64) {
+        let api = super::federation::deployments(&self.hub.client, "default");
+        if api.get_opt(name).await.unwrap().is_none() {
+            create(&self.hub, deployment(name, replicas)).await;
+        }
+    }
+
+    /// Deletes a Deployment that may not be there.
+    pub(crate) async fn delete(&self, name: &str) {
+        let api = super::federation::deployments(&self.hub.client, "default");
+        match api.delete(name, &kube::api::DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            deleted => drop(deleted.unwrap()),
+        }
     }
 
     /// Waits until the hub shows so many ready replicas of the newest version.
@@ -225,6 +251,19 @@ pub(crate) fn holder(lease: &Value) -> Option<usize> {
 pub(crate) fn term(lease: &Value) -> i64 {
     let term = lease["metadata"]["annotations"]["atoll.dev/term"].as_str();
     term.and_then(|term| term.parse().ok()).unwrap_or_default()
+}
+
+fn deployment(name: &str, replicas: u64) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "main", "image": "nginx"}]},
+            },
+        },
+    })
 }
 
 async fn create(hub: &ApiServer, object: Value) {

@@ -72,6 +72,9 @@ pub(crate) struct ControllerArgs {
     /// SchedulerConfiguration file with profiles besides `default` and `karmada`
     #[arg(long, value_name = "FILE")]
     scheduler_config: Option<PathBuf>,
+    /// Seconds after which a leader that is silent is followed by another
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    lease_duration: u64,
     /// Seconds between two signs of life of an agent with nothing else to say
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     heartbeat: u64,
@@ -207,7 +210,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
             place,
             incarnation,
             exclusive_place: false,
-            times: LeaseTimes::default(),
+            times: LeaseTimes::of(Duration::from_secs(args.lease_duration)),
         },
         profiles,
         place: Place::Thread,

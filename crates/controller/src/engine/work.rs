@@ -306,7 +306,12 @@ impl Engine {
     }
 
     /// The decision that ends eviction tasks, if one has ended.
-    pub(super) fn end_of_tasks(&self, binding: &Binding, now: Timestamp, term: u64) -> Option<Decided> {
+    pub(super) fn end_of_tasks(
+        &self,
+        binding: &Binding,
+        now: Timestamp,
+        term: u64,
+    ) -> Option<Decided> {
         let tasks = &binding.spec.graceful_eviction_tasks;
         let left = eviction::remaining(tasks, &binding.spec, &self.members_of(binding), now);
         (left.len() < tasks.len()).then(|| Decided {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use atoll_history::{
-    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Page, Position,
-    Record, Resident, Row, Store, StoreError,
+    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Page,
+    Position, Record, Resident, Row, Store, StoreError,
 };
 use jiff::Timestamp;
 use tokio::sync::watch;

@@ -70,14 +70,7 @@ struct Agent {
 impl WorldMember {
     pub(super) fn new(parts: Parts, followed: CancellationToken) -> Self {
         let site = Site::new(&parts.name, parts.server.client(), parts.ledger.clone());
-        Self {
-            parts,
-            site,
-            link: Link::default(),
-            followed,
-            running: None,
-            agent: None,
-        }
+        Self { parts, site, link: Link::default(), followed, running: None, agent: None }
     }
 
     pub(super) fn server(&self) -> &Server {

@@ -1,0 +1,284 @@
+//! Controllers and agents are killed at random moments under load, with a network between them that drops, delays and
+//! half-closes. In the end everything is as it should be.
+//!
+//! `ATOLL_CHAOS_SECONDS` says how long it goes on (25 without it; 120 is a good long run), `ATOLL_CHAOS_SEED` which of all
+//! the ways it goes.
+
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
+#![expect(clippy::print_stdout, reason = "the seed and what happened are for the reader")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use atoll_history::{Filter, Record, SqliteStore, Store};
+use futures::StreamExt;
+use kube::Api;
+use kube::api::{DynamicObject, ListParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, watcher};
+use support::federation::{bindings, deployments};
+use support::forwarder::Mood;
+use support::plane::Plane;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// Time between two things that happen.
+const TICK: Duration = Duration::from_millis(250);
+/// From the last blow until all is well: leases, sessions and Pods on a busy machine.
+const RECOVERY: Duration = Duration::from_secs(120);
+const CONTROLLERS: usize = 2;
+const MEMBERS: usize = 3;
+const APPS: u64 = 8;
+/// More rows than a run writes.
+const ROWS: usize = 1_000_000;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn one_of(&mut self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).unwrap()
+    }
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| text.parse().expect(variable))
+}
+
+/// Decisions of bindings as the hub showed them: (binding's uid, decision's id), each once.
+fn decisions(api: Api<DynamicObject>) -> Arc<Mutex<Vec<(String, String)>>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    tokio::spawn(async move {
+        let mut events = std::pin::pin!(watcher(api, Config::default()).applied_objects());
+        while let Some(event) = events.next().await {
+            let Ok(object) = event else { continue };
+            let id = object.data["spec"]["decision"]["id"].as_str().map(str::to_owned);
+            if let Some(entry) = object.metadata.uid.zip(id) {
+                let mut log = log.lock().unwrap();
+                if !log.contains(&entry) {
+                    log.push(entry);
+                }
+            }
+        }
+    });
+    seen
+}
+
+/// What should be killed comes back after some ticks.
+struct Chaos {
+    plane: Plane,
+    random: Random,
+    /// Ticks until the controller of this number starts again.
+    controllers: [u64; CONTROLLERS],
+    agents: [u64; MEMBERS],
+    kills: [u32; 2],
+}
+
+impl Chaos {
+    async fn tick(&mut self) {
+        for number in 0..CONTROLLERS {
+            self.controllers[number] = self.controllers[number].saturating_sub(1);
+            if self.controllers[number] == 0 && self.plane.controllers[number].is_none() {
+                self.plane.start_controller(number);
+            }
+        }
+        for number in 0..MEMBERS {
+            self.agents[number] = self.agents[number].saturating_sub(1);
+            if self.agents[number] == 0 && self.plane.members[number].agent.is_none() {
+                self.plane.members[number].start_agent();
+            }
+        }
+        let app = format!("web{}", self.random.below(APPS));
+        match self.random.below(40) {
+            0 | 1 => {
+                let number = self.random.one_of(CONTROLLERS);
+                if let Some(process) = self.plane.controllers[number].take() {
+                    process.signal("-KILL");
+                    self.kills[0] += 1;
+                    self.controllers[number] = 1 + self.random.below(12);
+                }
+            }
+            2..=4 => {
+                let number = self.random.one_of(MEMBERS);
+                if let Some(process) = self.plane.members[number].agent.take() {
+                    process.signal("-KILL");
+                    self.kills[1] += 1;
+                    self.agents[number] = 1 + self.random.below(12);
+                }
+            }
+            5..=9 => {
+                let late = Duration::from_millis(self.random.below(400));
+                let moods = [Mood::Late(late), Mood::Silent, Mood::HalfClosed, Mood::Dropping];
+                let mood = moods[self.random.one_of(moods.len())];
+                self.plane.forwarder.set(mood);
+            }
+            10..=19 => self.plane.forwarder.set(Mood::Calm),
+            20 => self.plane.delete(&app).await,
+            21..=23 => {
+                let replicas = self.random.below(6);
+                self.plane.ensure(&app, replicas).await;
+            }
+            _ => {
+                let replicas = self.random.below(9);
+                self.plane.scale_if_there(&app, replicas).await;
+            }
+        }
+    }
+
+    /// The last blow has fallen.
+    fn heal(&mut self) {
+        self.plane.forwarder.set(Mood::Calm);
+        for number in 0..CONTROLLERS {
+            if self.plane.controllers[number].is_none() {
+                self.plane.start_controller(number);
+            }
+        }
+        for member in &mut self.plane.members {
+            if member.agent.is_none() {
+                member.start_agent();
+            }
+        }
+    }
+}
+
+/// Whether every workload runs as decided, nothing else does, and the hub shows it.
+async fn as_desired(plane: &Plane) -> Result<(), String> {
+    let all = ListParams::default();
+    let value = |object: &DynamicObject| serde_json::to_value(object).unwrap();
+    let templates = deployments(&plane.hub.client, "default").list(&all).await.unwrap();
+    let held = bindings(&plane.hub.client, "default").list(&all).await.unwrap();
+    let mut wanted: BTreeMap<(String, String), i64> = BTreeMap::new();
+    for binding in &held.items {
+        let (name, binding) = (binding.metadata.name.clone().unwrap(), value(binding));
+        if !binding["metadata"]["deletionTimestamp"].is_null() {
+            return Err(format!("{name} is on its way out"));
+        }
+        let tasks = binding["spec"]["gracefulEvictionTasks"].as_array().map_or(0, Vec::len);
+        if tasks > 0 {
+            return Err(format!("{name} has {tasks} eviction tasks"));
+        }
+        let app = binding["spec"]["resource"]["name"].as_str().unwrap().to_owned();
+        for share in binding["spec"]["clusters"].as_array().into_iter().flatten() {
+            let member = share["name"].as_str().unwrap().to_owned();
+            wanted.insert((member, app.clone()), share["replicas"].as_i64().unwrap_or(0));
+        }
+    }
+    for template in &templates.items {
+        let (name, template) = (template.metadata.name.clone().unwrap(), value(template));
+        let desired = template["spec"]["replicas"].as_i64().unwrap();
+        let decided: i64 =
+            wanted.iter().filter(|((_, app), _)| *app == name).map(|(_, share)| share).sum();
+        let status = &template["status"];
+        let shown = status["readyReplicas"].as_i64().unwrap_or(0);
+        if decided != desired
+            || shown != desired
+            || status["observedGeneration"] != template["metadata"]["generation"]
+        {
+            return Err(format!("{name}: {desired} desired, {decided} decided, {shown} shown"));
+        }
+    }
+    for member in &plane.members {
+        let copies = deployments(&member.server.client, "default").list(&all).await.unwrap();
+        for copy in &copies.items {
+            let (name, copy) = (copy.metadata.name.clone().unwrap(), value(copy));
+            let share = wanted.remove(&(member.name.clone(), name.clone()));
+            let Some(share) = share else {
+                return Err(format!("{name} of {} is nobody's", member.name));
+            };
+            let (asked, ready) = (&copy["spec"]["replicas"], &copy["status"]["readyReplicas"]);
+            if asked.as_i64() != Some(share) || ready.as_i64().unwrap_or(0) != share {
+                return Err(format!("{name} of {}: {ready} of {asked} of {share}", member.name));
+            }
+        }
+    }
+    wanted.is_empty().then_some(()).ok_or_else(|| format!("not there: {wanted:?}"))
+}
+
+/// Whether history has every decision that was seen once, and those of each binding in one chain.
+fn complete(rows: &[Record], seen: &[(String, String)]) -> Result<(), String> {
+    let mut last: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut times: BTreeMap<&str, u32> = BTreeMap::new();
+    for row in rows {
+        let (binding, record) = (row.binding.uid.as_str(), &row.record);
+        let before = last.insert(binding, &record.id);
+        if record.parent.as_deref() != before {
+            let parent = &record.parent;
+            return Err(format!(
+                "{} has parent {parent:?} and stands behind {before:?}",
+                record.id
+            ));
+        }
+        *times.entry(&record.id).or_default() += 1;
+    }
+    for (binding, id) in seen {
+        let found = times.get(id.as_str()).copied().unwrap_or(0);
+        if found != 1 {
+            return Err(format!("decision {id} of binding {binding} has {found} rows"));
+        }
+    }
+    Ok(())
+}
+
+async fn rows(store: &SqliteStore) -> Vec<Record> {
+    let rows = store.tail(&Filter::default(), 0, ROWS).await.unwrap();
+    rows.iter().map(|row| row.entry.record().expect("a row that can be read").clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_whenever_all_is_well_in_the_end() {
+    let seed = number("ATOLL_CHAOS_SEED", 1);
+    let span = Duration::from_secs(number("ATOLL_CHAOS_SECONDS", 25));
+    println!("seed {seed}, {span:?}");
+    let flags = ["--lease-duration=4", "--heartbeat=1", "--silent-after=6", "--failover-after=20"];
+    let plane =
+        Plane::start(CONTROLLERS.try_into().unwrap(), MEMBERS.try_into().unwrap(), &flags).await;
+    let seen = decisions(bindings(&plane.hub.client, "default"));
+    for app in 0..APPS {
+        plane.create(&format!("web{app}"), 2).await;
+    }
+    let mut chaos = Chaos {
+        plane,
+        random: Random(seed),
+        controllers: [0; CONTROLLERS],
+        agents: [0; MEMBERS],
+        kills: [0; 2],
+    };
+    let ends = Instant::now() + span;
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while Instant::now() < ends {
+        ticks.tick().await;
+        chaos.tick().await;
+    }
+    chaos.heal();
+    let healed = Instant::now();
+    println!("killed: {} controllers, {} agents", chaos.kills[0], chaos.kills[1]);
+    while let Err(missing) = as_desired(&chaos.plane).await {
+        assert!(healed.elapsed() < RECOVERY, "not well after {RECOVERY:?}: {missing}");
+        ticks.tick().await;
+    }
+    println!("all is well {:?} after the last blow", healed.elapsed());
+
+    let store = SqliteStore::open(&chaos.plane.history()).await.unwrap();
+    while let Err(missing) = complete(&rows(&store).await, &seen.lock().unwrap().clone()) {
+        assert!(healed.elapsed() < RECOVERY, "history: {missing}");
+        ticks.tick().await;
+    }
+    println!(
+        "history has {} rows, {} decisions were seen",
+        rows(&store).await.len(),
+        seen.lock().unwrap().len()
+    );
+    as_desired(&chaos.plane).await.unwrap();
+}
