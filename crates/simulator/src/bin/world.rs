@@ -42,6 +42,12 @@ struct Args {
     /// Print what happens in each seed
     #[arg(long, short)]
     verbose: bool,
+    /// Play only these lines of the scripts, from 0 on: what a failure was narrowed down to
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    steps: Vec<usize>,
+    /// Print the log of controllers and agents, for example `info` or `atoll_controller=debug`
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
 }
 
 fn fault(name: &str) -> Result<Option<Fault>, String> {
@@ -80,7 +86,11 @@ impl Soak<'_> {
                 return;
             }
             let seed = self.args.from + number;
-            let script = script(seed, &self.kinds);
+            let mut script = script(seed, &self.kinds);
+            if !self.args.steps.is_empty() {
+                let chosen = |(number, step)| self.args.steps.contains(&number).then_some(step);
+                script = script.into_iter().enumerate().filter_map(chosen).collect();
+            }
             if self.args.verbose {
                 println!("seed {seed}\n{}", lines(&script));
             }
@@ -127,10 +137,13 @@ impl Soak<'_> {
         };
         let least = shrink(script, fails, || Instant::now() < until);
         if let Some(last) = last {
+            let numbers = script.iter().enumerate().filter(|(_, step)| least.contains(step));
+            let numbers: Vec<String> = numbers.map(|(number, _)| number.to_string()).collect();
             println!(
-                "seed {seed}, narrowed down to {} of {} steps:\n{}\nwhich fails with:\n{last}",
+                "seed {seed}, narrowed down to {} of {} steps (--from {seed} --seeds 1 --steps {}):\n{}\nwhich fails with:\n{last}",
                 least.len(),
                 script.len(),
+                numbers.join(","),
                 lines(&least)
             );
         }
@@ -153,6 +166,11 @@ fn lines(script: &[Step]) -> String {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(filter) = &args.log {
+        // The clock of the machine says nothing of simulated time.
+        let log = tracing_subscriber::fmt().with_env_filter(filter).without_time();
+        log.init();
+    }
     let mut kinds: Vec<Fault> = args.faults.iter().copied().flatten().collect();
     if args.faults.is_empty() {
         kinds = Fault::ALL.to_vec();

@@ -5,12 +5,15 @@
 #![allow(clippy::print_stderr, reason = "a random history tells its seed and its steps")]
 
 mod chaos;
+mod crashes;
 mod determinism;
 mod faults;
 mod history;
+mod leaders;
 mod leaving;
 mod rights;
 mod scenario;
+mod soak;
 mod walk;
 mod workload_policy;
 mod workload_spread;

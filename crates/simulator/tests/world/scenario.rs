@@ -14,7 +14,7 @@ pub(crate) const BINDING: &str = "default/nginx-deployment";
 const POLICY: &str = "default/nginx-propagation";
 
 /// The Deployment with 3 replicas, and the policy over member1 and member2 with weights 2 and 1.
-const FIRST: &str = include_str!("../../../../examples/01-nginx.yaml");
+pub(crate) const FIRST: &str = include_str!("../../../../examples/01-nginx.yaml");
 /// The policy with member3 too, at weight 1.
 const MEMBER3: &str = include_str!("../../../../examples/03-add-member3.yaml");
 

@@ -1,0 +1,62 @@
+//! Random histories with every kind of fault. More of them: `cargo xtask world`.
+
+use atoll_simulator::world::soak::{Fault, Outcome, Step, play, script};
+
+/// Plays the script of a seed; the report of a failure has what it takes to do it again.
+fn seed(seed: u64) -> Outcome {
+    let script = script(seed, &Fault::ALL);
+    play(seed, &script).unwrap_or_else(|error| {
+        let lines: String = script.iter().map(|step: &Step| format!("  {step}\n")).collect();
+        panic!(
+            "seed {seed}: {error}\n{lines}narrow it down: cargo xtask world --from {seed} --seeds 1"
+        )
+    })
+}
+
+/// Four tests of fifty seeds, so that they share the processors.
+fn fifty(from: u64) {
+    for number in from..from + 50 {
+        seed(number);
+    }
+}
+
+#[test]
+fn seeds_0_to_49_end_as_desired() {
+    fifty(0);
+}
+
+#[test]
+fn seeds_50_to_99_end_as_desired() {
+    fifty(50);
+}
+
+#[test]
+fn seeds_100_to_149_end_as_desired() {
+    fifty(100);
+}
+
+#[test]
+fn seeds_150_to_199_end_as_desired() {
+    fifty(150);
+}
+
+#[test]
+fn one_seed_has_one_history_with_faults_too() {
+    for number in [3, 7] {
+        let (first, second) = (seed(number), seed(number));
+        assert_eq!(first.digest, second.digest, "seed {number}");
+        assert_eq!(first.simulated, second.simulated, "seed {number}");
+    }
+    assert_ne!(seed(3).digest, seed(4).digest, "the seed makes no difference");
+}
+
+/// The first two hundred seeds have every kind of fault in them, and most of them often.
+#[test]
+fn every_kind_of_fault_is_drawn() {
+    for fault in Fault::ALL {
+        let scripts = (0..200).map(|seed| script(seed, &Fault::ALL));
+        let count =
+            scripts.flatten().filter(|step: &Step| step.action.fault() == Some(fault)).count();
+        assert!(count >= 20, "{} is drawn {count} times in 200 seeds", fault.name());
+    }
+}
