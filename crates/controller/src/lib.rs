@@ -20,6 +20,8 @@ pub mod lifecycle;
 mod manager;
 pub mod members;
 mod metrics;
+#[cfg(test)]
+mod mutants;
 pub mod queue;
 mod run;
 pub mod schedule;

@@ -125,6 +125,10 @@ pub fn change(
     if claim.holds() {
         set_from_claim(&mut spec, claim);
     }
+    #[cfg(test)]
+    if decided.is_none() && crate::mutants::is(crate::mutants::Mutant::TasksLostByUpkeep) {
+        spec.graceful_eviction_tasks.clear();
+    }
     if let Some(decided) = decided {
         spec.unrecorded = outbox::after_commit(&binding.spec, acknowledged);
         set_decision(&mut spec, decided);

@@ -199,7 +199,9 @@ impl Engine {
                 self.counters.wrote("status", "written");
                 self.due.done(subject, true, now);
                 if let Some(source) = self.source_of_subject(subject) {
-                    let touched = self.index.apply(&source, object);
+                    let mut touched = self.index.apply(&source, object);
+                    // Our own word.
+                    touched.statuses.clear();
                     self.absorb(touched, Priority::Now);
                 }
             }

@@ -84,6 +84,11 @@ impl Engine {
         for key in touched.keys {
             self.queue.add(key, priority);
         }
+        // Statuses are written without a guard: what an earlier leader had under way may have come after our own.
+        for key in touched.statuses {
+            self.due.mark(Subject::Binding(key.clone()), Pace::AtRest, now);
+            self.due.mark(Subject::Template(key), Pace::AtRest, now);
+        }
         for policy in touched.policies {
             self.due.mark(Subject::Policy(policy), Pace::OnItsWay, now);
         }

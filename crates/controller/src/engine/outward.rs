@@ -168,6 +168,12 @@ impl Engine {
             .collect();
         for cluster in gone {
             self.sent.take_back(key, &cluster);
+            #[cfg(test)]
+            if crate::mutants::is(crate::mutants::Mutant::LostAreNotTold)
+                && binding.spec.graceful_eviction_tasks.iter().any(|task| !task.keep)
+            {
+                continue;
+            }
             if self.leaving.entry(key.clone()).or_default().insert(cluster.clone()) {
                 let how = if freed.contains(&cluster) { How::Release } else { How::Remove };
                 self.outlet.withdraw(&cluster, &claim, how, Proof::NotTargeted);

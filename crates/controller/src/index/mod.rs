@@ -66,6 +66,8 @@ pub struct Touched {
     pub workload_policy_rows: BTreeSet<NamespacedName>,
     /// WorkloadSpreads that changed or went.
     pub spread_rows: BTreeSet<NamespacedName>,
+    /// Bindings of which only the status changed, or that of their template: it may be the word of a leader of yesterday.
+    pub statuses: BTreeSet<BindingKey>,
     /// The set of kinds that are watched may have to change.
     pub kinds: bool,
     /// Objects that could not be read: who, and why.
@@ -261,6 +263,15 @@ impl Index {
     /// Why objects of this kind cannot be read now: nothing that depends on them may be sent or removed.
     #[must_use]
     pub fn frozen(&self, kind: &GroupKind) -> Option<String> {
+        #[cfg(test)]
+        if crate::mutants::is(crate::mutants::Mutant::OneBadKindStopsAll)
+            && let Some(bad) = self
+                .wanted_kinds()
+                .into_keys()
+                .find(|other| self.reading(&Source::Templates(other.clone())).unreadable.is_some())
+        {
+            return Some(format!("{bad} cannot be read"));
+        }
         let reading = self.reading(&Source::Templates(kind.clone()));
         match (reading.unreadable, reading.complete) {
             (Some(why), _) => Some(why),

@@ -327,11 +327,16 @@ impl Index {
         let workload_policy = template.as_ref().and_then(|t| t.workload_policy.clone());
         let before = self.set_template(key, template);
         let now = self.templates.get(key);
-        if let (Some(before), Some(now)) = (&before, now)
-            && (Some(&before.resource_version) == fresh.as_ref()
-                || only_status_differs(before, now))
-        {
-            return;
+        if let (Some(before), Some(now)) = (&before, now) {
+            if Some(&before.resource_version) == fresh.as_ref() {
+                return;
+            }
+            if only_status_differs(before, now) {
+                if before.object["status"] != now.object["status"] {
+                    touched.statuses.insert(key.binding());
+                }
+                return;
+            }
         }
         touched.keys.insert(key.binding());
         if before.is_none() || fresh.is_none() {
@@ -400,6 +405,9 @@ impl Index {
         if let (Some(before), Some(binding)) = (&before, &binding)
             && status_only(before, binding)
         {
+            if before.status != binding.status {
+                touched.statuses.insert(key.clone());
+            }
             return;
         }
         let kind_of = |binding: &Arc<Binding>| binding.template().kind;

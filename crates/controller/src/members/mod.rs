@@ -50,6 +50,8 @@ pub use self::authority::{AUTHORITY_SECRET, AuthorityError, load, load_or_create
 pub use self::enrol::{
     MAX_TOKEN_LIFE, TOKEN_LIFE, TOKEN_SECRET_TYPE, TokenCreateError, create_token,
 };
+#[cfg(test)]
+pub(crate) use self::health::vitals::{Standing, Vitals};
 pub use self::health::{HealthTimes, TimesError};
 pub use self::listener::{Arrival, Incoming, Io};
 pub use self::metrics::Metrics;

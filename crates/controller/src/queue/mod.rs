@@ -355,6 +355,11 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         let wait = FIRST_BACKOFF
             .saturating_mul(2_u32.saturating_pow(times.saturating_sub(1)))
             .min(LONGEST_BACKOFF);
+        #[cfg(test)]
+        let wait = match crate::mutants::is(crate::mutants::Mutant::RetryAfterMinutes) {
+            true => Duration::from_secs(300),
+            false => wait,
+        };
         let popped = self.attempts.get(&key).and_then(|attempts| attempts.popped);
         let until = popped.unwrap_or(now) + wait;
         if until <= now {

@@ -5,12 +5,14 @@
 #![allow(clippy::print_stderr, reason = "a random history tells its seed and its steps")]
 
 mod chaos;
+mod corpus;
 mod crashes;
 mod determinism;
 mod faults;
 mod history;
 mod leaders;
 mod leaving;
+mod regressions;
 mod rights;
 mod scenario;
 mod soak;

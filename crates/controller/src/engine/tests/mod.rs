@@ -1,4 +1,5 @@
 mod chronicle;
+mod corpus;
 mod harness;
 mod leaving;
 mod life;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use action::{Action, Fault, Step};
+pub use action::{Action, Fault, Going, Poison, Step};
 pub use draw::script;
 pub use shrink::shrink;
 

@@ -1,0 +1,185 @@
+//! Bugs that other federations had, as scenarios. Each passes, and fails with the bug brought back.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
+use crate::members::{HealthTimes, Standing, Vitals};
+use crate::mutants::{self, Mutant};
+use crate::testing::eventually;
+use crate::testing::hub::How;
+
+/// Runs a scenario on a runtime of this thread, on paused time.
+fn run<F: Future<Output = ()>>(scenario: fn() -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true);
+    runtime.build().unwrap().block_on(scenario());
+}
+
+/// The scenario passes, and does not with the bug.
+fn tells<F: Future<Output = ()>>(bug: Mutant, scenario: fn() -> F) {
+    run(scenario);
+    let with_bug = || mutants::with(Some(bug), || run(scenario));
+    assert!(catch_unwind(AssertUnwindSafe(with_bug)).is_err(), "{bug:?} is not caught");
+}
+
+async fn place(federation: &Federation, clusters: &[&str], type_: &str) {
+    let placement = json!({
+        "clusterAffinity": {"clusterNames": clusters},
+        "replicaScheduling": {"replicaSchedulingType": type_},
+    });
+    federation.hub.policy("all", DEPLOYMENT, placement).await;
+}
+
+async fn on(clusters: &[&str], type_: &str, replicas: i64) -> Federation {
+    let federation = Federation::start().await;
+    place(&federation, clusters, type_).await;
+    federation.hub.deployment("web", replicas).await;
+    federation.until(BINDING, "web-deployment", "/metadata/name", json!("web-deployment")).await;
+    federation
+}
+
+async fn until_no_tasks(federation: &Federation) {
+    eventually("no eviction task is left", Duration::from_secs(900), || async {
+        let binding = federation.hub.binding("web-deployment").await;
+        binding["spec"]["gracefulEvictionTasks"].as_array().is_none_or(Vec::is_empty)
+    })
+    .await;
+}
+
+#[test]
+fn an_eviction_task_outlives_other_updates_of_its_binding() {
+    tells(Mutant::TasksLostByUpkeep, || async {
+        let federation = on(&["m1"], "Divided", 4).await;
+        federation.until_replicas(&[("m1", 4)]).await;
+        federation.members.make_sick("m2", true);
+        place(&federation, &["m2"], "Divided").await;
+        federation.until(BINDING, "web-deployment", "/spec/clusters/0/name", json!("m2")).await;
+        // The policy changes in something that moves nobody, so the binding is updated without a decision.
+        let spec =
+            json!({"metadata": {"name": "all"}, "spec": {"conflictResolution": "Overwrite"}});
+        let policy = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
+        federation.hub.apply(policy.0, policy.1, Some("shop"), spec).await;
+        let path = "/spec/conflictResolution";
+        federation.until(BINDING, "web-deployment", path, json!("Overwrite")).await;
+        tokio::time::sleep(SOON).await;
+        assert_eq!(
+            federation.members.replicas().get("m1"),
+            Some(&4),
+            "the old copy is all there is"
+        );
+        federation.members.make_sick("m2", false);
+        federation.until_replicas(&[("m2", 4)]).await;
+    });
+}
+
+#[test]
+fn fully_applied_speaks_of_those_that_were_decided_on() {
+    tells(Mutant::AppliedByThoseWhoAnswered, || async {
+        let federation = on(&["m1"], "Duplicated", 2).await;
+        federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(2)).await;
+        // The third has never said anything of it, and does not now.
+        federation.members.lose("m3").await;
+        place(&federation, &["m1", "m3"], "Duplicated").await;
+        federation.until(BINDING, "web-deployment", "/spec/clusters/1/name", json!("m3")).await;
+        tokio::time::sleep(SOON).await;
+        let binding = federation.hub.binding("web-deployment").await;
+        let conditions = binding["status"]["conditions"].as_array().unwrap();
+        let applied = conditions.iter().find(|held| held["type"] == "FullyApplied").unwrap();
+        assert_ne!(applied["status"], "True", "{applied}");
+        federation.members.bring_back("m3").await;
+    });
+}
+
+#[test]
+fn what_failed_in_passing_is_tried_again_within_seconds() {
+    tells(Mutant::RetryAfterMinutes, || async {
+        let federation = on(&["m1", "m2"], "Divided", 4).await;
+        federation.until_replicas(&[("m1", 2), ("m2", 2)]).await;
+        federation.spy.fail_next(Method::PATCH, "resourcebindings", How::LoseRequest);
+        federation.hub.deployment("web", 8).await;
+        let started = Instant::now();
+        federation.until_replicas(&[("m1", 4), ("m2", 4)]).await;
+        assert!(started.elapsed() <= Duration::from_secs(10), "{:?}", started.elapsed());
+    });
+}
+
+#[test]
+fn what_replaced_a_lost_copy_does_not_stay_beside_it() {
+    tells(Mutant::LostAreNotTold, || async {
+        let federation = on(&["m1", "m2"], "Divided", 4).await;
+        federation.until_replicas(&[("m1", 2), ("m2", 2)]).await;
+        federation.members.lose("m1").await;
+        let taints = json!([{"key": "cluster.atoll.dev/unreachable", "effect": "NoExecute",
+            "timeAdded": "2026-01-01T00:00:00Z"}]);
+        let lost = json!({"metadata": {"name": "m1"}, "spec": {"taints": taints}});
+        federation.hub.apply("cluster.atoll.dev/v1alpha1", "Cluster", None, lost).await;
+        federation.until_replicas(&[("m1", 2), ("m2", 4)]).await;
+        federation.members.bring_back("m1").await;
+        federation.until_replicas(&[("m2", 4)]).await;
+    });
+}
+
+#[test]
+fn a_cluster_that_keeps_a_share_does_not_leave_as_well() {
+    tells(Mutant::TargetAndLeaving, || async {
+        let federation = on(&["m1", "m2"], "Duplicated", 4).await;
+        federation.until_replicas(&[("m1", 4), ("m2", 4)]).await;
+        federation.members.lose("m1").await;
+        place(&federation, &["m1", "m2"], "Divided").await;
+        federation.until(BINDING, "web-deployment", "/spec/clusters/0/replicas", json!(2)).await;
+        federation.members.bring_back("m1").await;
+        until_no_tasks(&federation).await;
+        federation.until_replicas(&[("m1", 2), ("m2", 2)]).await;
+    });
+}
+
+#[test]
+fn a_kind_that_cannot_be_read_stops_no_other() {
+    tells(Mutant::OneBadKindStopsAll, || async {
+        let federation = Federation::start().await;
+        federation.hub.policy("widgets", ("example.com/v1", "Widget"), json!({})).await;
+        place(&federation, &["m1"], "Divided").await;
+        tokio::time::sleep(SOON).await;
+        federation.hub.deployment("web", 3).await;
+        federation.until_replicas(&[("m1", 3)]).await;
+    });
+}
+
+#[test]
+fn an_api_that_fails_for_a_moment_makes_nobody_unready() {
+    tells(Mutant::SickAtOnce, || async {
+        let (start, times) = (Instant::now(), HealthTimes::default());
+        let mut member = Vitals::new(start, true);
+        member.started(start);
+        member.api(start, true, "");
+        let at = |seconds| start + Duration::from_secs(seconds);
+        member.api(at(1), false, "the credentials are not valid any more");
+        for second in 1..10 {
+            member.frame(at(second));
+            member.judge(at(second), &times);
+            assert_eq!(member.standing(), Standing::Well, "after {second} s");
+        }
+        member.api(at(10), true, "");
+        member.frame(at(30));
+        member.judge(at(30), &times);
+        assert_eq!(member.standing(), Standing::Well);
+    });
+}
+
+/// Without a mutant: there is nothing in the code that could divide.
+#[tokio::test(start_paused = true)]
+async fn where_no_cluster_fits_the_workload_waits_and_others_go_on() {
+    let federation = on(&["nobody"], "Divided", 3).await;
+    let unscheduled = || async {
+        let binding = federation.hub.binding("web-deployment").await;
+        let conditions = binding["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|held| held["type"] == "Scheduled" && held["status"] == "False")
+    };
+    eventually("it says that it has no place", SOON, unscheduled).await;
+    place(&federation, &["m1"], "Divided").await;
+    federation.until_replicas(&[("m1", 3)]).await;
+}

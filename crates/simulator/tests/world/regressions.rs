@@ -1,0 +1,89 @@
+//! What random histories have found, each narrowed down to the lines that it takes.
+
+use std::time::Duration;
+
+use atoll_simulator::world::soak::{Action, Going, Step, play};
+use atoll_simulator::world::{Events, Who};
+
+fn at(millis: u64, action: Action) -> Step {
+    Step { at: Duration::from_millis(millis), action }
+}
+
+fn holds(seed: u64, script: &[Step]) {
+    if let Err(error) = play(seed, script) {
+        panic!("seed {seed}: {error}");
+    }
+}
+
+fn everybody() -> Vec<String> {
+    ["member1", "member2", "member3"].map(str::to_owned).to_vec()
+}
+
+/// From Duplicated to Divided: what replaces the old copies ran already, so no word of a member came that would have ended
+/// their tasks. They stayed until their deadline.
+#[test]
+fn old_copies_go_when_what_replaces_them_runs_already() {
+    holds(
+        4,
+        &[
+            at(14_341, Action::Create { app: 0, replicas: 3, placement: 4_007_471_824 }),
+            at(29_455, Action::Place { app: 0, placement: 610_787_322 }),
+        ],
+    );
+}
+
+/// With no replica wanted anywhere, nothing replaces the old copies, and they were kept.
+#[test]
+fn old_copies_of_a_workload_without_replicas_go() {
+    holds(
+        3,
+        &[
+            at(6_366, Action::Create { app: 1, replicas: 0, placement: 3_360_288_378 }),
+            at(20_108, Action::Place { app: 1, placement: 2_551_203_543 }),
+        ],
+    );
+}
+
+/// Shares became smaller while all members were away. Each kept a share, so none ever said that its copy was gone, and the
+/// tasks stood for ever.
+#[test]
+fn a_share_that_becomes_smaller_behind_a_loss_leaves_no_task() {
+    let span = Duration::from_millis(20_906);
+    holds(
+        7,
+        &[
+            at(4_674, Action::Create { app: 1, replicas: 5, placement: 2_289_652_585 }),
+            at(15_180, Action::Gone { members: everybody(), how: Going::Dark, span }),
+            at(29_424, Action::Place { app: 1, placement: 2_259_599_486 }),
+        ],
+    );
+}
+
+/// A leader was held with a status under way that showed all members lost. It arrived after its successor had seen them
+/// all back, and nothing changed any more that would have set it right.
+#[test]
+fn a_status_of_yesterday_is_set_right() {
+    holds(
+        41,
+        &[
+            at(0, Action::Create { app: 1, replicas: 5, placement: 1_378_504_331 }),
+            at(
+                14_232,
+                Action::Gone {
+                    members: everybody(),
+                    how: Going::Dark,
+                    span: Duration::from_millis(14_434),
+                },
+            ),
+            at(20_204, Action::Hold { span: Duration::from_millis(14_795) }),
+            at(
+                20_401,
+                Action::Watches {
+                    who: Who::Agent("member3".to_owned()),
+                    events: Events::Behind,
+                    span: Duration::from_millis(14_189),
+                },
+            ),
+        ],
+    );
+}
