@@ -84,13 +84,20 @@ async fn connection(
     let mut dropped = moods.clone();
     tokio::select! {
         biased;
-        _ = dropped.wait_for(|mood| *mood == Mood::Dropping) => Ok(()),
+        () = until(&mut dropped, Mood::Dropping) => Ok(()),
         both = async {
             tokio::try_join!(
                 carry(client_reads, server_writes, moods.clone(), false),
                 carry(server_reads, client_writes, moods, true)
             )
         } => both.map(drop),
+    }
+}
+
+/// Returns in this mood; never once the forwarder is gone.
+async fn until(moods: &mut watch::Receiver<Mood>, wanted: Mood) {
+    if moods.wait_for(|mood| *mood == wanted).await.is_err() {
+        std::future::pending().await
     }
 }
 
@@ -106,7 +113,7 @@ async fn carry(
             let mut closed = moods.clone();
             tokio::select! {
                 biased;
-                _ = closed.wait_for(|mood| *mood == Mood::HalfClosed) => {
+                () = until(&mut closed, Mood::HalfClosed) => {
                     to.shutdown().await?;
                     // The rest of what the server says goes nowhere; the other half lives on.
                     while from.read(&mut buffer).await? > 0 {}
