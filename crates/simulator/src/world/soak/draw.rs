@@ -10,9 +10,9 @@ use super::{MEMBERS, health, lease};
 /// Workloads that users play with.
 pub(super) const APPS: u64 = 3;
 /// Things that happen after the first workloads are there.
-const STEPS: u64 = 9;
+const STEPS: u64 = 8;
 /// Longest pause between two of them, in milliseconds.
-const PAUSE: u64 = 7_000;
+const PAUSE: u64 = 5_000;
 
 /// Where a controller can die on a decision's way.
 const HUB_GAPS: [&str; 7] = [

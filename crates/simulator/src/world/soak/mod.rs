@@ -33,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(100);
 /// How long it may take until a change is decided on that changes nothing.
 const HEARD: Duration = Duration::from_secs(5);
 /// How long they are watched then.
-const STAYS: Duration = Duration::from_secs(25);
+const STAYS: Duration = Duration::from_secs(15);
 
 /// What a history came to.
 #[derive(Debug, Clone, Default)]
