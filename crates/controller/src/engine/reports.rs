@@ -18,6 +18,13 @@ impl Engine {
         match event {
             MemberEvent::Connected { cluster } => {
                 self.session(&cluster, Session::Connected);
+                let keys: Vec<_> =
+                    self.index.bindings_on(&cluster).map(|binding| binding.key.clone()).collect();
+                for key in keys {
+                    if self.views.tried_again(&key, &cluster) {
+                        self.view_changed(&key);
+                    }
+                }
             }
             MemberEvent::Lost { cluster, reason } => {
                 tracing::info!(cluster, %reason, "member lost");

@@ -106,6 +106,13 @@ impl Views {
         *view != before
     }
 
+    /// A session begins: what hindered the last one is tried again, and told again if it hinders still. Answers whether
+    /// there was something.
+    pub fn tried_again(&mut self, key: &BindingKey, cluster: &str) -> bool {
+        let view = self.0.get_mut(key).and_then(|views| views.get_mut(cluster));
+        view.is_some_and(|view| view.trouble.take().is_some())
+    }
+
     /// A member holds the object as it was given, by its inventory.
     pub fn held(&mut self, key: &BindingKey, cluster: &str, hash: &str) {
         hash.clone_into(&mut self.view(key, cluster).hash);

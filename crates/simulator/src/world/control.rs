@@ -78,7 +78,8 @@ impl Running {
         let controller = Controller::new(hub, members, token.clone())?;
         let leadership = controller.leadership();
         let task = tokio::spawn(controller.run());
-        Ok(Self { token, task, leadership, line, arrivals, alive: CancellationToken::new() })
+        let alive = line.dead();
+        Ok(Self { token, task, leadership, line, arrivals, alive })
     }
 
     /// Whether it believes that it leads.
@@ -102,7 +103,6 @@ impl Running {
     /// as if it had died.
     pub(super) async fn crash(self) {
         self.line.cut();
-        self.alive.cancel();
         self.token.cancel();
         // How it ends without a hub is its own matter; that it ends is not.
         if let Err(error) = self.task.await {

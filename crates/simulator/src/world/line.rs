@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 /// Whether requests get through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +60,8 @@ struct State {
 pub(super) struct Line {
     who: Option<Who>,
     flow: watch::Sender<Flow>,
+    /// Ends with the process: so do its connections.
+    dead: CancellationToken,
     /// Counts up when all watches are to be told that they expired.
     expired: watch::Sender<u64>,
     weather: watch::Sender<Option<Weather>>,
@@ -73,6 +76,7 @@ impl Line {
         Arc::new(Self {
             who: None,
             flow: watch::Sender::new(Flow::Open),
+            dead: CancellationToken::new(),
             expired: watch::Sender::new(0),
             weather: watch::Sender::new(None),
             state: Mutex::default(),
@@ -84,6 +88,7 @@ impl Line {
         Arc::new(Self {
             who: Some(who),
             flow: watch::Sender::new(Flow::Open),
+            dead: CancellationToken::new(),
             expired: watch::Sender::new(0),
             weather: watch::Sender::new(None),
             state: Mutex::default(),
@@ -100,6 +105,11 @@ impl Line {
         // Who was refused once is dead, and stays so.
         self.flow
             .send_if_modified(|now| *now != Flow::Refused && std::mem::replace(now, flow) != flow);
+    }
+
+    /// Ends with the process.
+    pub(super) fn dead(&self) -> CancellationToken {
+        self.dead.clone()
     }
 
     pub(super) fn flow(&self) -> Flow {
@@ -168,7 +178,7 @@ impl Line {
 
     /// The process at this end is dead from now on: nothing of it goes out, no answer comes in.
     pub(super) fn die(&self) {
-        self.flow.send_replace(Flow::Refused);
+        self.cut();
         if let (Some(deaths), Some(who)) = (&self.deaths, &self.who) {
             // The World is gone: then nobody needs to know.
             let _ = deaths.send(who.clone());
@@ -178,6 +188,7 @@ impl Line {
     /// The same without telling anybody: who calls knows.
     pub(super) fn cut(&self) {
         self.flow.send_replace(Flow::Refused);
+        self.dead.cancel();
     }
 
     /// Number of the controller whose line it is; 0 for others.

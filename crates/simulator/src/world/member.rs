@@ -136,7 +136,7 @@ impl WorldMember {
             self.link.clone(),
             known,
             tasks.clone(),
-            token.clone(),
+            line.dead(),
         );
         let options = AgentOptions {
             client: tap::client(&parts.server, &parts.name, Actor::Agent, &parts.ledger, &line),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atoll_simulator::world::soak::{Action, Going, Step, play};
-use atoll_simulator::world::{Events, Who};
+use atoll_simulator::world::{Events, Fuse, Who};
 
 fn at(millis: u64, action: Action) -> Step {
     Step { at: Duration::from_millis(millis), action }
@@ -82,6 +82,36 @@ fn a_status_of_yesterday_is_set_right() {
                     who: Who::Agent("member3".to_owned()),
                     events: Events::Behind,
                     span: Duration::from_millis(14_189),
+                },
+            ),
+        ],
+    );
+}
+
+/// An agent told that it could not apply, died, and the next one found everything applied. Nobody took the word back.
+#[test]
+fn what_hindered_an_agent_that_is_gone_hinders_no_more() {
+    holds(
+        61,
+        &[
+            at(0, Action::Create { app: 0, replicas: 6, placement: 4_067_034_527 }),
+            at(21_269, Action::Hold { span: Duration::from_millis(14_403) }),
+            at(
+                22_668,
+                Action::Die {
+                    who: Who::Agent("member1".to_owned()),
+                    fuse: Fuse { site: Some("PATCH deployments".to_owned()), nth: 1, after: true },
+                    within: Duration::from_millis(7_779),
+                    away: Duration::from_millis(2_174),
+                },
+            ),
+            at(26_435, Action::Place { app: 0, placement: 1_041_185_684 }),
+            at(
+                28_092,
+                Action::Watches {
+                    who: Who::Agent("member3".to_owned()),
+                    events: Events::Twice,
+                    span: Duration::from_millis(9_318),
                 },
             ),
         ],
