@@ -23,6 +23,8 @@ pub trait Outlet: Send + Sync + 'static {
     );
     /// A binding wants nothing on a member any more, and why that is certain.
     fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof);
+    /// We lead no more: what was wanted of members is another leader's matter, and may be another thing when we lead again.
+    fn stepped_down(&self);
     /// Every committed decision was handed over: what else members hold may be judged.
     fn caches_complete(&self);
     /// Node label keys by which members shall tell their nodes apart, because placed templates ask for them.
@@ -48,6 +50,10 @@ impl Outlet for Members {
 
     fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
         Self::withdraw(self, cluster, claim, how, proof);
+    }
+
+    fn stepped_down(&self) {
+        Self::stepped_down(self);
     }
 
     fn caches_complete(&self) {

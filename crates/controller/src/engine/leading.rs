@@ -54,6 +54,7 @@ impl Engine {
         self.lives.clear();
         self.told.clear();
         self.views.clear();
+        self.outlet.stepped_down();
         let bindings: Vec<_> = self.index.bindings().cloned().collect();
         for binding in bindings {
             self.views.seed(&binding.key, &binding.status);

@@ -183,6 +183,15 @@ impl Members {
         member.wake.notify_one();
     }
 
+    /// The leadership is lost. Nothing is wanted on any member any more, and nothing is judged, until the next one has set
+    /// everything anew: bindings may come and go meanwhile, and nobody would take back what they wanted.
+    pub fn stepped_down(&self) {
+        self.0.complete.send_replace(false);
+        for member in self.0.registry.all() {
+            member.lock().desired = Default::default();
+        }
+    }
+
     /// The hub's side has set everything that it knows, and its [`Oracle`] can answer. Before, no inventory is judged
     /// and no member is told that it is in sync.
     pub fn caches_complete(&self) {

@@ -264,6 +264,11 @@ fn report(object: &Rendered, ready: bool) -> Report {
 }
 
 impl Outlet for FakeMembers {
+    /// What they hold they hold.
+    fn stepped_down(&self) {
+        self.state.lock().unwrap().complete = false;
+    }
+
     fn set_desired(
         &self,
         cluster: &str,

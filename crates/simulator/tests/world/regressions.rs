@@ -117,3 +117,18 @@ fn what_hindered_an_agent_that_is_gone_hinders_no_more() {
         ],
     );
 }
+
+/// A leader came back to power with what it had wanted of the members in its first term. A workload that was deleted under
+/// its successor stayed: its copy agreed with that, and nobody was left to withdraw it.
+#[test]
+fn a_leader_that_leads_again_wants_nothing_of_its_earlier_term() {
+    holds(
+        183,
+        &[
+            at(0, Action::Create { app: 1, replicas: 1, placement: 1_204_119_445 }),
+            at(11_777, Action::Hold { span: Duration::from_millis(10_085) }),
+            at(17_491, Action::Delete { app: 1 }),
+            at(21_133, Action::Hold { span: Duration::from_millis(9_025) }),
+        ],
+    );
+}
