@@ -98,7 +98,9 @@ fn fully_applied_speaks_of_those_that_were_decided_on() {
 fn what_failed_in_passing_is_tried_again_within_seconds() {
     tells(Mutant::RetryAfterMinutes, || async {
         let federation = on(&["m1", "m2"], "Divided", 4).await;
-        federation.until_replicas(&[("m1", 2), ("m2", 2)]).await;
+        federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(4)).await;
+        // Nothing else is written now that could fail in its place.
+        tokio::time::sleep(SOON).await;
         federation.spy.fail_next(Method::PATCH, "resourcebindings", How::LoseRequest);
         federation.hub.deployment("web", 8).await;
         let started = Instant::now();
