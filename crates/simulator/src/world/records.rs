@@ -21,7 +21,7 @@ impl World {
     /// The database of history, to be taken away and to be looked into.
     #[must_use]
     pub fn history_store(&self) -> &MemoryStore {
-        &self.plan.history
+        &self.plan.history.rows
     }
 
     /// Rows of history in the order in which they were written.
