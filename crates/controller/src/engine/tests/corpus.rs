@@ -15,8 +15,8 @@ use crate::testing::hub::How;
 
 /// Runs a scenario on a runtime of this thread, on paused time.
 fn run<F: Future<Output = ()>>(scenario: fn() -> F) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true);
-    runtime.build().unwrap().block_on(scenario());
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(scenario());
 }
 
 /// The scenario passes, and does not with the bug.
