@@ -271,7 +271,9 @@ async fn whoever_is_killed_whenever_all_is_well_in_the_end() {
     println!("all is well {:?} after the last blow", healed.elapsed());
 
     let store = SqliteStore::open(&chaos.plane.history()).await.unwrap();
-    while let Err(missing) = complete(&rows(&store).await, &seen.lock().unwrap().clone()) {
+    loop {
+        let rows = rows(&store).await;
+        let Err(missing) = complete(&rows, &seen.lock().unwrap()) else { break };
         assert!(healed.elapsed() < RECOVERY, "history: {missing}");
         ticks.tick().await;
     }

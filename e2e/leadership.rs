@@ -126,7 +126,7 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes_in_mid
     plane.until_ready("after", 1, ARRIVES).await;
     assert_eq!(plane.leader(&[]).await.0, new, "the sleeper took the lease back");
 
-    let hub = on_hub.lock().unwrap();
+    let hub = on_hub.lock().unwrap().clone();
     for binding in &hub[hub_mark..] {
         let name = &binding["metadata"]["name"];
         let term = binding["spec"]["decision"]["term"].as_i64().unwrap_or_default();
@@ -135,13 +135,12 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes_in_mid
             assert_eq!(binding["spec"]["decision"]["desired"], 2, "{name}");
         }
     }
-    let member = on_member.lock().unwrap();
+    let member = on_member.lock().unwrap().clone();
     for object in &member[member_mark..] {
         if object["metadata"]["name"] != "after" {
             assert_eq!(object["spec"]["replicas"], 2, "the sleeper's word reached the member");
         }
     }
-    drop((hub, member));
     for name in &names {
         plane.until_ready(name, 2, ARRIVES).await;
     }

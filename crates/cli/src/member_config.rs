@@ -34,8 +34,9 @@ pub(crate) fn pack(file: &Path, context: Option<&str>) -> anyhow::Result<String>
     };
     let entry = |list: &str, name: &str, part: &str| {
         let entries = all[list].as_array().into_iter().flatten();
-        let found = entries.filter(|entry| entry["name"] == name).map(|entry| entry[part].clone());
-        found.last().with_context(|| format!("{} has no {part} {name:?}", file.display()))
+        let found = entries.rev().find(|entry| entry["name"] == name);
+        let found = found.map(|entry| entry[part].clone());
+        found.with_context(|| format!("{} has no {part} {name:?}", file.display()))
     };
     let context = entry("contexts", chosen, "context")?;
     let named = |part: &str| context[part].as_str().unwrap_or_default();

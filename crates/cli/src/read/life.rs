@@ -53,7 +53,7 @@ pub(super) fn lines(object: &Value) -> Vec<String> {
     // Those that nobody saw healthy before the others, then the slowest.
     slowest_first.sort_by_key(|member| {
         let healthy = time(&member["healthy"]);
-        (healthy.is_some(), healthy.map(|at| std::cmp::Reverse(at)), member["name"].to_string())
+        (healthy.is_some(), healthy.map(std::cmp::Reverse), member["name"].to_string())
     });
     let names = slowest_first.iter().take(MOST).filter_map(|member| member["name"].as_str());
     let width = names.map(|name| name.chars().count()).max().unwrap_or(0);

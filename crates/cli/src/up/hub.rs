@@ -96,8 +96,15 @@ impl Hub {
             endpoint.server.mount(kind);
         }
         let ca_hash = authority.hash();
-        let parts =
-            (client.clone(), clock.clone(), (history, retention, pace), agents, trust_domain);
+        let parts = Control {
+            client: client.clone(),
+            clock: clock.clone(),
+            history,
+            retention,
+            pace,
+            agents,
+            trust_domain,
+        };
         controller(parts, serving.drop_guard(), tasks, token)?;
         Ok(Self { client, context: endpoint.context, agents: agents_address, ca_hash, clock })
     }
@@ -232,16 +239,21 @@ async fn install(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the controller of `up` is made of.
+struct Control {
+    client: Client,
+    clock: Clock,
+    history: Arc<dyn Store>,
+    retention: Duration,
+    pace: PaceLimits,
+    agents: TcpListener,
+    trust_domain: TrustDomain,
+}
+
 /// Starts the one controller. Nobody else can have the hub: the data folder is locked. When the controller ends, so does
 /// the hub's API server; when it ends by itself, so does everything.
 fn controller(
-    (client, clock, (history, retention, pace), agents, trust_domain): (
-        Client,
-        Clock,
-        (Arc<dyn Store>, Duration, PaceLimits),
-        TcpListener,
-        TrustDomain,
-    ),
+    Control { client, clock, history, retention, pace, agents, trust_domain }: Control,
     serving: DropGuard,
     tasks: &TaskTracker,
     token: &CancellationToken,

@@ -195,7 +195,7 @@ async fn gives_up_what_is_old_and_keeps_what_stands(store: &dyn Store, slack: i6
     store.insert(&standing).await.unwrap();
     assert_eq!(count().await, before);
     let late = record("late", 99, "late", day(3).as_second());
-    store.insert(&[late.clone()]).await.unwrap();
+    store.insert(std::slice::from_ref(&late)).await.unwrap();
     store.insert(&[late]).await.unwrap();
     assert_eq!(count().await, before + 1);
 }
