@@ -118,8 +118,13 @@ impl FakeMembers {
         }
     }
 
-    pub(crate) async fn lose(&self, cluster: &str) {
+    /// This member says no more, and nobody has noticed yet.
+    pub(crate) fn silence(&self, cluster: &str) {
         self.state.lock().unwrap().lost.insert(cluster.to_owned());
+    }
+
+    pub(crate) async fn lose(&self, cluster: &str) {
+        self.silence(cluster);
         let reason = LostReason::Silent(Duration::from_secs(15));
         self.tell(MemberEvent::Lost { cluster: cluster.to_owned(), reason }).await;
     }

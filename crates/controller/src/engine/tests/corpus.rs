@@ -82,7 +82,7 @@ fn fully_applied_speaks_of_those_that_were_decided_on() {
         let federation = on(&["m1"], "Duplicated", 2).await;
         federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(2)).await;
         // The third has never said anything of it, and does not now.
-        federation.members.lose("m3").await;
+        federation.members.silence("m3");
         place(&federation, &["m1", "m3"], "Duplicated").await;
         federation.until(BINDING, "web-deployment", "/spec/clusters/1/name", json!("m3")).await;
         tokio::time::sleep(SOON).await;
