@@ -25,6 +25,7 @@ use crate::members::{
     HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TimesError,
 };
 use crate::metrics::Counters;
+use crate::schedule::extend::Extensions;
 use crate::schedule::{Desk, Place};
 use crate::watch::Streams;
 
@@ -243,6 +244,7 @@ impl Core {
         let Self { hub, elector, terms, ready, reports, pace, .. } = self;
         drop(events);
         let tasks = TaskTracker::new();
+        let extensions = Arc::new(Extensions::new(&hub.profiles, &[]));
         let desk = Desk::open(hub.profiles, hub.place, &tasks).map_err(ControllerError::Thread)?;
         let (news, arrivals) = mpsc::channel(ARRIVALS);
         // Streams, notes and the rest end with the engine; the election and history after it.
@@ -278,6 +280,7 @@ impl Core {
             arrivals,
             reports,
             desk,
+            extensions,
             pace,
         });
         let result = engine.run(token).await;

@@ -56,6 +56,8 @@ pub enum Ended {
     Conflict,
     /// There is no such binding (any more).
     Gone,
+    /// A plugin did not let it pass, and why: nothing was written.
+    Held(String),
     /// The hub will not take it, now or later as it is.
     Refused(String),
     /// It is certain that the write is not there (yet), and why; or nothing is certain and the hub is away.
@@ -70,6 +72,7 @@ impl Ended {
             Self::Written(_) => "written",
             Self::Conflict => "conflict",
             Self::Gone => "gone",
+            Self::Held(_) => "held",
             Self::Refused(_) => "refused",
             Self::Unanswered(_) => "unanswered",
         }

@@ -56,6 +56,10 @@ impl Engine {
                 // The watch brings its end, and with it the key.
                 Purpose::Decision(_) | Purpose::Upkeep(_) => Done::Failed,
             },
+            Ended::Held(why) => {
+                tracing::warn!(%key, why, "a plugin holds the decision back");
+                Done::Waits(Vec::new(), None)
+            }
             Ended::Refused(why) => {
                 tracing::error!(%key, why, "the hub refuses the write");
                 Done::Waits(Vec::new(), None)

@@ -48,6 +48,7 @@ use crate::metrics::Counters;
 use crate::queue::Queue;
 use crate::run::ControllerError;
 use crate::schedule::Desk;
+use crate::schedule::extend::Extensions;
 use crate::status::due::Due;
 use crate::status::views::Views;
 use crate::watch::{Arrival, Streams};
@@ -75,6 +76,7 @@ pub(crate) struct Parts {
     pub(crate) arrivals: mpsc::Receiver<Arrival>,
     pub(crate) reports: mpsc::Receiver<MemberEvent>,
     pub(crate) desk: Desk,
+    pub(crate) extensions: Arc<Extensions>,
     pub(crate) pace: PaceLimits,
 }
 
@@ -95,6 +97,7 @@ pub(crate) struct Engine {
     arrivals: mpsc::Receiver<Arrival>,
     reports: mpsc::Receiver<MemberEvent>,
     desk: Desk,
+    extensions: Arc<Extensions>,
 
     index: Index,
     resources: BTreeMap<GroupKind, ApiResource>,
@@ -159,6 +162,7 @@ impl Engine {
             arrivals: parts.arrivals,
             reports: parts.reports,
             desk: parts.desk,
+            extensions: parts.extensions,
             index: Index::default(),
             resources: BTreeMap::new(),
             tables: Tables::default(),

@@ -17,6 +17,7 @@ use crate::index::rows::{Binding, Template};
 use crate::lifecycle::{eviction, gone};
 use crate::queue::{Done, Priority};
 use crate::schedule::Question;
+use crate::schedule::extend::{Gate, Passage};
 
 /// The key that the scheduler has, with the rows that the question was made of: what is committed must be guarded by
 /// the version that was decided on.
@@ -142,7 +143,15 @@ impl Engine {
         let now = self.clock.now_seconds();
         let object = &deciding.template.object;
         let request = match Request::from_objects(object, &claim, existing, reports, now) {
-            Ok(request) => Box::new(request),
+            Ok(mut request) => {
+                let gate = Gate { key: &deciding.key, suspended: request.suspended };
+                let open = self.extensions.gate(&request.scheduler_name, &gate);
+                if let Err(why) = &open {
+                    tracing::debug!(key = %deciding.key, why, "gated");
+                }
+                request.suspended = open.is_err();
+                Box::new(request)
+            }
             Err(error) => {
                 tracing::warn!(key = %deciding.key, %error, "cannot be decided");
                 return Step::Done(Done::Mistake);
@@ -288,8 +297,21 @@ impl Engine {
 
     pub(super) fn write(&mut self, write: Write, purpose: Purpose) -> Step {
         let client = self.client.clone();
+        // What nobody decided passes no plugin.
+        let decision = match &purpose {
+            Purpose::Decision(committing) => committing.decision.as_ref(),
+            Purpose::Upkeep(_) | Purpose::Delete | Purpose::Release => None,
+        };
+        let plugins =
+            decision.map(|decision| (decision.profile.to_string(), self.extensions.clone()));
         self.jobs.spawn(async move {
-            let ended = commit::perform(&client, &write).await;
+            let (ended, write) = match plugins {
+                Some((profile, extensions)) => {
+                    let passage = Passage { client: client.clone(), write };
+                    (extensions.carry(&profile, &passage).await, passage.write)
+                }
+                None => (commit::perform(&client, &write).await, write),
+            };
             // Whoever was first: decide again from what is there now, not from what the watch will bring some day.
             let fresh = match ended {
                 Ended::Conflict => commit::read(&client, &write.key).await,

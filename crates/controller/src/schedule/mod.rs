@@ -4,6 +4,8 @@
 //! One at a time, because each decision must see the replicas that the one before it placed. What is asked and what is
 //! answered are values; the core sees no clock, no network and nobody else's state.
 
+pub mod extend;
+
 use std::sync::Arc;
 use std::thread;
 
