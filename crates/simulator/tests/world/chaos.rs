@@ -164,6 +164,14 @@ fn a_member_that_returns_on_a_stream_that_lived_is_certain_again() {
     simulate(history(68));
 }
 
+/// Once, a workload that was scaled down while no cluster fitted kept more replicas than were asked for.
+#[test]
+fn scaling_down_is_followed_while_no_cluster_fits() {
+    for seed in [65, 95] {
+        simulate(history(seed));
+    }
+}
+
 #[test]
 fn after_the_last_fault_observed_becomes_desired_and_stays() {
     let seeds = match std::env::var("ATOLL_SEEDS") {
