@@ -69,6 +69,12 @@ impl Profile {
         let enabled = Enabled { name, weight, plugin: Some(plugin) };
         self.points.entry(point).or_default().push(enabled);
     }
+
+    /// Enables a plugin of the controller's at the end of a point, by its name there.
+    pub fn enable(&mut self, point: Point, name: &'static str) {
+        let enabled = Enabled { name, weight: DEFAULT_WEIGHT, plugin: None };
+        self.points.entry(point).or_default().push(enabled);
+    }
 }
 
 /// All profiles, by name.
