@@ -22,7 +22,7 @@ pub(crate) struct WorldArgs {
 /// When one fails, or the program cannot be built.
 pub(crate) fn run(root: &Path, args: &WorldArgs) -> anyhow::Result<()> {
     let mut words = vec!["run", "--quiet", "-p", "atoll-simulator", "--features", "world"];
-    words.extend(["--bin", "atoll-world"]);
+    words.extend(["--example", "world"]);
     if args.release {
         words.push("--release");
     }

@@ -16,7 +16,7 @@ const PROGRESS: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
 #[command(
-    name = "atoll-world",
+    name = "cargo xtask world",
     about = "Random histories of whole federations",
     max_term_width = 100
 )]
