@@ -1,12 +1,13 @@
 //! How fast decisions go into history, how far behind it is, and how long its answers take among many rows.
 //!
-//! `--rows N` (default 1,000,000) decisions are there before the questions, over 90 days; `--ingest N` (default 200,000)
-//! go through the recorder; `--members N` (default 100); `--only sqlite|postgres`. PostgreSQL needs
-//! `ATOLL_TEST_POSTGRES`, which `cargo xtask bench history` sets; its database is made and dropped.
+//! `--rows N` (default 1,000,000) decisions over 90 days are there before all else; `--ingest N` (default 200,000) then go
+//! through the recorder, besides those for the lag; `--members N` (default 100); `--only sqlite|postgres`. PostgreSQL
+//! needs `ATOLL_TEST_POSTGRES`, which `cargo xtask bench history` sets; its database is made and dropped.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
@@ -57,9 +58,20 @@ async fn main() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.db");
         let store = Arc::new(SqliteStore::open(&path).await.unwrap());
+        if options.rows > 0 {
+            fill_sqlite(&path, &options).await;
+            questions("SQLite", &*store, &options).await;
+            let mut reader = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+            for query in queries("sqlite") {
+                let began = Instant::now();
+                let rows = reader.fetch_all(query).await.unwrap().len();
+                say_query("SQLite", query, began.elapsed(), rows);
+            }
+        }
         ingest("SQLite", store.clone(), &options).await;
-        fill_sqlite(&path, &options).await;
-        questions("SQLite", &*store, &options).await;
+        if options.rows > 0 {
+            sweep("SQLite", &*store).await;
+        }
         store.close().await;
     }
     if wanted("postgres") {
@@ -76,14 +88,43 @@ async fn main() {
         let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
         let store = Arc::new(PostgresStore::new(&url).unwrap());
         store.maintain(Timestamp::now(), RETENTION).await.unwrap();
+        if options.rows > 0 {
+            fill_postgres(&url, &options).await;
+            let began = Instant::now();
+            store.maintain(Timestamp::now(), RETENTION + Duration::from_hours(48)).await.unwrap();
+            println!(
+                "PostgreSQL: writing down who stood where, for every week: {:.1} s",
+                began.elapsed().as_secs_f64()
+            );
+            let mut reader = PgConnection::connect(&url).await.unwrap();
+            reader.execute("VACUUM ANALYZE").await.unwrap();
+            questions("PostgreSQL", &*store, &options).await;
+            for query in queries("sql") {
+                let began = Instant::now();
+                let rows = reader.fetch_all(query).await.unwrap().len();
+                say_query("PostgreSQL", query, began.elapsed(), rows);
+            }
+        }
         ingest("PostgreSQL", store.clone(), &options).await;
-        fill_postgres(&url, &options).await;
-        questions("PostgreSQL", &*store, &options).await;
-        sweep(&*store).await;
+        if options.rows > 0 {
+            sweep("PostgreSQL", &*store).await;
+        }
         store.close().await;
         let drop = format!("DROP DATABASE {name} WITH (FORCE)");
         admin.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
     }
+}
+
+/// The queries of one dialect on the page for people.
+fn queries(language: &str) -> Vec<&'static str> {
+    let page = include_str!("../../../docs/history-queries.md");
+    let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+    blocks.filter(|(marked, _)| *marked == language).map(|(_, query)| query).collect()
+}
+
+fn say_query(name: &str, query: &str, time: Duration, rows: usize) {
+    let first = query.lines().find(|line| line.contains("FROM")).unwrap_or_default().trim();
+    println!("{name}: query of {rows} rows: {:.0} ms ({first})", ms(time));
 }
 
 /// The nth decision, of one of 20,000 bindings; it moves replicas between two clusters, as most do.
@@ -231,9 +272,27 @@ async fn fill_postgres(url: &str, options: &Options) {
     let first = Timestamp::now().as_microsecond() - i64::try_from(DAYS * 86_400_000_000).unwrap();
     let setup = format!(
         "SELECT atoll_make_partitions(to_timestamp({first} / 1000000.0), now()); SET synchronous_commit = off;
-         CREATE TEMP SEQUENCE filled;"
+         SET maintenance_work_mem = '512MB'; SET max_parallel_maintenance_workers = 0;"
     );
     connection.execute(sqlx::raw_sql(AssertSqlSafe(setup))).await.unwrap();
+    // Rare checkpoints while it is filled, which the server's owner may ask for; and indexes are made afterwards.
+    for setting in ["SET max_wal_size = '4GB'", "SET checkpoint_timeout = '1h'"] {
+        let setting = format!("ALTER SYSTEM {setting}");
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(setting))).await.unwrap();
+    }
+    connection.execute("SELECT pg_reload_conf()").await.unwrap();
+    let indexes: Vec<(String, String)> = sqlx::query_as(
+        "SELECT c.relname::text, replace(pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ') \
+         FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+         WHERE i.indrelid IN ('decisions'::regclass, 'changes'::regclass) AND NOT i.indisprimary",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    for (index, _) in &indexes {
+        let drop = format!("DROP INDEX {index}");
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
+    }
     for from in (0..options.rows).step_by(100_000) {
         let to = (from + 100_000).min(options.rows);
         let members = options.members;
@@ -255,7 +314,14 @@ async fn fill_postgres(url: &str, options: &Options) {
         );
         connection.execute(sqlx::raw_sql(AssertSqlSafe(rows))).await.unwrap();
     }
+    for (_, index) in indexes {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(index))).await.unwrap();
+    }
     connection.execute(sqlx::raw_sql("VACUUM ANALYZE")).await.unwrap();
+    for reset in ["ALTER SYSTEM RESET max_wal_size", "ALTER SYSTEM RESET checkpoint_timeout"] {
+        connection.execute(reset).await.unwrap();
+    }
+    connection.execute("SELECT pg_reload_conf()").await.unwrap();
     let size: i64 = sqlx::query_scalar("SELECT pg_database_size(current_database())")
         .fetch_one(&mut connection)
         .await
@@ -275,34 +341,44 @@ async fn fill_sqlite(path: &Path, options: &Options) {
     let began = Instant::now();
     let step = DAYS * 86_400_000_000 / options.rows;
     let first = Timestamp::now().as_microsecond() - i64::try_from(DAYS * 86_400_000_000).unwrap();
-    let base: i64 = sqlx::query_scalar("SELECT max(seq) + 1 FROM decisions")
-        .fetch_one(&mut connection)
-        .await
-        .unwrap();
-    connection.execute("PRAGMA synchronous = OFF").await.unwrap();
+    connection.execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -524288").await.unwrap();
+    // Indexes are made afterwards.
+    let indexes: Vec<(String, String)> = sqlx::query_as(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    for (index, _) in &indexes {
+        let drop = format!("DROP INDEX {index}");
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
+    }
     for from in (0..options.rows).step_by(100_000) {
         let to = (from + 100_000).min(options.rows);
         let members = options.members;
         let rows = format!(
             "BEGIN;
              CREATE TEMP TABLE part AS WITH RECURSIVE n (i) AS (SELECT {from} UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {to})
-                 SELECT i, {base} + i AS seq, i % {bindings} AS b, i / {bindings} AS r, {first} + i * {step} AS at FROM n;
+                 SELECT i, i + 1 AS seq, i % {bindings} AS b, i / {bindings} AS r, {first} + i * {step} AS at FROM n;
              INSERT INTO decisions (seq, id, decided_at, trigger_name, mode, outcome, desired, pending, term,
                  binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind,
                  workload_name, workload_uid, before_clusters, after_clusters, reason, rejections, detail)
-             SELECT seq, lower(hex(randomblob(16))), at, 'Scale', 'Steady', 'Placed', 15, '[]', 1, 'ResourceBinding',
+             SELECT seq, printf('%032x', i), at, 'Scale', 'Steady', 'Placed', 15, '[]', 1, 'ResourceBinding',
                  'team-' || (b % 100), 'web-' || b || '-deployment', printf('%032d', b), 'apps', 'v1', 'Deployment',
                  'web-' || b, printf('%032d', b), '[]', '[{{\"name\":\"member\",\"replicas\":5}}]', '15 wanted, 14 placed',
                  '{{\"TaintToleration\": 3}}', randomblob(128) FROM part;
              INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after)
              SELECT printf('member-%04d', (b + (r + k) % 3 * 37) % {members}), at, seq, printf('%032d', b), 5, 5 + k
-             FROM part CROSS JOIN (SELECT 0 AS k UNION ALL SELECT 1);
+             FROM part CROSS JOIN (SELECT 0 AS k UNION ALL SELECT 1) ORDER BY 1, 2, 3;
              DROP TABLE part;
              COMMIT;"
         );
         connection.execute(sqlx::raw_sql(AssertSqlSafe(rows))).await.unwrap();
     }
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE); ANALYZE").await.unwrap();
+    for (_, index) in indexes {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(index))).await.unwrap();
+    }
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").await.unwrap();
     let size = std::fs::metadata(path).unwrap().len();
     println!(
         "SQLite: filled with {} decisions of {bindings} workloads on {} members, {:.1} GB, in {:.0} s",
@@ -377,16 +453,36 @@ fn say(name: &str, question: &str, mut times: Vec<Duration>, found: usize) {
     );
 }
 
-/// Giving up the oldest week.
-async fn sweep(store: &dyn Store) {
+/// Giving up the oldest week, while somebody writes: how long it takes, and how long the writer waits for it.
+async fn sweep(name: &str, store: &dyn Store) {
+    let writing = async {
+        let mut longest = Duration::ZERO;
+        let detail = Detail::encode(&json!({}));
+        for n in 0.. {
+            let began = Instant::now();
+            let mut record = decision(n, 100, &detail);
+            record.record.id = format!("swept-{n}");
+            match store.insert(std::slice::from_ref(&record)).await {
+                Ok(()) => longest = longest.max(began.elapsed()),
+                Err(error) => panic!("{error:?}"),
+            }
+            LONGEST.store(u64::try_from(longest.as_micros()).unwrap(), Ordering::Relaxed);
+        }
+    };
     let began = Instant::now();
-    let done = store
-        .maintain(Timestamp::now(), RETENTION - Duration::from_secs(8 * 86_400))
-        .await
-        .unwrap();
+    let retention = RETENTION - Duration::from_secs(8 * 86_400);
+    let done = tokio::select! {
+        done = store.maintain(Timestamp::now(), retention) => done.unwrap(),
+        () = writing => unreachable!("it writes for ever"),
+    };
     println!(
-        "PostgreSQL: giving up {} week(s) took {:.1} s",
+        "{name}: giving up {} week(s) or {} decisions one by one took {:.1} s; a writer waited for {:.0} ms at most",
         done.weeks,
-        began.elapsed().as_secs_f64()
+        done.decisions,
+        began.elapsed().as_secs_f64(),
+        LONGEST.load(Ordering::Relaxed) as f64 / 1000.0
     );
 }
+
+/// Of the writer beside the sweep, in microseconds.
+static LONGEST: AtomicU64 = AtomicU64::new(0);

@@ -10,6 +10,7 @@ mod detail;
 mod events;
 mod filter;
 mod keeper;
+mod lent;
 mod memory;
 pub mod outbox;
 mod postgres;
@@ -29,7 +30,7 @@ pub use keeper::{Keeper, RETENTION};
 pub use memory::{Fault, MemoryStore};
 pub use postgres::PostgresStore;
 pub use record::{
-    BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, moves, reason, rejections,
+    BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, changes, moves, reason, rejections,
 };
 pub use recorder::{
     Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,

@@ -188,7 +188,7 @@ impl Record {
         whole_seconds(self.record.at.0)
     }
 
-    /// The clusters whose share changed, with the share before and after. `None` = no target.
+    /// What it changed.
     pub(crate) fn changes(&self) -> BTreeMap<&str, (Option<i64>, Option<i64>)> {
         changes(self.before.as_deref().unwrap_or_default(), &self.after)
     }
@@ -198,7 +198,9 @@ pub(crate) fn whole_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-fn changes<'a>(
+/// The clusters whose share changed between two results, with the share before and after. `None` = no target.
+#[must_use]
+pub fn changes<'a>(
     before: &'a [TargetCluster],
     after: &'a [TargetCluster],
 ) -> BTreeMap<&'a str, (Option<i64>, Option<i64>)> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_api::binding::{DecisionRecord, TargetCluster};
-use atoll_history::{Milestone, Stage};
+use atoll_history::{Milestone, Stage, changes};
 use jiff::Timestamp;
 
 use crate::index::key::BindingKey;
@@ -29,11 +29,9 @@ impl Lives {
         before: &[TargetCluster],
         after: &[TargetCluster],
     ) {
-        let before: BTreeMap<&str, i64> =
-            before.iter().map(|share| (share.name.as_str(), share.replicas)).collect();
-        let changed = after.iter().filter(|s| before.get(s.name.as_str()) != Some(&s.replicas));
+        let changed = changes(before, after).into_iter().filter(|(_, (_, after))| after.is_some());
         let awaited: BTreeMap<_, _> =
-            changed.map(|share| (share.name.clone(), BTreeSet::new())).collect();
+            changed.map(|(cluster, _)| (cluster.to_owned(), BTreeSet::new())).collect();
         if !awaited.is_empty() {
             // Only its id and time are of interest here.
             let decision = DecisionRecord { pending: Vec::new(), ..decision.clone() };

@@ -1,144 +1,174 @@
-//! Writing many records by few statements: one array for each column.
+//! Writing many records: as bytes, which know no ON CONFLICT. So what the database has is looked up before, where it may
+//! have any of it, under the lock of writers: no row comes between the look and the copy.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 
 use atoll_api::binding::TargetCluster;
-use sqlx::postgres::PgArguments;
-use sqlx::{Postgres, Transaction};
+use sqlx::PgConnection;
 
+use super::copy::{Copying, Rows};
 use super::sql;
-use crate::rows::{json, name};
+use crate::record::changes;
+use crate::rows::name;
 use crate::{Detail, Record};
 
-/// Writes records in their order; those whose id is there already are left as they are.
+/// Shares before a decision; `None` is not known.
+type Before<'a> = Option<Cow<'a, [TargetCluster]>>;
+
+/// Writes records in their order; those whose id is there already are left as they are, if they are looked for, and an
+/// error if not. Tells whether there were any.
 pub(super) async fn insert(
-    transaction: &mut Transaction<'static, Postgres>,
+    connection: &mut PgConnection,
     records: &[Record],
-) -> Result<(), sqlx::Error> {
-    let befores = befores(transaction, records).await?;
-    let inserted = statement(records, &befores).fetch_all(&mut **transaction).await?;
-    let (changes, unconfirmed) = changes(records, befores, inserted.into_iter().collect());
-    if !changes.clusters.is_empty() {
-        sqlx::query(sql::INSERT_CHANGES)
-            .bind(changes.clusters)
-            .bind(changes.times)
-            .bind(changes.seqs)
-            .bind(changes.bindings)
-            .bind(changes.before)
-            .bind(changes.after)
-            .execute(&mut **transaction)
-            .await?;
+    look: bool,
+) -> Result<bool, sqlx::Error> {
+    let there = if look { there(connection, records).await? } else { Vec::new() };
+    // An id twice in a batch is written once, as the first of them has it.
+    let mut known: HashSet<&str> = there.iter().map(String::as_str).collect();
+    let new: Vec<&Record> =
+        records.iter().filter(|record| known.insert(&record.record.id)).collect();
+    let Some(earliest) = new.iter().map(|record| microseconds(record)).min() else {
+        return Ok(!there.is_empty());
+    };
+    let claim = claim(connection, new.len()).await?;
+    if claim.standing.is_some_and(|standing| earliest <= standing) {
+        sqlx::query(sql::INVALIDATE).bind(earliest).execute(&mut *connection).await?;
     }
-    if !unconfirmed.0.is_empty() {
-        sqlx::query(sql::INSERT_UNCONFIRMED)
-            .bind(unconfirmed.0)
-            .bind(unconfirmed.1)
-            .execute(&mut **transaction)
-            .await?;
+    let befores = befores(connection, &new).await?;
+    let mut shares = Rows::of(sql::COPY_CHANGES.1);
+    let mut copying =
+        Copying::begin(connection, sql::COPY_DECISIONS.0, Rows::of(sql::COPY_DECISIONS.1)).await?;
+    for ((record, before), seq) in new.iter().zip(&befores).zip(claim.first..) {
+        decision(&mut copying.rows, record, before.as_deref(), seq);
+        shares_of(&mut shares, record, before.as_deref(), seq);
+        copying.send().await?;
+    }
+    copying.end().await?;
+    if !shares.is_empty() {
+        Copying::begin(connection, sql::COPY_CHANGES.0, shares).await?.end().await?;
+    }
+    insert_unconfirmed(connection, &new).await?;
+    Ok(!there.is_empty())
+}
+
+fn microseconds(record: &Record) -> i64 {
+    record.decided_at().as_microsecond()
+}
+
+/// What the database says before a batch.
+struct Claim {
+    /// The first of as many numbers as there are records: nobody else gets them.
+    first: i64,
+    /// Time of the latest standing, in microseconds.
+    standing: Option<i64>,
+}
+
+async fn claim(connection: &mut PgConnection, records: usize) -> Result<Claim, sqlx::Error> {
+    let (first, standing) =
+        sqlx::query_as(sql::CLAIM).bind(crate::rows::limit(records)).fetch_one(connection).await?;
+    Ok(Claim { first, standing })
+}
+
+/// The ids that are in the database.
+async fn there(
+    connection: &mut PgConnection,
+    records: &[Record],
+) -> Result<Vec<String>, sqlx::Error> {
+    let ids: Vec<&str> = records.iter().map(|record| record.record.id.as_str()).collect();
+    sqlx::query_scalar(sql::THERE).bind(ids).fetch_all(connection).await
+}
+
+/// One row, in the order of the columns of [`sql::COPY_DECISIONS`].
+fn decision(rows: &mut Rows, record: &Record, before: Option<&[TargetCluster]>, seq: i64) {
+    let (of, workload, binding) = (&record.record, &record.workload, &record.binding);
+    rows.row()
+        .number(seq)
+        .text(&of.id)
+        .option(of.parent.as_deref(), Rows::text)
+        .time(microseconds(record))
+        .text(&name(&of.trigger))
+        .text(&name(&of.mode))
+        .text(&name(&of.outcome))
+        .number(of.desired)
+        .json(&of.pending)
+        .option(of.affinity_name.as_deref(), Rows::text)
+        .number(of.term)
+        .text(&binding.kind)
+        .text(binding.namespace.as_deref().unwrap_or_default())
+        .text(&binding.name)
+        .text(&binding.uid)
+        .text(workload.group())
+        .text(workload.version())
+        .text(&workload.kind)
+        .text(&workload.name)
+        .option(workload.uid.as_deref(), Rows::text)
+        .option(before, |rows, before| rows.json(&before))
+        .json(&record.after)
+        .option(record.reason.as_deref(), Rows::text)
+        .option(record.gap.as_ref(), Rows::json)
+        .option(record.withdrawal.as_ref(), Rows::json)
+        .option(record.provenance.as_ref(), Rows::json)
+        .option(record.rejections.as_ref(), Rows::json)
+        .option(record.detail.as_ref().map(Detail::as_bytes), Rows::bytes);
+}
+
+/// The shares that a decision changed, in the order of the columns of [`sql::COPY_CHANGES`].
+fn shares_of(rows: &mut Rows, record: &Record, before: Option<&[TargetCluster]>, seq: i64) {
+    for (cluster, (before, after)) in changes(before.unwrap_or_default(), &record.after) {
+        rows.row()
+            .text(cluster)
+            .time(microseconds(record))
+            .number(seq)
+            .text(&record.binding.uid)
+            .option(before, Rows::number)
+            .option(after, Rows::number);
+    }
+}
+
+/// Members that have not confirmed a withdrawal, with the bindings' uids.
+async fn insert_unconfirmed(
+    connection: &mut PgConnection,
+    records: &[&Record],
+) -> Result<(), sqlx::Error> {
+    let (mut clusters, mut uids) = (Vec::new(), Vec::new());
+    for record in records {
+        for cluster in record.withdrawal.iter().flat_map(|withdrawal| &withdrawal.unconfirmed) {
+            clusters.push(cluster.as_str());
+            uids.push(record.binding.uid.as_str());
+        }
+    }
+    if !clusters.is_empty() {
+        sqlx::query(sql::INSERT_UNCONFIRMED).bind(clusters).bind(uids).execute(connection).await?;
     }
     Ok(())
 }
 
-type Inserting<'a> = sqlx::query::QueryAs<'a, Postgres, (String, i64), PgArguments>;
-
-/// The insert with its columns; it answers with the ids and numbers of the rows that are new.
-fn statement<'a>(records: &'a [Record], befores: &[Option<Vec<TargetCluster>>]) -> Inserting<'a> {
-    let texts = |of: fn(&Record) -> String| records.iter().map(of).collect::<Vec<_>>();
-    let numbers = |of: fn(&Record) -> i64| records.iter().map(of).collect::<Vec<_>>();
-    let options = |of: fn(&Record) -> Option<String>| records.iter().map(of).collect::<Vec<_>>();
-    let details: Vec<Option<&[u8]>> =
-        records.iter().map(|record| record.detail.as_ref().map(Detail::as_bytes)).collect();
-    sqlx::query_as(sql::INSERT)
-        .bind(texts(|r| r.record.id.clone()))
-        .bind(options(|r| r.record.parent.clone()))
-        .bind(numbers(|r| r.decided_at().as_microsecond()))
-        .bind(texts(|r| name(&r.record.trigger)))
-        .bind(texts(|r| name(&r.record.mode)))
-        .bind(texts(|r| name(&r.record.outcome)))
-        .bind(numbers(|r| r.record.desired))
-        .bind(texts(|r| json(&r.record.pending)))
-        .bind(options(|r| r.record.affinity_name.clone()))
-        .bind(numbers(|r| r.record.term))
-        .bind(texts(|r| r.binding.kind.clone()))
-        .bind(texts(|r| r.binding.namespace.clone().unwrap_or_default()))
-        .bind(texts(|r| r.binding.name.clone()))
-        .bind(texts(|r| r.binding.uid.clone()))
-        .bind(texts(|r| r.workload.group().to_owned()))
-        .bind(texts(|r| r.workload.version().to_owned()))
-        .bind(texts(|r| r.workload.kind.clone()))
-        .bind(texts(|r| r.workload.name.clone()))
-        .bind(options(|r| r.workload.uid.clone()))
-        .bind(befores.iter().map(|before| before.as_ref().map(json)).collect::<Vec<_>>())
-        .bind(texts(|r| json(&r.after)))
-        .bind(options(|r| r.reason.clone()))
-        .bind(options(|r| r.gap.as_ref().map(json)))
-        .bind(options(|r| r.withdrawal.as_ref().map(json)))
-        .bind(options(|r| r.provenance.as_ref().map(json)))
-        .bind(options(|r| r.rejections.as_ref().map(json)))
-        .bind(details)
-}
-
-/// The shares that the new rows changed, and the members that have not confirmed a withdrawal, with the bindings' uids.
-fn changes(
-    records: &[Record],
-    befores: Vec<Option<Vec<TargetCluster>>>,
-    mut inserted: BTreeMap<String, i64>,
-) -> (Changes, (Vec<String>, Vec<String>)) {
-    let (mut changes, mut unconfirmed) = (Changes::default(), (Vec::new(), Vec::new()));
-    for (record, before) in records.iter().zip(befores) {
-        // An id twice in a batch was written once, as the first of them has it.
-        let Some(seq) = inserted.remove(&record.record.id) else { continue };
-        let known = Record { before, detail: None, ..record.clone() };
-        for (cluster, (before, after)) in known.changes() {
-            changes.clusters.push(cluster.to_owned());
-            changes.times.push(record.decided_at().as_microsecond());
-            changes.seqs.push(seq);
-            changes.bindings.push(record.binding.uid.clone());
-            changes.before.push(before);
-            changes.after.push(after);
-        }
-        for cluster in record.withdrawal.iter().flat_map(|withdrawal| &withdrawal.unconfirmed) {
-            unconfirmed.0.push(cluster.clone());
-            unconfirmed.1.push(record.binding.uid.clone());
-        }
-    }
-    (changes, unconfirmed)
-}
-
-/// Columns of `changes`.
-#[derive(Default)]
-struct Changes {
-    clusters: Vec<String>,
-    times: Vec<i64>,
-    seqs: Vec<i64>,
-    bindings: Vec<String>,
-    before: Vec<Option<i64>>,
-    after: Vec<Option<i64>>,
-}
-
 /// The shares before each record. What a record does not know is its parent's `after`, from the database or from
 /// earlier in the batch; a parent that cannot be read leaves it unknown, which is the truth.
-async fn befores(
-    transaction: &mut Transaction<'static, Postgres>,
-    records: &[Record],
-) -> Result<Vec<Option<Vec<TargetCluster>>>, sqlx::Error> {
-    let wanted: Vec<String> = records
+async fn befores<'a>(
+    connection: &mut PgConnection,
+    records: &[&'a Record],
+) -> Result<Vec<Before<'a>>, sqlx::Error> {
+    let wanted: Vec<&str> = records
         .iter()
         .filter(|record| record.before.is_none())
-        .filter_map(|record| record.record.parent.clone())
+        .filter_map(|record| record.record.parent.as_deref())
         .collect();
-    let mut after: BTreeMap<String, Option<Vec<TargetCluster>>> = BTreeMap::new();
-    if !wanted.is_empty() {
-        let rows: Vec<(String, String)> =
-            sqlx::query_as(sql::AFTER_OF).bind(wanted).fetch_all(&mut **transaction).await?;
-        after.extend(rows.into_iter().map(|(id, json)| (id, serde_json::from_str(&json).ok())));
+    if wanted.is_empty() {
+        return Ok(records.iter().map(|r| r.before.as_deref().map(Cow::Borrowed)).collect());
     }
+    let rows: Vec<(String, String)> =
+        sqlx::query_as(sql::AFTER_OF).bind(wanted).fetch_all(connection).await?;
+    let read = |json: &str| serde_json::from_str(json).ok().map(Cow::<[TargetCluster]>::Owned);
+    let mut after: BTreeMap<&str, Before<'a>> =
+        rows.iter().map(|(id, json)| (id.as_str(), read(json))).collect();
     let mut befores = Vec::with_capacity(records.len());
     for record in records {
-        let parent = record.record.parent.as_ref();
+        let parent = record.record.parent.as_deref();
         let inherited = || parent.and_then(|parent| after.get(parent)).cloned().flatten();
-        befores.push(record.before.clone().or_else(inherited));
-        after.entry(record.record.id.clone()).or_insert_with(|| Some(record.after.clone()));
+        befores.push(record.before.as_deref().map(Cow::Borrowed).or_else(inherited));
+        after.entry(&record.record.id).or_insert(Some(Cow::Borrowed(record.after.as_slice())));
     }
     Ok(befores)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::{LATEST, PostgresStore, begin, classify, sql, week};
+use super::{LATEST, PostgresStore, classify, make_partitions, sql};
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
 use crate::store::MILESTONES;
 use crate::{Position, StoreError, rows};
@@ -14,7 +14,8 @@ use crate::{Position, StoreError, rows};
 struct Columns {
     milestones: Milestones,
     members: Members,
-    weeks: BTreeSet<i64>,
+    /// Times by which rows find their partitions, since 1970.
+    seconds: Vec<i64>,
 }
 
 #[derive(Default)]
@@ -42,7 +43,7 @@ impl Columns {
         for event in events {
             match event {
                 Event::Milestone(step) => {
-                    columns.weeks.insert(week(step.decided_at.as_second()));
+                    columns.seconds.push(step.decided_at.as_second());
                     let to = &mut columns.milestones;
                     to.decisions.push(step.decision.clone());
                     to.decided.push(step.decided_at.as_microsecond());
@@ -51,7 +52,7 @@ impl Columns {
                     to.times.push(step.at.as_microsecond());
                 }
                 Event::Member(event) => {
-                    columns.weeks.insert(week(event.at.as_second()));
+                    columns.seconds.push(event.at.as_second());
                     let to = &mut columns.members;
                     to.clusters.push(event.cluster.clone());
                     to.uids.push(event.uid.clone().unwrap_or_default());
@@ -69,13 +70,9 @@ impl Columns {
 pub(super) async fn note(store: &PostgresStore, events: &[Event]) -> Result<(), StoreError> {
     store.migrate().await?;
     let columns = Columns::of(events);
-    let weeks: BTreeSet<i64> = columns.weeks.difference(&store.weeks()).copied().collect();
+    let weeks = store.unknown_weeks(columns.seconds.iter().copied());
     let written = store.bounded("write", write(store, columns, &weeks)).await;
-    if written.is_err() {
-        store.weeks().clear();
-    } else {
-        store.weeks().extend(weeks);
-    }
+    store.learn(weeks, &written);
     written
 }
 
@@ -84,17 +81,13 @@ async fn write(
     columns: Columns,
     weeks: &BTreeSet<i64>,
 ) -> Result<(), sqlx::Error> {
-    let mut transaction = store.writer.begin().await?;
-    if !weeks.is_empty() {
-        sqlx::query(sql::LOCK_WRITERS).execute(&mut *transaction).await?;
-    }
-    for week in weeks {
-        sqlx::query(sql::MAKE_PARTITIONS)
-            .bind(begin(*week))
-            .bind(begin(*week))
-            .execute(&mut *transaction)
-            .await?;
-    }
+    // Events have no order: their writers need not take turns, unless they make tables.
+    let mut transaction = if weeks.is_empty() {
+        store.writer.begin().await?
+    } else {
+        store.writer.begin_with(sql::BEGIN).await?
+    };
+    make_partitions(&mut transaction, weeks).await?;
     let Columns { milestones, members, .. } = columns;
     if !milestones.decisions.is_empty() {
         sqlx::query(sql::NOTE_MILESTONES)

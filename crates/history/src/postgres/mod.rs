@@ -5,20 +5,23 @@
 //! take turns by a lock in the database, so that a row's number says when it was committed.
 
 mod batch;
+mod copy;
 mod events;
 mod open;
 mod sql;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgPool, PgRow};
+use sqlx::{Connection, PgConnection, Postgres};
 use tokio::sync::{OnceCell, watch};
 
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
+use crate::lent::Lent;
 use crate::rows;
 use crate::store::Maintained;
 use crate::{BoxFuture, Filter, Page, Position, Record, Row, Scope, Store, StoreError};
@@ -31,6 +34,13 @@ const WEEK: i64 = 7 * 24 * 60 * 60;
 const FIRST_MONDAY: i64 = 4 * 24 * 60 * 60;
 /// Partitions made before they are needed: a month in which nobody may make tables goes by without loss.
 const WEEKS_AHEAD: i64 = 4;
+/// How long after its time who stood where is written down, in microseconds: 10 minutes. What comes later costs writing it
+/// down again.
+const STANDING_LAG: i64 = 10 * 60 * 1_000_000;
+/// Standings of one round at most: a century of weeks. It ends whatever the database says.
+const MOST_STANDINGS: usize = 5_300;
+/// SQLSTATE of a row whose key is there already: the next try looks for it.
+const THERE_ALREADY: &str = "23505";
 /// Latest time that the tables take, in microseconds: the end of the year 9999.
 const LATEST: i64 = 253_402_300_799_000_000;
 
@@ -44,6 +54,8 @@ pub struct PostgresStore {
     migrated: OnceCell<()>,
     /// Weeks, counted from [`FIRST_MONDAY`], that are known to have partitions.
     weeks: Mutex<BTreeSet<i64>>,
+    /// Whether the next batch may hold rows that are there already.
+    look: AtomicBool,
     written: watch::Sender<u64>,
     connections: open::Connections,
 }
@@ -73,6 +85,7 @@ impl PostgresStore {
             readers,
             migrated: OnceCell::new(),
             weeks: Mutex::default(),
+            look: AtomicBool::new(true),
             written: watch::Sender::new(0),
             connections,
         })
@@ -86,8 +99,14 @@ impl PostgresStore {
     pub async fn prepare(&self, now: Timestamp) -> Result<(), StoreError> {
         self.migrate().await?;
         let this = week(now.as_second());
-        self.bounded("make partitions of", self.make_partitions(this, this + WEEKS_AHEAD)).await?;
-        self.weeks().extend(this..=this + WEEKS_AHEAD);
+        let weeks: BTreeSet<i64> = (this..=this + WEEKS_AHEAD).collect();
+        let work = async {
+            let mut transaction = self.writer.begin_with(sql::BEGIN).await?;
+            make_partitions(&mut transaction, &weeks).await?;
+            transaction.commit().await
+        };
+        self.bounded("make partitions of", work).await?;
+        self.weeks().extend(weeks);
         Ok(())
     }
 
@@ -102,7 +121,7 @@ impl PostgresStore {
         self.address.check(&self.readers, self.operation).await
     }
 
-    /// Drops the weeks that ended longer than that ago.
+    /// Drops the weeks that ended longer than that ago, and writes down who stood where since.
     async fn sweep(&self, now: Timestamp, retention: Duration) -> Result<Maintained, StoreError> {
         let age = i64::try_from(retention.as_micros()).unwrap_or(i64::MAX);
         let before = now.as_microsecond().saturating_sub(age);
@@ -117,6 +136,14 @@ impl PostgresStore {
                     break;
                 }
                 done.weeks += 1;
+            }
+            let latest = now.as_microsecond().saturating_sub(STANDING_LAG);
+            for _ in 0..MOST_STANDINGS {
+                let taken: bool =
+                    sqlx::query_scalar(sql::TAKE_STANDING).bind(latest).fetch_one(&keeper).await?;
+                if !taken {
+                    break;
+                }
             }
             Ok(())
         };
@@ -145,22 +172,18 @@ impl PostgresStore {
         self.migrated.get_or_try_init(|| self.address.migrate()).await.copied()
     }
 
-    async fn make_partitions(&self, first: i64, last: i64) -> Result<(), sqlx::Error> {
-        let mut transaction = self.writer.begin().await?;
-        sqlx::query(sql::LOCK_WRITERS).execute(&mut *transaction).await?;
-        sqlx::query(sql::MAKE_PARTITIONS)
-            .bind(begin(first))
-            .bind(begin(last))
-            .execute(&mut *transaction)
-            .await?;
-        transaction.commit().await
+    /// Weeks of these times, in seconds, that may lack their partitions.
+    fn unknown_weeks(&self, seconds: impl Iterator<Item = i64>) -> BTreeSet<i64> {
+        let known = self.weeks();
+        seconds.map(week).filter(|week| !known.contains(week)).collect()
     }
 
-    /// Weeks of these records that may lack their partitions.
-    fn unknown_weeks(&self, records: &[Record]) -> BTreeSet<i64> {
-        let of = records.iter().map(|record| week(record.decided_at().as_second()));
-        let known = self.weeks();
-        of.filter(|week| !known.contains(week)).collect()
+    /// Writing in these weeks went well, or it may be that a partition is gone: the next try looks.
+    fn learn<T>(&self, weeks: BTreeSet<i64>, written: &Result<T, StoreError>) {
+        match written {
+            Ok(_) => self.weeks().extend(weeks),
+            Err(_) => self.weeks().clear(),
+        }
     }
 
     fn weeks(&self) -> std::sync::MutexGuard<'_, BTreeSet<i64>> {
@@ -173,22 +196,23 @@ impl PostgresStore {
         records: &[Record],
         weeks: &BTreeSet<i64>,
     ) -> Result<Written, sqlx::Error> {
-        let mut transaction = self.writer.begin().await?;
+        let mut lent = Lent::of(&self.writer).await?;
         if self.connections.is_another() {
-            transaction.rollback().await?;
+            lent.sound();
             return Ok(Written::Reconnected);
         }
-        sqlx::query(sql::LOCK_WRITERS).execute(&mut *transaction).await?;
-        for week in weeks {
-            sqlx::query(sql::MAKE_PARTITIONS)
-                .bind(begin(*week))
-                .bind(begin(*week))
-                .execute(&mut *transaction)
-                .await?;
+        // Rows are there already where an answer was lost or another leader wrote them. One such is followed by more.
+        let look = self.look.load(Ordering::Relaxed);
+        let mut written = write_on(lent.connection(), records, weeks, look).await;
+        if !look && written.as_ref().is_err_and(is_there_already) {
+            written = write_on(lent.connection(), records, weeks, true).await;
         }
-        batch::insert(&mut transaction, records).await?;
-        transaction.commit().await?;
-        Ok(Written::Done)
+        self.look.store(!matches!(written, Ok(false)), Ordering::Relaxed);
+        // An error that the server tells leaves both sides in step.
+        if matches!(written, Ok(_) | Err(sqlx::Error::Database(_))) {
+            lent.sound();
+        }
+        written.map(|_| Written::Done)
     }
 
     async fn rows(
@@ -212,6 +236,39 @@ impl PostgresStore {
             Err(_) => Err(StoreError::TimedOut { doing, after: self.operation }),
         }
     }
+}
+
+async fn write_on(
+    connection: &mut PgConnection,
+    records: &[Record],
+    weeks: &BTreeSet<i64>,
+    look: bool,
+) -> Result<bool, sqlx::Error> {
+    let mut transaction = connection.begin_with(sql::BEGIN).await?;
+    make_partitions(&mut transaction, weeks).await?;
+    let found = batch::insert(&mut transaction, records, look).await?;
+    transaction.commit().await?;
+    Ok(found)
+}
+
+fn is_there_already(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).as_deref() == Some(THERE_ALREADY)
+}
+
+/// Makes the partitions of these weeks where they are missing. The transaction began as [`sql::BEGIN`] does.
+async fn make_partitions(
+    transaction: &mut PgConnection,
+    weeks: &BTreeSet<i64>,
+) -> Result<(), sqlx::Error> {
+    for week in weeks {
+        let begin = begin(*week);
+        sqlx::query(sql::MAKE_PARTITIONS)
+            .bind(begin)
+            .bind(begin)
+            .execute(&mut *transaction)
+            .await?;
+    }
+    Ok(())
 }
 
 /// How writing ended that was not refused.
@@ -246,7 +303,8 @@ pub(crate) fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
     const NO_PARTITION: &str = "23514";
     // Classes of SQLSTATE: data exceptions, constraints, limits of the server such as the length of a row.
     const NEVER: [&str; 3] = ["22", "23", "54"];
-    let never = code != NO_PARTITION && NEVER.iter().any(|class| code.starts_with(class));
+    let never = ![NO_PARTITION, THERE_ALREADY].contains(&code)
+        && NEVER.iter().any(|class| code.starts_with(class));
     if never {
         StoreError::Refused { doing, source: Box::new(error) }
     } else {
@@ -295,17 +353,14 @@ impl Store for PostgresStore {
     fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             self.migrate().await?;
-            let weeks = self.unknown_weeks(records);
+            let seconds = records.iter().map(|record| record.decided_at().as_second());
+            let weeks = self.unknown_weeks(seconds);
             let written = self.bounded("write", self.write(records, &weeks)).await;
             if let Ok(Written::Reconnected) = written {
                 return Err(StoreError::Reconnected { doing: "write" });
             }
-            if let Err(error) = written {
-                // It may be that a partition is gone: the next try looks.
-                self.weeks().clear();
-                return Err(error);
-            }
-            self.weeks().extend(weeks);
+            self.learn(weeks, &written);
+            written?;
             self.written.send_modify(|writes| *writes += 1);
             Ok(())
         })
@@ -319,7 +374,7 @@ impl Store for PostgresStore {
     ) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(async move {
             let after = after.unwrap_or(Position { decided_at: LATEST, seq: i64::MAX });
-            let wanted = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+            let wanted = rows::limit(limit).saturating_add(1);
             let rows = self
                 .rows("list", page_statement(filter), |query| {
                     let query = bind_filter(query, filter);
@@ -346,7 +401,7 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let limit = rows::limit(limit);
             let rows = self
                 .rows("follow", sql::TAIL, |query| bind_filter(query, filter).bind(seq).bind(limit))
                 .await?;

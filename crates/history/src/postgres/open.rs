@@ -90,12 +90,15 @@ impl Address {
         };
         let bounded = self.options.clone().options([("statement_timeout", limit.as_str())]);
         let reading = bounded.clone().options([("default_transaction_read_only", "on")]);
+        // Its few statements look rows up by their keys. A plan made while tables were empty would read them whole.
+        let writing =
+            bounded.options([("enable_seqscan", "off"), ("plan_cache_mode", "force_generic_plan")]);
         let made = Arc::clone(&connections.made);
         let writer = pool(1).after_connect(move |_, _| {
             made.fetch_add(1, Ordering::Relaxed);
             Box::pin(async { Ok(()) })
         });
-        (writer.connect_lazy_with(bounded), pool(READERS).connect_lazy_with(reading))
+        (writer.connect_lazy_with(writing), pool(READERS).connect_lazy_with(reading))
     }
 
     /// Brings the schema to this version's, under a lock that keeps other processes from doing the same.

@@ -99,39 +99,40 @@ pub(super) const LAST: &str = "SELECT COALESCE(MAX(seq), 0) FROM decisions";
 pub(super) const AFTER_OF: &str =
     "SELECT id, after_clusters::text FROM decisions WHERE id = ANY($1::text[])";
 
-/// One writer at a time, until its transaction ends: numbers are then given in the order of commits, which is what
-/// followers read by. The key is "atoll" in ASCII.
-pub(super) const LOCK_WRITERS: &str = "SELECT pg_advisory_xact_lock(418565287020)";
+/// Begins a transaction in which nobody else writes, until it ends: numbers are then given in the order of commits, which
+/// is what followers read by, and what is not there does not come. Each statement must see what was committed before it,
+/// whatever the server's default is. The key is "atoll" in ASCII.
+pub(super) const BEGIN: &str =
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(418565287020)";
 
 pub(super) const MAKE_PARTITIONS: &str =
     concat!("SELECT atoll_make_partitions(", time!("$1"), ", ", time!("$2"), ")");
 
-/// A batch, one array for each column.
-pub(super) const INSERT: &str = concat!(
-    "INSERT INTO decisions (id, parent, decided_at, trigger_name, mode, outcome, desired, pending, affinity_name, term, \
+/// Before a batch: the first of $1 numbers that are the batch's alone, and when the latest standing was.
+pub(super) const CLAIM: &str = "SELECT setval('decisions_seq', nextval('decisions_seq') + $1::bigint - 1) - $1::bigint + 1, \
+     (SELECT (extract(epoch FROM max(s.at)) * 1000000)::bigint FROM standings s)";
+
+/// Which of the ids $1 are there already. By id alone, so that there is but one index for it: a planner takes tables that
+/// were empty a moment ago for small ones, and would look through all that was decided in a second.
+pub(super) const THERE: &str = "SELECT id FROM decisions WHERE id = ANY($1::text[])";
+
+/// What was written down of who stood where from $1 on is not true any more.
+pub(super) const INVALIDATE: &str =
+    concat!("UPDATE standings SET valid = false WHERE valid AND at >= ", time!("$1"));
+
+/// Rows of decisions, and of how many columns.
+pub(super) const COPY_DECISIONS: (&str, i16) = (
+    "COPY decisions (seq, id, parent, decided_at, trigger_name, mode, outcome, desired, pending, affinity_name, term, \
      binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
-     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, detail) \
-     SELECT r.id, r.parent, ",
-    time!("r.at"),
-    ", r.trigger_name, r.mode, r.outcome, r.desired, r.pending::jsonb, r.affinity_name, r.term, r.binding_kind, \
-     r.namespace, r.binding_name, r.binding_uid, r.workload_group, r.workload_version, r.workload_kind, \
-     r.workload_name, r.workload_uid, r.before_clusters::jsonb, r.after_clusters::jsonb, r.reason, r.gap::jsonb, \
-     r.withdrawal::jsonb, r.provenance::jsonb, r.rejections::jsonb, r.detail \
-     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[], \
-     $9::text[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], \
-     $17::text[], $18::text[], $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[], \
-     $25::text[], $26::text[], $27::bytea[]) WITH ORDINALITY AS r (id, parent, at, trigger_name, mode, outcome, desired, pending, affinity_name, \
-     term, binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
-     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, detail, place) \
-     ORDER BY r.place ON CONFLICT DO NOTHING RETURNING id, seq"
+     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, \
+     detail) FROM STDIN (FORMAT binary)",
+    28,
 );
 
-pub(super) const INSERT_CHANGES: &str = concat!(
-    "INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after) SELECT r.cluster, ",
-    time!("r.at"),
-    ", r.seq, r.binding_uid, r.replicas_before, r.replicas_after \
-     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[]) \
-     AS r (cluster, at, seq, binding_uid, replicas_before, replicas_after)"
+/// Rows of changes, and of how many columns.
+pub(super) const COPY_CHANGES: (&str, i16) = (
+    "COPY changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after) FROM STDIN (FORMAT binary)",
+    6,
 );
 
 pub(super) const INSERT_UNCONFIRMED: &str = "INSERT INTO unconfirmed (cluster, binding_uid) \
@@ -186,19 +187,18 @@ pub(super) const MEMBER_EVENTS_OF: &str = member_events!("e.cluster = $1 AND ");
 
 /// Who was on cluster $1 at $2.
 pub(super) const RESIDENTS: &str = concat!(
-    "SELECT d.binding_uid, d.namespace, d.workload_kind, d.workload_name, last.replicas_after AS replicas, d.id, \
-     (extract(epoch FROM d.decided_at) * 1000000)::bigint AS decided_at FROM ( \
-     SELECT DISTINCT ON (binding_uid) decided_at, seq, replicas_after FROM changes \
-     WHERE cluster = $1::text AND decided_at <= ",
+    "SELECT binding_uid, namespace, workload_kind, workload_name, replicas, decision AS id, \
+     (extract(epoch FROM since) * 1000000)::bigint AS decided_at FROM residents($1::text, ",
     time!("$2"),
-    " ORDER BY binding_uid, decided_at DESC, seq DESC) AS last \
-     JOIN decisions d ON d.decided_at = last.decided_at AND d.seq = last.seq WHERE last.replicas_after IS NOT NULL \
-     ORDER BY d.namespace COLLATE \"C\", d.workload_kind COLLATE \"C\", d.workload_name COLLATE \"C\", \
-     d.binding_uid COLLATE \"C\""
+    ") ORDER BY namespace COLLATE \"C\", workload_kind COLLATE \"C\", workload_name COLLATE \"C\", \
+     binding_uid COLLATE \"C\""
 );
 
 /// Drops one week that ended before $1, if there is one, and tells whether it did.
 pub(super) const SWEEP: &str = concat!("SELECT atoll_sweep(", time!("$1"), ")");
+
+/// Writes down who stood where, at the next time at which that is due and that is not after $1. Tells whether it did.
+pub(super) const TAKE_STANDING: &str = concat!("SELECT atoll_take_standing(", time!("$1"), ")");
 
 /// The oldest schema version whose programs may write, where it is above $1.
 pub(super) const NOT_FOR_US: &str =
@@ -206,8 +206,9 @@ pub(super) const NOT_FOR_US: &str =
 
 /// All of them, for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 24] = [
+pub(super) const ALL: [&str; 25] = [
     SWEEP,
+    TAKE_STANDING,
     NOT_FOR_US,
     NOTE_MILESTONES,
     NOTE_MEMBERS,
@@ -225,10 +226,10 @@ pub(super) const ALL: [&str; 24] = [
     GET,
     LAST,
     AFTER_OF,
-    LOCK_WRITERS,
     MAKE_PARTITIONS,
-    INSERT,
-    INSERT_CHANGES,
+    CLAIM,
+    THERE,
+    INVALIDATE,
     INSERT_UNCONFIRMED,
     UNCONFIRMED,
 ];

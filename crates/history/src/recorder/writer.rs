@@ -26,6 +26,8 @@ struct Records {
     details: Arc<Details>,
     progress: watch::Sender<Progress>,
     recent: Recent,
+    /// Records of a transaction at most, for now: fewer than the options say while the database is too slow for them.
+    most: usize,
     /// The recent ones have to be written again before anything else.
     stale: bool,
 }
@@ -49,6 +51,8 @@ enum Attempt {
     Written,
     /// The database will never take it.
     Refused(String),
+    /// There was no answer in time: fewer may be done in time.
+    TooMany,
     /// It is time to stop.
     Stopped,
 }
@@ -87,8 +91,9 @@ impl Writer {
         progress: watch::Sender<Progress>,
     ) -> Self {
         let notes = Notes::new(Arc::clone(&store), options.clone(), events, progress.clone());
-        let (recent, stale) = (Recent::default(), false);
-        Self { records: Records { store, options, jobs, details, progress, recent, stale }, notes }
+        let (recent, most, stale) = (Recent::default(), options.batch.max(1), false);
+        let records = Records { store, options, jobs, details, progress, recent, most, stale };
+        Self { records, notes }
     }
 
     /// Writes until the token is cancelled, then what is left as far as the time for it allows. Events are written
@@ -129,7 +134,7 @@ impl Records {
         }
         let linger = tokio::time::sleep(self.options.linger);
         tokio::pin!(linger);
-        while batch.len() < self.options.batch {
+        while batch.len() < self.most {
             tokio::select! {
                 biased;
                 job = self.jobs.recv() => match job {
@@ -143,18 +148,21 @@ impl Records {
     }
 
     /// Writes a batch, however often it takes. What the database refuses is cut in halves until the record is found,
-    /// so that it holds up no other. Gives back what is left when it is time to stop.
+    /// so that it holds up no other; so is what it cannot take in time, until it can. Gives back what is left when it is time to stop.
     async fn write(&mut self, batch: Batch, token: &CancellationToken) -> Result<(), Batch> {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
             match self.insert(&part.records, token).await {
-                Attempt::Written => self.settle(part, &State::Recorded),
+                Attempt::Written => {
+                    self.most = (self.most * 2).min(self.options.batch.max(1));
+                    self.settle(part, &State::Recorded);
+                }
                 Attempt::Refused(reason) if part.len() == 1 => {
                     let id = &part.records[0].record.id;
                     tracing::error!(%id, reason, "history refuses a decision: its binding keeps it");
                     self.settle(part, &State::Refused(reason));
                 }
-                Attempt::Refused(_) => {
+                Attempt::Refused(_) | Attempt::TooMany => {
                     let second = part.split_off(part.len() / 2);
                     parts.extend([second, part]);
                 }
@@ -182,7 +190,15 @@ impl Records {
             match inserted {
                 Ok(()) => return Attempt::Written,
                 Err(error) if error.is_refusal() => return Attempt::Refused(chain(&error)),
-                Err(error) => self.failed(&error, pause),
+                Err(error) => {
+                    self.failed(&error, pause);
+                    if matches!(error, StoreError::TimedOut { .. }) {
+                        self.most = (self.most.min(records.len()) / 2).max(1);
+                        if records.len() > 1 {
+                            return Attempt::TooMany;
+                        }
+                    }
+                }
             }
             tokio::select! {
                 biased;
@@ -203,7 +219,7 @@ impl Records {
             }
         }
         let recent = self.recent.all();
-        for part in recent.chunks(self.options.batch.max(1)) {
+        for part in recent.chunks(self.most) {
             self.store.insert(part).await?;
         }
         self.stale = false;

@@ -1,28 +1,29 @@
 //! Events, and who was where.
 
 use jiff::Timestamp;
-use sqlx::{Sqlite, Transaction};
+use sqlx::{Connection, SqliteConnection};
 
 use super::{SqliteStore, bounded, classify, sql};
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
+use crate::lent::Lent;
 use crate::store::MILESTONES;
 use crate::{Position, StoreError, rows};
 
 pub(super) async fn note(store: &SqliteStore, events: &[Event]) -> Result<(), StoreError> {
     bounded("write", async {
-        let mut transaction = store.writer.begin_with("BEGIN IMMEDIATE").await?;
+        let mut lent = Lent::of(&store.writer).await?;
+        let mut transaction = lent.connection().begin_with("BEGIN IMMEDIATE").await?;
         for event in events {
             insert(&mut transaction, event).await?;
         }
-        transaction.commit().await
+        transaction.commit().await?;
+        lent.sound();
+        Ok(())
     })
     .await
 }
 
-async fn insert(
-    transaction: &mut Transaction<'static, Sqlite>,
-    event: &Event,
-) -> Result<(), sqlx::Error> {
+async fn insert(connection: &mut SqliteConnection, event: &Event) -> Result<(), sqlx::Error> {
     let statement = match event {
         Event::Milestone(step) => sqlx::query(sql::NOTE_MILESTONE)
             .bind(&step.decision)
@@ -38,7 +39,7 @@ async fn insert(
             .bind(&event.reason)
             .bind(&event.message),
     };
-    statement.execute(&mut **transaction).await.map(|_| ())
+    statement.execute(connection).await.map(|_| ())
 }
 
 pub(super) async fn milestones(

@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqliteRow};
-use sqlx::{Sqlite, Transaction};
+use sqlx::{Connection, Sqlite, SqliteConnection};
 use tokio::sync::watch;
 
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
+use crate::lent::Lent;
+use crate::record::changes;
 use crate::rows;
 use crate::store::Maintained;
 use crate::{BoxFuture, Detail, Filter, Page, Position, Record, Row, Store, StoreError};
@@ -121,16 +123,11 @@ fn page_statement(filter: &Filter) -> &'static str {
     }
 }
 
-async fn insert(
-    transaction: &mut Transaction<'static, Sqlite>,
-    record: &Record,
-) -> Result<(), sqlx::Error> {
+async fn insert(connection: &mut SqliteConnection, record: &Record) -> Result<(), sqlx::Error> {
     let mut before = record.before.clone();
     if let (None, Some(parent)) = (&before, &record.record.parent) {
-        let after: Option<String> = sqlx::query_scalar(sql::AFTER_OF)
-            .bind(parent)
-            .fetch_optional(&mut **transaction)
-            .await?;
+        let after: Option<String> =
+            sqlx::query_scalar(sql::AFTER_OF).bind(parent).fetch_optional(&mut *connection).await?;
         // A parent's row that cannot be read leaves this one's `before` unknown, which is the truth.
         before = after.and_then(|json| serde_json::from_str(&json).ok());
     }
@@ -163,26 +160,26 @@ async fn insert(
         .bind(record.provenance.as_ref().map(rows::json))
         .bind(record.rejections.as_ref().map(rows::json))
         .bind(record.detail.as_ref().map(Detail::as_bytes))
-        .execute(&mut **transaction)
+        .execute(&mut *connection)
         .await?;
     if inserted.rows_affected() == 0 {
         return Ok(());
     }
-    let known = Record { before, detail: None, ..record.clone() };
-    for (cluster, (before, after)) in known.changes() {
+    for (cluster, (before, after)) in changes(before.as_deref().unwrap_or_default(), &record.after)
+    {
         sqlx::query(sql::INSERT_CHANGE)
             .bind(&decision.id)
             .bind(cluster)
             .bind(before)
             .bind(after)
-            .execute(&mut **transaction)
+            .execute(&mut *connection)
             .await?;
     }
     for cluster in record.withdrawal.iter().flat_map(|withdrawal| &withdrawal.unconfirmed) {
         sqlx::query(sql::INSERT_UNCONFIRMED)
             .bind(cluster)
             .bind(&record.binding.uid)
-            .execute(&mut **transaction)
+            .execute(&mut *connection)
             .await?;
     }
     Ok(())
@@ -193,11 +190,14 @@ impl Store for SqliteStore {
         Box::pin(async move {
             bounded("write", async {
                 // The write lock from the start: a transaction that read first could not get it any more.
-                let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+                let mut lent = Lent::of(&self.writer).await?;
+                let mut transaction = lent.connection().begin_with("BEGIN IMMEDIATE").await?;
                 for record in records {
                     insert(&mut transaction, record).await?;
                 }
-                transaction.commit().await
+                transaction.commit().await?;
+                lent.sound();
+                Ok(())
             })
             .await?;
             self.written.send_modify(|writes| *writes += 1);
@@ -214,7 +214,7 @@ impl Store for SqliteStore {
         Box::pin(async move {
             let after = after.unwrap_or(Position { decided_at: i64::MAX, seq: i64::MAX });
             // One more than asked for says whether there is a next page.
-            let wanted = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+            let wanted = rows::limit(limit).saturating_add(1);
             let rows = self
                 .rows("list", page_statement(filter), |query| {
                     bind_filter(query, filter).bind(after.decided_at).bind(after.seq).bind(wanted)
@@ -240,7 +240,7 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let limit = rows::limit(limit);
             let rows = self
                 .rows("follow", sql::TAIL, |query| bind_filter(query, filter).bind(seq).bind(limit))
                 .await?;
@@ -368,5 +368,32 @@ mod tests {
         };
         assert_eq!((id.as_str(), namespace.as_deref()), ("x", Some("shop")));
         assert!(error.contains("trigger_name") && error.contains("Teleport"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_file_without_room_takes_rows_when_there_is_some() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
+        let binding = crate::BindingRef {
+            kind: "ResourceBinding".to_owned(),
+            namespace: None,
+            name: "b".to_owned(),
+            uid: "u".to_owned(),
+        };
+        let withdrawal = crate::Withdrawal { clusters: vec![], unconfirmed: vec![] };
+        let (workload, at) = (Default::default(), Timestamp::UNIX_EPOCH);
+        let mut big = Record::withdrawn(binding, workload, None, vec![], withdrawal, at, 1);
+        big.detail = Some(Detail::from_bytes(vec![7; 1 << 20]));
+        let pages: i64 =
+            sqlx::query_scalar("PRAGMA page_count").fetch_one(&store.writer).await.unwrap();
+        let room = |pages: i64| sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
+        sqlx::query(room(pages + 10)).execute(&store.writer).await.unwrap();
+        let records = [big];
+        let error = store.insert(&records).await.unwrap_err();
+        assert!(error.is_transient(), "{error:?}");
+        assert!(store.get(&records[0].record.id).await.unwrap().is_none(), "half of it is there");
+        // The limit went with its connection.
+        store.insert(&records).await.unwrap();
+        assert!(store.get(&records[0].record.id).await.unwrap().is_some());
     }
 }

@@ -115,13 +115,34 @@ macro_rules! member_events {
 pub(super) const MEMBER_EVENTS: &str = member_events!("");
 pub(super) const MEMBER_EVENTS_OF: &str = member_events!("cluster = $1 AND ");
 
-/// Who was on cluster $1 at $2.
-pub(super) const RESIDENTS: &str = "SELECT d.binding_uid, d.namespace, d.workload_kind, d.workload_name, \
-     last.replicas_after AS replicas, d.id, d.decided_at FROM ( \
-     SELECT seq, replicas_after, row_number() OVER (PARTITION BY binding_uid ORDER BY decided_at DESC, seq DESC) AS place \
-     FROM changes WHERE cluster = $1 AND decided_at <= $2) AS last JOIN decisions d ON d.seq = last.seq \
-     WHERE last.place = 1 AND last.replicas_after IS NOT NULL \
-     ORDER BY d.namespace, d.workload_kind, d.workload_name, d.binding_uid";
+/// The last change of a binding on cluster $1 up to $2.
+macro_rules! last {
+    ($column:literal) => {
+        concat!(
+            "(SELECT x.",
+            $column,
+            " FROM changes x WHERE x.cluster = $1 AND x.binding_uid = b.uid AND x.decided_at <= $2 \
+             ORDER BY x.decided_at DESC, x.seq DESC LIMIT 1)"
+        )
+    };
+}
+
+/// Who was on cluster $1 at $2. From one binding to the next and to its last change then: the time that it takes grows
+/// with the bindings that were ever there, not with what happened to them.
+pub(super) const RESIDENTS: &str = concat!(
+    "WITH RECURSIVE b (uid) AS ( \
+     SELECT (SELECT min(binding_uid) FROM changes WHERE cluster = $1) \
+     UNION ALL SELECT (SELECT min(n.binding_uid) FROM changes n WHERE n.cluster = $1 AND n.binding_uid > b.uid) \
+     FROM b WHERE b.uid IS NOT NULL), \
+     last AS MATERIALIZED (SELECT ",
+    last!("seq"),
+    " AS seq, ",
+    last!("replicas_after"),
+    " AS replicas FROM b WHERE b.uid IS NOT NULL) \
+     SELECT d.binding_uid, d.namespace, d.workload_kind, d.workload_name, last.replicas, d.id, d.decided_at \
+     FROM last CROSS JOIN decisions d ON d.seq = last.seq WHERE last.replicas IS NOT NULL \
+     ORDER BY d.namespace, d.workload_kind, d.workload_name, d.binding_uid"
+);
 
 pub(super) const SWEEP_MEMBERS: &str = "DELETE FROM member_events WHERE at < $1";
 

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sqlx::Row as _;
+use sqlx::{Connection, Row as _};
 
 use super::{SqliteStore, bounded, sql};
+use crate::lent::Lent;
 use crate::store::Maintained;
 use crate::{Position, StoreError, rows};
 
@@ -52,7 +53,8 @@ async fn part(
     from: Position,
     to: Position,
 ) -> Result<u64, sqlx::Error> {
-    let mut transaction = store.writer.begin_with("BEGIN IMMEDIATE").await?;
+    let mut lent = Lent::of(&store.writer).await?;
+    let mut transaction = lent.connection().begin_with("BEGIN IMMEDIATE").await?;
     let bind = |statement: &'static str| {
         sqlx::query(statement)
             .bind(before)
@@ -66,5 +68,6 @@ async fn part(
     let ids: Result<Vec<String>, _> = gone.iter().map(|row| row.try_get("id")).collect();
     sqlx::query(sql::SWEEP_MILESTONES).bind(rows::json(&ids?)).execute(&mut *transaction).await?;
     transaction.commit().await?;
+    lent.sound();
     Ok(gone.len() as u64)
 }

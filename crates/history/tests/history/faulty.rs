@@ -1,7 +1,7 @@
 //! A store that fails as it is told.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use atoll_history::{
@@ -10,6 +10,9 @@ use atoll_history::{
 };
 use tokio::sync::watch;
 
+/// Longest wait for one operation, as real stores have it.
+const LIMIT: Duration = Duration::from_secs(10);
+
 /// A memory store that can be away, lose its answers, refuse a record, hang.
 #[derive(Default)]
 pub(crate) struct Faulty {
@@ -17,6 +20,8 @@ pub(crate) struct Faulty {
     pub(crate) away: AtomicBool,
     pub(crate) hanging: AtomicBool,
     pub(crate) lose_answers: AtomicUsize,
+    /// Milliseconds for each record of a batch; without an answer within [`LIMIT`] it is given up.
+    pub(crate) slow: AtomicU64,
     pub(crate) refuse: Mutex<Option<String>>,
     pub(crate) inserts: AtomicUsize,
     rounds: AtomicUsize,
@@ -46,6 +51,13 @@ impl Store for Faulty {
             }
             if self.away.load(Ordering::Relaxed) {
                 return Err(unavailable());
+            }
+            let needs = Duration::from_millis(
+                self.slow.load(Ordering::Relaxed) * u64::try_from(records.len()).unwrap(),
+            );
+            tokio::time::sleep(needs.min(LIMIT)).await;
+            if needs > LIMIT {
+                return Err(StoreError::TimedOut { doing: "write", after: LIMIT });
             }
             let refused = self.refuse.lock().unwrap().clone();
             if records.iter().any(|record| Some(&record.record.id) == refused.as_ref()) {

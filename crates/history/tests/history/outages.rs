@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_history::{
-    Filter, PostgresStore, Receipt, Record, Recorder, RecorderOptions, State, Store,
+    Detail, Filter, PostgresStore, Receipt, Record, Recorder, RecorderOptions, State, Store,
 };
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::task::JoinHandle;
@@ -25,6 +25,7 @@ struct Load {
     store: Arc<PostgresStore>,
     receipts: Vec<Receipt>,
     records: Vec<Record>,
+    detail: Option<Detail>,
     writing: JoinHandle<atoll_history::Drained>,
     token: CancellationToken,
 }
@@ -42,7 +43,8 @@ impl Load {
         let (recorder, writer) = Recorder::new(store.clone(), options);
         let token = CancellationToken::new();
         let writing = tokio::spawn(writer.run(token.clone()));
-        Self { recorder, store, receipts: Vec::new(), records: Vec::new(), writing, token }
+        let (receipts, records) = (Vec::new(), Vec::new());
+        Self { recorder, store, receipts, records, detail: None, writing, token }
     }
 
     /// `rounds` decisions of every binding. Never waits: that is the point.
@@ -52,6 +54,7 @@ impl Load {
             for binding in 0..BINDINGS {
                 let mut made = record(&format!("{binding}-{n:05}"), binding, "web", 1_790_000_000);
                 made.record.parent = n.checked_sub(1).map(|n| format!("{binding}-{n:05}"));
+                made.detail = self.detail.clone();
                 self.receipts.push(self.recorder.record(made.clone()).unwrap());
                 self.records.push(made);
             }
@@ -179,8 +182,31 @@ async fn a_server_that_does_not_sync_its_log_and_dies_loses_nothing_for_good() {
     load.end().await;
 }
 
+/// Not told by a trigger but by the operating system, in the middle of a page.
 #[tokio::test]
-async fn a_full_disk_and_a_read_only_server_delay_rows() {
+async fn a_disk_without_room_delays_rows_until_there_is_some() {
+    let Some(mut server) = Server::start("") else { return };
+    server.down();
+    // A segment of the log needs 16 MiB.
+    server.set_room(Some((18 << 20) + 4096));
+    server.up();
+    let mut load = Load::on(&server);
+    load.decide(10);
+    load.all_recorded().await;
+    load.detail = Some(Detail::from_bytes(vec![7; 10_000]));
+    load.decide(250);
+    load.until_failing(&["could not extend file"]).await;
+    // What is there can be read, and deciding goes on.
+    assert!(load.store.page(&Filter::default(), 10, None).await.unwrap().rows.len() == 10);
+    load.decide(10);
+    server.down();
+    server.set_room(None);
+    server.up();
+    load.end().await;
+}
+
+#[tokio::test]
+async fn a_disk_that_is_said_to_be_full_and_a_read_only_server_delay_rows() {
     let Some(server) = Server::start("") else { return };
     let mut load = Load::on(&server);
     load.decide(10);

@@ -193,3 +193,32 @@ async fn what_a_failover_lost_is_written_again_before_its_children() {
     assert_eq!(receipt.settled().await, State::Recorded);
     assert_complete(&*store, 53).await;
 }
+
+/// A full batch of 2,000 would take 100 s where one operation may take 10.
+#[tokio::test(start_paused = true)]
+async fn a_database_that_is_too_slow_for_a_batch_gets_smaller_ones() {
+    let store = Arc::new(Faulty::default());
+    store.slow.store(50, Ordering::Relaxed);
+    let (recorder, writer) = Recorder::new(store.clone(), RecorderOptions::default());
+    let mut receipts: Vec<_> =
+        (0..5_000).map(|n| recorder.record(decision(0, n)).unwrap()).collect();
+    let token = CancellationToken::new();
+    let running = tokio::spawn(writer.run(token.clone()));
+    let began = tokio::time::Instant::now();
+    let last = receipts.last_mut().unwrap();
+    let settled = tokio::time::timeout(Duration::from_secs(3600), last.settled()).await;
+    assert_eq!(settled.unwrap(), State::Recorded);
+    // What the rows need, and some tries that were too large.
+    assert!(began.elapsed() < Duration::from_secs(2 * 250 + 100), "{:?}", began.elapsed());
+    assert_complete(&*store, 5_000).await;
+    // Well again, it gets full batches again.
+    store.slow.store(0, Ordering::Relaxed);
+    let before = store.inserts.load(Ordering::Relaxed);
+    let mut receipts: Vec<_> =
+        (5_000..35_000).map(|n| recorder.record(decision(0, n)).unwrap()).collect();
+    assert_eq!(receipts.last_mut().unwrap().settled().await, State::Recorded);
+    let batches = store.inserts.load(Ordering::Relaxed) - before;
+    assert!(batches <= 30, "{batches} batches for 30,000 records");
+    token.cancel();
+    assert_eq!(running.await.unwrap().left, 0);
+}

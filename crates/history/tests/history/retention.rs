@@ -200,6 +200,70 @@ async fn gives_up_what_is_old_and_keeps_what_stands(store: &dyn Store, slack: i6
     assert_eq!(count().await, before + 1);
 }
 
+/// Some decisions are recorded weeks after they were made, as when a database was restored from a copy.
+async fn who_was_where_is_known_whatever_came_late(store: &dyn Store) {
+    let mut numbers = Numbers(11);
+    let whole = MemoryStore::default();
+    let mut late: Vec<Record> = Vec::new();
+    let records = history(13);
+    let mut records = records.into_iter().peekable();
+    let text = |found: Vec<Resident>| -> Vec<String> {
+        let each = found
+            .iter()
+            .map(|r| format!("{} {} {} {}", r.binding_uid, r.replicas, r.decision, r.since));
+        each.collect()
+    };
+    for now in (7..=84).step_by(7) {
+        let mut batch = Vec::new();
+        while let Some(made) = records.next_if(|made| made.decided_at() < day(now)) {
+            if numbers.below(10) == 0 { late.push(made) } else { batch.push(made) }
+        }
+        while late.len() > 8 {
+            batch.push(late.swap_remove(usize::try_from(numbers.below(8)).unwrap()));
+        }
+        store.insert(&batch).await.unwrap();
+        whole.insert(&batch).await.unwrap();
+        // Once before what came late is put in order, and once after.
+        for _ in 0..2 {
+            for time in (1..=now).step_by(6).map(day) {
+                for cluster in CLUSTERS {
+                    let found = text(store.residents(cluster, time).await.unwrap());
+                    let expected = text(whole.residents(cluster, time).await.unwrap());
+                    assert_eq!(found, expected, "{cluster} at {time}, day {now}");
+                }
+            }
+            store.maintain(day(now), RETENTION).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn sqlite_knows_who_was_where_whatever_came_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
+    who_was_where_is_known_whatever_came_late(&store).await;
+}
+
+#[tokio::test]
+async fn postgres_knows_who_was_where_whatever_came_late_and_writes_it_down_each_week() {
+    let Some(database) = Database::make("standings").await else { return };
+    let store = PostgresStore::new(&database.url).unwrap();
+    who_was_where_is_known_whatever_came_late(&store).await;
+    let mut connection = database.connect().await;
+    let counts: (i64, i64, i64) = sqlx::query_as(
+        "SELECT count(*), count(*) FILTER (WHERE valid), \
+         (SELECT count(DISTINCT at) FROM standing_shares) FROM standings",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    // The begin of every week but the first, up to a while ago.
+    assert_eq!(counts, (11, 11, 11));
+    drop(connection);
+    store.close().await;
+    database.drop().await;
+}
+
 #[tokio::test]
 async fn sqlite_gives_up_what_is_old_and_keeps_what_stands() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,6 +15,8 @@ pub(crate) struct Server {
     programs: PathBuf,
     user: Option<(u32, u32)>,
     settings: String,
+    /// Bytes of a file at most, as if the disk had no more.
+    room: Option<u64>,
     runs: bool,
 }
 
@@ -31,7 +33,8 @@ impl Server {
             chown(folder.path(), Some(uid), Some(gid)).unwrap();
         }
         let settings = settings.to_owned();
-        let mut server = Self { folder, programs: programs(), user, settings, runs: false };
+        let mut server =
+            Self { folder, programs: programs(), user, settings, room: None, runs: false };
         server.run(
             "initdb",
             &[
@@ -61,6 +64,11 @@ impl Server {
     /// Other settings for its next start.
     pub(crate) fn set(&mut self, settings: &str) {
         settings.clone_into(&mut self.settings);
+    }
+
+    /// So much room for each file from its next start on; the operating system sees to it.
+    pub(crate) fn set_room(&mut self, bytes: Option<u64>) {
+        self.room = bytes;
     }
 
     /// Gives a file to the server's user.
@@ -109,7 +117,17 @@ impl Server {
     }
 
     fn run(&self, program: &str, args: &[&str]) {
-        let mut command = Command::new(self.programs.join(program));
+        let program = self.programs.join(program);
+        let mut command = match self.room {
+            None => Command::new(program),
+            Some(bytes) => {
+                let mut shell = Command::new("/bin/sh");
+                // A shell counts blocks of 512 bytes.
+                let script = format!("ulimit -S -f {} && exec \"$0\" \"$@\"", bytes / 512);
+                shell.args(["-c", &script]).arg(program);
+                shell
+            }
+        };
         command.arg("-D").arg(self.folder.path().join("data")).args(args);
         self.finish(command);
     }

@@ -1,0 +1,144 @@
+//! Rows in the binary format of COPY, sent while they are made: the server works on the first as the last are written.
+
+use serde::Serialize;
+use sqlx::PgConnection;
+use sqlx::postgres::PgCopyIn;
+
+/// What every binary copy begins with: the signature, no flags, no extension.
+const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+/// What it ends with, in the place of a number of columns.
+const TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
+/// Times count from the year 2000 here, in microseconds; this is 1970.
+const EPOCH: i64 = 946_684_800_000_000;
+/// Version of the binary form of jsonb.
+const JSONB: u8 = 1;
+/// Bytes that are sent at once: large enough to make calls rare, small enough to keep both sides busy.
+const CHUNK: usize = 128 << 10;
+
+/// Rows of one table, as bytes.
+pub(super) struct Rows {
+    bytes: Vec<u8>,
+    columns: i16,
+}
+
+impl Rows {
+    /// Of so many columns.
+    pub(super) fn of(columns: i16) -> Self {
+        Self { bytes: HEADER.to_vec(), columns }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.len() == HEADER.len()
+    }
+
+    /// Begins a row; its columns follow in their order.
+    pub(super) fn row(&mut self) -> &mut Self {
+        self.bytes.extend(self.columns.to_be_bytes());
+        self
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        self.bytes(text.as_bytes())
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.column(|to| to.extend(bytes))
+    }
+
+    pub(super) fn number(&mut self, number: i64) -> &mut Self {
+        self.bytes(&number.to_be_bytes())
+    }
+
+    /// A time, in microseconds since 1970.
+    pub(super) fn time(&mut self, microseconds: i64) -> &mut Self {
+        self.number(microseconds.saturating_sub(EPOCH))
+    }
+
+    pub(super) fn json(&mut self, value: &impl Serialize) -> &mut Self {
+        self.column(|to| {
+            to.push(JSONB);
+            serde_json::to_writer(to, value).expect("records are plain JSON, memory takes it");
+        })
+    }
+
+    /// A column that may be NULL.
+    pub(super) fn option<T>(
+        &mut self,
+        value: Option<T>,
+        column: impl FnOnce(&mut Self, T) -> &mut Self,
+    ) -> &mut Self {
+        match value {
+            Some(value) => column(self, value),
+            None => {
+                self.bytes.extend((-1_i32).to_be_bytes());
+                self
+            }
+        }
+    }
+
+    /// A column: its length, then its bytes.
+    fn column(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        let at = self.bytes.len();
+        self.bytes.extend([0; 4]);
+        write(&mut self.bytes);
+        let length = i32::try_from(self.bytes.len() - at - 4)
+            .expect("what is in a column was in an object of the hub: some MiB at most");
+        self.bytes[at..at + 4].copy_from_slice(&length.to_be_bytes());
+        self
+    }
+}
+
+/// A copy under way. Given up half way it leaves the connection unusable: its owner closes it then.
+pub(super) struct Copying<'a> {
+    copy: PgCopyIn<&'a mut PgConnection>,
+    pub(super) rows: Rows,
+}
+
+impl<'a> Copying<'a> {
+    pub(super) async fn begin(
+        connection: &'a mut PgConnection,
+        statement: &'static str,
+        rows: Rows,
+    ) -> Result<Self, sqlx::Error> {
+        Ok(Self { copy: connection.copy_in_raw(statement).await?, rows })
+    }
+
+    /// Sends what there is, when it is enough.
+    pub(super) async fn send(&mut self) -> Result<(), sqlx::Error> {
+        if self.rows.bytes.len() >= CHUNK {
+            self.copy.send(self.rows.bytes.as_slice()).await?;
+            self.rows.bytes.clear();
+        }
+        Ok(())
+    }
+
+    /// Sends the rest, and waits until the server has taken it.
+    pub(super) async fn end(mut self) -> Result<(), sqlx::Error> {
+        self.rows.bytes.extend(TRAILER);
+        self.copy.send(self.rows.bytes.as_slice()).await?;
+        self.copy.finish().await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_their_length_before_them() {
+        let mut rows = Rows::of(4);
+        assert!(rows.is_empty());
+        rows.row().text("é").option(None, Rows::number).time(EPOCH + 1).json(&["a"]);
+        let expected = [
+            &[0, 4][..],
+            &[0, 0, 0, 2, 0xc3, 0xa9],
+            &[255; 4],
+            &[0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1],
+            &[0, 0, 0, 6, 1, b'[', b'"', b'a', b'"', b']'],
+        ];
+        assert_eq!(rows.bytes[HEADER.len()..], expected.concat());
+        assert_eq!(HEADER.len(), 19);
+        assert!(!rows.is_empty());
+    }
+}
