@@ -222,3 +222,14 @@ BEGIN
     RETURN true;
 END
 $$;
+
+-- As before, but decisions are looked up for the shares that are asked for alone.
+CREATE OR REPLACE VIEW placements_over_time AS
+SELECT shares.cluster, d.namespace, d.workload_kind, d.workload_name, shares.binding_uid,
+       shares.replicas_after AS replicas, shares.decided_at AS valid_from, shares.valid_until
+FROM (
+    SELECT c.cluster, c.binding_uid, c.seq, c.decided_at, c.replicas_after,
+           lead(c.decided_at) OVER (PARTITION BY c.cluster, c.binding_uid ORDER BY c.decided_at, c.seq) AS valid_until
+    FROM changes c
+) AS shares JOIN decisions d ON d.decided_at = shares.decided_at AND d.seq = shares.seq
+WHERE shares.replicas_after IS NOT NULL;
