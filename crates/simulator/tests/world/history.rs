@@ -1,9 +1,13 @@
 //! History while its database, or the controller, or both fail. Every World ends with the check of I10: exactly one row for
 //! every committed decision, each behind its parent.
 
+use std::io::Write as _;
+use std::process::Command;
 use std::time::Duration;
 
-use atoll_history::{Fault, MemberFilter, SqliteStore, Store};
+use atoll_history::{
+    Event, Fault, MemberFilter, PostgresStore, RETENTION, Record, SqliteStore, Store,
+};
 use atoll_simulator::world::kinds::{DEPLOYMENT, RESOURCE_BINDING};
 use atoll_simulator::world::{Identities, World};
 use serde_json::json;
@@ -196,7 +200,7 @@ async fn no_manifest_and_no_secret_value_is_in_history() {
     let store = world.history_store();
     // What the tables hold, with every detail unpacked.
     let mut everything = String::new();
-    let mut details = 0;
+    let (mut details, mut wholes) = (0, Vec::new());
     for row in &rows {
         let whole = store.get(&row.record.id).await.unwrap().unwrap();
         let whole = whole.entry.record().unwrap().clone();
@@ -205,11 +209,12 @@ async fn no_manifest_and_no_secret_value_is_in_history() {
             details += 1;
         }
         everything.push_str(&format!("{whole:?}"));
+        wholes.push(whole);
     }
     let ids: Vec<String> = rows.iter().map(|row| row.record.id.clone()).collect();
-    everything.push_str(&format!("{:?}", store.milestones(&ids).await.unwrap()));
-    let events = store.member_events(&MemberFilter::default(), 10_000, None).await.unwrap();
-    everything.push_str(&format!("{events:?}"));
+    let steps = store.milestones(&ids).await.unwrap();
+    let told = store.member_events(&MemberFilter::default(), 10_000, None).await.unwrap().events;
+    everything.push_str(&format!("{steps:?} {told:?}"));
     assert!(details > 0 && everything.contains("nginx"), "the test looks at nothing");
     let found =
         everything.find(MARK).map(|at| everything[at..].chars().take(80).collect::<String>());
@@ -219,11 +224,57 @@ async fn no_manifest_and_no_secret_value_is_in_history() {
     let path = folder.path().join("history.db");
     tokio::time::resume();
     let file = SqliteStore::open(&path).await.unwrap();
-    file.insert(&rows).await.unwrap();
+    file.insert(&wholes).await.unwrap();
     file.close().await;
     let bytes = std::fs::read(&path).unwrap();
     let holds = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
     assert!(holds(b"nginx") && !holds(MARK.as_bytes()));
+    let events: Vec<Event> = steps.into_iter().map(Event::Milestone).collect();
+    let told = told.into_iter().map(Event::Member);
+    in_postgres(&wholes, &events.into_iter().chain(told).collect::<Vec<_>>()).await;
     tokio::time::pause();
     world.end().await;
+}
+
+/// The same rows in a PostgreSQL database, all of whose tables are dumped as text.
+async fn in_postgres(rows: &[Record], events: &[Event]) {
+    let Ok(server) = std::env::var("ATOLL_TEST_POSTGRES") else {
+        // Past the test runner's capture: a left-out part must not look like a run one.
+        let note = "LEFT OUT marked values in PostgreSQL: run `cargo xtask test`\n";
+        std::io::stderr().write_all(note.as_bytes()).unwrap();
+        return;
+    };
+    let name = format!("marked_{}", std::process::id());
+    let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
+    let run = |program: &str, args: &[&str]| {
+        let ran = Command::new(program).args(args).output();
+        let ran = ran.unwrap_or_else(|error| panic!("{program} of PostgreSQL: {error}"));
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    run("psql", &[&server, "-qc", &format!("CREATE DATABASE {name}")]);
+    let store = PostgresStore::new(&url).unwrap();
+    store.insert(rows).await.unwrap();
+    store.note(events).await.unwrap();
+    // In the World's time. Two weeks on, who stood where has been written down as well.
+    let last = rows.iter().map(Record::decided_at).max().unwrap();
+    let later = last.checked_add(Duration::from_hours(24 * 14)).unwrap();
+    store.maintain(later, RETENTION).await.unwrap();
+    let mut details = 0;
+    for row in rows {
+        let whole = store.get(&row.record.id).await.unwrap().unwrap();
+        let detail = whole.entry.record().unwrap().detail.as_ref();
+        if let Some(detail) = detail {
+            assert!(!detail.decode().unwrap().to_string().contains(MARK));
+            details += 1;
+        }
+    }
+    store.close().await;
+    let dump = run("pg_dump", &["--dbname", &url]);
+    run("psql", &[&server, "-qc", &format!("DROP DATABASE {name} WITH (FORCE)")]);
+    assert!(details > 0 && dump.contains("nginx-deployment"), "the dump has no decisions");
+    let standings = dump.split("COPY public.standing_shares").nth(1).unwrap_or_default();
+    assert!(standings.lines().nth(1).is_some_and(|line| line.contains("member")), "nobody stood");
+    assert!(dump.contains("Committed") && dump.contains("Ready"), "the dump has no events");
+    assert!(!dump.contains(MARK));
 }
