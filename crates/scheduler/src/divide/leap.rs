@@ -90,7 +90,12 @@ pub fn fits_up(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
                     || counts[domain].saturating_sub(skew.low) <= skew.max
             })
     });
-    skews && limits.bounds.iter().all(|bound| bound.sum.max(bound.max) >= sum(bound, before, after))
+    skews && is_bounded(limits, before, after)
+}
+
+/// Whether no bound would have kept seats from being added.
+fn is_bounded(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
+    limits.bounds.iter().all(|bound| bound.sum.max(bound.max) >= sum(bound, before, after))
 }
 
 /// Whether no rule would have kept seats from being taken back one after the other.
@@ -100,6 +105,11 @@ pub fn fits_down(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
         let floor = skew.low.min(skew.high.saturating_sub(skew.max));
         (0..counts.len()).all(|at| counts[at] == skew.counts[at] || counts[at] >= floor)
     });
+    skews && keeps_groups(limits, before, after)
+}
+
+/// Whether no minimum and no bound would have kept seats from being taken back.
+fn keeps_groups(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
     let minimums = limits.minimums.iter().all(|minimum| {
         let mut counts = minimum.counts.clone();
         for at in (0..before.len()).filter(|at| minimum.of[*at] != NONE) {
@@ -107,8 +117,7 @@ pub fn fits_down(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
         }
         counts.iter().zip(&minimum.counts).all(|(now, was)| *now >= 1 || now == was)
     });
-    let bounds = limits.bounds.iter().all(|b| b.sum.min(b.min) <= sum(b, before, after));
-    skews && minimums && bounds
+    minimums && limits.bounds.iter().all(|b| b.sum.min(b.min) <= sum(b, before, after))
 }
 
 fn sum(bound: &super::limits::Bound, before: &[i64], after: &[i64]) -> i64 {
@@ -193,6 +202,20 @@ impl<'a> Reach<'a> {
     }
 }
 
+/// The state of the threshold between two that is closest to the far one, among those that have a state; as the near one
+/// is approached they all have. `None` = no threshold in between has one.
+fn closest<S>(near: u128, far: u128, state: impl Fn(u128) -> Option<S>) -> Option<S> {
+    let (mut near, mut far, mut best) = (near, far, None);
+    while near.abs_diff(far) > 1 {
+        let middle = near.min(far) + near.abs_diff(far) / 2;
+        match state(middle) {
+            Some(found) => (near, best) = (middle, Some(found)),
+            None => far = middle,
+        }
+    }
+    best
+}
+
 /// The way up under one rule on skew.
 struct Up<'a> {
     claims: &'a Claims,
@@ -225,14 +248,7 @@ impl<'a> Up<'a> {
                 best = Some(state);
                 continue;
             }
-            let (mut low, mut high) = (0, end);
-            while high - low > 1 {
-                let middle = low + (high - low) / 2;
-                match at(middle) {
-                    Some(state) => (low, best) = (middle, Some(state)),
-                    None => high = middle,
-                }
-            }
+            best = closest(0, end, at).or(best);
             break;
         }
         let Some((seats, dealt)) = best else { return 0 };
@@ -292,9 +308,7 @@ impl<'a> Up<'a> {
                 self.claims.deal(&mut seats, &self.caps, members, more);
             }
         }
-        let mut bounds = board.limits.bounds.iter();
-        let bounded = bounds.all(|b| sum(b, &board.seats, &seats) <= b.max.max(b.sum));
-        bounded.then_some((seats, dealt))
+        is_bounded(&board.limits, &board.seats, &seats).then_some((seats, dealt))
     }
 }
 
@@ -334,9 +348,7 @@ fn levels_up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
             }
             claims.deal(&mut seats, &caps, of, count);
         }
-        let mut bounds = board.limits.bounds.iter();
-        let bounded = bounds.all(|b| sum(b, &board.seats, &seats) <= b.max.max(b.sum));
-        bounded.then_some((seats, dealt))
+        is_bounded(&board.limits, &board.seats, &seats).then_some((seats, dealt))
     };
     let blocked = |domain: usize| {
         most[domain] == 0
@@ -382,14 +394,7 @@ impl<'a> Down<'a> {
                 continue;
             }
             let end = reach.end(board.seats.iter().copied().max().unwrap_or(0));
-            let (mut low, mut high) = (0, end);
-            while high - low > 1 {
-                let middle = low + (high - low) / 2;
-                match at(middle) {
-                    Some(state) => (high, best) = (middle, Some(state)),
-                    None => low = middle,
-                }
-            }
+            best = closest(end, 0, at).or(best);
             break;
         }
         let Some((seats, taken)) = best else { return 0 };
@@ -438,12 +443,7 @@ impl<'a> Down<'a> {
                 self.claims.take_back(&mut seats, &self.floors, members, removed(domain));
             }
         }
-        let unskewed = Limits {
-            minimums: board.limits.minimums.clone(),
-            bounds: board.limits.bounds.clone(),
-            ..Limits::default()
-        };
-        fits_down(&unskewed, &board.seats, &seats).then_some((seats, taken))
+        keeps_groups(&board.limits, &board.seats, &seats).then_some((seats, taken))
     }
 }
 
@@ -475,12 +475,7 @@ fn levels_down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
             }
             claims.take_back(&mut seats, &floors, &members[domain], count);
         }
-        let unskewed = Limits {
-            minimums: board.limits.minimums.clone(),
-            bounds: board.limits.bounds.clone(),
-            ..Limits::default()
-        };
-        fits_down(&unskewed, &board.seats, &seats).then_some((seats, taken))
+        keeps_groups(&board.limits, &board.seats, &seats).then_some((seats, taken))
     };
     let deepest = most.iter().copied().max().unwrap_or(0).min(take);
     let Some(state) = greatest(deepest, |sink| after(sink).is_some()).and_then(after) else {

@@ -1,6 +1,9 @@
 //! An independent checker of decisions: own code, no calls into the core's arithmetic. It knows the rules, not the ways.
 
-mod rules;
+mod candidates;
+mod check;
+mod groups;
+mod shares;
 
 use crate::decision::Decision;
 use crate::request::Request;
@@ -18,7 +21,7 @@ pub struct Fault {
 /// Checks a decision against its snapshot and request; no faults = sound.
 #[must_use]
 pub fn lint(snapshot: &Snapshot, request: &Request, decision: &Decision) -> Vec<Fault> {
-    let mut check = rules::Check::new(snapshot, request, decision);
+    let mut check = check::Check::new(snapshot, request, decision);
     check.shares();
     check.conservation();
     check.movement();

@@ -1,0 +1,165 @@
+//! Who may have replicas, and how many: affinity, taints, what a member serves, room.
+
+use atoll_api::placement::{ClusterAffinity, ClusterField, FieldOperator};
+use atoll_api::selector::Selector;
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+
+use super::check::Check;
+use crate::decision::Standing;
+use crate::state::row::Row;
+
+impl Check<'_> {
+    /// I8: every cluster with a share satisfies the placement, or is kept and says which rule it fails.
+    pub(super) fn candidates(&mut self) {
+        if self.still || self.karmada {
+            return;
+        }
+        let placement = &self.request.placement;
+        let affinities: Option<Vec<&ClusterAffinity>> = match &placement.cluster_affinities {
+            Some(terms) if !terms.is_empty() => {
+                let name = self.decision.affinity_name.as_deref();
+                let term = terms.iter().find(|term| Some(term.affinity_name.as_str()) == name);
+                term.map(|term| {
+                    let tiers = term.overflow_affinities.iter().map(|tier| &tier.affinity);
+                    let tiers = tiers.filter(|_| self.decision.desired.is_some());
+                    std::iter::once(&term.affinity).chain(tiers).collect()
+                })
+            }
+            _ => Some(placement.cluster_affinity.iter().collect()),
+        };
+        let Some(affinities) = affinities else {
+            self.fault("I8", "no affinity term of that name");
+            return;
+        };
+        for name in self.after.keys().copied().collect::<Vec<_>>() {
+            let Some(row) = self.rows.get(name).copied() else { continue };
+            let mut broken = Vec::new();
+            if !affinities.is_empty() && !affinities.iter().any(|a| chooses(a, row)) {
+                broken.push("clusterAffinity");
+            }
+            if row.terminating {
+                broken.push("being deleted");
+            }
+            let template = &self.request.template;
+            let serves = row.apis.serves(&template.api_version, &template.kind);
+            if !serves && !self.before.contains_key(name) {
+                broken.push("APIEnablement");
+            }
+            for taint in &row.taints {
+                let borne = placement.cluster_tolerations.iter().any(|t| bears(t, taint));
+                let wanted = ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str());
+                if wanted && !borne && !self.subset_bears(row, taint) {
+                    broken.push(if taint.effect == "NoExecute" { "NoExecute" } else { "taint" });
+                }
+            }
+            if broken.is_empty() {
+                continue;
+            }
+            let kept = self
+                .decision
+                .verdict(name)
+                .is_some_and(|(v, _)| v.standing == Standing::Kept && !v.rejections.is_empty());
+            if !kept || !self.did_not_grow(name) {
+                self.fault("I8", format!("{name} breaks {broken:?} and is not kept as it was"));
+            }
+            let fatal = broken.iter().any(|rule| ["NoExecute", "being deleted"].contains(rule));
+            if fatal && !placement.sticky {
+                self.fault("I8", format!("{name} keeps a share although {broken:?}"));
+            }
+        }
+    }
+
+    fn subset_bears(&self, row: &Row, taint: &Taint) -> bool {
+        let template = &self.request.template;
+        let namespace = template.namespace.as_deref().unwrap_or_default();
+        let spread = self.snapshot.workload_spread(
+            namespace,
+            template.group(),
+            &template.kind,
+            &template.name,
+        );
+        let subset = spread.and_then(|spread| {
+            spread.spec.subsets.iter().find(|subset| {
+                subset.required_cluster_selector.as_ref().is_none_or(|selector| {
+                    Selector::parse(selector).is_ok_and(|s| s.matches(&row.labels))
+                })
+            })
+        });
+        subset.is_some_and(|subset| subset.tolerations.iter().any(|t| bears(t, taint)))
+    }
+
+    /// I7: nobody gets more than fits beside what is promised already.
+    pub(super) fn capacity(&mut self) {
+        let by_room = self.steered()
+            || self.request.placement.replica_scheduling.as_ref().is_some_and(|given| {
+                use atoll_api::placement::ReplicaDivisionPreference::Aggregated;
+                let dynamic = given.weight_preference.as_ref();
+                given.respect_capacity
+                    || given.replica_division_preference == Some(Aggregated)
+                    || dynamic.is_some_and(|weights| weights.dynamic_weight.is_some())
+            });
+        if !self.divided() || !by_room || self.still || self.karmada {
+            return;
+        }
+        for (name, after) in self.after.clone() {
+            let before = self.before.get(name).copied().unwrap_or(0);
+            let Some((verdict, at)) = self.decision.verdict(name) else { continue };
+            let grown = after - before;
+            if grown <= 0 {
+                continue;
+            }
+            // By pods, the one resource that every replica needs: the linter's own arithmetic.
+            let Some(row) = self.rows.get(name) else { continue };
+            if let crate::state::supply::Supply::Summary { free, .. } = &row.supply
+                && let Some(pods) = free.get("pods")
+            {
+                let promised = row.reserved.get("pods").copied().unwrap_or(0);
+                if grown > (pods - promised).max(0) {
+                    self.fault(
+                        "I7",
+                        format!("{name} grows by {grown}, {pods} pods less {promised} are free"),
+                    );
+                }
+            }
+            if verdict.capacity.get(at).is_some_and(|more| grown > more) {
+                self.fault("I7", format!("{name} grows by {grown}, more than the capacity shown"));
+            }
+        }
+    }
+}
+
+pub(super) fn chooses(affinity: &ClusterAffinity, row: &Row) -> bool {
+    let named = |names: &[String]| names.iter().any(|name| *name == *row.name);
+    let fields = affinity.field_selector.iter().flat_map(|s| &s.match_expressions).all(|rule| {
+        let has: Vec<&str> = match rule.key {
+            ClusterField::Provider => row.provider.iter().map(String::as_str).collect(),
+            ClusterField::Region => row.region.iter().map(String::as_str).collect(),
+            ClusterField::Zone => row.zones.iter().map(String::as_str).collect(),
+        };
+        let listed = has.iter().any(|value| rule.values.iter().any(|v| v == value));
+        match rule.operator {
+            FieldOperator::In => listed,
+            FieldOperator::NotIn => !listed,
+            FieldOperator::Exists => !has.is_empty(),
+            FieldOperator::DoesNotExist => has.is_empty(),
+        }
+    });
+    !named(&affinity.exclude_clusters)
+        && (affinity.cluster_names.is_empty() || named(&affinity.cluster_names))
+        && affinity
+            .label_selector
+            .as_ref()
+            .is_none_or(|s| Selector::parse(s).is_ok_and(|s| s.matches(&row.labels)))
+        && fields
+}
+
+fn bears(toleration: &Toleration, taint: &Taint) -> bool {
+    let is = |wanted: &Option<String>, value: &str| {
+        wanted.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == value)
+    };
+    let exists = toleration.operator.as_deref() == Some("Exists");
+    let equal = matches!(toleration.operator.as_deref(), None | Some("" | "Equal"))
+        && toleration.key.as_deref().is_some_and(|key| !key.is_empty())
+        && toleration.value.clone().unwrap_or_default() == taint.value.clone().unwrap_or_default();
+    is(&toleration.effect, &taint.effect) && is(&toleration.key, &taint.key) && (exists || equal)
+}

@@ -1,0 +1,95 @@
+//! What the rules of the linter look at: a decision beside its snapshot and request.
+
+use std::collections::BTreeMap;
+
+use atoll_api::binding::{Outcome, Trigger};
+use atoll_api::placement::ReplicaSchedulingType;
+
+use super::Fault;
+use crate::decision::Decision;
+use crate::request::Request;
+use crate::state::row::Row;
+use crate::state::snapshot::Snapshot;
+
+pub(super) struct Check<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) request: &'a Request,
+    pub(super) decision: &'a Decision,
+    pub(super) rows: BTreeMap<&'a str, &'a Row>,
+    pub(super) before: BTreeMap<&'a str, i64>,
+    pub(super) after: BTreeMap<&'a str, i64>,
+    /// Whether nothing was to move: failures, and decisions that only note something.
+    pub(super) still: bool,
+    pub(super) karmada: bool,
+    pub(super) faults: Vec<Fault>,
+}
+
+impl<'a> Check<'a> {
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        request: &'a Request,
+        decision: &'a Decision,
+    ) -> Self {
+        let rows = snapshot.rows().map(|(_, row)| (&*row.name, &**row)).collect();
+        let shares = |list: &'a [atoll_api::binding::TargetCluster]| -> BTreeMap<&'a str, i64> {
+            list.iter().map(|t| (t.name.as_str(), t.replicas)).collect()
+        };
+        let (before, after) = (shares(&decision.before), shares(&decision.after));
+        let sum = |shares: &BTreeMap<&str, i64>| shares.values().sum::<i64>();
+        // A decision without a result takes back what is asked for no more, and nothing else.
+        let only_shrinks = sum(&before) > decision.desired.unwrap_or(0)
+            && sum(&after) > 0
+            && after.iter().all(|(name, n)| before.get(name).is_some_and(|was| n <= was));
+        let failed = matches!(
+            decision.outcome,
+            Outcome::NoFit | Outcome::FailoverInfeasible | Outcome::Invalid
+        ) || (decision.outcome == Outcome::Unschedulable
+            && (before == after || only_shrinks));
+        let still = failed || matches!(decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
+        Self {
+            snapshot,
+            request,
+            decision,
+            rows,
+            before,
+            after,
+            still,
+            karmada: decision.profile == "karmada",
+            faults: Vec::new(),
+        }
+    }
+
+    pub(super) fn fault(&mut self, rule: &'static str, what: impl Into<String>) {
+        self.faults.push(Fault { rule, what: what.into() });
+    }
+
+    pub(super) fn duplicated(&self) -> bool {
+        let plain = match &self.request.placement.replica_scheduling {
+            None => true,
+            Some(given) => given.replica_scheduling_type == ReplicaSchedulingType::Duplicated,
+        };
+        plain && !self.steered()
+    }
+
+    /// Whether a WorkloadPolicy or WorkloadSpread divides.
+    pub(super) fn steered(&self) -> bool {
+        let template = &self.request.template;
+        let namespace = template.namespace.as_deref().unwrap_or_default();
+        !self.karmada
+            && (template.workload_policy.is_some()
+                || self
+                    .snapshot
+                    .workload_spread(namespace, template.group(), &template.kind, &template.name)
+                    .is_some())
+    }
+
+    pub(super) fn divided(&self) -> bool {
+        self.decision.desired.is_some() && !self.duplicated()
+    }
+
+    /// Whether what is on a cluster may be there although newcomers may not: it does not grow.
+    pub(super) fn did_not_grow(&self, name: &str) -> bool {
+        let after = self.after.get(name).copied().unwrap_or(0);
+        self.before.get(name).is_some_and(|before| after <= *before || self.duplicated())
+    }
+}

@@ -1,0 +1,196 @@
+//! Shares and movement: what is asked for is accounted for, and only moves that have a reason are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_api::binding::{Mode, Outcome, Trigger};
+use atoll_api::policy::PurgeMode;
+
+use super::Fault;
+use super::check::Check;
+use crate::decision::Standing;
+
+impl Check<'_> {
+    /// I2: one share a cluster, none below zero, none on a cluster that is not there.
+    pub(super) fn shares(&mut self) {
+        if self.after.len() != self.decision.after.len() {
+            self.fault("I2", "a cluster has two shares");
+        }
+        for (name, replicas) in self.after.clone() {
+            if replicas < 0 {
+                self.fault("I2", format!("{name} has {replicas} replicas"));
+            }
+            if !self.rows.contains_key(name) && !self.still {
+                self.fault("I8", format!("{name} is no cluster"));
+            }
+        }
+    }
+
+    /// I1: shares and pending add up to what is asked for, however the decision ended; Duplicated gives everybody all.
+    pub(super) fn conservation(&mut self) {
+        let Some(desired) = self.decision.desired else { return };
+        let quiet = matches!(self.decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
+        let invalid = self.decision.outcome == Outcome::Invalid;
+        if quiet || (invalid && !self.was_divided(desired)) {
+            return;
+        }
+        if self.duplicated() {
+            let moot = invalid || self.karmada && self.still;
+            if !moot && self.after.values().any(|replicas| *replicas != desired) {
+                self.fault("I1", format!("Duplicated, but not every share is {desired}"));
+            }
+            return;
+        }
+        let job = self.request.template.kind == "Job";
+        let placed: i64 = self.after.values().sum();
+        let total = placed + self.decision.pending_replicas();
+        // Karmada keeps what runs when there is no result.
+        let kept = self.karmada && self.still && placed > desired;
+        if total != desired && !kept && !job {
+            self.fault("I1", format!("{placed} placed + pending = {total}, asked for {desired}"));
+        }
+    }
+
+    /// Whether a request that cannot be read was divided by the last decision, and asks for a number that makes sense.
+    fn was_divided(&self, desired: i64) -> bool {
+        let Some(previous) = &self.request.previous else { return false };
+        let Some(record) = &previous.decision else { return false };
+        let accounted = self.before.values().sum::<i64>() + previous.pending();
+        accounted == record.desired && (0..=i64::from(i32::MAX)).contains(&desired)
+    }
+
+    /// I6: what need not move does not.
+    pub(super) fn movement(&mut self) {
+        let quiet = matches!(self.decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
+        // Another number is followed also where nothing else moves.
+        let desired = self.decision.desired.unwrap_or(0);
+        let follows = if self.duplicated() {
+            self.after.keys().eq(self.before.keys()) && self.after.values().all(|n| *n == desired)
+        } else {
+            self.before.values().sum::<i64>() > desired
+                && self.after.keys().all(|name| self.did_not_grow(name))
+        };
+        let follows = follows && !quiet;
+        if (quiet || self.still) && self.before != self.after && !self.karmada && !follows {
+            self.fault("I6", "nothing was to move, and something did");
+        }
+        let steady = self.decision.mode == Mode::Steady && self.divided() && !self.karmada;
+        if !steady || self.still {
+            return;
+        }
+        if matches!(self.decision.trigger, Trigger::Failover | Trigger::ApplicationFailure) {
+            // A lost cluster moves only its own: whoever is not rejected loses nothing.
+            for (name, before) in self.before.clone() {
+                let refused = self.decision.verdict(name).is_some_and(|(verdict, _)| {
+                    matches!(verdict.standing, Standing::Refused | Standing::Gone)
+                });
+                let after = self.after.get(name).copied().unwrap_or(0);
+                let fewer = self.before.values().sum::<i64>() > self.decision.desired.unwrap_or(0);
+                if !refused && after < before && !fewer {
+                    self.fault("I6", format!("{name} went from {before} to {after} in a failover"));
+                }
+            }
+        }
+        if self.decision.trigger == Trigger::Scale {
+            let sum = |shares: &BTreeMap<&str, i64>| shares.values().sum::<i64>();
+            let (old, new) = (sum(&self.before), sum(&self.after));
+            let (mut up, mut down) = (0, 0);
+            let names: BTreeSet<&str> =
+                self.before.keys().chain(self.after.keys()).copied().collect();
+            for name in names {
+                let lost = self.decision.verdict(name).is_some_and(|(verdict, _)| {
+                    matches!(verdict.standing, Standing::Refused | Standing::Gone)
+                });
+                let of = |shares: &BTreeMap<&str, i64>| shares.get(name).copied().unwrap_or(0);
+                let change = of(&self.after) - of(&self.before);
+                if change > 0 {
+                    up += change;
+                } else if !lost {
+                    down -= change;
+                }
+            }
+            if new > old && down > 0 {
+                self.fault("I6", format!("scaling up took {down} replicas away"));
+            }
+            if new < old && up > 0 && self.lost() == 0 {
+                self.fault("I6", format!("scaling down gave {up} replicas"));
+            }
+        }
+    }
+
+    fn lost(&self) -> i64 {
+        let lost = self.before.iter().filter(|(name, _)| {
+            self.decision.verdict(name).is_none_or(|(verdict, _)| {
+                matches!(verdict.standing, Standing::Refused | Standing::Gone)
+            })
+        });
+        lost.map(|(_, replicas)| *replicas).sum()
+    }
+
+    /// Eviction tasks: one a cluster, for what left for another reason than scaling, and never for more than left.
+    pub(super) fn evictions(&mut self) {
+        let old: BTreeMap<&str, i64> = self
+            .request
+            .previous
+            .iter()
+            .flat_map(|previous| &previous.eviction_tasks)
+            .map(|task| (task.from_cluster.as_str(), task.replicas))
+            .collect();
+        let mut seen = BTreeSet::new();
+        for task in &self.decision.evictions.clone() {
+            let name = task.from_cluster.as_str();
+            if !seen.insert(name.to_owned()) {
+                self.fault("I2", format!("two eviction tasks for {name}"));
+            }
+            let known = old.get(name).copied();
+            let left = self.before.get(name).copied().unwrap_or(0)
+                - self.after.get(name).copied().unwrap_or(0);
+            let most = known.unwrap_or(0) + left.max(0);
+            if task.replicas > most {
+                self.fault(
+                    "I1",
+                    format!("{name} keeps {} replicas, {most} left it", task.replicas),
+                );
+            }
+            if known.is_none() && !self.before.contains_key(name) {
+                self.fault("I2", format!("{name} is left but was no target"));
+            }
+            if task.keep && task.purge_mode == PurgeMode::Directly {
+                self.fault("I2", format!("{name}: Directly keeps nothing"));
+            }
+        }
+        if self.decision.trigger == Trigger::Scale || self.still {
+            return;
+        }
+        for (name, before) in self.before.clone() {
+            let after = self.after.get(name);
+            let leaves = after.is_none_or(|after| *after < before);
+            if leaves && self.rows.contains_key(name) && !seen.contains(name) && !self.karmada {
+                self.fault("I1", format!("{name} loses replicas without an eviction task"));
+            }
+        }
+    }
+
+    /// The decision speaks of every cluster exactly once.
+    pub(super) fn report(&mut self) {
+        if self.decision.outcome == Outcome::Invalid {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        for verdict in &self.decision.verdicts {
+            for name in verdict.clusters.iter() {
+                if !seen.insert(name.to_string()) {
+                    self.faults.push(Fault { rule: "report", what: format!("{name} twice") });
+                }
+            }
+        }
+        let missing: Vec<&str> =
+            self.rows.keys().copied().filter(|name| !seen.contains(*name)).collect();
+        if !missing.is_empty() {
+            self.fault("report", format!("no verdict on {missing:?}"));
+        }
+        if self.decision.pending.iter().any(|group| group.reason.is_empty() || group.replicas <= 0)
+        {
+            self.fault("report", "a pending group without number or reason");
+        }
+    }
+}
