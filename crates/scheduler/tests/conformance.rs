@@ -1,16 +1,17 @@
 //! Profile `karmada` agrees with the recorded answers of Karmada's own scheduler core.
+//!
+//! `ATOLL_VECTORS=DIR` runs the cases of the `.jsonl` files of another folder instead.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use atoll_scheduler::Profiles;
 use atoll_scheduler::offline::case::CaseAnswer;
 use atoll_scheduler::offline::{Case, Settings};
 use serde_json::Value;
 
-#[test]
-fn profile_karmada_agrees_with_every_vector() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+/// Cases of the files of a folder, and disagreements.
+fn run(folder: &Path) -> (usize, Vec<String>) {
     let mut files: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -35,6 +36,26 @@ fn profile_karmada_agrees_with_every_vector() {
             }
         }
     }
-    assert_eq!(cases, 660);
+    (cases, wrong)
+}
+
+fn vectors() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")
+}
+
+#[test]
+fn profile_karmada_agrees_with_every_vector() {
+    let other = std::env::var_os("ATOLL_VECTORS").map(PathBuf::from);
+    let (cases, wrong) = run(&other.clone().unwrap_or_else(vectors));
+    assert!(cases == 660 || (other.is_some() && cases > 0), "{cases} cases");
+    assert!(wrong.is_empty(), "{} disagreements:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Where the vectors do not reach: modelled nodes, overflow tiers under other strategies, several terms that fail, a
+/// total that stays the same, constraints beside weights, targets that are gone, figures that are missing.
+#[test]
+fn profile_karmada_agrees_beyond_the_vectors() {
+    let (cases, wrong) = run(&vectors().join("further"));
+    assert!(cases > 50, "{cases} cases");
     assert!(wrong.is_empty(), "{} disagreements:\n{}", wrong.len(), wrong.join("\n"));
 }

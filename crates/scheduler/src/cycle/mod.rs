@@ -125,7 +125,8 @@ pub fn decide(
             best = Some(attempt);
             break;
         }
-        let better = best.as_ref().is_none_or(|best| attempt.rank() > best.rank());
+        // Karmada reports why the first term failed.
+        let better = best.as_ref().is_none_or(|best| !karmada && attempt.rank() > best.rank());
         if better {
             best = Some(attempt);
         }

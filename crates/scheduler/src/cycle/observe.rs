@@ -52,7 +52,10 @@ fn comparable(value: &Value, term: Option<&str>) -> Option<Value> {
 }
 
 fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Seen {
-    let applied = previous.applied_placement.as_ref()?;
+    let Some(applied) = &previous.applied_placement else {
+        // Atoll takes a missing annotation for an equal one; to Karmada it is a change.
+        return cycle.as_karmada().then(|| "no placement was applied yet".into());
+    };
     let now = in_force(cycle).0;
     if *applied == *now {
         return None;

@@ -11,33 +11,24 @@ use crate::cycle::state::{Assignment, Cycle};
 /// Divides over the candidates, whose order is Karmada's order of clusters.
 pub fn assign(cycle: &Cycle<'_>) -> Assignment {
     let desired = cycle.intent.desired.unwrap_or(0);
-    let everywhere = || Some(vec![true; cycle.candidates.len()]);
-    match &cycle.intent.strategy {
-        Strategy::Copies => Assignment {
+    if matches!(cycle.intent.strategy, Strategy::Copies) {
+        return Assignment {
             seats: vec![0; cycle.candidates.len()],
-            targets: everywhere(),
+            targets: Some(vec![true; cycle.candidates.len()]),
             ..Assignment::default()
-        },
-        Strategy::Duplicated => Assignment {
-            seats: vec![desired; cycle.candidates.len()],
-            targets: everywhere(),
-            ..Assignment::default()
-        },
-        strategy => {
-            let ground = ground(cycle, desired);
-            let all: Vec<usize> = (0..ground.len()).collect();
-            let tiered = !matches!(strategy, Strategy::StaticWeight(_));
-            let division = match cycle.tiers.as_ref().filter(|_| tiered) {
-                Some(tiers) => by_tier(cycle, &ground, tiers, desired),
-                None => one(cycle, &ground, &all, desired),
-            };
-            let short = division.pending.first().map(|(_, reason)| reason.clone());
-            Assignment {
-                refused: division.refused.or(short),
-                seats: division.seats,
-                ..Assignment::default()
-            }
-        }
+        };
+    }
+    let ground = ground(cycle, desired);
+    let all: Vec<usize> = (0..ground.len()).collect();
+    let division = match &cycle.tiers {
+        Some(tiers) => by_tier(cycle, &ground, tiers, desired),
+        None => one(cycle, &ground, &all, desired),
+    };
+    let short = division.pending.first().map(|(_, reason)| reason.clone());
+    Assignment {
+        refused: division.refused.or(short),
+        seats: division.seats,
+        ..Assignment::default()
     }
 }
 
@@ -56,6 +47,7 @@ fn ground(cycle: &Cycle<'_>, desired: i64) -> Ground {
 fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Division {
     let start = if cycle.mode == Mode::Fresh { Start::Zero } else { Start::Running };
     match &cycle.intent.strategy {
+        Strategy::Duplicated => Division { seats: vec![desired; of.len()], ..Division::default() },
         Strategy::DynamicWeight => dynamic_weight::divide(ground, desired, start),
         Strategy::Aggregated => {
             let down = start == Start::Running && ground.running() > desired;

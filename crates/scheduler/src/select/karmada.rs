@@ -40,9 +40,7 @@ pub fn select(cycle: &mut Cycle<'_>) -> Status {
     let tier = |row: u32| cycle.tiers.as_ref().map_or(0, |tiers| tiers[row as usize]);
     // Rows are in the order of names.
     members.sort_by_key(|m| (tier(m.row), Reverse(m.score), Reverse(m.available), m.row));
-    let constraints = &cycle.request.placement.spread_constraints;
-    let ignored =
-        constraints.is_empty() || matches!(cycle.intent.strategy, Strategy::StaticWeight(_));
+    let ignored = cycle.request.placement.spread_constraints.is_empty() || by_weight_list(cycle);
     let chosen = if ignored { Ok(members) } else { constrained(cycle, members, desired) };
     match chosen {
         Ok(members) => {
@@ -51,6 +49,14 @@ pub fn select(cycle: &mut Cycle<'_>) -> Status {
         }
         Err(reason) => Status::new(Code::Unschedulable, format!("{SPREAD}: {reason}")),
     }
+}
+
+/// Static weights know no constraints; a preference whose list is empty is no static weight here, though one without any
+/// preference is.
+fn by_weight_list(cycle: &Cycle<'_>) -> bool {
+    let Strategy::StaticWeight(rules) = &cycle.intent.strategy else { return false };
+    let scheduling = cycle.request.placement.replica_scheduling.as_ref();
+    !rules.is_empty() || scheduling.is_none_or(|given| given.weight_preference.is_none())
 }
 
 fn constrained(

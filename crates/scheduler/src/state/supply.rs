@@ -12,6 +12,8 @@ use super::needs::{Amounts, Needs, PODS, amount, amounts};
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Label by which anti-affinity keeps replicas in separate zones.
 const ZONE: &str = "topology.kubernetes.io/zone";
+/// What bounds where the sizes of the nodes do.
+const MODELS: &str = "resourceModels";
 /// Pods on a modelled node, as Karmada assumes.
 const PODS_PER_MODELLED_NODE: i64 = 110;
 
@@ -145,14 +147,11 @@ impl Supply {
                     }
                 }
                 if !models.is_empty() && needs.given {
-                    let fits = models
-                        .iter()
-                        .map(|(nodes, least)| nodes.saturating_mul(per_node(least, needs)))
-                        .fold(0, i64::saturating_add)
+                    let fits = fits_models(models, needs)
                         .saturating_sub(reserved_replicas(needs, reserved))
                         .max(0);
                     if best.is_none_or(|(most, _)| fits < most) {
-                        best = Some((fits, "resourceModels"));
+                        best = Some((fits, MODELS));
                     }
                 }
                 #[cfg(test)]
@@ -168,14 +167,21 @@ impl Supply {
         }
     }
 
-    /// Karmada's estimate from sums: a missing summary, pod count or resource is no room (`research` of its general
-    /// estimator: `pkg/estimator/client/general.go`).
+    /// Karmada's estimate from sums (`pkg/estimator/client/general.go`): a missing summary, pod count or resource is no
+    /// room; where node sizes are modelled they and the pods alone count.
     #[must_use]
     pub fn estimate_as_karmada(&self, needs: &Needs) -> Estimate {
         match self {
             Self::Unknown => Estimate::of(0, "resourceSummary"),
             Self::Summary { free, .. } if free.get(PODS).copied().unwrap_or(0) <= 0 => {
                 Estimate::of(0, PODS)
+            }
+            Self::Summary { free, models } if !models.is_empty() && needs.given => {
+                let pods = free.get(PODS).copied().unwrap_or(0);
+                match fits_models(models, needs) {
+                    fits if fits < pods => Estimate::of(fits, MODELS),
+                    _ => Estimate::of(pods, PODS),
+                }
             }
             Self::Summary { .. } | Self::Nodes(_) => self.estimate(needs, &Amounts::new()),
         }
@@ -196,6 +202,12 @@ fn least(model: &ResourceModel, problems: &mut Vec<String>) -> Amounts {
         }
     }
     read
+}
+
+/// Replicas that fit on all modelled nodes.
+fn fits_models(models: &[(i64, Amounts)], needs: &Needs) -> i64 {
+    let fits = models.iter().map(|(nodes, least)| nodes.saturating_mul(per_node(least, needs)));
+    fits.fold(0, i64::saturating_add)
 }
 
 /// Replicas that fit on one modelled node.
