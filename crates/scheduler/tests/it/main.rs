@@ -6,6 +6,7 @@ mod explaining;
 mod failover;
 mod framework;
 mod movement;
+mod plugins;
 mod properties;
 mod spreading;
 mod strategies;

@@ -109,6 +109,21 @@ fn affinity_narrows_the_domains() {
 }
 
 #[test]
+fn ignored_affinity_leaves_the_domains_that_nobody_may_use() {
+    let ignore = json!({"clusterAffinityPolicy": "Ignore"});
+    let mut placement = dynamic(vec![constraint("zone", 1, ignore)]);
+    placement["clusterAffinity"] = json!({"labelSelector": {"matchLabels": {"env": "qa"}}});
+    let mut world = World::new([
+        cluster("prod", &[("zone", "z0"), ("env", "prod")], Some(9)),
+        cluster("qa1", &[("zone", "z1"), ("env", "qa")], Some(9)),
+        cluster("qa2", &[("zone", "z2"), ("env", "qa")], Some(9)),
+    ]);
+    let decision = world.step(&mut workload("web", 3, placement));
+    assert_eq!(shares(&decision), map(&[("qa1", 1), ("qa2", 1)]), "z0 has 0 and holds them down");
+    assert_eq!(decision.pending_replicas(), 1);
+}
+
+#[test]
 fn constraints_hold_together() {
     // Zone 1 has 3, zone 2 has 2; nodes A 1, B 2... only the emptiest node of zone 2 satisfies both.
     let running_shares = [("a", "z1", 1), ("b", "z1", 2), ("x", "z2", 2), ("y", "z2", 0)];

@@ -193,6 +193,26 @@ fn labels_and_missing_policies_are_named() {
 }
 
 #[test]
+fn the_label_stands_on_the_workload_or_its_pods_in_three_spellings() {
+    let ours = "policy.atoll.dev/workload-policy";
+    for key in [ours, "workload-policy/kosmos.io", "workload-policy.kosmos.io"] {
+        let labels = json!({"app": "web", key: "policy"});
+        for (own, pods) in [(labels.clone(), json!({"app": "web"})), (json!({}), labels)] {
+            let template = atoll_scheduler::Template::read(&json!({
+                "apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": "web", "namespace": "default", "labels": own},
+                "spec": {"replicas": 4, "template": {"metadata": {"labels": pods}}}}));
+            let mut world = two(None, None);
+            world.policy(policy(SEED, "Required", "Balance"));
+            let mut request = workload("web", 4, json!({}));
+            request.template = template.unwrap();
+            let decision = world.decide(&request);
+            assert_eq!(shares(&decision), map(&[("member", 1), ("host", 3)]), "{key}");
+        }
+    }
+}
+
+#[test]
 fn an_edit_moves_replicas_only_with_leave() {
     for (leave, want) in
         [(true, [("host", 1), ("member", 3)]), (false, [("host", 3), ("member", 1)])]
