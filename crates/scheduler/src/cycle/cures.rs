@@ -77,7 +77,7 @@ fn watch_targets(
         return;
     }
     // Targets that are no clusters any more are known by name only.
-    let clusters = if cycle.targets.gone.is_empty() {
+    let clusters = if decision.after.count() == chosen.count() {
         ClusterSet::new(cycle.snapshot.names(), chosen.clone())
     } else {
         names(&decision.after)

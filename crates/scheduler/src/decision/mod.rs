@@ -8,7 +8,6 @@ pub mod text;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::hash::Hasher as _;
 use std::sync::Arc;
 
@@ -349,26 +348,27 @@ impl Decision {
 
     /// Computes the id from everything that later decisions depend on.
     pub(crate) fn seal(&mut self) {
-        let mut text = String::with_capacity(256);
-        let _ = write!(
-            text,
-            "{}|{}|{}|{:?} {:?} {:?}|{:?} {} {}|{}",
-            self.template.uid,
-            self.parent.as_deref().unwrap_or_default(),
-            self.binding,
-            self.trigger,
-            self.mode,
-            self.outcome,
-            self.desired,
-            self.snapshot,
-            self.now,
-            self.affinity_name.as_deref().unwrap_or_default()
-        );
-        for group in &self.pending {
-            let _ = write!(text, "|{} {}", group.replicas, group.reason);
-        }
+        let mut bytes = Vec::with_capacity(256);
+        let mut text = |text: &str| {
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.push(0);
+        };
+        text(&self.template.uid);
+        text(self.parent.as_deref().unwrap_or_default());
+        text(self.binding.namespace.as_deref().unwrap_or_default());
+        text(&self.binding.name);
+        text(self.affinity_name.as_deref().unwrap_or_default());
+        self.pending.iter().for_each(|group| text(&group.reason));
+        self.evictions.iter().for_each(|task| text(&task.from_cluster));
+        bytes.extend([self.trigger as u8, self.mode as u8, self.outcome as u8]);
+        bytes.extend(self.now.as_nanosecond().to_le_bytes());
+        let mut number = |number: i64| bytes.extend(number.to_le_bytes());
+        number(self.desired.unwrap_or(-1));
+        number(self.snapshot.cast_signed());
+        self.pending.iter().for_each(|group| number(group.replicas));
         for task in &self.evictions {
-            let _ = write!(text, "|{} {} {}", task.from_cluster, task.replicas, task.keep);
+            number(task.replicas);
+            number(i64::from(task.keep));
         }
         // Thousands of shares go through a fast hash first.
         let mut shares = FxHasher::default();
@@ -378,7 +378,7 @@ impl Decision {
         }
         let mut hash = Sha256::new();
         hash.update(shares.finish().to_le_bytes());
-        hash.update(text.as_bytes());
+        hash.update(&bytes);
         const HEX: [char; 16] =
             ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
         self.id = String::with_capacity(32);

@@ -28,8 +28,8 @@ impl Claim {
 /// Rounds over all candidates before they are sorted: most often one cluster has room for all.
 const UNSORTED: u32 = 4;
 
-/// A candidate that can get a replica, by its place.
-type Contender = (u64, u32);
+/// A candidate that can get a replica: its weight, its index, and its place among equals where that was looked up.
+type Contender = (u64, u32, Option<u64>);
 
 /// Divides `desired` replicas by Webster over the claims of `n` candidates; `why` says why some found no place.
 pub fn divide(
@@ -43,7 +43,7 @@ pub fn divide(
     for index in 0..n {
         let Claim { weight, cap } = claim(index);
         if weight > 0 && cap > 0 {
-            who.push((weight, index as u32));
+            who.push((weight, index as u32, None));
         }
     }
     // A candidate behind `desired` others gets nothing: their first seats all come before its own.
@@ -63,8 +63,8 @@ pub fn aggregate(
     for index in 0..n {
         // Unknown room is behind the least.
         match more(index) {
-            None => rest.push((0, index as u32)),
-            Some(more) if more > 0 => rest.push((to_u64(more), index as u32)),
+            None => rest.push((0, index as u32, None)),
+            Some(more) if more > 0 => rest.push((to_u64(more), index as u32, None)),
             Some(_) => {}
         }
     }
@@ -78,7 +78,7 @@ pub fn aggregate(
             rest.sort_unstable();
         }
         let most = if levels < UNSORTED {
-            let most = rest.iter().map(|(room, _)| *room).max().unwrap_or(0);
+            let most = rest.iter().map(|(room, ..)| *room).max().unwrap_or(0);
             rest.retain(|contender| {
                 let best = contender.0 == most;
                 if best {
@@ -88,8 +88,8 @@ pub fn aggregate(
             });
             most
         } else {
-            let most = rest.last().map_or(0, |(room, _)| *room);
-            level = rest.split_off(rest.partition_point(|(room, _)| *room < most));
+            let most = rest.last().map_or(0, |(room, ..)| *room);
+            level = rest.split_off(rest.partition_point(|(room, ..)| *room < most));
             most
         };
         let each = if most == 0 { i64::MAX } else { to_i64(most) };
@@ -100,7 +100,7 @@ pub fn aggregate(
         prefix.append(&mut level);
     }
     let claim = |index| Claim::by_room(more(index));
-    prefix.iter_mut().for_each(|(weight, index)| *weight = claim(*index as usize).weight);
+    prefix.iter_mut().for_each(|(weight, index, _)| *weight = claim(*index as usize).weight);
     deal(n, prefix, claim, ties, desired, why)
 }
 
@@ -115,7 +115,7 @@ fn keep_first(who: &mut Vec<Contender>, most: usize, ties: &Ties) {
     who.select_nth_unstable_by(most - 1, |a, b| b.0.cmp(&a.0));
     let least = who[most - 1].0;
     let mut equals: Vec<(u64, u32)> = Vec::new();
-    who.retain(|(weight, index)| {
+    who.retain(|(weight, index, _)| {
         if *weight == least {
             equals.push((ties.get(*index as usize), *index));
         }
@@ -125,7 +125,7 @@ fn keep_first(who: &mut Vec<Contender>, most: usize, ties: &Ties) {
     if wanted < equals.len() {
         equals.select_nth_unstable_by(wanted - 1, |a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     }
-    who.extend(equals.iter().take(wanted).map(|(_, index)| (least, *index)));
+    who.extend(equals.iter().take(wanted).map(|(tie, index)| (least, *index, Some(*tie))));
 }
 
 fn deal(
@@ -136,19 +136,26 @@ fn deal(
     desired: i64,
     why: impl FnOnce() -> String,
 ) -> Division {
+    // Only among equal weights are there ever equals.
+    who.sort_unstable_by_key(|(weight, ..)| *weight);
+    for run in who.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
+        for (_, index, tie) in run {
+            tie.get_or_insert_with(|| ties.get(*index as usize));
+        }
+    }
     // The order of the candidates is the last tie.
-    who.sort_unstable_by_key(|(_, index)| *index);
-    let party = |(weight, index): &Contender| Party {
+    who.sort_unstable_by_key(|(_, index, _)| *index);
+    let party = |(weight, index, tie): &Contender| Party {
         weight: *weight,
         seats: 0,
         floor: 0,
         cap: to_u64(claim(*index as usize).cap),
-        tie: ties.get(*index as usize),
+        tie: tie.unwrap_or(0),
     };
     let mut parties: Vec<Party> = who.iter().map(party).collect();
     let left = webster::deal(&mut parties, to_u64(desired));
     let mut seats = vec![0; n];
-    for ((_, index), party) in who.iter().zip(&parties) {
+    for ((_, index, _), party) in who.iter().zip(&parties) {
         seats[*index as usize] = to_i64(party.seats);
     }
     Division { seats, pending: pending(to_i64(left), why), refused: None }

@@ -69,20 +69,14 @@ pub fn deal(parties: &mut [Party], take: u64) -> u64 {
         }
     }
     let now: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
-    let mut heap: BinaryHeap<Key> = (0..)
-        .zip(parties.iter())
-        .filter(|(_, party)| party.weight > 0 && party.seats < party.cap)
-        .map(|(index, party)| party.key(index, party.seats))
-        .collect();
+    let open = (0..).zip(parties.iter());
+    let open = open.filter(|(_, party)| party.weight > 0 && party.seats < party.cap);
+    let mut line = Line::new(open.map(|(index, party)| party.turn(index)).collect(), parties);
     for _ in now..target {
-        let Some(mut top) = heap.peek_mut() else { break };
-        let party = &mut parties[top.index as usize];
+        let Some(Turn { index, .. }) = line.first() else { break };
+        let party = &mut parties[index as usize];
         party.seats += 1;
-        if party.seats < party.cap {
-            *top = party.key(top.index, party.seats);
-        } else {
-            std::collections::binary_heap::PeekMut::pop(top);
-        }
+        line.settle((party.seats < party.cap).then(|| party.turn(index)), parties);
     }
     take - u64::try_from(dealt).unwrap_or(take)
 }
@@ -123,7 +117,83 @@ pub fn take_back(parties: &mut [Party], take: u64) -> u64 {
     take - u64::try_from(taken).unwrap_or(take)
 }
 
+/// A party in the line for its next seat.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    quotient: f64,
+    index: u32,
+}
+
+/// Quotients in floating point that are further apart than this factor are in the exact order: their relative error is
+/// below 2^-50.
+const CLEAR: f64 = 1.0 + 1e-14;
+
+/// A heap of parties, the first in the order of [`Key`] in front; quotients in floating point decide what they can.
+struct Line {
+    heap: Vec<Turn>,
+}
+
+impl Line {
+    fn new(heap: Vec<Turn>, parties: &[Party]) -> Self {
+        let mut line = Self { heap };
+        (0..line.heap.len() / 2).rev().for_each(|at| line.sink(at, parties));
+        line
+    }
+
+    fn first(&self) -> Option<Turn> {
+        self.heap.first().copied()
+    }
+
+    /// The first has got its seat: it waits for the next one, or leaves.
+    fn settle(&mut self, turn: Option<Turn>, parties: &[Party]) {
+        match turn {
+            Some(turn) => self.heap[0] = turn,
+            None => {
+                self.heap.swap_remove(0);
+            }
+        }
+        self.sink(0, parties);
+    }
+
+    fn sink(&mut self, mut at: usize, parties: &[Party]) {
+        loop {
+            let mut child = 2 * at + 1;
+            let Some(mut best) = self.heap.get(child).copied() else { return };
+            if let Some(other) = self.heap.get(child + 1)
+                && other.is_before(best, parties)
+            {
+                (child, best) = (child + 1, *other);
+            }
+            if !best.is_before(self.heap[at], parties) {
+                return;
+            }
+            self.heap.swap(at, child);
+            at = child;
+        }
+    }
+}
+
+impl Turn {
+    fn is_before(self, other: Self, parties: &[Party]) -> bool {
+        if self.quotient > other.quotient * CLEAR {
+            return true;
+        }
+        if other.quotient > self.quotient * CLEAR {
+            return false;
+        }
+        let key = |turn: Self| {
+            let party = &parties[turn.index as usize];
+            party.key(turn.index, party.seats)
+        };
+        key(self) > key(other)
+    }
+}
+
 impl Party {
+    fn turn(&self, index: u32) -> Turn {
+        Turn { quotient: self.weight as f64 / (2.0 * self.seats as f64 + 1.0), index }
+    }
+
     fn key(&self, index: u32, seats: u64) -> Key {
         Key { rank: (0, 0), weight: self.weight, seats, tie: self.tie, index }
     }

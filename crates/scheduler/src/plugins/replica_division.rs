@@ -12,7 +12,7 @@ use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
 use crate::divide::first::{self, Claim};
 use crate::divide::ground::{Division, Ground, UNBOUNDED};
-use crate::divide::limits::{Bound, Limits};
+use crate::divide::limits::{Bound, Limits, Minimum, NONE};
 use crate::divide::{Start, aggregated, dynamic_weight, static_weight, why_left};
 use crate::framework::plugin::Plugin;
 use crate::framework::registry::{ArgError, known_args, word_arg};
@@ -182,8 +182,12 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
         && cycle.verdicts.partial.is_empty()
         && cycle.tiers.is_none()
         && rules.skews.is_empty()
-        && rules.bounds.is_empty()
-        && rules.minimums.iter().all(|minimum| minimum.groups <= 0);
+        && rules.bounds.is_empty();
+    // The shortest prefix may have to be longer for the sake of groups.
+    let prefix = matches!(cycle.intent.strategy, Strategy::Aggregated);
+    if prefix && rules.minimums.iter().any(|minimum| minimum.groups > 0) {
+        return None;
+    }
     if !plain || cycle.divides_once() {
         return None;
     }
@@ -192,7 +196,7 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
     let column = cycle.capacity.as_deref();
     let more = |index: usize| column?.more(rows[index] as usize).map(|more| more.max(0));
     let why = |caps_bind| move || why_left(&Limits::default(), caps_bind);
-    Some(match &cycle.intent.strategy {
+    let division = match &cycle.intent.strategy {
         Strategy::DynamicWeight => {
             let claim = |index| Claim::by_room(more(index));
             first::divide(rows.len(), claim, &ties, desired, why(true))
@@ -206,7 +210,21 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
             };
             first::divide(rows.len(), claim, &ties, desired, why(bound))
         }
-    })
+    };
+    // The first seat of a group goes to its best candidate. Where enough groups have one anyway, these are the seats that
+    // would be dealt for the sake of the groups.
+    rules
+        .minimums
+        .iter()
+        .all(|minimum| reaches(minimum, rows, &division, desired))
+        .then_some(division)
+}
+
+/// Whether a division uses as many groups as it must.
+fn reaches(minimum: &Minimum, rows: &[u32], division: &Division, desired: i64) -> bool {
+    let used = division.seats.iter().zip(rows).filter(|(seats, _)| **seats > 0);
+    let groups: BTreeSet<u32> = used.map(|(_, row)| minimum.of[*row as usize]).collect();
+    groups.iter().filter(|group| **group != NONE).count() as i64 >= minimum.groups.min(desired)
 }
 
 fn from_ground(cycle: &Cycle<'_>) -> Assignment {

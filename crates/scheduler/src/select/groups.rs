@@ -2,7 +2,7 @@
 //! and every minimum can be met. Polynomial: sorting and at most one exchange a group.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::divide::limits::NONE;
 
@@ -30,7 +30,7 @@ pub struct Grouping {
     pub key: String,
     /// Group of each candidate.
     pub of: Vec<u32>,
-    /// Place among equals of each group.
+    /// Place among equals of each group; as long as there are groups.
     pub ties: Vec<u64>,
     /// Least groups.
     pub min: i64,
@@ -58,8 +58,10 @@ pub fn choose(
     need: Option<i64>,
 ) -> Result<Vec<usize>, String> {
     let mut order: Vec<usize> = (0..groupings.len()).collect();
-    let distinct = |at: usize| groupings[at].of.iter().collect::<BTreeSet<_>>().len();
-    order.sort_by_key(|at| (distinct(*at), *at));
+    if groupings.len() > 1 {
+        let distinct = |at: usize| groupings[at].of.iter().collect::<BTreeSet<_>>().len();
+        order.sort_by_cached_key(|at| (distinct(*at), *at));
+    }
     let mut chosen: Vec<usize> = (0..candidates.len()).filter(|at| !candidates[*at].full).collect();
     for (place, at) in order.iter().enumerate() {
         let finer: Vec<&Grouping> = order[place + 1..].iter().map(|at| &groupings[*at]).collect();
@@ -83,8 +85,11 @@ fn enough(grouping: &Grouping, chosen: &[usize]) -> Result<(), String> {
 }
 
 fn groups_in(grouping: &Grouping, chosen: &[usize]) -> usize {
-    let groups = chosen.iter().map(|at| grouping.of[*at]).filter(|group| *group != NONE);
-    groups.collect::<BTreeSet<_>>().len()
+    let mut used = vec![false; grouping.ties.len()];
+    for group in chosen.iter().map(|at| grouping.of[*at]).filter(|group| *group != NONE) {
+        used[group as usize] = true;
+    }
+    used.into_iter().filter(|used| *used).count()
 }
 
 fn narrow(
@@ -94,20 +99,20 @@ fn narrow(
     chosen: Vec<usize>,
     need: Option<i64>,
 ) -> Result<Vec<usize>, String> {
-    let mut members: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for at in &chosen {
-        if grouping.of[*at] != NONE {
-            members.entry(grouping.of[*at]).or_default().push(*at);
-        }
-    }
-    let Some(max) = grouping.max.filter(|max| (members.len() as i64) > *max) else {
+    let groups = groups_in(grouping, &chosen) as i64;
+    let Some(max) = grouping.max.filter(|max| groups > *max) else {
         enough(grouping, &chosen)?;
         return Ok(chosen);
     };
     let max = max as usize;
-    let mut ranked: Vec<(Offer, u32)> = members
-        .iter()
-        .map(|(group, of)| (offer(candidates, of, grouping.ties[*group as usize]), *group))
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); grouping.ties.len()];
+    for at in chosen.iter().filter(|at| grouping.of[**at] != NONE) {
+        members[grouping.of[*at] as usize].push(*at);
+    }
+    let mut ranked: Vec<(Offer, u32)> = (0..)
+        .zip(members.iter().zip(&grouping.ties))
+        .filter(|(_, (of, _))| !of.is_empty())
+        .map(|(group, (of, tie))| (offer(candidates, of, *tie), group))
         .collect();
     ranked.sort_by_key(|(offer, group)| (Reverse(*offer), *group));
     let (mut kept, mut rest) = (ranked[..max].to_vec(), ranked[max..].to_vec());
@@ -115,11 +120,13 @@ fn narrow(
         exchange(&mut kept, &mut rest, |offer, _| offer.room, need);
     }
     for other in finer {
-        let width = |_: &Offer, group: u32| groups_in(other, &members[&group]) as i64;
+        let width = |_: &Offer, group: u32| groups_in(other, &members[group as usize]) as i64;
         exchange(&mut kept, &mut rest, width, other.min);
     }
-    let kept: BTreeSet<u32> = kept.into_iter().map(|(_, group)| group).collect();
-    Ok(chosen.into_iter().filter(|at| kept.contains(&grouping.of[*at])).collect())
+    let mut stays = vec![false; grouping.ties.len()];
+    kept.iter().for_each(|(_, group)| stays[*group as usize] = true);
+    let in_kept = |at: &usize| stays.get(grouping.of[*at] as usize).is_some_and(|stays| *stays);
+    Ok(chosen.into_iter().filter(in_kept).collect())
 }
 
 fn offer(candidates: &[Candidate], of: &[usize], tie: u64) -> Offer {

@@ -24,6 +24,8 @@ const KEPT: usize = 128;
 
 /// One value per cluster.
 pub trait Column: Clone + std::fmt::Debug {
+    /// Whether a value depends on the room of its row, which changes with every decision.
+    const READS_ROOM: bool = false;
     /// What the values depend on beside the row.
     type Key: PartialEq + Clone + std::fmt::Debug;
     /// A column of so many rows without values.
@@ -122,7 +124,7 @@ impl<C: Column> Store<C> {
         if entry.membership != snapshot.membership() || entry.version > snapshot.version() {
             entry.column = anew(&entry.key);
         } else if entry.version != snapshot.version() {
-            match snapshot.changed_since(entry.version) {
+            match snapshot.changed_since(entry.version, C::READS_ROOM) {
                 None => entry.column = anew(&entry.key),
                 Some(mut rows) => {
                     if let Some(first) = rows.next() {
@@ -316,6 +318,7 @@ impl PartialEq for CapacityKey {
 }
 
 impl Column for CapacityColumn {
+    const READS_ROOM: bool = true;
     type Key = CapacityKey;
 
     fn new(_: &CapacityKey, rows: usize) -> Self {

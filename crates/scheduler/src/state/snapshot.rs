@@ -17,6 +17,15 @@ pub(super) const CHUNK: usize = 64;
 /// Row changes that are remembered, so that cached columns patch rows instead of starting again.
 pub(super) const LOG: usize = 256;
 
+/// A change of a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Logged {
+    pub(super) version: u64,
+    pub(super) row: u32,
+    /// Whether nothing changed but what still fits there.
+    pub(super) room_only: bool,
+}
+
 /// Names of the rows, shared by decisions that speak of them.
 pub type Names = Arc<[Arc<str>]>;
 
@@ -28,8 +37,8 @@ pub struct Snapshot {
     pub(super) membership: u64,
     pub(super) names: Option<Names>,
     pub(super) chunks: Vec<Arc<[Arc<Row>]>>,
-    /// (version, row) of the last changes, ascending.
-    pub(super) log: Vec<(u64, u32)>,
+    /// The last changes, by version.
+    pub(super) log: Vec<Logged>,
     /// Changes after this version are all in the log.
     pub(super) log_from: u64,
     pub(super) namespaces: Arc<BTreeMap<Arc<str>, Arc<Namespace>>>,
@@ -91,11 +100,18 @@ impl Snapshot {
         BitSet::full(self.len())
     }
 
-    /// Rows that changed after a version; `None` when that is too long ago to know.
+    /// Rows that changed after a version, also those of which only the room did if `room`; `None` when that is too long
+    /// ago to know.
     #[must_use]
-    pub fn changed_since(&self, version: u64) -> Option<impl Iterator<Item = usize> + '_> {
-        let from = self.log.partition_point(|(at, _)| *at <= version);
-        (version >= self.log_from).then(|| self.log[from..].iter().map(|(_, row)| *row as usize))
+    pub fn changed_since(
+        &self,
+        version: u64,
+        room: bool,
+    ) -> Option<impl Iterator<Item = usize> + '_> {
+        let from = self.log.partition_point(|logged| logged.version <= version);
+        let counts = move |logged: &&Logged| room || !logged.room_only;
+        (version >= self.log_from)
+            .then(|| self.log[from..].iter().filter(counts).map(|logged| logged.row as usize))
     }
 
     /// A WorkloadPolicy.

@@ -11,7 +11,7 @@ use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
 use super::change::Change;
 use super::needs::{Amounts, Needs, PODS};
 use super::row::{LiveCluster, Row};
-use super::snapshot::{CHUNK, LOG, Snapshot};
+use super::snapshot::{CHUNK, LOG, Logged, Snapshot};
 use crate::key::BindingKey;
 
 /// What other decisions must see of a binding.
@@ -52,10 +52,10 @@ impl Namespace {
 /// The tables.
 #[derive(Debug, Default)]
 pub struct Tables {
-    /// Every cluster by name; what the snapshot lacks is in `changed`.
+    /// Every cluster by name; what the snapshot lacks is in `changed`, with whether only its room did.
     clusters: BTreeMap<Arc<str>, Arc<Row>>,
     /// Clusters whose row must be put into the next snapshot.
-    changed: Vec<Arc<str>>,
+    changed: Vec<(Arc<str>, bool)>,
     /// Whether clusters joined or left.
     resized: bool,
     /// Reservations for clusters that are not known (yet).
@@ -85,7 +85,7 @@ impl Tables {
             row.apis = old.apis.clone();
         }
         let row = Arc::new(row);
-        self.put(row.clone());
+        self.put(row.clone(), differ_in_room(&old, &row));
         changes_between(&old, &row)
     }
 
@@ -189,7 +189,7 @@ impl Tables {
         } else if !self.changed.is_empty() || self.dirty {
             let current = Arc::make_mut(&mut self.current);
             current.version += 1;
-            for name in std::mem::take(&mut self.changed) {
+            for (name, room_only) in std::mem::take(&mut self.changed) {
                 let (Some(at), Some(row)) = (current.find(&name), self.clusters.get(&name)) else {
                     continue;
                 };
@@ -201,11 +201,12 @@ impl Tables {
                     rows[at % CHUNK] = row.clone();
                     *chunk = rows.into();
                 }
-                current.log.push((current.version, at as u32));
+                let (version, row) = (current.version, at as u32);
+                current.log.push(Logged { version, row, room_only });
             }
             if current.log.len() > LOG {
                 let drop = current.log.len() - LOG / 2;
-                current.log_from = current.log[drop - 1].0;
+                current.log_from = current.log[drop - 1].version;
                 current.log.drain(..drop);
             }
         }
@@ -226,8 +227,8 @@ impl Tables {
         self.resized = false;
     }
 
-    fn put(&mut self, row: Arc<Row>) {
-        self.changed.push(row.name.clone());
+    fn put(&mut self, row: Arc<Row>, room_only: bool) {
+        self.changed.push((row.name.clone(), room_only));
         if let Some(known) = self.clusters.get_mut(&row.name) {
             *known = row;
         }
@@ -236,35 +237,41 @@ impl Tables {
     /// Moves what a binding holds reserved from its old facts to its new ones:
     /// reserved(binding, cluster) = max(0, share - reported).
     fn book(&mut self, old: Option<&BindingFacts>, new: Option<&BindingFacts>) -> Vec<Change> {
-        let mut delta: BTreeMap<Arc<str>, Amounts> = BTreeMap::new();
-        for (facts, sign) in [(old, -1), (new, 1)] {
-            let Some(facts) = facts else { continue };
-            // Requirements that cannot be read are refused where the binding is scheduled; here they reserve pods.
-            let needs = Needs::read(facts.requirements.as_ref()).unwrap_or_default();
-            for share in &facts.shares {
-                let reported = facts.reported.get(&share.name).copied().unwrap_or(0).max(0);
-                let open = share.replicas.saturating_sub(reported);
-                if open <= 0 {
-                    continue;
-                }
-                let amounts = delta.entry(share.name.as_str().into()).or_default();
-                let pods = (PODS, 1_i64);
-                let each = needs.requests.iter().map(|(r, v)| (r.as_str(), *v)).chain([pods]);
-                for (resource, request) in each {
-                    let entry = amounts.entry(resource.to_owned()).or_default();
+        // Requirements that cannot be read are refused where the binding is scheduled; here they reserve pods.
+        let needs = |facts: Option<&BindingFacts>| {
+            facts.map_or_else(Needs::default, |facts| {
+                Needs::read(facts.requirements.as_ref()).unwrap_or_default()
+            })
+        };
+        let alike = old.zip(new).is_some_and(|(old, new)| old.requirements == new.requirements);
+        let mut open = open_shares(old, new);
+        open.retain(|share| share.before != share.after || !alike && share.after > 0);
+        if open.is_empty() {
+            return self.shrunk(old, new);
+        }
+        let after = needs(new);
+        let before = if alike { after.clone() } else { needs(old) };
+        let mut changes = Vec::new();
+        for Open { name, before: was, after: is } in open {
+            let mut delta = Amounts::new();
+            let mut add = |needs: &Needs, open: i64, sign: i64| {
+                let each =
+                    needs.requests.iter().map(|(resource, value)| (resource.as_str(), *value));
+                for (resource, request) in each.chain([(PODS, 1)]).filter(|_| open > 0) {
+                    let entry = delta.entry(resource.to_owned()).or_default();
                     *entry =
                         entry.saturating_add(request.saturating_mul(open).saturating_mul(sign));
                 }
-            }
-        }
-        let mut changes = Vec::new();
-        for (cluster, amounts) in delta {
-            if amounts.values().all(|value| *value == 0) {
+            };
+            add(&before, was, -1);
+            add(&after, is, 1);
+            if delta.values().all(|value| *value == 0) {
                 continue;
             }
-            let freed = amounts.values().any(|value| *value < 0);
+            let freed = delta.values().any(|value| *value < 0);
+            let cluster: Arc<str> = name.into();
             let held = self.reserved.entry(cluster.clone()).or_default();
-            for (resource, value) in amounts {
+            for (resource, value) in delta {
                 let entry = held.entry(resource).or_default();
                 *entry = entry.saturating_add(value);
             }
@@ -275,29 +282,78 @@ impl Tables {
             }
             if let Some(row) = self.clusters.get(&cluster) {
                 let row = Arc::new(Row { reserved: held, ..(**row).clone() });
-                self.put(row.clone());
+                self.put(row.clone(), true);
                 if freed {
                     changes.push(Change::Capacity { row });
                 }
             }
         }
-        if let Some(old) = old.filter(|old| shrank(old, new)) {
-            changes.push(Change::BindingShrank {
-                key: old.key.clone(),
-                pod_labels: old.pod_labels.clone(),
-            });
-        }
+        changes.extend(self.shrunk(old, new));
         changes
     }
+
+    /// Whether other bindings may have waited for this one to shrink.
+    fn shrunk(&self, old: Option<&BindingFacts>, new: Option<&BindingFacts>) -> Vec<Change> {
+        let old = old.filter(|old| shrank(old, new));
+        let shrunk = |old: &BindingFacts| Change::BindingShrank {
+            key: old.key.clone(),
+            pod_labels: old.pod_labels.clone(),
+        };
+        old.map(shrunk).into_iter().collect()
+    }
+}
+
+/// Replicas of a share that its member does not report yet.
+struct Open<'a> {
+    name: &'a str,
+    before: i64,
+    after: i64,
+}
+
+/// The open shares of a binding before and after a change, by name.
+fn open_shares<'a>(old: Option<&'a BindingFacts>, new: Option<&'a BindingFacts>) -> Vec<Open<'a>> {
+    let each = |facts: Option<&'a BindingFacts>| {
+        facts.into_iter().flat_map(|facts| {
+            facts.shares.iter().map(|share| {
+                let reported = facts.reported.get(&share.name).copied().unwrap_or(0).max(0);
+                (share.name.as_str(), share.replicas.saturating_sub(reported).max(0))
+            })
+        })
+    };
+    let before = each(old).map(|(name, open)| Open { name, before: open, after: 0 });
+    let after = each(new).map(|(name, open)| Open { name, before: 0, after: open });
+    let mut open: Vec<Open<'a>> = before.chain(after).collect();
+    open.sort_by(|a, b| a.name.cmp(b.name));
+    open.dedup_by(|next, kept| {
+        let same = next.name == kept.name;
+        if same {
+            kept.before = kept.before.saturating_add(next.before);
+            kept.after = kept.after.saturating_add(next.after);
+        }
+        same
+    });
+    open
 }
 
 fn shrank(old: &BindingFacts, new: Option<&BindingFacts>) -> bool {
     let Some(new) = new else { return true };
     old.pod_labels != new.pod_labels
-        || old.shares.iter().any(|share| {
-            let now = new.shares.iter().find(|s| s.name == share.name).map_or(0, |s| s.replicas);
-            now < share.replicas
+        || old.shares.iter().enumerate().any(|(at, share)| {
+            // Most often both list the same clusters in the same order.
+            let same = |other: &&TargetCluster| other.name == share.name;
+            let now = new.shares.get(at).filter(same);
+            let now = now.or_else(|| new.shares.iter().find(same));
+            now.map_or(0, |now| now.replicas) < share.replicas
         })
+}
+
+/// Whether two rows of a cluster differ in nothing but what still fits there.
+fn differ_in_room(old: &Row, row: &Row) -> bool {
+    let of = |row: &Row| (row.terminating, row.session, row.ready);
+    of(old) == of(row)
+        && (&old.labels, &old.provider, &old.region, &old.zones, &old.taints)
+            == (&row.labels, &row.provider, &row.region, &row.zones, &row.taints)
+        && (Arc::ptr_eq(&old.apis, &row.apis) || old.apis == row.apis)
 }
 
 fn changes_between(old: &Row, row: &Arc<Row>) -> Vec<Change> {

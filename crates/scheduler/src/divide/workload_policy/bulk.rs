@@ -98,7 +98,7 @@ impl Run<'_> {
         if left > 0 && !self.question.required {
             let outside: Vec<usize> =
                 (0..seats.len()).filter(|index| self.of[*index].is_none()).collect();
-            left = self.equal().deal(seats, &self.board.caps, &outside, left);
+            left = self.deal_evenly(seats, &outside, left);
         }
         left
     }
@@ -140,6 +140,23 @@ impl Run<'_> {
         left
     }
 
+    /// Deals to those with the fewest replicas first; returns what found no place.
+    fn deal_evenly(&self, seats: &mut [i64], among: &[usize], take: i64) -> i64 {
+        let caps = &self.board.caps;
+        let open = among.iter().copied().filter(|index| seats[*index] < caps[*index]);
+        let open: Vec<usize> = open.collect();
+        let few = usize::try_from(take).is_ok_and(|take| (1..open.len()).contains(&take));
+        if !few || open.iter().any(|index| seats[*index] > 0) {
+            return self.equal().deal(seats, caps, &open, take);
+        }
+        // Nobody has a replica yet, and there are fewer than clusters: the first among equals get one each.
+        let place = |index: usize| (Reverse(self.ties.get(index)), index);
+        let mut places: Vec<_> = open.into_iter().map(place).collect();
+        let (first, last, _) = places.select_nth_unstable(take as usize - 1);
+        first.iter().chain([&*last]).for_each(|(_, index)| seats[*index] += 1);
+        0
+    }
+
     /// Fewest replicas first.
     fn equal(&self) -> Claims {
         let one = Some(Claim { rank: 0, weight: 1, base: 0 });
@@ -153,12 +170,13 @@ impl Run<'_> {
     }
 
     fn spread_up(&self, seats: &mut [i64], domain: usize, mut count: i64) {
-        let mut members = self.question.domains[domain].members.clone();
+        let members = &self.question.domains[domain].members;
         if !self.question.fill {
-            self.equal().deal(seats, &self.board.caps, &members, count);
+            self.deal_evenly(seats, members, count);
             return;
         }
-        members.sort_by_key(|index| Reverse((seats[*index] > 0, self.fill_order(*index))));
+        let mut members = members.clone();
+        members.sort_by_cached_key(|index| Reverse((seats[*index] > 0, self.fill_order(*index))));
         for index in members {
             let more = self.board.caps[index].saturating_sub(seats[index]).clamp(0, count);
             seats[index] += more;
@@ -173,7 +191,7 @@ impl Run<'_> {
             self.equal().take_back(seats, &floors, &members, count);
             return;
         }
-        members.sort_by_key(|index| self.fill_order(*index));
+        members.sort_by_cached_key(|index| self.fill_order(*index));
         for index in members {
             let fewer = seats[index].clamp(0, count);
             seats[index] -= fewer;

@@ -9,7 +9,7 @@ mod bulk;
 use std::cmp::Reverse;
 
 use super::board::{Back, Board, Lane, Pace};
-use super::ground::{Division, Ground, UNBOUNDED};
+use super::ground::{Division, Ground, Ties, UNBOUNDED};
 use super::key::Key;
 use super::{Start, leap, to_u64};
 
@@ -93,7 +93,7 @@ struct Run<'a> {
     /// Domain of each candidate; `None` = outside.
     of: Vec<Option<usize>>,
     /// Place of each candidate among equals.
-    ties: Vec<u64>,
+    ties: Ties,
 }
 
 impl<'a> Run<'a> {
@@ -106,7 +106,12 @@ impl<'a> Run<'a> {
                 own[at] += board.seats[*index];
             }
         }
-        Self { ground, question, board, own, of, ties: ground.ties.all(ground.len()) }
+        // Seat by seat a place among equals is looked up again and again; in bulk hardly ever.
+        let ties = match board.limits.is_empty() {
+            true => ground.ties.clone(),
+            false => Ties::Given(ground.ties.all(ground.len())),
+        };
+        Self { ground, question, board, own, of, ties }
     }
 
     /// Replicas in a domain, of all bindings that count.
@@ -124,7 +129,7 @@ impl<'a> Run<'a> {
 
     /// The claim of a candidate within its domain, with so many replicas.
     fn key(&self, index: usize, seats: i64) -> Key {
-        let tie = self.ties[index];
+        let tie = self.ties.get(index);
         let index_32 = index as u32;
         if self.question.fill && self.of[index].is_some() {
             // In use first, then the larger room, unknown room last: one cluster after the other.
