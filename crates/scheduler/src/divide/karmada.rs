@@ -1,5 +1,8 @@
 //! Division as Karmada does it (`pkg/scheduler/core/assignment.go`, `division_algorithm.go`), for profile `karmada`:
 //! static weights always from zero, no partial placement, ties by name.
+//!
+//! Two things are not followed: sums that overflow 32 bits there, and the order that its unstable sort gives more than
+//! twelve holders of equal shares on the way down; here equal holders stay in the order in which the binding lists them.
 
 use atoll_api::binding::Mode;
 
