@@ -405,7 +405,7 @@ impl DesiredSet {
             Need::Upsert => {
                 let mark = object.mark()?;
                 let (rendered, conflict) = object.manifest(&mark)?;
-                object.said = Some(Said::Upsert(mark));
+                object.said = Some(Said::Upsert(mark, conflict));
                 Some(Next::Upsert(rendered, conflict))
             }
             Need::Leave => {
@@ -431,7 +431,7 @@ impl DesiredSet {
         match result {
             ApplyResult::Applied => {
                 let mark = match &object.said {
-                    Some(Said::Upsert(mark)) if mark.hash == hash => mark.clone(),
+                    Some(Said::Upsert(mark, _)) if mark.hash == hash => mark.clone(),
                     // An answer to something older: what exactly it holds shows with the next answer.
                     _ => return,
                 };

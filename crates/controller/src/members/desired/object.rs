@@ -40,7 +40,8 @@ pub(super) struct Want {
 /// The last thing said about an object in this session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
-    Upsert(Mark),
+    /// With what the agent was to do about somebody else's object in its place.
+    Upsert(Mark, ConflictResolution),
     Gone,
 }
 
@@ -111,10 +112,16 @@ impl Object {
 
     pub(super) fn need(&self) -> Need {
         if let Some(mark) = self.mark() {
+            let held = self.held.as_ref().map(|held| &held.mark);
             let there = match &self.said {
-                Some(Said::Upsert(mark)) => Some(mark),
-                Some(Said::Gone) => None,
-                None => self.held.as_ref().map(|held| &held.mark),
+                // What was hindered under another rule is said again.
+                Some(Said::Upsert(mark, rule))
+                    if held == Some(mark) || self.rule() == Some(*rule) =>
+                {
+                    Some(mark)
+                }
+                Some(_) => None,
+                None => held,
             };
             return if there == Some(&mark) { Need::Nothing } else { Need::Upsert };
         }
@@ -124,9 +131,14 @@ impl Object {
         }
     }
 
+    /// What the agent is to do about somebody else's object in its place.
+    fn rule(&self) -> Option<ConflictResolution> {
+        self.wants.first_key_value().map(|(_, first)| first.conflict)
+    }
+
     /// Whether the member may hold it.
     pub(super) fn may_be_held(&self) -> bool {
-        self.held.is_some() || matches!(self.said, Some(Said::Upsert(_)))
+        self.held.is_some() || matches!(self.said, Some(Said::Upsert(..)))
     }
 
     /// Whether the withdrawal of `claim` waits for this object: it is to leave, or the member may still list the claim.
