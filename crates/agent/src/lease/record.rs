@@ -35,7 +35,7 @@ impl Record {
             "metadata": {"name": super::NAME, "namespace": namespace},
             "spec": {},
         });
-        Self { object, epoch: u64::try_from(now.as_second()).unwrap_or(0), term: 0 }
+        Self { object, epoch: time_of_day(now), term: 0 }
     }
 
     pub(super) fn holder(&self) -> &str {
@@ -52,9 +52,11 @@ impl Record {
         Some(std::time::Duration::from_secs(seconds))
     }
 
-    /// The record with another holder, and an epoch above every earlier one.
+    /// The record with another holder, and an epoch above every earlier one: also above those of a counter that somebody
+    /// or something has damaged since, which like this one began at a time of day.
     pub(super) fn taken(&self, instance: &str, now: Timestamp, seconds: u64) -> Self {
-        let mut next = Self { epoch: self.epoch + 1, ..self.clone() };
+        let epoch = self.epoch.saturating_add(1).max(time_of_day(now));
+        let mut next = Self { epoch, ..self.clone() };
         let transitions = next.object["spec"]["leaseTransitions"].as_i64().unwrap_or(-1);
         next.object["spec"] = json!({
             "holderIdentity": instance,
@@ -95,6 +97,10 @@ impl Record {
     }
 }
 
+fn time_of_day(now: Timestamp) -> u64 {
+    u64::try_from(now.as_second()).unwrap_or(0)
+}
+
 /// Kubernetes' `MicroTime`: always six digits.
 fn micro_time(now: Timestamp) -> String {
     format!("{now:.6}")
@@ -117,5 +123,18 @@ mod tests {
         let second = Record::read(later.taken("b", earlier, 15).object);
         assert_eq!((second.holder(), second.epoch, second.term), ("b", first.epoch + 1, 7));
         assert_eq!(second.object["spec"]["leaseTransitions"], 1);
+    }
+
+    #[test]
+    fn a_damaged_counter_starts_above_where_it_was() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let first = Record::new("atoll-system", now).taken("a", now, 15);
+        let later = now + std::time::Duration::from_secs(60);
+        for damaged in ["\u{fffd}", "", "17"] {
+            let mut object = first.object.clone();
+            object["metadata"]["annotations"][EPOCH] = json!(damaged);
+            let next = Record::read(object).taken("a", later, 15);
+            assert!(next.epoch > first.epoch, "{damaged}: {}", next.epoch);
+        }
     }
 }

@@ -159,13 +159,14 @@ async fn one_agent_acts_and_the_next_has_a_higher_epoch() {
     let stopped = Instant::now();
     let session = setup.hub.agreed(1).await;
     assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
-    assert_eq!(session.hello.epoch, epoch + 1);
+    let second_epoch = session.hello.epoch;
+    assert!(second_epoch > epoch);
     // Killed, it has to expire; under its own name a restart goes on at once.
     second.kill().await;
     let (again, killed) = (Agent::start(options), Instant::now());
     let session = setup.hub.agreed(1).await;
     assert!(killed.elapsed() < Duration::from_secs(1));
-    assert_eq!(session.hello.epoch, epoch + 2);
+    assert!(session.hello.epoch > second_epoch);
     again.kill().await;
     let (third, killed) = (setup.agent(), Instant::now());
     setup.hub.agreed(1).await;
