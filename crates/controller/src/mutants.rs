@@ -3,6 +3,8 @@
 
 use std::cell::Cell;
 
+use atoll_api::binding::GracefulEvictionTask;
+
 /// A bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
@@ -20,6 +22,8 @@ pub(crate) enum Mutant {
     OneBadKindStopsAll,
     /// A member whose API fails once is not ready (Karmada #7426).
     SickAtOnce,
+    /// The grace period of one eviction task holds for those behind it too (Karmada #7184).
+    GraceLeaks,
 }
 
 thread_local! {
@@ -29,6 +33,17 @@ thread_local! {
 /// Whether this bug is back, on this thread.
 pub(crate) fn is(mutant: Mutant) -> bool {
     ACTIVE.get() == Some(mutant)
+}
+
+/// With [`Mutant::GraceLeaks`], the tasks with the first one's deadline; otherwise as they are.
+pub(crate) fn grace_leaks(mut tasks: Vec<GracefulEvictionTask>) -> Vec<GracefulEvictionTask> {
+    if is(Mutant::GraceLeaks) {
+        let first = tasks.first().and_then(|task| task.deadline.clone());
+        for task in &mut tasks {
+            task.deadline.clone_from(&first);
+        }
+    }
+    tasks
 }
 
 /// Runs something on this thread with a bug brought back.

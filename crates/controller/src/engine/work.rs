@@ -347,10 +347,13 @@ impl Engine {
 }
 
 fn decided_by(decision: &Decision, term: u64) -> Decided {
+    let evictions = decision.evictions().to_vec();
+    #[cfg(test)]
+    let evictions = crate::mutants::grace_leaks(evictions);
     Decided {
         record: decision.record(term),
         clusters: decision.clusters().to_vec(),
-        evictions: decision.evictions().to_vec(),
+        evictions,
         preserved: decision.preserved().cloned(),
         applied_placement: Some(decision.applied_placement()),
     }

@@ -1,4 +1,18 @@
 //! Bugs that other federations had, as scenarios. Each passes, and fails with the bug brought back.
+//!
+//! | what went wrong elsewhere | mutant | scenario |
+//! | --- | --- | --- |
+//! | Karmada #7302: an eviction task was lost when its binding was updated at the same time | `TasksLostByUpkeep` | [`an_eviction_task_outlives_other_updates_of_its_binding`] |
+//! | Karmada #7184: the grace period of one eviction task held for the next ones too | `GraceLeaks` | [`each_eviction_task_has_its_own_grace_period`] |
+//! | Karmada 1.14: no valid cluster, and a division by zero | none: nothing here divides by what may be zero | [`where_no_cluster_fits_the_workload_waits_and_others_go_on`] |
+//! | Karmada #7340: what failed in passing was tried again after minutes | `RetryAfterMinutes` | [`what_failed_in_passing_is_tried_again_within_seconds`] |
+//! | Karmada #7426: credentials that failed for a moment made a member not ready | `SickAtOnce` | [`an_api_that_fails_for_a_moment_makes_nobody_unready`] |
+//! | Karmada #6683: one informer that failed stopped all others | `OneBadKindStopsAll` | [`a_kind_that_cannot_be_read_stops_no_other`] |
+//! | Karmada #7226: FullyApplied was told of an earlier set of clusters | `AppliedByThoseWhoAnswered` | [`fully_applied_speaks_of_those_that_were_decided_on`] |
+//! | Karmada #2769: too many replicas once a lost member was back | `LostAreNotTold` | [`what_replaced_a_lost_copy_does_not_stay_beside_it`] |
+//! | Karmada #3283: a cluster was target and leaving at once | `TargetAndLeaving` | [`a_cluster_that_keeps_a_share_does_not_leave_as_well`] |
+//!
+//! The others take a whole federation: `simulator/tests/world/{corpus,etcd}.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -73,6 +87,40 @@ fn an_eviction_task_outlives_other_updates_of_its_binding() {
         );
         federation.members.make_sick("m2", false);
         federation.until_replicas(&[("m2", 4)]).await;
+    });
+}
+
+#[test]
+fn each_eviction_task_has_its_own_grace_period() {
+    tells(Mutant::GraceLeaks, || async {
+        let federation = on(&["m1"], "Divided", 4).await;
+        federation.until_replicas(&[("m1", 4)]).await;
+        for name in ["m2", "m3"] {
+            federation.members.make_sick(name, true);
+        }
+        // Twice it has to leave for a place where it does not get well: first with a minute to go, then with ten.
+        for (to, failover) in
+            [("m2", json!({"cluster": {"gracePeriodSeconds": 60}})), ("m3", json!(null))]
+        {
+            let spec = json!({
+                "resourceSelectors": [{"apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1}],
+                "placement": {
+                    "clusterAffinity": {"clusterNames": [to]},
+                    "replicaScheduling": {"replicaSchedulingType": "Divided"},
+                },
+                "failover": failover,
+            });
+            let policy = json!({"metadata": {"name": "all"}, "spec": spec});
+            let kind = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
+            federation.hub.apply(kind.0, kind.1, Some("shop"), policy).await;
+            federation.until(BINDING, "web-deployment", "/spec/clusters/0/name", json!(to)).await;
+        }
+        federation.until_replicas(&[("m1", 4), ("m2", 4), ("m3", 4)]).await;
+        federation.until_replicas(&[("m2", 4), ("m3", 4)]).await;
+        let began = Instant::now();
+        federation.until_replicas(&[("m3", 4)]).await;
+        let longer = began.elapsed();
+        assert!((500..600).contains(&longer.as_secs()), "{longer:?} after the first");
     });
 }
 
