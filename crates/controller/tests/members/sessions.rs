@@ -239,6 +239,27 @@ async fn only_the_leader_speaks_and_a_higher_term_is_told() {
     assert!(before.elapsed() < Duration::from_secs(1));
 }
 
+/// Agents and controller are upgraded one after the other, in any order.
+#[tokio::test(start_paused = true)]
+async fn a_newer_agent_is_heard_in_what_is_known() {
+    let hub = Hub::start().await;
+    let rig = Rig::start(&hub).await;
+    hub.register("member1").await;
+    let identity = enrol(&rig, "member1").await;
+    let mut store = Store::default();
+    let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
+    agent.sync(&mut store).await;
+    // A kind of message that this version does not know is none to it.
+    agent.say.send(v1::AgentMessage { message: None }).await.unwrap();
+    agent.facts(1000).await;
+    eventually(async || hub.ready("member1").await == "True/MemberReady").await;
+    rig.set("member1", "web", "h1");
+    while store.0.is_empty() {
+        let message = agent.next().await.unwrap();
+        agent.follow(message, &mut store, &mut Vec::new()).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_member_that_does_not_read_slows_nobody() {
     let hub = Hub::start().await;
