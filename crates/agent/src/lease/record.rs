@@ -1,7 +1,7 @@
 //! The Lease object, read and written as JSON.
 
 use atoll_api::marks::TERM;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 /// Annotation of the Lease: how often it was acquired. `leaseTransitions` has only 31 bits.
@@ -71,7 +71,10 @@ impl Record {
 
     pub(super) fn renewed(&self, now: Timestamp) -> Self {
         let mut next = self.clone();
-        next.object["spec"]["renewTime"] = json!(micro_time(now));
+        let time = &mut next.object["spec"]["renewTime"];
+        // Others take the record for abandoned when it does not change: it must, even if our clock stands still.
+        let tick = SignedDuration::from_micros(i64::from(*time == micro_time(now).as_str()));
+        *time = json!(micro_time(now.checked_add(tick).unwrap_or(now)));
         next
     }
 
@@ -123,6 +126,15 @@ mod tests {
         let second = Record::read(later.taken("b", earlier, 15).object);
         assert_eq!((second.holder(), second.epoch, second.term), ("b", first.epoch + 1, 7));
         assert_eq!(second.object["spec"]["leaseTransitions"], 1);
+    }
+
+    #[test]
+    fn every_renewal_changes_the_record() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let first = Record::new("atoll-system", now).taken("a", now, 15);
+        let (second, third) = (first.renewed(now), first.renewed(now).renewed(now));
+        assert_ne!(first.object, second.object, "a clock that stands still");
+        assert_ne!(second.object, third.object);
     }
 
     #[test]

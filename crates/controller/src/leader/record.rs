@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use atoll_api::marks;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
@@ -71,7 +71,10 @@ pub(super) fn taken(
 pub(super) fn renewed(before: &Lease, candidate: &Candidate, term: u64, now: Timestamp) -> Lease {
     let mut lease = before.clone();
     let spec = lease.spec.get_or_insert_default();
-    spec.renew_time = Some(MicroTime(now));
+    // Others take the record for abandoned when it does not change: it must, even if our clock stands still.
+    let same = spec.renew_time.as_ref().is_some_and(|before| before.0 == now);
+    let tick = SignedDuration::from_micros(i64::from(same));
+    spec.renew_time = Some(MicroTime(now.checked_add(tick).unwrap_or(now)));
     spec.lease_duration_seconds = Some(whole_seconds(candidate.times.duration));
     set_term(&mut lease, term);
     lease
