@@ -149,6 +149,12 @@ impl State {
                 self.vitals.was_lost(now.0, lost_for(cluster, now.1));
             }
         }
+        let id = status.and_then(|status| status.cluster_id.as_ref());
+        if let Some(id) = id.filter(|_| self.cluster_id.is_none()) {
+            // Its agent came to another controller, while this one followed.
+            self.cluster_id = Some(id.clone());
+            self.vitals.came(now.0);
+        }
         let epoch = session.map_or(0, |session| u64::try_from(session.epoch).unwrap_or(0));
         self.epoch = self.epoch.max(epoch);
         let annotations = cluster.metadata.annotations.as_ref();

@@ -102,6 +102,13 @@ impl Vitals {
         self.baseline = self.baseline.max(baseline);
     }
 
+    /// It has a session with another controller, as was heard at `now`: its silence here counts from then on.
+    pub(crate) fn came(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.joined, true) {
+            self.forgive(now);
+        }
+    }
+
     pub(crate) fn started(&mut self, now: Instant) {
         self.session = Some(now);
         self.joined = true;
