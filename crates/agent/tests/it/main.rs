@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod applying;
+mod authorization;
 mod hub;
 mod member;
 mod removing;
