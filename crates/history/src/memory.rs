@@ -18,7 +18,7 @@ use crate::{BoxFuture, Entry, Filter, Page, Position, Record, Row, Store, StoreE
 pub struct MemoryStore {
     rows: Mutex<Rows>,
     written: watch::Sender<u64>,
-    fault: Mutex<Fault>,
+    fault: watch::Sender<Fault>,
     reconnected: AtomicBool,
 }
 
@@ -28,8 +28,10 @@ pub enum Fault {
     /// Nothing.
     #[default]
     None,
-    /// It answers nothing.
+    /// It refuses connections.
     Away,
+    /// It takes requests, and begins with them when it is no more so.
+    Silent,
     /// It reads but does not write.
     ReadOnly,
     /// Its disk is full.
@@ -38,6 +40,8 @@ pub enum Fault {
     Slow(Duration),
     /// It writes, and its connection breaks before it says so.
     LosesAnswers,
+    /// It says that it wrote decisions and did not: no database that can be trusted, but a check can be tried on it.
+    Lies,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +61,7 @@ impl Default for MemoryStore {
         Self {
             rows: Mutex::default(),
             written: watch::Sender::new(0),
-            fault: Mutex::default(),
+            fault: watch::Sender::new(Fault::None),
             reconnected: AtomicBool::new(false),
         }
     }
@@ -66,7 +70,7 @@ impl Default for MemoryStore {
 impl MemoryStore {
     /// From now on this is wrong with it.
     pub fn set_fault(&self, fault: Fault) {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        self.fault.send_replace(fault);
     }
 
     /// Fails over to a copy that lacks the last `count` records.
@@ -75,14 +79,13 @@ impl MemoryStore {
         self.reconnected.store(true, Ordering::Relaxed);
     }
 
-    fn fault(&self) -> Fault {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What the fault does to an operation before it begins.
     async fn begin(&self, doing: &'static str, writes: bool) -> Result<(), StoreError> {
         let fails = |why: &str| Err(StoreError::Unavailable { doing, source: why.into() });
-        match self.fault() {
+        let mut fault = self.fault.subscribe();
+        // The sender is this store's own.
+        let fault = fault.wait_for(|fault| *fault != Fault::Silent).await.map(|fault| *fault);
+        match fault.unwrap_or_default() {
             Fault::Away => fails("connection refused"),
             Fault::ReadOnly if writes => fails("cannot execute INSERT in a read-only transaction"),
             Fault::Full if writes => fails("could not extend file: No space left on device"),
@@ -90,14 +93,14 @@ impl MemoryStore {
                 tokio::time::sleep(pause).await;
                 Ok(())
             }
-            Fault::None | Fault::ReadOnly | Fault::Full | Fault::LosesAnswers => Ok(()),
+            _ => Ok(()),
         }
     }
 
     /// What the fault does to the answer.
     fn end(&self, doing: &'static str) -> Result<(), StoreError> {
         self.written.send_modify(|writes| *writes += 1);
-        match self.fault() {
+        match *self.fault.borrow() {
             Fault::LosesAnswers => {
                 Err(StoreError::Unavailable { doing, source: "connection reset by peer".into() })
             }
@@ -223,6 +226,9 @@ impl Store for MemoryStore {
             self.begin("write", true).await?;
             if self.reconnected.swap(false, Ordering::Relaxed) {
                 return Err(StoreError::Reconnected { doing: "write" });
+            }
+            if *self.fault.borrow() == Fault::Lies {
+                return Ok(());
             }
             let mut rows = self.rows();
             records.iter().for_each(|record| rows.insert(record));
@@ -371,7 +377,10 @@ impl Store for MemoryStore {
         _retention: Duration,
     ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
         // It is for runs that end: everything stays.
-        Box::pin(async { Ok(Maintained::default()) })
+        Box::pin(async {
+            self.begin("write", true).await?;
+            Ok(Maintained::default())
+        })
     }
 
     fn residents<'a>(

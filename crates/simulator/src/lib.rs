@@ -14,6 +14,7 @@ mod index;
 mod kubelet;
 mod member;
 mod network;
+pub mod random;
 mod scheduler;
 #[cfg(test)]
 mod tests;

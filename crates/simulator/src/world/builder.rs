@@ -22,10 +22,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::World;
+use super::clocks::Clocks;
 use super::control::Plan;
-use super::database::Shared;
 use super::kinds::{self, CLUSTER};
 use super::ledger::Ledger;
+use super::line::Lists;
 use super::member::{Credentials, Parts, WorldMember};
 use super::mirror::Mirror;
 use super::network::Door;
@@ -63,6 +64,7 @@ pub struct Builder {
     identities: Identities,
     controllers: u32,
     lease: LeaseTimes,
+    lists: Lists,
 }
 
 impl Default for Builder {
@@ -74,6 +76,7 @@ impl Default for Builder {
             identities: Identities::default(),
             controllers: 1,
             lease: LeaseTimes::default(),
+            lists: Lists::default(),
         }
     }
 }
@@ -122,6 +125,13 @@ impl Builder {
         self
     }
 
+    /// What controllers and agents ask for when they list. Default [`Lists::Newest`].
+    #[must_use]
+    pub fn lists(mut self, lists: Lists) -> Self {
+        self.lists = lists;
+        self
+    }
+
     /// Starts everything and waits until all members are Ready. Call it on a current-thread runtime with paused time.
     ///
     /// # Panics
@@ -139,8 +149,9 @@ impl Builder {
         let mirror = Mirror::new(ledger.clone());
         mirror.follow(HUB, &server.client(), kinds::on_hub(), &tasks, &token).await;
         let plan = Plan {
-            clock,
-            history: Shared::default(),
+            clocks: Clocks::new(clock),
+            lists: self.lists,
+            history: Arc::default(),
             health: self.health,
             lease: self.lease,
             trust_domain: must("the trust domain", TrustDomain::new("atoll.world")),
@@ -155,6 +166,7 @@ impl Builder {
             backups: BTreeMap::new(),
             controllers: BTreeMap::new(),
             starts: 0,
+            replicas: BTreeMap::new(),
             deaths,
             died,
             plan,
@@ -195,16 +207,17 @@ impl World {
                 Credentials::Known(must("the Cluster's uid", ClusterUid::new(uid)))
             }
         };
-        let server = open(&self.plan.clock, seed);
+        let server = open(&self.plan.clocks.right, seed);
         // The empty cluster, for those who lose everything.
-        self.backups.insert(name.clone(), vec![copy(&server, &self.plan.clock, seed)]);
+        self.backups.insert(name.clone(), vec![copy(&server, &self.plan.clocks.right, seed)]);
         let (client, kinds) = (server.client(), kinds::on_member());
         let followed = self.token.child_token();
         self.mirror.follow(&name, &client, kinds, &self.tasks, &followed).await;
         let parts = Parts {
             name: name.clone(),
             seed,
-            clock: self.plan.clock.clone(),
+            clocks: self.plan.clocks.clone(),
+            lists: self.plan.lists,
             server,
             credentials,
             ledger: self.ledger.clone(),
@@ -216,9 +229,25 @@ impl World {
         self.members.insert(name, member);
     }
 
+    /// Starts another cluster whose agent shows a member's identity: stolen, or copied with the machine. Answers with
+    /// its name, under which it is a member of the World, but not of the federation.
+    pub async fn impostor(&mut self, of: &str) -> String {
+        let name = format!("{of}-impostor");
+        self.starts += 1;
+        let seed = self.plan.seed ^ (u64::from(self.starts) << 44);
+        let server = open(&self.plan.clocks.right, seed);
+        let (client, kinds) = (server.client(), kinds::on_member());
+        let followed = self.token.child_token();
+        self.mirror.follow(&name, &client, kinds, &self.tasks, &followed).await;
+        let mut impostor = self.member_ref(of).impostor(&name, server, seed, followed);
+        impostor.start().await;
+        self.members.insert(name.clone(), impostor);
+        name
+    }
+
     /// A token for a member, and what it is to expect of the controller.
     async fn invite(&self, cluster: &Cluster) -> atoll_agent::Join {
-        let (client, clock) = (self.server.client(), &self.plan.clock);
+        let (client, clock) = (self.server.client(), &self.plan.clocks.right);
         let token = members::create_token(&client, clock, cluster, TOKEN_LIFE).await;
         let authority = members::load_or_create(&client, clock, &self.plan.trust_domain).await;
         atoll_agent::Join {

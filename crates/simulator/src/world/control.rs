@@ -2,26 +2,29 @@
 
 use std::sync::Arc;
 
-use atoll_api::{Clock, marks};
+use atoll_api::marks;
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{Arrival, HealthTimes, Incoming, Metrics};
 use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, ControllerError, Hub, MembersSide};
+use atoll_history::MemoryStore;
 use atoll_protocol::identity::TrustDomain;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::database::Shared;
-use super::line::Line;
+use super::clocks::Clocks;
+use super::database::Reached;
+use super::line::{Line, Lists, Who};
 
 /// Connections that may wait for a controller.
 const BACKLOG: usize = 64;
 
 /// What every controller of a World is made of.
 pub(super) struct Plan {
-    pub(super) clock: Clock,
-    pub(super) history: Shared,
+    pub(super) clocks: Clocks,
+    pub(super) lists: Lists,
+    pub(super) history: Arc<MemoryStore>,
     pub(super) health: HealthTimes,
     pub(super) lease: LeaseTimes,
     pub(super) trust_domain: TrustDomain,
@@ -54,9 +57,9 @@ impl Running {
         let token = CancellationToken::new();
         let hub = Hub {
             client,
-            clock: plan.clock.clone(),
+            clock: plan.clocks.of(Who::Controller(place)),
             retention: atoll_history::RETENTION,
-            history: Arc::new(plan.history.reached_by(line.clone())),
+            history: Arc::new(Reached { rows: plan.history.clone(), line: line.clone() }),
             candidate: Candidate {
                 namespace: marks::SYSTEM_NAMESPACE.to_owned(),
                 name: "atoll-controller".to_owned(),

@@ -1,4 +1,5 @@
-//! The history database as one controller reaches it, and what can go wrong with that.
+//! The history database as one controller reaches it. What can be wrong with the database itself is the store's matter
+//! ([`atoll_history::Fault`]).
 
 use std::sync::Arc;
 
@@ -11,62 +12,19 @@ use tokio::sync::watch;
 
 use super::line::Line;
 
-/// How the database is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Database {
-    /// It answers.
-    Up,
-    /// Connections are refused.
-    Away,
-    /// It takes requests and does not answer while it is so.
-    Silent,
-    /// It does what it is told, and the answers to writes are lost.
-    Deaf,
-}
-
-/// What all controllers share.
-#[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) rows: Arc<MemoryStore>,
-    how: Arc<watch::Sender<Database>>,
-}
-
-impl Default for Shared {
-    fn default() -> Self {
-        Self { rows: Arc::default(), how: Arc::new(watch::Sender::new(Database::Up)) }
-    }
-}
-
-impl Shared {
-    pub(super) fn set(&self, how: Database) {
-        self.how.send_replace(how);
-    }
-
-    /// The store of a controller, which may die on its writes.
-    pub(super) fn reached_by(&self, line: Arc<Line>) -> Reached {
-        Reached { shared: self.clone(), line }
-    }
-}
-
-/// See the module.
+/// The store of all controllers, as one reaches it over its line: it may die on its writes.
 pub(super) struct Reached {
-    shared: Shared,
-    line: Arc<Line>,
+    pub(super) rows: Arc<MemoryStore>,
+    pub(super) line: Arc<Line>,
 }
 
-fn unavailable(doing: &'static str) -> StoreError {
+fn unreachable(doing: &'static str) -> StoreError {
     StoreError::Unavailable { doing, source: "connection refused".into() }
 }
 
 impl Reached {
     async fn gate(&self, doing: &'static str) -> Result<(), StoreError> {
-        let mut how = self.shared.how.subscribe();
-        // The sender is the World's and this holds it.
-        let now = how.wait_for(|how| *how != Database::Silent).await.map(|how| *how);
-        match now {
-            Ok(Database::Up | Database::Deaf) if self.line.released().await => Ok(()),
-            _ => Err(unavailable(doing)),
-        }
+        self.line.released().await.then_some(()).ok_or_else(|| unreachable(doing))
     }
 }
 
@@ -77,16 +35,14 @@ impl Store for Reached {
             let death = self.line.burn("INSERT", "history");
             if death == Some(false) {
                 self.line.die();
-                return Err(unavailable("write"));
+                return Err(unreachable("write"));
             }
-            self.shared.rows.insert(records).await?;
+            let written = self.rows.insert(records).await;
             if death == Some(true) {
                 self.line.die();
+                return Err(unreachable("write"));
             }
-            match death.is_some() || *self.shared.how.borrow() == Database::Deaf {
-                true => Err(unavailable("write")),
-                false => Ok(()),
-            }
+            written
         })
     }
 
@@ -98,14 +54,14 @@ impl Store for Reached {
     ) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(async move {
             self.gate("read").await?;
-            self.shared.rows.page(filter, limit, after).await
+            self.rows.page(filter, limit, after).await
         })
     }
 
     fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
         Box::pin(async move {
             self.gate("read").await?;
-            self.shared.rows.get(id).await
+            self.rows.get(id).await
         })
     }
 
@@ -117,19 +73,19 @@ impl Store for Reached {
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
             self.gate("read").await?;
-            self.shared.rows.tail(filter, seq, limit).await
+            self.rows.tail(filter, seq, limit).await
         })
     }
 
     fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>> {
         Box::pin(async move {
             self.gate("read").await?;
-            self.shared.rows.last().await
+            self.rows.last().await
         })
     }
 
     fn written(&self) -> watch::Receiver<u64> {
-        self.shared.rows.written()
+        self.rows.written()
     }
 
     fn unconfirmed<'a>(
@@ -138,14 +94,14 @@ impl Store for Reached {
     ) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
         Box::pin(async move {
             self.gate("read").await?;
-            self.shared.rows.unconfirmed(cluster).await
+            self.rows.unconfirmed(cluster).await
         })
     }
 
     fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             self.gate("write").await?;
-            self.shared.rows.note(events).await
+            self.rows.note(events).await
         })
     }
 
@@ -155,7 +111,7 @@ impl Store for Reached {
     ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
         Box::pin(async move {
             self.gate("read").await?;
-            self.shared.rows.milestones(decisions).await
+            self.rows.milestones(decisions).await
         })
     }
 
@@ -167,7 +123,7 @@ impl Store for Reached {
     ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
         Box::pin(async move {
             self.gate("read").await?;
-            self.shared.rows.member_events(filter, limit, after).await
+            self.rows.member_events(filter, limit, after).await
         })
     }
 
@@ -178,7 +134,7 @@ impl Store for Reached {
     ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
         Box::pin(async move {
             self.gate("write").await?;
-            self.shared.rows.maintain(now, retention).await
+            self.rows.maintain(now, retention).await
         })
     }
 
@@ -189,7 +145,7 @@ impl Store for Reached {
     ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
         Box::pin(async move {
             self.gate("read").await?;
-            self.shared.rows.residents(cluster, at).await
+            self.rows.residents(cluster, at).await
         })
     }
 }

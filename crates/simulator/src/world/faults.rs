@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::builder::copy;
+use super::clocks::Skew;
 use super::control::Running;
-use super::database::Database;
 use super::ledger::Actor;
 use super::line::{Flow, Fuse, Line, Weather, Who};
 use super::tap::{self, HUB};
@@ -29,8 +29,9 @@ pub enum Events {
     /// They are lost. When that is over the watches expire, so that the client lists again: it never sees what was
     /// between.
     Lost,
-    /// None comes until this is over: a replica that lags behind. Lists are of the newest state still, which is what our
-    /// clients ask for and what API servers then guarantee.
+    /// None comes until this is over: a replica that lags behind. What is read with `resourceVersion=0` is of the moment
+    /// in which it fell behind; everything else is of the newest state still, as API servers guarantee. A process that
+    /// starts again meanwhile reads from the same replica.
     Behind,
     /// Every one comes twice.
     Twice,
@@ -51,6 +52,7 @@ impl World {
         let member = self.member_mut(name);
         member.link.up(true);
         member.start().await;
+        self.lag(&Who::Agent(name.to_owned()));
     }
 
     /// Takes the network of a member's agent; its workloads go on.
@@ -85,6 +87,7 @@ impl World {
     /// Starts the agent of a member that has power and no agent.
     pub fn start_agent(&mut self, name: &str) {
         self.member_mut(name).start_agent();
+        self.lag(&Who::Agent(name.to_owned()));
     }
 
     /// Keeps what a member holds now, to come back to.
@@ -92,7 +95,7 @@ impl World {
         let count = self.backups.get(name).map_or(0, Vec::len) as u64;
         // Uids that the restored cluster gives out are not those of the one that is lost.
         let seed = self.plan.seed ^ ((count + 1) << 40);
-        let backup = copy(self.member_ref(name).server(), &self.plan.clock, seed);
+        let backup = copy(self.member_ref(name).server(), &self.plan.clocks.right, seed);
         self.backups.entry(name.to_owned()).or_default().push(backup);
     }
 
@@ -108,7 +111,9 @@ impl World {
         // The backup itself stays as it is.
         let seed = self.plan.seed ^ (u64::from(self.starts + 1) << 44);
         self.starts += 1;
-        let server = copy(backup, &self.plan.clock, seed);
+        let server = copy(backup, &self.plan.clocks.right, seed);
+        // What lagged behind was of the store that is gone.
+        self.replicas.remove(&Who::Agent(name.to_owned()));
         let followed = self.token.child_token();
         let member = self.member_mut(name);
         std::mem::replace(&mut member.followed, followed.clone()).cancel();
@@ -161,11 +166,13 @@ impl World {
         assert!(!self.controllers.contains_key(&number), "controller {number} runs");
         self.starts += 1;
         let line = Line::of(Who::Controller(number), self.deaths.clone());
+        line.set_lists(self.plan.lists);
         let client = tap::client(&self.server, HUB, Actor::Controller, &self.ledger, &line);
         match Running::start(&self.plan, client, line, number, self.starts) {
             Ok(running) => {
                 self.door.open(number, running.arrivals.clone(), running.alive.clone());
                 self.controllers.insert(number, running);
+                self.lag(&Who::Controller(number));
             }
             Err(error) => panic!("start a controller: {error}"),
         }
@@ -197,8 +204,23 @@ impl World {
     }
 
     /// What becomes of the events of a process' watches from now on.
-    pub fn events(&self, who: &Who, events: Events) {
+    pub fn events(&mut self, who: &Who, events: Events) {
+        match events {
+            Events::Behind if !self.replicas.contains_key(who) => {
+                let server = match who {
+                    Who::Controller(_) => &self.server,
+                    Who::Agent(name) => self.member_ref(name).server(),
+                };
+                // It writes nothing, so its seed does not matter.
+                let replica = copy(server, &self.plan.clocks.right, self.plan.seed).service();
+                self.replicas.insert(who.clone(), replica);
+            }
+            Events::Behind => {}
+            _ => drop(self.replicas.remove(who)),
+        }
+        let replica = self.replicas.get(who).cloned();
         self.with_line(who, |line| {
+            line.set_replica(replica);
             let before = *line.weather().borrow();
             line.set_weather(match events {
                 Events::Normal => None,
@@ -213,6 +235,42 @@ impl World {
         });
     }
 
+    /// A process that started reads from the replica that its forerunner read from.
+    fn lag(&self, who: &Who) {
+        if let Some(replica) = self.replicas.get(who) {
+            self.with_line(who, |line| {
+                line.set_replica(Some(replica.clone()));
+                line.set_weather(Some(Weather::Behind));
+            });
+        }
+    }
+
+    /// How the clock on a process' wall is wrong from now on; right with `None`.
+    pub fn skew(&self, who: &Who, skew: Option<Skew>) {
+        self.plan.clocks.set(who, skew);
+    }
+
+    /// The API server of a process as that process reaches it, for looking.
+    ///
+    /// # Panics
+    /// When the process does not run.
+    #[must_use]
+    pub fn client_of(&self, who: &Who) -> kube::Client {
+        let (server, line, actor) = match who {
+            Who::Controller(number) => (
+                &self.server,
+                self.controllers.get(number).map(|running| &running.line),
+                Actor::Controller,
+            ),
+            Who::Agent(name) => {
+                let member = self.member_ref(name);
+                (member.server(), member.line(), Actor::Agent)
+            }
+        };
+        let Some(line) = line else { panic!("{who:?} does not run") };
+        tap::client(server, HUB, actor, &self.ledger, line)
+    }
+
     /// Makes a process die at one of its writes; or not, with `None`. [`World::death`] tells when it did.
     pub fn lay(&self, who: &Who, fuse: Option<Fuse>) {
         self.with_line(who, |line| line.lay(fuse));
@@ -225,11 +283,6 @@ impl World {
             // The World holds a sender itself.
             None => std::future::pending().await,
         }
-    }
-
-    /// How the history database is from now on.
-    pub fn database(&self, how: Database) {
-        self.plan.history.set(how);
     }
 
     fn with_line(&self, who: &Who, act: impl FnOnce(&Line)) {

@@ -24,6 +24,7 @@ pub(super) fn broken(
             vec![conservation(view, object), one_share(object), single_writer(before, object)]
         }
         (HUB, _) => Vec::new(),
+        (_, "Lease") => vec![obeys_no_earlier_one(before, object)],
         _ => vec![no_orphan(ledger, site, object), one_object(view, site, object)],
     };
     checks.into_iter().filter_map(Result::err).collect()
@@ -132,6 +133,16 @@ fn single_writer(before: &Value, binding: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// I3 on a member: the highest term that its agent obeyed never falls.
+fn obeys_no_earlier_one(before: &Value, lease: &Value) -> Result<(), String> {
+    let term =
+        |lease: &Value| lease["metadata"]["annotations"][marks::TERM].as_str()?.parse::<u64>().ok();
+    match (term(before), term(lease)) {
+        (Some(old), Some(new)) if new < old => Err(format!("I3: term {new} after {old}")),
+        _ => Ok(()),
+    }
+}
+
 /// I4: what we applied was given to the member by a decision.
 fn no_orphan(ledger: &Ledger, member: &str, object: &Value) -> Result<(), String> {
     if object["metadata"]["labels"][marks::MANAGED_BY] != marks::MANAGED_BY_VALUE
@@ -211,101 +222,4 @@ pub(super) fn settled(view: &View) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use atoll_api::Clock;
-    use jiff::Timestamp;
-    use serde_json::json;
-
-    use super::*;
-
-    fn binding(
-        clusters: Value,
-        tasks: Value,
-        pending: i64,
-        id: &str,
-        parent: &str,
-        term: i64,
-    ) -> Value {
-        json!({
-            "kind": "ResourceBinding", "metadata": {"uid": "b"},
-            "spec": {
-                "replicas": 9, "clusters": clusters, "gracefulEvictionTasks": tasks,
-                "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}},
-                "decision": {
-                    "id": id, "parent": parent, "term": term, "desired": 9,
-                    "pending": [{"replicas": pending, "reason": "no room"}],
-                },
-            },
-        })
-    }
-
-    fn found(ledger: &Ledger, site: &str, before: &Value, object: &Value) -> String {
-        let mut view = View::default();
-        if site != HUB {
-            view.set(site, kinds::DEPLOYMENT, "d/x", object.clone());
-            view.set(site, kinds::DEPLOYMENT, "d/y", before.clone());
-        }
-        broken(&view, ledger, site, before, object).join("; ")
-    }
-
-    #[test]
-    fn every_invariant_can_be_broken() {
-        let ledger = Ledger::new(Clock::from_fn(|| Timestamp::UNIX_EPOCH));
-        let (five, four) =
-            (json!({"name": "a", "replicas": 5}), json!({"name": "b", "replicas": 4}));
-        let both = || json!([five, four]);
-        let first = binding(both(), json!([]), 0, "1", "", 2);
-        let hub = |object: &Value| found(&ledger, HUB, &first, object);
-        assert_eq!(found(&ledger, HUB, &Value::Null, &first), "");
-        assert_eq!(hub(&binding(json!([five]), json!([]), 4, "2", "1", 2)), "");
-        assert!(hub(&binding(json!([five]), json!([]), 3, "2", "1", 2)).contains("I1"));
-        assert!(hub(&binding(json!([five, five]), json!([]), 4, "2", "1", 2)).contains("I2"));
-        let task =
-            |replicas: i64| json!([{"fromCluster": "a", "replicas": replicas, "keep": true}]);
-        assert_eq!(hub(&binding(both(), task(1), 0, "2", "1", 2)), "");
-        assert!(hub(&binding(both(), task(0), 0, "2", "1", 2)).contains("I2"));
-        assert!(hub(&binding(both(), json!([]), 0, "2", "1", 1)).contains("I3"));
-        assert!(hub(&binding(both(), json!([]), 0, "2", "0", 2)).contains("I10"));
-        let mut duplicated = first.clone();
-        duplicated["spec"]["placement"] = Value::Null;
-        assert!(hub(&duplicated).contains("I1"));
-
-        ledger.committed(&first, false);
-        let object = |name: &str, claim: &str, replicas: i64| {
-            json!({
-                "kind": "Deployment", "spec": {"replicas": replicas},
-                "metadata": {
-                    "name": name, "namespace": "d",
-                    "labels": {marks::MANAGED_BY: marks::MANAGED_BY_VALUE},
-                    "annotations": {marks::CLAIMS: claim},
-                },
-            })
-        };
-        let member = |site: &str, object: &Value| found(&ledger, site, &Value::Null, object);
-        assert_eq!(member("a", &object("x", "b", 5)), "");
-        assert!(member("c", &object("x", "b", 5)).contains("I4"));
-        assert!(member("a", &object("x", "other", 5)).contains("I4"));
-        assert!(member("a", &object("x", "", 5)).contains("I4"));
-        let twice = found(&ledger, "a", &object("y", "b", 5), &object("x", "b", 5));
-        assert!(twice.contains("I2"), "{twice}");
-
-        ledger.claimed("a", &object("x", "b", 5));
-        assert_eq!(ledger.violations(), Vec::<String>::new());
-        ledger.claimed("a", &object("x", "b", 6));
-        ledger.claimed("c", &object("x", "b", 5));
-        let violations = ledger.violations();
-        assert!(violations.len() == 2 && violations.iter().all(|text| text.contains("I5")));
-
-        let deleted = |ledger: &Ledger, member: &str| {
-            let before = ledger.violations().len();
-            ledger.deleting(member, &object("x", "b", 5));
-            ledger.violations()[before..].concat()
-        };
-        assert!(deleted(&ledger, "a").contains("I12"));
-        ledger.committed(&binding(json!([four]), json!([]), 5, "2", "1", 2), false);
-        assert_eq!(deleted(&ledger, "a"), "", "the share on a has ended");
-        assert!(deleted(&ledger, "b").contains("I12"));
-        ledger.committed(&first, true);
-        assert_eq!(deleted(&ledger, "b"), "", "the binding is gone");
-    }
-}
+mod tests;

@@ -77,6 +77,8 @@ struct Book {
     templates: BTreeMap<String, String>,
     /// Templates that a user deleted at some time, and bindings that the controller deleted.
     deleted: BTreeSet<String>,
+    /// Answers of an earlier time that somebody got.
+    stale: BTreeMap<Actor, u64>,
     violations: Vec<String>,
 }
 
@@ -94,6 +96,16 @@ impl Ledger {
     /// A request is made, of whatever kind.
     pub(super) fn asked(&self, actor: Actor, method: &http::Method, uri: &http::Uri) {
         self.book().asked.insert((actor, format!("{method} {uri}")));
+    }
+
+    /// An answer of an earlier time is given.
+    pub(super) fn answered_stale(&self, actor: Actor) {
+        *self.book().stale.entry(actor).or_default() += 1;
+    }
+
+    /// How many of those somebody got.
+    pub(super) fn stale_answers(&self, of: Actor) -> u64 {
+        self.book().stale.get(&of).copied().unwrap_or(0)
     }
 
     /// What somebody asked for so far, each request once.
@@ -279,6 +291,16 @@ pub(super) fn claims(object: &Value) -> Vec<&str> {
     claims.split(',').filter(|claim| !claim.is_empty()).collect()
 }
 
+/// Whether a path is that of all objects of a kind, of one namespace or of all.
+pub(super) fn is_collection(path: &str) -> bool {
+    let (resource, key) = target(path);
+    let namespaced = resource != "namespaces" && path.contains("/namespaces/");
+    resource != path
+        && !resource.contains('/')
+        && !key.contains('/')
+        && namespaced != key.is_empty()
+}
+
 /// Resource and key of a path of the Kubernetes API.
 fn target(path: &str) -> (String, String) {
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
@@ -317,5 +339,25 @@ mod tests {
         assert_eq!(read("/api/v1/namespaces/a/finalize"), "namespaces/finalize a");
         assert_eq!(read("/apis/apps/v1/namespaces/a/deployments"), "deployments a");
         assert_eq!(read("/apis/cluster.atoll.dev/v1alpha1/clusters/m/status"), "clusters/status m");
+    }
+
+    #[test]
+    fn a_collection_is_told_from_an_object() {
+        for path in ["/api/v1/namespaces", "/api/v1/namespaces/a/pods", "/apis/apps/v1/deployments"]
+        {
+            assert!(is_collection(path), "{path}");
+        }
+        for path in [
+            "/api/v1/namespaces/a",
+            "/api/v1/namespaces/a/pods/b",
+            "/api/v1/namespaces/a/pods/b/status",
+            "/apis/cluster.atoll.dev/v1alpha1/clusters/m",
+            "/apis/cluster.atoll.dev/v1alpha1/clusters/m/status",
+            "/api/v1",
+            "/apis",
+            "/version",
+        ] {
+            assert!(!is_collection(path), "{path}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use atoll_apiserver::Service;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -50,10 +51,24 @@ pub enum Who {
     Agent(String),
 }
 
+/// What lists are asked for that say nothing of how new they are to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lists {
+    /// The newest state, which is what our clients ask for.
+    #[default]
+    Newest,
+    /// Anything that the server has at hand (`resourceVersion=0`), as if our clients asked as client-go's informers do:
+    /// what is lost by asking for it.
+    AtHand,
+}
+
 #[derive(Default)]
 struct State {
     latency: Duration,
     fuse: Option<Fuse>,
+    /// The API server of an earlier time that answers what may be answered from an earlier time.
+    replica: Option<Service>,
+    lists: Lists,
 }
 
 /// A line of one client. It outlives nothing: a process that starts again gets a new one.
@@ -145,6 +160,23 @@ impl Line {
 
     pub(super) fn latency(&self) -> Duration {
         self.state().latency
+    }
+
+    /// The replica at the other end lags behind from now on, or no more.
+    pub(super) fn set_replica(&self, replica: Option<Service>) {
+        self.state().replica = replica;
+    }
+
+    pub(super) fn replica(&self) -> Option<Service> {
+        self.state().replica.clone()
+    }
+
+    pub(super) fn set_lists(&self, lists: Lists) {
+        self.state().lists = lists;
+    }
+
+    pub(super) fn lists(&self) -> Lists {
+        self.state().lists
     }
 
     /// Ends all watches with 410: their clients list again.

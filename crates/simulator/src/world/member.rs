@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_agent::{AgentOptions, IdentityStore, Join, Timings};
-use atoll_api::{Clock, marks};
+use atoll_api::marks;
 use atoll_apiserver::Server;
 use atoll_protocol::identity::ClusterUid;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::clocks::Clocks;
 use super::ledger::{Actor, Ledger};
-use super::line::{Line, Who};
+use super::line::{Line, Lists, Who};
 use super::network::{self, Door, Link};
 use super::site::Site;
 use super::tap;
@@ -34,7 +35,8 @@ pub(super) enum Credentials {
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) seed: u64,
-    pub(super) clock: Clock,
+    pub(super) clocks: Clocks,
+    pub(super) lists: Lists,
     pub(super) server: Server,
     pub(super) credentials: Credentials,
     pub(super) ledger: Arc<Ledger>,
@@ -73,6 +75,28 @@ impl WorldMember {
         Self { parts, site, link: Link::default(), followed, running: None, agent: None }
     }
 
+    /// Another cluster, without power, that shows the identity of this one.
+    pub(super) fn impostor(
+        &self,
+        name: &str,
+        server: Server,
+        seed: u64,
+        followed: CancellationToken,
+    ) -> Self {
+        let parts = Parts {
+            name: name.to_owned(),
+            seed,
+            server,
+            clocks: self.parts.clocks.clone(),
+            lists: self.parts.lists,
+            credentials: self.parts.credentials.clone(),
+            ledger: self.parts.ledger.clone(),
+            door: self.parts.door.clone(),
+            deaths: self.parts.deaths.clone(),
+        };
+        Self::new(parts, followed)
+    }
+
     pub(super) fn server(&self) -> &Server {
         &self.parts.server
     }
@@ -103,7 +127,7 @@ impl WorldMember {
         tasks.spawn(async move { server.run_controllers(ends).await });
         let options = MemberOptions {
             seed: parts.seed,
-            ..MemberOptions::standard(&parts.name, parts.clock.clone())
+            ..MemberOptions::standard(&parts.name, parts.clocks.right.clone())
         };
         let client =
             tap::client(&parts.server, &parts.name, Actor::Machinery, &parts.ledger, &line);
@@ -123,6 +147,7 @@ impl WorldMember {
         let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
         let who = Who::Agent(parts.name.clone());
         let line = Line::of(who, parts.deaths.clone());
+        line.set_lists(parts.lists);
         let (identity, join, known) = match &parts.credentials {
             Credentials::Enrol(join) => {
                 (IdentityStore::Secret("atoll-agent".to_owned()), Some(join.clone()), None)
@@ -146,7 +171,7 @@ impl WorldMember {
             join,
             namespace: marks::SYSTEM_NAMESPACE.to_owned(),
             instance: format!("{}-agent", parts.name),
-            clock: parts.clock.clone(),
+            clock: parts.clocks.of(Who::Agent(parts.name.clone())),
             seed: parts.seed,
             timings: Timings::default(),
         };

@@ -15,6 +15,7 @@
 //! watches of all sites. Both check invariants at everything they see, and what they find ends the next wait.
 
 mod builder;
+mod clocks;
 mod control;
 mod database;
 mod faults;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::Clock;
-use atoll_apiserver::Server;
+use atoll_apiserver::{Server, Service};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -45,10 +46,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use builder::{Builder, Identities};
-pub use database::Database;
+pub use clocks::Skew;
 pub use faults::{Events, Way};
 pub use ledger::{Actor, Mark, Write};
-pub use line::{Fuse, Who};
+pub use line::{Fuse, Lists, Who};
 pub use mirror::RuleId;
 pub use site::Site;
 pub use view::{View, condition, shares};
@@ -86,6 +87,8 @@ pub struct World {
     backups: BTreeMap<String, Vec<Server>>,
     controllers: BTreeMap<u32, Running>,
     starts: u32,
+    /// API servers of an earlier time, by the process that reads from it instead.
+    replicas: BTreeMap<Who, Service>,
     /// Who died of a fuse.
     deaths: mpsc::UnboundedSender<Who>,
     died: mpsc::UnboundedReceiver<Who>,
@@ -122,7 +125,7 @@ impl World {
     /// Time of day in the World.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.plan.clock.clone()
+        self.plan.clocks.right.clone()
     }
 
     /// What hub and members hold now.
@@ -225,6 +228,12 @@ impl World {
     #[must_use]
     pub fn requests(&self, of: Actor) -> Vec<String> {
         self.ledger.requests(of)
+    }
+
+    /// How many answers of an earlier time somebody got from API servers that lag behind.
+    #[must_use]
+    pub fn stale_answers(&self, of: Actor) -> u64 {
+        self.ledger.stale_answers(of)
     }
 
     /// Waits until nothing that counts has been written for so long.

@@ -21,7 +21,7 @@ impl World {
     /// The database of history, to be taken away and to be looked into.
     #[must_use]
     pub fn history_store(&self) -> &MemoryStore {
-        &self.plan.history.rows
+        &self.plan.history
     }
 
     /// Rows of history in the order in which they were written.
@@ -29,7 +29,7 @@ impl World {
     /// # Panics
     /// When a row cannot be read.
     pub async fn history(&self) -> Vec<Record> {
-        let rows = match self.plan.history.rows.tail(&Filter::default(), 0, ROWS).await {
+        let rows = match self.plan.history.tail(&Filter::default(), 0, ROWS).await {
             Ok(rows) => rows,
             Err(error) => panic!("read history: {error}"),
         };
@@ -56,7 +56,7 @@ impl World {
     /// # Panics
     /// When that is not so within 30 s.
     pub async fn check_history(&self) {
-        let mut written = self.plan.history.rows.written();
+        let mut written = self.plan.history.written();
         let until = Instant::now() + RECORDED;
         loop {
             written.borrow_and_update();

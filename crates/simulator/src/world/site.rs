@@ -54,10 +54,22 @@ impl Site {
 
     /// Merges a patch into an object (`ns/name`, or `name` for kinds without namespace).
     pub async fn merge(&self, kind: &Kind, key: &str, patch: Value) -> Value {
+        match self.merge_if_there(kind, key, patch).await {
+            Some(patched) => patched,
+            None => panic!("patch {} {key} on {}: there is none", kind.kind, self.name),
+        }
+    }
+
+    /// The same with what may not be there: `None` then.
+    pub async fn merge_if_there(&self, kind: &Kind, key: &str, patch: Value) -> Option<Value> {
         let (namespace, name) = split(key);
         let params = PatchParams { field_manager: Some(USER.to_owned()), ..PatchParams::default() };
         let patched = self.api(kind, namespace).patch(name, &params, &Patch::Merge(&patch)).await;
-        self.must(&format!("patch {} {key}", kind.kind), patched.map(value))
+        let patched = match patched {
+            Err(kube::Error::Api(status)) if status.is_not_found() => return None,
+            patched => self.must(&format!("patch {} {key}", kind.kind), patched),
+        };
+        Some(value(patched))
     }
 
     /// Deletes an object.

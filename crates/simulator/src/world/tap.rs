@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tower::BoxError;
 
-use super::ledger::{Actor, Ledger};
-use super::line::{Flow, Line};
+use super::ledger::{Actor, Ledger, is_collection};
+use super::line::{Flow, Line, Lists};
 use super::stream::weathered;
 
 /// The hub's name in the ledger.
@@ -55,9 +55,32 @@ fn refused() -> BoxError {
     "connection refused".into()
 }
 
+fn parameters(parts: &Parts) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = parts.uri.query().unwrap_or_default().split('&');
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
 fn is_watch(parts: &Parts) -> bool {
-    let query = parts.uri.query().unwrap_or_default();
-    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
+    parameters(parts).any(|(name, value)| name == "watch" && matches!(value, "true" | "1"))
+}
+
+/// Whether an answer may be of an earlier time: it was said that any will do. Everything else is of now, or of the
+/// revision that it names (Kubernetes API concepts, "Semantics for get and list").
+fn may_be_stale(parts: &Parts) -> bool {
+    parameters(parts).any(|pair| pair == ("resourceVersion", "0"))
+        && !parameters(parts).any(|(name, _)| name == "continue")
+}
+
+/// Asks for what is at hand, where nothing is said of how new it is to be.
+fn ask_for_less(parts: &mut Parts) {
+    let silent = !parameters(parts).any(|(name, value)| {
+        matches!(name, "resourceVersion" | "continue" | "watch") && !value.is_empty()
+    });
+    if silent && is_collection(parts.uri.path()) {
+        let query = parts.uri.query().map(|query| format!("{query}&")).unwrap_or_default();
+        let uri = format!("{}?{query}resourceVersion=0", parts.uri.path());
+        parts.uri = uri.parse().expect("a URI with one parameter more is a URI");
+    }
 }
 
 impl Tap {
@@ -96,16 +119,24 @@ impl Tap {
     }
 
     async fn forward(&self, request: Request<Body>) -> Answer {
-        match tower::Service::call(&mut self.inner.clone(), request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
-        }
+        served(self.inner.clone(), request).await
     }
 
     async fn read(self, request: Request<Body>) -> Result<Answer, BoxError> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let watch = is_watch(&parts);
-        let answer = self.forward(Request::from_parts(parts, body)).await;
+        if self.line.lists() == Lists::AtHand {
+            ask_for_less(&mut parts);
+        }
+        let replica = self.line.replica().filter(|_| !watch && may_be_stale(&parts));
+        let request = Request::from_parts(parts, body);
+        let answer = match replica {
+            Some(replica) => {
+                self.ledger.answered_stale(self.actor);
+                served(replica, request).await
+            }
+            None => self.forward(request).await,
+        };
         if !watch || !answer.status().is_success() || self.actor == Actor::Machinery {
             return Ok(answer);
         }
@@ -161,6 +192,13 @@ impl Tap {
         if let Ok(object) = serde_json::from_slice::<Value>(&bytes) {
             self.ledger.deleting(&self.site, &object);
         }
+    }
+}
+
+async fn served(mut service: Service, request: Request<Body>) -> Answer {
+    match tower::Service::call(&mut service, request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
     }
 }
 

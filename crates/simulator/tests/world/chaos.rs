@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use atoll_controller::members::HealthTimes;
+use atoll_simulator::random::Random;
 use atoll_simulator::world::kinds::{DEPLOYMENT, RESOURCE_BINDING};
 use atoll_simulator::world::{Identities, View, World, shares, simulate};
 use serde_json::{Value, json};
@@ -16,21 +17,8 @@ const SEEDS: std::ops::Range<u64> = 0..12;
 const STEPS: usize = 10;
 const MEMBERS: u64 = 3;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn member(&mut self) -> String {
-        format!("member{}", 1 + self.below(MEMBERS))
-    }
+fn member(random: &mut Random) -> String {
+    format!("member{}", 1 + random.below(MEMBERS))
 }
 
 /// As `atoll up` has them: failover within seconds.
@@ -53,7 +41,7 @@ fn policy(random: &mut Random) -> Value {
         (1..=MEMBERS).map(|number| (format!("member{number}"), random.below(4))).collect();
     weights.retain(|(_, weight)| *weight > 0);
     if weights.is_empty() {
-        weights.push((random.member(), 1));
+        weights.push((member(random), 1));
     }
     let names: Vec<&String> = weights.iter().map(|(name, _)| name).collect();
     let list = weights
@@ -90,17 +78,17 @@ async fn step(world: &mut World, random: &mut Random) -> String {
             format!("policy {text}")
         }
         3 => {
-            let name = random.member();
+            let name = member(random);
             world.stop_member(&name).await;
             format!("stop {name}")
         }
         4 => {
-            let name = random.member();
+            let name = member(random);
             world.cut_member(&name);
             format!("cut {name}")
         }
         5 => {
-            let name = random.member();
+            let name = member(random);
             world.start_member(&name).await;
             format!("start {name}")
         }

@@ -1,12 +1,21 @@
 //! Bugs that other federations had, as scenarios of a whole federation. Those that a mutant brings back are in
-//! `controller/src/engine/tests/corpus.rs`.
+//! `controller/src/engine/tests/corpus.rs`, what etcd had in `etcd.rs`.
+//!
+//! | what went wrong elsewhere | scenario |
+//! | --- | --- |
+//! | Karmada #7348: of two writers of taints one lost the other's | [`a_users_taint_lives_beside_those_of_health_whoever_writes_when`] |
+//! | Karmada 1.17: a scale down was divided over clusters of an earlier time | [`a_scale_down_counts_only_clusters_of_today`] |
+//! | Karmada #7426: credentials that failed in passing moved workloads | [`an_api_that_fails_in_passing_moves_nobody`] |
+//! | Karmada 1.11: a new member overwrote one that was there | [`a_new_member_takes_nothing_from_the_one_whose_name_it_comes_with`], [`a_new_members_own_object_is_left_alone`] |
+//! | two leaders and `generateName`: a child twice | [`two_leaders_make_one_binding`] |
 
 use std::time::Duration;
 
-use atoll_simulator::world::kinds::{CLUSTER, DEPLOYMENT, RESOURCE_BINDING};
+use atoll_simulator::world::kinds::{CLUSTER, DEPLOYMENT, PROPAGATION_POLICY, RESOURCE_BINDING};
 use atoll_simulator::world::{Identities, View, Who, World, condition, shares};
 use serde_json::{Value, json};
 
+use crate::etcd;
 use crate::scenario::{self, BINDING, LIMIT, NGINX, until_rolled_out};
 
 const OWN: &str = "example.com/maintenance";
@@ -85,5 +94,92 @@ async fn an_api_that_fails_in_passing_moves_nobody() {
     }
     world.lift(steady);
     assert_eq!(world.decided(), before, "somebody moved");
+    world.end().await;
+}
+
+/// Karmada 1.11: who registered under a name that was taken took the place of the one that had it. Here a cluster comes
+/// with all that member1 shows of itself, and is another.
+#[tokio::test(start_paused = true)]
+async fn a_new_member_takes_nothing_from_the_one_whose_name_it_comes_with() {
+    let mut world = world(54).await;
+    scenario::first(&world).await;
+    let before = world.decided();
+    let impostor = world.impostor("member1").await;
+    world.rest(Duration::from_secs(60)).await;
+    // Not even when the other one is silent for a while.
+    world.stop_member("member1").await;
+    world.rest(Duration::from_secs(60)).await;
+    world.start_member("member1").await;
+    let ready = |cluster: &Value| condition(cluster, "Ready") == "True";
+    world.until_object("hub", &CLUSTER, "member1", "it is back", LIMIT, ready).await;
+    world.hub().merge(&DEPLOYMENT, NGINX, json!({"spec": {"replicas": 6}})).await;
+    until_rolled_out(&world, 6).await;
+    world.until_settled(LIMIT).await;
+    assert!(world.member(&impostor).get(&DEPLOYMENT, NGINX).await.is_null());
+    assert_eq!(world.triggers(BINDING).await, ["First", "Scale"]);
+    assert_eq!(before.len(), world.decided().len());
+    let held = world.read(|view| view.ready(&DEPLOYMENT, NGINX));
+    assert_eq!(held, scenario::counts(&[("member1", 4), ("member2", 2)]));
+    world.end().await;
+}
+
+/// The same with objects: what a new member runs already is its own until somebody says otherwise.
+#[tokio::test(start_paused = true)]
+async fn a_new_members_own_object_is_left_alone() {
+    let world = world(55).await;
+    scenario::first(&world).await;
+    let mut own = scenario::documents(scenario::FIRST)
+        .into_iter()
+        .find(|document| document["kind"] == "Deployment")
+        .unwrap();
+    own["spec"]["replicas"] = json!(7);
+    let applied = world.member("member3").apply(own).await;
+    scenario::apply(&world, scenario::MEMBER3).await;
+    let hindered = |binding: &Value| {
+        shares(binding).contains_key("member3") && condition(binding, "FullyApplied") == "False"
+    };
+    world.until_object("hub", &RESOURCE_BINDING, BINDING, "hindered", LIMIT, hindered).await;
+    world.rest(Duration::from_secs(60)).await;
+    let now = world.member("member3").get(&DEPLOYMENT, NGINX).await;
+    assert_eq!(now["spec"], applied["spec"], "it was touched");
+    let policy = json!({"spec": {"conflictResolution": "Overwrite"}});
+    world.hub().merge(&PROPAGATION_POLICY, "default/nginx-propagation", policy).await;
+    let applied = |binding: &Value| condition(binding, "FullyApplied") == "True";
+    world.until_object("hub", &RESOURCE_BINDING, BINDING, "taken over", LIMIT, applied).await;
+    until_rolled_out(&world, 3).await;
+    world.until_settled(LIMIT).await;
+    world.end().await;
+}
+
+/// Two leaders, and a child whose name the server makes up: it comes twice. Ours has a name that follows from the
+/// template's, so the second to make it finds it made.
+#[tokio::test(start_paused = true)]
+async fn two_leaders_make_one_binding() {
+    let builder = World::builder().seed(56).controllers(3).identities(Identities::Known);
+    let mut world = builder.build().await;
+    etcd::many(&world, 1).await;
+    let old = world.leaders()[0];
+    let who = Who::Controller(old);
+    let mark = world.mark();
+    // Its writes take their time, and in the middle of that time they are held until another one leads.
+    world.slow_api(&who, Duration::from_secs(2));
+    world.hub().apply(etcd::deployment("many1", 3)).await;
+    world.rest(Duration::from_secs(1)).await;
+    world.hold(&who, true);
+    let (key, made) = ("default/many1-deployment", |binding: &Value| !shares(binding).is_empty());
+    world.until_object("hub", &RESOURCE_BINDING, key, "it is made", LIMIT, made).await;
+    world.rest(Duration::from_secs(30)).await;
+    world.hold(&who, false);
+    world.slow_api(&who, Duration::ZERO);
+    world.rest(Duration::from_secs(30)).await;
+    etcd::until_all(&world, 2, 3).await;
+    let posts =
+        world.writes(mark, |write| write.method == "POST" && write.resource == "resourcebindings");
+    let answers: Vec<(bool, u16)> =
+        posts.iter().map(|write| (write.controller == old, write.status)).collect();
+    assert_eq!(answers, [(false, 201), (true, 409)]);
+    assert_eq!(world.read(|view| view.all("hub", &RESOURCE_BINDING).count()), 2);
+    assert_eq!(world.triggers(key).await, ["First"]);
+    world.crash_controller_at(old).await;
     world.end().await;
 }

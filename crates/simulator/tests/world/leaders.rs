@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use atoll_simulator::world::kinds::{DEPLOYMENT, RESOURCE_BINDING};
-use atoll_simulator::world::{Actor, Identities, Who, World, Write};
+use atoll_simulator::world::kinds::{CLUSTER, DEPLOYMENT, RESOURCE_BINDING};
+use atoll_simulator::world::{Actor, Identities, View, Who, World, Write, shares};
 use serde_json::{Value, json};
 
 use crate::scenario::{self, BINDING, LIMIT, NGINX, until_rolled_out};
@@ -67,4 +67,36 @@ async fn what_a_leader_of_yesterday_had_under_way_loses() {
         world.crash_controller_at(old).await;
         world.end().await;
     }
+}
+
+/// A member that came while another led was new to the next leader, which waited for its first word: for ever, when member
+/// and leader had gone together.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_goes_together_with_the_leader_is_missed_by_the_next() {
+    let mut world = three(38).await;
+    scenario::first(&world).await;
+    let known = world.always("nobody is new", |view: &View| {
+        let reason = |cluster: &Value| {
+            let conditions = cluster["status"]["conditions"].as_array().cloned();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.find(|condition| condition["type"] == "Ready").map(|c| c["reason"].clone())
+        };
+        let mut all = view.all("hub", &CLUSTER);
+        let new = all.find(|(_, cluster)| reason(cluster).is_some_and(|r| r == "NotJoined"));
+        new.map_or(Ok(()), |(name, _)| Err(name.clone()))
+    });
+    let old = leader(&world);
+    world.stop_member("member1").await;
+    world.crash_controller_at(old).await;
+    let moved = |binding: &Value| {
+        let shares = shares(binding);
+        !shares.contains_key("member1") && shares.values().sum::<i64>() == 3
+    };
+    let what = "its share is elsewhere";
+    world.until_object("hub", &RESOURCE_BINDING, BINDING, what, LIMIT, moved).await;
+    world.lift(known);
+    world.start_member("member1").await;
+    until_rolled_out(&world, 3).await;
+    world.until_settled(LIMIT).await;
+    world.end().await;
 }

@@ -8,6 +8,7 @@ mod chaos;
 mod corpus;
 mod crashes;
 mod determinism;
+mod etcd;
 mod faults;
 mod history;
 mod leaders;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atoll_simulator::world::soak::{Action, Going, Step, play};
+use atoll_simulator::world::soak::{Action, Damaged, Going, Step, play};
 use atoll_simulator::world::{Events, Fuse, Who};
 
 fn at(millis: u64, action: Action) -> Step {
@@ -131,4 +131,19 @@ fn a_leader_that_leads_again_wants_nothing_of_its_earlier_term() {
             at(21_133, Action::Hold { span: Duration::from_millis(9_025) }),
         ],
     );
+}
+
+/// The number by which a controller tells an agent from the one it replaced could not be read any more. The agent counted
+/// from 1, was taken for one of long ago, and its member was lost for good.
+#[test]
+fn an_agent_whose_counter_was_damaged_is_taken_back() {
+    for what in [Damaged::Lease, Damaged::Index, Damaged::IndexUnreadable, Damaged::Hashes] {
+        holds(
+            600_011,
+            &[
+                at(0, Action::Create { app: 1, replicas: 5, placement: 3_300_336_991 }),
+                at(7_495, Action::Damage { member: "member3".to_owned(), what }),
+            ],
+        );
+    }
 }

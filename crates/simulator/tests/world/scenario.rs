@@ -16,7 +16,7 @@ const POLICY: &str = "default/nginx-propagation";
 /// The Deployment with 3 replicas, and the policy over member1 and member2 with weights 2 and 1.
 pub(crate) const FIRST: &str = include_str!("../../../../examples/01-nginx.yaml");
 /// The policy with member3 too, at weight 1.
-const MEMBER3: &str = include_str!("../../../../examples/03-add-member3.yaml");
+pub(crate) const MEMBER3: &str = include_str!("../../../../examples/03-add-member3.yaml");
 
 /// The documents of a file, in its order.
 pub(crate) fn documents(text: &str) -> Vec<Value> {

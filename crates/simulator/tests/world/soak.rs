@@ -1,6 +1,8 @@
 //! Random histories with every kind of fault. More of them: `cargo xtask world`.
 
-use atoll_simulator::world::soak::{Fault, Outcome, Step, play, script};
+use std::time::Duration;
+
+use atoll_simulator::world::soak::{Action, Fault, Outcome, Step, play, script, shrink};
 
 /// Plays the script of a seed; the report of a failure has what it takes to do it again.
 fn seed(seed: u64) -> Outcome {
@@ -59,4 +61,30 @@ fn every_kind_of_fault_is_drawn() {
             scripts.flatten().filter(|step: &Step| step.action.fault() == Some(fault)).count();
         assert!(count >= 20, "{} is drawn {count} times in 200 seeds", fault.name());
     }
+}
+
+/// With a bug brought back (history that is acknowledged and not written), the report names it, and of the script what it
+/// takes is left: something to decide on, and the lie.
+#[test]
+fn a_bug_is_found_and_narrowed_down_to_what_it_takes() {
+    const SEED: u64 = 5;
+    let mut script = script(SEED, &[Fault::Partition, Fault::Slow, Fault::OddEvents]);
+    let how = atoll_history::Fault::Lies;
+    let span = Duration::from_secs(30);
+    let lie = Step { at: Duration::from_secs(1), action: Action::History { how, span } };
+    script.insert(2, lie.clone());
+    assert!(script.len() > 9);
+    let error = play(SEED, &script).unwrap_err();
+    assert!(error.contains("I10"), "{error}");
+    let mut tries = 0;
+    let least = shrink(
+        &script,
+        |script| play(SEED, script).is_err(),
+        || {
+            tries += 1;
+            tries < 60
+        },
+    );
+    assert!(least.contains(&lie) && least.len() <= 3, "{least:#?}");
+    assert!(play(SEED, &least).unwrap_err().contains("I10"));
 }

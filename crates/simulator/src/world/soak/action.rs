@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::super::{Database, Events, Fuse, Way, Who};
+use super::super::{Events, Fuse, Skew, Way, Who};
 
 /// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +18,8 @@ pub enum Fault {
     OddEvents,
     /// A view of an earlier time: a replica that lags behind.
     Stale,
+    /// A process starts on a replica that lags behind: what it lists is of now, what it watches is of then.
+    TimeTravel,
     /// A partition: both ways, one way, flapping.
     Partition,
     /// A leader is held past its lease in mid-write and comes back beside the next one.
@@ -34,16 +36,21 @@ pub enum Fault {
     Mass,
     /// A stream breaks in the middle of a message.
     Break,
+    /// A clock on the wall that is wrong.
+    Clock,
+    /// What an agent keeps on its member is damaged.
+    Damage,
 }
 
 impl Fault {
     /// All, in the order of their numbers.
-    pub const ALL: [Fault; 13] = [
+    pub const ALL: [Fault; 16] = [
         Self::Crash,
         Self::Gap,
         Self::LostEvents,
         Self::OddEvents,
         Self::Stale,
+        Self::TimeTravel,
         Self::Partition,
         Self::TwoLeaders,
         Self::History,
@@ -52,6 +59,8 @@ impl Fault {
         Self::Restored,
         Self::Mass,
         Self::Break,
+        Self::Clock,
+        Self::Damage,
     ];
 
     /// A word for the command line.
@@ -63,6 +72,7 @@ impl Fault {
             Self::LostEvents => "lost-events",
             Self::OddEvents => "odd-events",
             Self::Stale => "stale",
+            Self::TimeTravel => "time-travel",
             Self::Partition => "partition",
             Self::TwoLeaders => "two-leaders",
             Self::History => "history",
@@ -71,6 +81,8 @@ impl Fault {
             Self::Restored => "restored",
             Self::Mass => "mass",
             Self::Break => "break",
+            Self::Clock => "clock",
+            Self::Damage => "damage",
         }
     }
 }
@@ -82,6 +94,19 @@ pub enum Going {
     Dark,
     /// Behind a partition.
     Cut,
+}
+
+/// What of an agent's memory on its member is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damaged {
+    /// Half of the index of kinds and namespaces is gone.
+    Index,
+    /// The index says nothing that can be read.
+    IndexUnreadable,
+    /// The hashes of what was applied have a wrong bit.
+    Hashes,
+    /// Epoch and term of the Lease cannot be read.
+    Lease,
 }
 
 /// An object that hurts.
@@ -157,6 +182,31 @@ pub enum Action {
         /// How long.
         span: Duration,
     },
+    /// A process' replica falls behind; the process dies and starts again on it.
+    Older {
+        /// Whose.
+        who: Who,
+        /// How long it is behind when the process dies.
+        after: Duration,
+        /// How long it is behind in all.
+        span: Duration,
+    },
+    /// A clock on the wall.
+    Clock {
+        /// Whose.
+        who: Who,
+        /// How it is wrong.
+        skew: Skew,
+        /// How long.
+        span: Duration,
+    },
+    /// What an agent keeps on its member is damaged, and the agent starts again.
+    Damage {
+        /// Whose.
+        member: String,
+        /// What.
+        what: Damaged,
+    },
     /// A partition.
     Cut {
         /// Whose agent.
@@ -185,7 +235,7 @@ pub enum Action {
     /// The history database.
     History {
         /// How it is.
-        how: Database,
+        how: atoll_history::Fault,
         /// How long.
         span: Duration,
     },
@@ -249,6 +299,9 @@ impl Action {
             Self::Watches { events: Events::Lost, .. } => Fault::LostEvents,
             Self::Watches { events: Events::Behind, .. } => Fault::Stale,
             Self::Watches { .. } => Fault::OddEvents,
+            Self::Older { .. } => Fault::TimeTravel,
+            Self::Clock { .. } => Fault::Clock,
+            Self::Damage { .. } => Fault::Damage,
             Self::Cut { .. } | Self::Flap { .. } => Fault::Partition,
             Self::Hold { .. } => Fault::TwoLeaders,
             Self::History { .. } => Fault::History,

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::super::{Database, Events, Fuse, Way, Who};
-use super::action::{Action, Fault, Going, Poison, Step};
-use super::random::Random;
+use atoll_history::Fault as Database;
+
+use super::super::{Events, Fuse, Skew, Way, Who};
+use super::action::{Action, Damaged, Fault, Going, Poison, Step};
 use super::{MEMBERS, health, lease};
+use crate::random::Random;
 
 /// Workloads that users play with.
 pub(super) const APPS: u64 = 3;
@@ -27,6 +29,16 @@ const HUB_GAPS: [&str; 7] = [
 /// Where an agent can.
 const MEMBER_GAPS: [&str; 4] =
     ["PATCH deployments", "DELETE deployments", "PUT leases", "PATCH configmaps"];
+
+/// How the database of history can be.
+const BROKEN: [Database; 6] = [
+    Database::Away,
+    Database::Silent,
+    Database::LosesAnswers,
+    Database::ReadOnly,
+    Database::Full,
+    Database::Slow(Duration::from_secs(2)),
+];
 
 fn millis(random: &mut Random, from: u64, to: u64) -> Duration {
     Duration::from_millis(from + random.below(to - from))
@@ -122,6 +134,32 @@ fn fault(random: &mut Random, kind: Fault) -> Action {
             events: Events::Behind,
             span: millis(random, 500, 25_000),
         },
+        Fault::TimeTravel => {
+            let after = millis(random, 100, 15_000);
+            Action::Older { who: anybody(random), after, span: after + millis(random, 500, 15_000) }
+        }
+        Fault::Clock => {
+            let hour = Duration::from_secs(3_600);
+            Action::Clock {
+                who: anybody(random),
+                skew: *random.pick(&[
+                    Skew::Ahead(hour),
+                    Skew::Behind(hour),
+                    Skew::Ahead(Duration::from_secs(20)),
+                    Skew::Frozen,
+                ]),
+                span: millis(random, 1_000, 40_000),
+            }
+        }
+        Fault::Damage => Action::Damage {
+            member: member(random),
+            what: *random.pick(&[
+                Damaged::Index,
+                Damaged::IndexUnreadable,
+                Damaged::Hashes,
+                Damaged::Lease,
+            ]),
+        },
         Fault::Partition if random.chance(40) => {
             let edge = *random.pick(&[
                 times.silent_after,
@@ -146,10 +184,9 @@ fn fault(random: &mut Random, kind: Fault) -> Action {
             let past = lease().duration + Duration::from_secs(2);
             Action::Hold { span: past + millis(random, 0, 8_000) }
         }
-        Fault::History => Action::History {
-            how: *random.pick(&[Database::Away, Database::Silent, Database::Deaf]),
-            span: millis(random, 500, 40_000),
-        },
+        Fault::History => {
+            Action::History { how: *random.pick(&BROKEN), span: millis(random, 500, 40_000) }
+        }
         Fault::Slow => Action::Slow {
             member: member(random),
             bytes: 1 << random.below(12),

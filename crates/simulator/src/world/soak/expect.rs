@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::MEMBERS;
 use super::action::Poison;
-use super::random::Random;
+use crate::random::Random;
 use crate::world::kinds::{DEPLOYMENT, RESOURCE_BINDING};
 use crate::world::{View, condition, shares};
 

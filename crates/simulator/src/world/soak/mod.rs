@@ -8,7 +8,6 @@ mod action;
 mod draw;
 mod expect;
 mod perform;
-mod random;
 mod shrink;
 mod watchdog;
 
@@ -17,11 +16,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use action::{Action, Fault, Going, Poison, Step};
+pub use action::{Action, Damaged, Fault, Going, Poison, Step};
 pub use draw::script;
 pub use shrink::shrink;
 
-use super::{Identities, World, simulate};
+use super::{Identities, Lists, World, simulate};
 use atoll_controller::leader::LeaseTimes;
 use atoll_controller::members::HealthTimes;
 use perform::Player;
@@ -74,10 +73,18 @@ fn lease() -> LeaseTimes {
 /// # Errors
 /// What did not hold, for people.
 pub fn play(seed: u64, script: &[Step]) -> Result<Outcome, String> {
-    watchdog::guarded(|| simulate(history(seed, script)))
+    play_asking(Lists::default(), seed, script)
 }
 
-async fn history(seed: u64, script: &[Step]) -> Outcome {
+/// The same with controllers and agents that ask for such lists.
+///
+/// # Errors
+/// As [`play`].
+pub fn play_asking(lists: Lists, seed: u64, script: &[Step]) -> Result<Outcome, String> {
+    watchdog::guarded(|| simulate(history(lists, seed, script)))
+}
+
+async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
     let began = Instant::now();
     let rivals = script.iter().any(|step| step.action.fault() == Some(Fault::TwoLeaders));
     let world = World::builder()
@@ -85,6 +92,7 @@ async fn history(seed: u64, script: &[Step]) -> Outcome {
         .members(MEMBERS)
         .identities(Identities::Known)
         .controllers(if rivals { 2 } else { 1 })
+        .lists(lists)
         .health(health())
         .lease(lease())
         .build()
@@ -106,15 +114,30 @@ async fn history(seed: u64, script: &[Step]) -> Outcome {
     world.until_settled(Duration::ZERO).await;
     let after = world.decided();
     world.check_history().await;
-    if before != after {
+    if let Err(moved) = unmoved(&before, &after) {
         let rows = world.history().await;
         let known = rows.iter().rposition(|row| before.values().any(|id| *id == row.record.id));
         let new: Vec<String> = rows[known.map_or(0, |at| at + 1)..].iter().map(line).collect();
-        panic!("I6: with nothing to do decisions were made:\n{}", new.join("\n"));
+        panic!("I6: {moved}:\n{}", new.join("\n"));
     }
     let digest = world.digest().await;
     world.end().await;
     Outcome { simulated: began.elapsed(), recovery, faults, digest }
+}
+
+/// Whether nothing was decided while there was nothing to decide (I6).
+fn unmoved(
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Result<(), String> {
+    let moved: Vec<&String> =
+        after.iter().filter(|(uid, id)| before.get(*uid) != Some(id)).map(|(uid, _)| uid).collect();
+    let gone = before.keys().find(|uid| !after.contains_key(*uid));
+    match (moved.is_empty(), gone) {
+        (true, None) => Ok(()),
+        (false, _) => Err(format!("with nothing to do decisions were made for {moved:?}")),
+        (true, Some(gone)) => Err(format!("the decisions of {gone} are gone")),
+    }
 }
 
 /// A decision in a line.
@@ -134,4 +157,21 @@ fn line(row: &atoll_history::Record) -> String {
         shares(&row.after),
         row.reason.as_deref().unwrap_or_default()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_without_a_reason_is_found() {
+        let of = |list: &[(&str, &str)]| -> BTreeMap<String, String> {
+            list.iter().map(|(uid, id)| ((*uid).to_owned(), (*id).to_owned())).collect()
+        };
+        let before = of(&[("a", "1"), ("b", "2")]);
+        assert_eq!(unmoved(&before, &before), Ok(()));
+        assert!(unmoved(&before, &of(&[("a", "1"), ("b", "3")])).is_err());
+        assert!(unmoved(&before, &of(&[("a", "1"), ("b", "2"), ("c", "1")])).is_err());
+        assert!(unmoved(&before, &of(&[("a", "1")])).is_err());
+    }
 }

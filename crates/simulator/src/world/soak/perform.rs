@@ -3,12 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use atoll_api::marks;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::action::{Action, Fault, Going, Poison, Step};
+use super::action::{Action, Damaged, Fault, Going, Poison, Step};
 use super::expect::{self, app_name, poison_name};
-use crate::world::kinds::{CONFIG_MAP, DEPLOYMENT, Kind, PROPAGATION_POLICY};
-use crate::world::{Database, Events, Way, Who, World};
+use crate::world::kinds::{CONFIG_MAP, DEPLOYMENT, Kind, LEASE, PROPAGATION_POLICY};
+use crate::world::{Events, Way, Who, World};
+
+/// How long a process is away that is started again by its supervisor at once.
+const AT_ONCE: Duration = Duration::from_millis(50);
 
 /// Something that is due.
 enum Due {
@@ -16,6 +21,7 @@ enum Due {
     Death(Who, Duration),
     Start(Who),
     Calm(Who),
+    Right(Who),
     Join(String),
     Cut(String, Way),
     Release(Who),
@@ -86,7 +92,7 @@ impl Player {
         for number in self.world.controllers() {
             self.calm(&Who::Controller(number));
         }
-        self.world.database(Database::Up);
+        self.world.history_store().set_fault(atoll_history::Fault::None);
         for member in expect::members() {
             self.calm(&Who::Agent(member.clone()));
             self.world.partition(&member, None);
@@ -97,7 +103,8 @@ impl Player {
         self.world.check();
     }
 
-    fn calm(&self, who: &Who) {
+    fn calm(&mut self, who: &Who) {
+        self.world.skew(who, None);
         self.world.lay(who, None);
         self.world.hold(who, false);
         self.world.events(who, Events::Normal);
@@ -136,10 +143,11 @@ impl Player {
                 }
             }
             Due::Calm(who) => self.world.events(&who, Events::Normal),
+            Due::Right(who) => self.world.skew(&who, None),
             Due::Join(member) => self.world.partition(&member, None),
             Due::Cut(member, way) => self.world.partition(&member, Some(way)),
             Due::Release(who) => self.world.hold(&who, false),
-            Due::Database => self.world.database(Database::Up),
+            Due::Database => self.world.history_store().set_fault(atoll_history::Fault::None),
             Due::Speed(member) => {
                 self.world.slow_network(&member, None);
                 self.world.slow_api(&Who::Agent(member), Duration::ZERO);
@@ -159,7 +167,7 @@ impl Player {
             }
             Action::Delete { app } => self.delete(&DEPLOYMENT, &app_name(app)).await,
             Action::Scale { app, replicas } => {
-                let patch = serde_json::json!({"spec": {"replicas": replicas}});
+                let patch = json!({"spec": {"replicas": replicas}});
                 self.change(&DEPLOYMENT, &app_name(app), patch).await;
             }
             Action::Image { app, tag } => {
@@ -180,6 +188,21 @@ impl Player {
                 self.world.events(&who, events);
                 self.later(span, Due::Calm(who));
             }
+            Action::Older { who, after, span } => {
+                self.world.events(&who, Events::Behind);
+                self.fuses.entry(who.clone()).or_insert(AT_ONCE);
+                self.later(after, Due::Death(who.clone(), AT_ONCE));
+                self.later(span, Due::Calm(who));
+            }
+            Action::Clock { who, skew, span } => {
+                self.world.skew(&who, Some(skew));
+                self.later(span, Due::Right(who));
+            }
+            Action::Damage { member, what } => {
+                self.damage(&member, what).await;
+                let who = Who::Agent(member);
+                self.take_away(who, AT_ONCE).await;
+            }
             Action::Cut { member, way, span } => {
                 self.world.partition(&member, Some(way));
                 self.later(span, Due::Join(member));
@@ -198,7 +221,7 @@ impl Player {
                 self.later(span, Due::Release(who));
             }
             Action::History { how, span } => {
-                self.world.database(how);
+                self.world.history_store().set_fault(how);
                 self.later(span, Due::Database);
             }
             Action::Slow { member, bytes, pause, span } => {
@@ -237,6 +260,51 @@ impl Player {
         }
     }
 
+    /// Somebody else, or a disk, changes what an agent reads when it starts.
+    async fn damage(&self, member: &str, what: Damaged) {
+        let site = self.world.member(member);
+        let in_system = |name: &str| format!("{}/{name}", marks::SYSTEM_NAMESPACE);
+        let index = in_system("atoll-inventory");
+        match what {
+            Damaged::Index | Damaged::IndexUnreadable => {
+                let before = site.get(&CONFIG_MAP, &index).await;
+                let half = |field: &str| {
+                    let text = before["data"][field].as_str().unwrap_or_default();
+                    match what {
+                        Damaged::Index => text[..text.len() / 2].to_owned(),
+                        _ => "\u{fffd}\u{1}".to_owned(),
+                    }
+                };
+                let (kinds, namespaces) = (half("group-kinds"), half("namespaces"));
+                let data = json!({"data": {"group-kinds": kinds, "namespaces": namespaces}});
+                site.merge_if_there(&CONFIG_MAP, &index, data).await;
+            }
+            Damaged::Hashes => {
+                let held: Vec<(Kind, String, String)> = self.world.read(|view| {
+                    let hash = |object: &Value| {
+                        object["metadata"]["annotations"][marks::HASH].as_str().map(str::to_owned)
+                    };
+                    let held = view.managed(member);
+                    held.filter_map(|(kind, key, object)| Some((*kind, key.clone(), hash(object)?)))
+                        .collect()
+                });
+                for (kind, key, hash) in held {
+                    let wrong = match hash.strip_prefix('0') {
+                        Some(rest) => format!("1{rest}"),
+                        None => format!("0{}", hash.get(1..).unwrap_or_default()),
+                    };
+                    let patch = json!({"metadata": {"annotations": {marks::HASH: wrong}}});
+                    site.merge_if_there(&kind, &key, patch).await;
+                }
+            }
+            Damaged::Lease => {
+                let wrong = json!({"atoll.dev/epoch": "\u{fffd}", marks::TERM: "\u{fffd}"});
+                let patch = json!({"metadata": {"annotations": wrong}});
+                site.merge_if_there(&LEASE, &in_system("atoll-agent"), patch).await;
+            }
+        }
+    }
+
     async fn cure(&self, what: Poison) {
         let name = poison_name(what);
         for kind in [DEPLOYMENT, CONFIG_MAP, PROPAGATION_POLICY] {
@@ -253,10 +321,7 @@ impl Player {
     }
 
     /// Changes what may not be there.
-    async fn change(&self, kind: &Kind, name: &str, patch: serde_json::Value) {
-        let key = format!("default/{name}");
-        if !self.world.hub().get(kind, &key).await.is_null() {
-            self.world.hub().merge(kind, &key, patch).await;
-        }
+    async fn change(&self, kind: &Kind, name: &str, patch: Value) {
+        self.world.hub().merge_if_there(kind, &format!("default/{name}"), patch).await;
     }
 }
