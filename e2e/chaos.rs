@@ -1,7 +1,7 @@
 //! Controllers and agents are killed at random moments under load, with a network between them that drops, delays and
 //! half-closes. In the end everything is as it should be.
 //!
-//! `ATOLL_CHAOS_SECONDS` says how long it goes on (25 without it; 120 is a good long run), `ATOLL_CHAOS_SEED` which of all
+//! `ATOLL_CHAOS_SECONDS` says how long it goes on (120 without it), `ATOLL_CHAOS_SEED` which of all
 //! the ways it goes.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atoll_history::{Filter, Record, SqliteStore, Store};
+use atoll_simulator::random::Random;
 use futures::StreamExt;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
@@ -33,23 +34,6 @@ const MEMBERS: usize = 3;
 const APPS: u64 = 8;
 /// More rows than a run writes.
 const ROWS: usize = 1_000_000;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn one_of(&mut self, count: usize) -> usize {
-        usize::try_from(self.below(count as u64)).unwrap()
-    }
-}
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect(variable))
@@ -86,6 +70,10 @@ struct Chaos {
 }
 
 impl Chaos {
+    fn one_of(&mut self, count: usize) -> usize {
+        usize::try_from(self.random.below(count as u64)).unwrap()
+    }
+
     async fn tick(&mut self) {
         for number in 0..CONTROLLERS {
             self.controllers[number] = self.controllers[number].saturating_sub(1);
@@ -102,7 +90,7 @@ impl Chaos {
         let app = format!("web{}", self.random.below(APPS));
         match self.random.below(40) {
             0 | 1 => {
-                let number = self.random.one_of(CONTROLLERS);
+                let number = self.one_of(CONTROLLERS);
                 if let Some(process) = self.plane.controllers[number].take() {
                     process.signal("-KILL");
                     self.kills[0] += 1;
@@ -110,7 +98,7 @@ impl Chaos {
                 }
             }
             2..=4 => {
-                let number = self.random.one_of(MEMBERS);
+                let number = self.one_of(MEMBERS);
                 if let Some(process) = self.plane.members[number].agent.take() {
                     process.signal("-KILL");
                     self.kills[1] += 1;
@@ -120,7 +108,7 @@ impl Chaos {
             5..=9 => {
                 let late = Duration::from_millis(self.random.below(400));
                 let moods = [Mood::Late(late), Mood::Silent, Mood::HalfClosed, Mood::Dropping];
-                let mood = moods[self.random.one_of(moods.len())];
+                let mood = *self.random.pick(&moods);
                 self.plane.forwarder.set(mood);
             }
             10..=19 => self.plane.forwarder.set(Mood::Calm),
@@ -238,7 +226,7 @@ async fn rows(store: &SqliteStore) -> Vec<Record> {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_killed_whenever_all_is_well_in_the_end() {
     let seed = number("ATOLL_CHAOS_SEED", 1);
-    let span = Duration::from_secs(number("ATOLL_CHAOS_SECONDS", 25));
+    let span = Duration::from_secs(number("ATOLL_CHAOS_SECONDS", 120));
     println!("seed {seed}, {span:?}");
     let flags = ["--lease-duration=4", "--heartbeat=1", "--silent-after=6", "--failover-after=20"];
     let plane =

@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 
-use crate::support::cli::{atoll, fail, run};
+use crate::support::cli::{fail, on_member, printed_words, run};
 use crate::support::federation::{bindings, cluster_objects, deployments, objects};
 use crate::support::servers::ApiServer;
 use crate::support::wait::{LIMIT, until, until_gone};
@@ -20,11 +20,7 @@ use crate::{Processes, create_example, epoch, ready_replicas};
 impl Processes {
     /// A printed command on another member, with an identity and a namespace of its own.
     fn elsewhere(&self, words: &[String], member: &ApiServer, name: &str) -> Command {
-        let kubeconfig = member.kubeconfig.display().to_string();
-        let mut command = atoll();
-        for word in &words[1..] {
-            command.arg(if word == "MEMBER_KUBECONFIG" { &kubeconfig } else { word });
-        }
+        let mut command = on_member(words, &member.kubeconfig);
         command.arg("--identity-dir").arg(self.folder().join(name));
         command.args(["--agent-namespace", name]);
         command
@@ -33,8 +29,7 @@ impl Processes {
     /// The words of a new command for a member that joined once.
     fn rejoin(&self, member: &str) -> Vec<String> {
         let args = ["rejoin", member, "--address", &self.address, "-o", "json"];
-        let printed: Value = serde_json::from_str(&run(&mut self.atoll(&args))).unwrap();
-        printed["command"].as_str().unwrap().split_whitespace().map(str::to_owned).collect()
+        printed_words(&mut self.atoll(&args))
     }
 }
 

@@ -40,6 +40,10 @@ fn follow(api: Api<DynamicObject>) -> Arc<Mutex<Vec<Value>>> {
     seen
 }
 
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_is_followed_within_the_lease_and_a_stopped_one_at_once() {
     let mut plane = Plane::start(3, 1, &[]).await;
@@ -94,6 +98,7 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes_in_mid
     }
     let on_member = follow(deployments(&plane.members[0].server.client, "default"));
     let on_hub = follow(bindings(&plane.hub.client, "default"));
+    let written: Vec<_> = plane.written().into_iter().map(follow).collect();
     let (old, lease) = plane.leader(&[]).await;
     let old_term = term(&lease);
 
@@ -103,12 +108,9 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes_in_mid
     }
     plane.controllers[old].as_mut().unwrap().send("-STOP");
     let before = plane.settled_revision().await;
-    // The followers write nothing: the first write to the hub that is not the sleeper's is the one that takes its place.
     let (new, lease) = plane.leader(&[old]).await;
     assert!(term(&lease) > old_term);
-    let taken: u64 = lease["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    // Until then the hub's own controllers and nobody else may have written; they have nothing to do here.
-    assert_eq!(taken, before + 1, "somebody wrote while nobody led");
+    let taken = version(&lease);
 
     for name in &names {
         plane.scale(name, 2).await;
@@ -144,6 +146,15 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes_in_mid
     for name in &names {
         plane.until_ready(name, 2, ARRIVES).await;
     }
+    // The followers wrote nothing: of all that controllers write, what took the sleeper's place came first.
+    for log in &written {
+        let log = log.lock().unwrap();
+        let between = |object: &&Value| (before + 1..taken).contains(&version(object));
+        let between: Vec<_> = log.iter().filter(between).collect();
+        assert!(between.is_empty(), "written while nobody led: {between:?}");
+    }
+    let all = written.iter().map(|log| log.lock().unwrap().len()).sum::<usize>();
+    assert!(all > MANY, "the watches saw {all} writes");
     let lease = plane.leases().get("atoll-controller").await.unwrap();
     assert_eq!(holder(&serde_json::to_value(lease).unwrap()), Some(new));
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
-use support::cli::{atoll, example, fail, root, run};
+use support::cli::{atoll, example, fail, on_member, printed_words, root, run};
 use support::federation::{bindings, cluster_objects, deployments, free_ports, objects};
 use support::process::Process;
 use support::servers::ApiServer;
@@ -68,9 +68,7 @@ impl Processes {
     /// Registers a member; the words of the command that `atoll join` prints for it.
     fn join(&self, member: &str) -> Vec<String> {
         let args = ["join", member, "--address", &self.address, "-o", "json"];
-        let printed: Value = serde_json::from_str(&run(&mut self.atoll(&args))).unwrap();
-        let command = printed["command"].as_str().expect("join prints a command");
-        command.split_whitespace().map(str::to_owned).collect()
+        printed_words(&mut self.atoll(&args))
     }
 
     /// Registers a member, applies the manifest that `atoll join` prints for it, and runs its container as the kubelet
@@ -110,12 +108,7 @@ impl Processes {
 
     /// Runs a printed command as it says, with the member's kubeconfig.
     fn agent(&self, words: &[String], member: &ApiServer) -> Process {
-        assert_eq!(words[..2], ["atoll", "agent"], "{words:?}");
-        let kubeconfig = member.kubeconfig.display().to_string();
-        let mut command = atoll();
-        for word in &words[1..] {
-            command.arg(if word == "MEMBER_KUBECONFIG" { &kubeconfig } else { word });
-        }
+        let mut command = on_member(words, &member.kubeconfig);
         Process::spawn("atoll agent", command.stdin(Stdio::null()))
     }
 }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 /// The binary under test.
 pub(crate) fn atoll() -> Command {
     Command::new(env!("CARGO_BIN_EXE_atoll"))
@@ -16,6 +18,26 @@ pub(crate) fn root() -> PathBuf {
 /// An example's path.
 pub(crate) fn example(name: &str) -> String {
     root().join("examples").join(name).display().to_string()
+}
+
+/// Runs a verb that prints an agent's command as JSON (`atoll join`, `atoll rejoin`); the words of that command.
+pub(crate) fn printed_words(verb: &mut Command) -> Vec<String> {
+    let printed: Value = serde_json::from_str(&run(verb)).unwrap();
+    let command = printed["command"].as_str().expect("it prints a command");
+    command.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Such a command, on the member of this kubeconfig.
+pub(crate) fn on_member(words: &[String], kubeconfig: &Path) -> Command {
+    assert_eq!(words[..2], ["atoll", "agent"], "{words:?}");
+    let mut command = atoll();
+    for word in &words[1..] {
+        match word.as_str() {
+            "MEMBER_KUBECONFIG" => command.arg(kubeconfig),
+            word => command.arg(word),
+        };
+    }
+    command
 }
 
 /// Runs a command that must succeed; its standard output.

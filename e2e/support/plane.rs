@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::cli::{atoll, run};
+use super::cli::{atoll, on_member, printed_words};
 use super::federation::{cluster_objects, free_ports, objects};
 use super::forwarder::Forwarder;
 use super::process::Process;
@@ -26,11 +26,7 @@ pub(crate) struct PlaneMember {
 impl PlaneMember {
     /// Runs the agent by the command that `atoll join` printed.
     pub(crate) fn start_agent(&mut self) {
-        let kubeconfig = self.server.kubeconfig.display().to_string();
-        let mut command = atoll();
-        for word in &self.words[1..] {
-            command.arg(if word == "MEMBER_KUBECONFIG" { &kubeconfig } else { word });
-        }
+        let mut command = on_member(&self.words, &self.server.kubeconfig);
         let process = Process::spawn(&self.name, command.stdin(Stdio::null()));
         self.agent = Some(process);
     }
@@ -95,9 +91,7 @@ impl Plane {
         let mut command = atoll();
         command.args(["join", member, "--address", &address, "-o", "json"]);
         command.arg("--kubeconfig").arg(&self.hub.kubeconfig);
-        let printed: Value = serde_json::from_str(&run(&mut command)).unwrap();
-        let words = printed["command"].as_str().expect("join prints a command");
-        words.split_whitespace().map(str::to_owned).collect()
+        printed_words(&mut command)
     }
 
     pub(crate) fn history(&self) -> std::path::PathBuf {
@@ -159,12 +153,27 @@ impl Plane {
         assert!(said.is_ok(), "c{number} does not say leader={leads}");
     }
 
-    /// The newest resourceVersion of the hub once what was under way to it has arrived.
+    /// Everything that controllers write to the hub.
+    pub(crate) fn written(&self) -> Vec<Api<DynamicObject>> {
+        let client = &self.hub.client;
+        vec![
+            super::federation::bindings(client, "default"),
+            super::federation::deployments(client, "default"),
+            cluster_objects(client),
+            objects(client, "policy.atoll.dev", "v1alpha1", "PropagationPolicy", "default"),
+            objects(client, "", "v1", "Event", "default"),
+            objects(client, "", "v1", "Secret", "atoll-system"),
+            self.leases(),
+        ]
+    }
+
+    /// The newest resourceVersion of what controllers write, once what was under way to the hub has arrived. A hub may
+    /// have writers of its own, which never rest.
     pub(crate) async fn settled_revision(&self) -> u64 {
         let mut last = self.revision().await;
         let mut same = 0;
-        // Each look is a request of its own, behind those that were sent before it.
-        while same < 100 {
+        // Each look is requests of its own, behind those that were sent before them.
+        while same < 20 {
             let now = self.revision().await;
             same = if now == last { same + 1 } else { 0 };
             last = now;
@@ -172,10 +181,14 @@ impl Plane {
         last
     }
 
-    /// The newest resourceVersion of the hub, over all kinds.
     async fn revision(&self) -> u64 {
-        let list = self.leases().list_metadata(&kube::api::ListParams::default().limit(1)).await;
-        list.unwrap().metadata.resource_version.unwrap().parse().unwrap()
+        let mut newest = 0;
+        for api in self.written() {
+            let list = api.list_metadata(&kube::api::ListParams::default()).await.unwrap();
+            let versions = list.items.into_iter().filter_map(|item| item.metadata.resource_version);
+            newest = versions.map(|version| version.parse().unwrap()).fold(newest, u64::max);
+        }
+        newest
     }
 
     /// A Deployment of this name and its policy: divided over all members.
