@@ -4,24 +4,19 @@
 use atoll_protocol::v1;
 use prost::Message;
 
-/// Field 99 with these bytes, as a later version could have it.
-fn later(bytes: &[u8]) -> Vec<u8> {
-    let mut field = vec![0x9a, 0x06, u8::try_from(bytes.len()).unwrap()];
-    field.extend(bytes);
-    field
-}
+/// Field 99 with three bytes, as a later version could have it.
+const LATER: [u8; 6] = [0x9a, 0x06, 3, 1, 2, 3];
 
 #[test]
 fn a_message_of_a_later_version_is_no_message_and_its_fields_are_passed_over() {
-    let unknown = later(&[1, 2, 3]);
-    assert_eq!(v1::AgentMessage::decode(&*unknown).unwrap().message, None);
+    assert_eq!(v1::AgentMessage::decode(&LATER[..]).unwrap().message, None);
     let mut ordered = v1::ControllerMessage { term: 7, message: None }.encode_to_vec();
-    ordered.extend(&unknown);
+    ordered.extend(LATER);
     let read = v1::ControllerMessage::decode(&*ordered).unwrap();
     assert_eq!((read.term, read.message), (7, None), "the term counts all the same");
     let hello = v1::Hello { epoch: 3, highest_term: 7, ..v1::Hello::default() };
     let mut longer = hello.encode_to_vec();
-    longer.extend(&unknown);
+    longer.extend(LATER);
     assert_eq!(v1::Hello::decode(&*longer).unwrap(), hello);
     // And an earlier one said less.
     assert_eq!(v1::Hello::decode(&[][..]).unwrap(), v1::Hello::default());

@@ -29,8 +29,10 @@ use perform::Player;
 pub const MEMBERS: u64 = 3;
 /// How long things may take to become as they should after the last fault, in simulated time.
 const LIMIT: Duration = Duration::from_secs(100);
-/// How long it may take until a change is decided on that changes nothing.
-const HEARD: Duration = Duration::from_secs(5);
+/// How long it may take until a change is decided on that changes nothing, and until health has said of every member that
+/// it is back: those that come later than the others are lost once suspicion has passed ([`health`]: its window, and the
+/// time in which they settle).
+const HEARD: Duration = Duration::from_secs(15);
 /// How long they are watched then.
 const STAYS: Duration = Duration::from_secs(15);
 
