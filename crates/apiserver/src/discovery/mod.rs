@@ -3,6 +3,7 @@
 
 mod openapi;
 mod paths;
+mod swagger;
 
 use std::{
     collections::BTreeMap,
@@ -263,6 +264,16 @@ pub(crate) fn openapi_index(core: &Core) -> Response<Body> {
         }
     }
     web::respond_json(200, &json!({"paths": paths}))
+}
+
+/// `/openapi/v2`.
+pub(crate) fn swagger(core: &Core, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
+    accept::shape(headers)?;
+    let kinds = core.kinds();
+    let make = || swagger::document(&kinds, &core.version);
+    let document = core.documents.get(kinds.generation, "v2", make);
+    let document = document.ok_or_else(ApiError::no_such_path)?;
+    Ok(web::respond(200, web::JSON, document))
 }
 
 /// One group version's document.

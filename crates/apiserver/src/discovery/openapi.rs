@@ -28,7 +28,7 @@ pub(super) fn fingerprint(kinds: &Snapshot, group: &str, version: &str) -> Strin
 }
 
 /// `com.example.v1.Widget` for `example.com/v1`, as apiextensions names custom kinds' schemas.
-fn component_name(kind: &Kind) -> String {
+pub(super) fn component_name(kind: &Kind) -> String {
     let mut parts: Vec<&str> = kind.group.split('.').collect();
     parts.reverse();
     format!("{}.{}.{}", parts.join("."), kind.version, kind.kind)

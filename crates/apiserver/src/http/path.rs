@@ -15,6 +15,8 @@ pub(super) enum Target {
     Group(String),
     /// `/api/v1`, `/apis/<group>/<version>`.
     Resources { group: String, version: String },
+    /// `/openapi/v2`.
+    Swagger,
     /// `/openapi/v3`.
     OpenApiIndex,
     /// `/openapi/v3/<the group version's path>`.
@@ -54,6 +56,7 @@ pub(super) fn parse(path: &str) -> Target {
         ["apis", group, version] => {
             Target::Resources { group: (*group).to_owned(), version: (*version).to_owned() }
         }
+        ["openapi", "v2"] => Target::Swagger,
         ["openapi", "v3"] => Target::OpenApiIndex,
         ["openapi", "v3", rest @ ..] => Target::OpenApi(rest.join("/")),
         ["api", version, rest @ ..] => object("", version, rest),

@@ -110,6 +110,7 @@ fn document(core: &Core, target: &Target, parts: &Parts) -> Result<Response<Body
         Target::Groups => Ok(discovery::groups(core, &parts.headers)),
         Target::Group(group) => discovery::group(core, group),
         Target::Resources { group, version } => discovery::resources(core, group, version),
+        Target::Swagger => discovery::swagger(core, &parts.headers),
         Target::OpenApiIndex => Ok(discovery::openapi_index(core)),
         Target::OpenApi(path) => discovery::openapi(core, path, &parts.headers),
         Target::Object(_) | Target::Unknown => Err(ApiError::no_such_path()),
