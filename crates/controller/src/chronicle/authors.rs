@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::index::rows::Template;
 
 /// Of all entries only the last change is kept, without its fields, which are half of an object's size and which nobody
-/// here reads. Status is the controllers' and no change of anybody.
+/// here reads. Status is the controllers' and no change of anybody; `kubectl scale` is one, by the subresource `scale`.
 pub(crate) fn reduce(entries: Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<ManagedFieldsEntry>> {
     let mut last = entries?
         .into_iter()
-        .filter(|entry| entry.subresource.as_deref().is_none_or(str::is_empty))
+        .filter(|entry| entry.subresource.as_deref() != Some("status"))
         .max_by(|a, b| a.time.as_ref().map(|at| at.0).cmp(&b.time.as_ref().map(|at| at.0)))?;
     last.fields_v1 = None;
     Some(vec![last])
@@ -91,6 +91,7 @@ mod tests {
         let kept = reduce(Some(vec![
             entry("kubectl-edit", "", "2026-01-02T00:00:00Z"),
             entry("kubectl-create", "", "2026-01-01T00:00:00Z"),
+            entry("kubectl-scale", "scale", "2026-01-01T12:00:00Z"),
             entry("atoll-status", "status", "2026-01-03T00:00:00Z"),
         ]))
         .unwrap();
@@ -105,6 +106,11 @@ mod tests {
         let known = &authors.0["u"];
         assert_eq!((known.manager.as_str(), known.operation.as_str()), ("kubectl-edit", "Update"));
         assert_eq!(known.at, Some("2026-01-02T00:00:00Z".parse().unwrap()));
+        let scaled = reduce(Some(vec![
+            entry("kubectl-create", "", "2026-01-01T00:00:00Z"),
+            entry("kubectl-scale", "scale", "2026-01-01T12:00:00Z"),
+        ]));
+        assert_eq!(scaled.unwrap()[0].manager.as_deref(), Some("kubectl-scale"));
         authors.forget(&object);
         assert!(authors.0.is_empty());
         assert_eq!(reduce(Some(vec![entry("a", "status", "2026-01-03T00:00:00Z")])), None);
