@@ -43,9 +43,8 @@ pub(super) async fn run(cx: Arc<Context>) {
         };
         tokio::select! {
             biased;
-            () = cx.token.cancelled() => return,
-            changed = term.changed() => {
-                if changed.is_err() {
+            leads = cx.next_term(&mut term) => {
+                if leads.is_none() {
                     return;
                 }
                 // A new leader looks at all of them once.

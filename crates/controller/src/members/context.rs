@@ -70,6 +70,15 @@ impl Context {
         *self.term.borrow()
     }
 
+    /// Waits until the leadership changes, as `term` has not seen it yet. Nothing once all of this ends.
+    pub(super) async fn next_term(
+        &self,
+        term: &mut watch::Receiver<Option<u64>>,
+    ) -> Option<Option<u64>> {
+        self.token.run_until_cancelled(term.changed()).await?.ok()?;
+        Some(*term.borrow_and_update())
+    }
+
     /// Whether no new taint may be written now: a new leader has not waited long enough, or suspects itself.
     pub(super) fn is_frozen(&self, now: Instant) -> bool {
         let grace = *self.grace.lock().unwrap_or_else(PoisonError::into_inner);

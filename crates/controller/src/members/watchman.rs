@@ -31,12 +31,8 @@ pub(super) async fn run(cx: Arc<Context>) {
     loop {
         tokio::select! {
             biased;
-            () = cx.token.cancelled() => return,
-            changed = term.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-                let now_leading = *term.borrow_and_update();
+            leads = cx.next_term(&mut term) => {
+                let Some(now_leading) = leads else { return };
                 if now_leading.is_some() && leading.is_none() {
                     begin(&cx, Instant::now());
                 }
@@ -142,7 +138,11 @@ fn look(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut Vec<S
         }
     }
     match change {
-        Change::None => (),
+        Change::None if suspected.is_empty() || cx.suspicion().is_active() => (),
+        Change::None => {
+            let message = "a person says that the losses are real: suspicion ends";
+            tell(cx, &std::mem::take(suspected), false, message);
+        }
         Change::Begins { silent, of } => {
             cx.metrics.suspicion.set(1);
             let message = format!(

@@ -98,6 +98,23 @@ async fn a_lost_session_shows_and_a_short_break_does_not() {
     assert_eq!(session.state, SessionState::Lost);
 }
 
+/// The hub's side is told, once of each of these members, that their silence is suspicious, or is no more.
+async fn suspicions(rig: &mut Rig, beginning: bool, members: &[&str], why: &str) {
+    let is = |event: &MemberEvent| match event {
+        MemberEvent::Suspicion { cluster, begins, message } if *begins == beginning => {
+            assert!(message.contains(why), "{message}");
+            Some(cluster.clone())
+        }
+        _ => None,
+    };
+    let mut told: Vec<String> = rig.seen.iter().filter_map(is).collect();
+    while told.len() < members.len() {
+        told.extend(is(&rig.event(|event| is(event).is_some()).await));
+    }
+    told.sort();
+    assert_eq!(told, members);
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_of_them_silent_at_once_is_the_controllers_own_fault() {
     let (hub, mut rig, agents) = federation(&["member1", "member2", "member3"]).await;
@@ -106,6 +123,8 @@ async fn all_of_them_silent_at_once_is_the_controllers_own_fault() {
     }
     rig.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
     eventually(async || rig.members.is_suspicious()).await;
+    suspicions(&mut rig, true, &["member1", "member2", "member3"], "suspects its own network")
+        .await;
     tokio::time::sleep(400 * SECOND).await;
     for name in ["member1", "member2", "member3"] {
         assert_eq!(hub.taints(name).await, [""; 0], "no taint, however long it lasts");
@@ -123,6 +142,7 @@ async fn all_of_them_silent_at_once_is_the_controllers_own_fault() {
         back.push((keep_alive(&agent, 5 * SECOND), agent));
     }
     eventually(async || !rig.members.is_suspicious()).await;
+    suspicions(&mut rig, false, &["member1", "member2", "member3"], "suspicion ends").await;
     let both = ["unreachable:NoExecute", "unreachable:NoSchedule"];
     eventually(async || hub.taints("member3").await == both).await;
     assert_eq!(hub.taints("member1").await, [""; 0]);
@@ -135,8 +155,10 @@ async fn a_person_may_say_that_the_losses_are_real() {
     agents[0].2.abort();
     rig.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
     eventually(async || rig.members.is_suspicious()).await;
+    suspicions(&mut rig, true, &["member1"], "suspects its own network").await;
     hub.annotate("member1", marks::CONFIRM_LOST, "by alice").await;
     eventually(async || !rig.members.is_suspicious()).await;
+    suspicions(&mut rig, false, &["member1"], "a person says").await;
     eventually(async || hub.taints("member1").await == ["unreachable:NoSchedule"]).await;
     eventually(async || hub.annotation("member1", marks::CONFIRM_LOST).await.is_none()).await;
 }
