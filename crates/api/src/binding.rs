@@ -425,6 +425,9 @@ pub struct AggregatedStatusItem {
     /// Since when it is unhealthy there without a break. The clock of `failover.application`: it survives the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_since: Option<Time>,
+    /// Since when it is healthy there without a break, where a leader saw it become so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy_since: Option<Time>,
     /// Replicas that exist there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,

@@ -41,6 +41,29 @@ impl Lives {
         }
     }
 
+    /// A decision of an earlier leader is in force, and members have come so far with it.
+    pub(crate) fn resume(
+        &mut self,
+        key: &BindingKey,
+        decision: &DecisionRecord,
+        before: &[TargetCluster],
+        after: &[TargetCluster],
+        reached: &BTreeSet<(String, Stage)>,
+    ) {
+        self.begin(key, decision, before, after);
+        let Some(life) = self.0.get_mut(key) else { return };
+        for (cluster, stage) in reached {
+            if *stage == Stage::Healthy {
+                life.awaited.remove(cluster);
+            } else if let Some(seen) = life.awaited.get_mut(cluster) {
+                seen.insert(stage.clone());
+            }
+        }
+        if life.awaited.is_empty() {
+            self.0.remove(key);
+        }
+    }
+
     /// Whether a step of a member is still awaited.
     pub(crate) fn awaits(&self, key: &BindingKey, cluster: &str, stage: &Stage) -> bool {
         let life = self.0.get(key);
@@ -95,12 +118,12 @@ mod tests {
         .unwrap()
     }
 
-    fn shares(shares: &[(&str, i64)]) -> Vec<TargetCluster> {
-        let share = |(name, replicas): &(&str, i64)| TargetCluster {
-            name: (*name).to_owned(),
-            replicas: *replicas,
-        };
-        shares.iter().map(share).collect()
+    /// As `m1=2 m2=1`.
+    fn shares(text: &str) -> Vec<TargetCluster> {
+        let shares = text.split(' ').map(|share| share.split_once('=').unwrap());
+        let target =
+            |(name, n): (&str, &str)| json!({"name": name, "replicas": n.parse::<i64>().unwrap()});
+        shares.map(|share| serde_json::from_value(target(share)).unwrap()).collect()
     }
 
     #[test]
@@ -108,8 +131,7 @@ mod tests {
         let key = BindingKey { namespace: Some("shop".into()), name: "web".into() };
         let now = Timestamp::from_millisecond(1_500).unwrap();
         let mut lives = Lives::default();
-        let (before, after) =
-            (shares(&[("a", 2), ("b", 1)]), shares(&[("a", 4), ("b", 1), ("c", 1)]));
+        let (before, after) = (shares("a=2 b=1"), shares("a=4 b=1 c=1"));
         lives.begin(&key, &record("one"), &before, &after);
         let step = |lives: &mut Lives, cluster: &str, stage: Stage| {
             lives.reached(&key, cluster, stage, now).map(|step| (step.decision, step.at))
@@ -123,7 +145,7 @@ mod tests {
         assert_eq!(step(&mut lives, "a", Stage::Healthy), news);
         assert_eq!(step(&mut lives, "a", Stage::Healthy), None, "nothing is awaited of it");
         assert!(lives.awaits(&key, "c", &Stage::Healthy));
-        lives.begin(&key, &record("three"), &after, &shares(&[("b", 2)]));
+        lives.begin(&key, &record("three"), &after, &shares("b=2"));
         assert_eq!(step(&mut lives, "c", Stage::Healthy), None, "superseded");
         assert_eq!(step(&mut lives, "b", Stage::Healthy), Some(("three".to_owned(), now)));
         assert!(lives.0.is_empty(), "nothing is kept of what is done");

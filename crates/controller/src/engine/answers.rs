@@ -28,6 +28,7 @@ impl Engine {
             JobDone::Recorded { key, id, state } => self.withdrawal_recorded(key, &id, state),
             JobDone::Published { subject, result } => self.published(&subject, result),
             JobDone::Unconfirmed { term, claims } => self.unconfirmed_known(term, claims),
+            JobDone::Lives { term, known } => self.lives_known(term, known),
         }
     }
 

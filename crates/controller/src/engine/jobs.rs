@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use super::recovery::Known;
 use super::work::Waiting;
 use crate::commit::draft::Decided;
 use crate::commit::{Ended, Write};
@@ -29,6 +30,8 @@ pub(super) enum JobDone {
     Published { subject: Subject, result: Result<Arc<Value>, Failure> },
     /// What history knows of withdrawals that members have not confirmed.
     Unconfirmed { term: u64, claims: Vec<(String, Vec<String>)> },
+    /// What history knows of how far decisions have come.
+    Lives { term: u64, known: Vec<Known> },
 }
 
 /// What a write to a binding is for.

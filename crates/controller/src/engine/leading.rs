@@ -98,6 +98,7 @@ impl Engine {
             self.due.mark(subject, crate::status::due::Pace::OnItsWay, now);
         }
         self.ask_for_unconfirmed(term);
+        self.recover_lives(term);
     }
 
     /// Members that were away while a binding was withdrawn hold objects whose binding is no more. History has the

@@ -14,6 +14,7 @@ mod leading;
 mod outward;
 mod publish;
 mod recording;
+mod recovery;
 mod reports;
 mod telling;
 mod work;

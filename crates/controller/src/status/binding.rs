@@ -44,6 +44,7 @@ fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, boo
         Certainty::Seeded => return (item, true),
         Certainty::Lost => {
             item.health = ResourceHealth::Unknown;
+            item.healthy_since = None;
             item.applied = false;
             item.applied_message = Some("the member is lost; this was its last word".to_owned());
             return (item, false);

@@ -137,6 +137,12 @@ impl Views {
             ObjectHealth::Unhealthy => since.or(Some(Time(now))),
             ObjectHealth::Unknown => since,
         };
+        // Health that was there before has its time already, or nobody knows it.
+        let healthy_since = match (report.health, view.item.health) {
+            (ObjectHealth::Healthy, ResourceHealth::Healthy) => view.item.healthy_since.clone(),
+            (ObjectHealth::Healthy, _) => Some(Time(now)),
+            (ObjectHealth::Unhealthy | ObjectHealth::Unknown, _) => None,
+        };
         if report.gone {
             view.hash.clear();
             view.observed = false;
@@ -162,6 +168,7 @@ impl Views {
                 ObjectHealth::Unknown => ResourceHealth::Unknown,
             },
             unhealthy_since,
+            healthy_since,
             replicas: report.replicas,
             ready_replicas: report.ready,
             unschedulable_replicas: (report.unschedulable > 0).then_some(report.unschedulable),

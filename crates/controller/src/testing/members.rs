@@ -129,6 +129,12 @@ impl FakeMembers {
         self.tell(MemberEvent::Lost { cluster: cluster.to_owned(), reason }).await;
     }
 
+    /// The controller suspects itself of this member's silence, or does no more.
+    pub(crate) async fn suspect(&self, cluster: &str, begins: bool) {
+        let message = format!("suspicion of {cluster}");
+        self.tell(MemberEvent::Suspicion { cluster: cluster.to_owned(), begins, message }).await;
+    }
+
     pub(crate) async fn bring_back(&self, cluster: &str) {
         self.connect(cluster).await;
         self.state.lock().unwrap().lost.remove(cluster);

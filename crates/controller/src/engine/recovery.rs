@@ -1,0 +1,296 @@
+//! What an earlier leader saw of decisions and history lacks, because it died, or the database was away for longer than
+//! its queue lasted: read again from what bindings say, once, when a leader begins.
+//!
+//! Times that an object holds are taken as they are, to the second; what no object holds stays unknown. From then on the
+//! decisions that are still on their way are followed as if this leader had made them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::binding::{DecisionRecord, ResourceHealth, TargetCluster, Trigger};
+use atoll_api::conditions::{self, FULLY_APPLIED, SCHEDULED};
+use atoll_api::marks;
+use atoll_history::{Event, Milestone, Record, Stage, Store, StoreError};
+use jiff::{SignedDuration, Timestamp};
+
+use super::Engine;
+use super::jobs::JobDone;
+use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
+use crate::status::views::Certainty;
+
+/// Decisions that are older and done everywhere are not asked about: their steps were noted long ago, or are lost with a
+/// database that was away for as long.
+const RECENT: SignedDuration = SignedDuration::from_hours(1);
+/// Decisions that are asked about at most, the newest: two reads of one row each, beside all other work.
+const MOST: usize = 10_000;
+/// Decisions whose steps are read at once.
+const CHUNK: usize = 500;
+/// Limit of one question to history.
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before history is asked again that did not answer.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Ends of eviction tasks in a row that are looked behind at most, for the decision that gave out the shares.
+const MOST_UNCHANGED: usize = 8;
+/// From a decision to its commit at most. A later write of ours to the binding was another one.
+const COMMIT_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// What history knows of a binding's last decision.
+#[derive(Debug)]
+pub(super) struct Known {
+    key: BindingKey,
+    id: String,
+    /// When it noted that the decision was made and that the hub had it.
+    decided: Option<Timestamp>,
+    committed: Option<Timestamp>,
+    /// The decision whose place it took.
+    parent: Option<DecisionRecord>,
+    /// The decision that gave the members what they have: this one, or an earlier one whose shares it left alone.
+    followed: DecisionRecord,
+    /// Shares before that one; nothing where history lacks both it and its parent.
+    before: Option<Vec<TargetCluster>>,
+    /// Steps of members that were noted of that one.
+    steps: Vec<Milestone>,
+}
+
+impl Engine {
+    /// Asks history what it lacks of the decisions that are in force.
+    pub(super) fn recover_lives(&mut self, term: u64) {
+        let now = self.clock.now();
+        let mut open: Vec<(BindingKey, DecisionRecord)> = self
+            .index
+            .bindings()
+            .filter(|binding| !binding.deleting())
+            .filter_map(|binding| {
+                let decision = binding.spec.decision.clone()?;
+                let recent = now.duration_since(decision.at.0) <= RECENT;
+                (recent || !is_done(binding)).then(|| (binding.key.clone(), decision))
+            })
+            .collect();
+        if open.is_empty() {
+            return;
+        }
+        open.sort_by_key(|(_, decision)| std::cmp::Reverse(decision.at.0));
+        open.truncate(MOST);
+        let store = self.store.clone();
+        self.jobs.spawn(async move {
+            let mut told = false;
+            // Ends with the leadership at the latest, as every job does.
+            loop {
+                match ask(&store, &open).await {
+                    Ok(known) => return JobDone::Lives { term, known },
+                    Err(why) if !std::mem::replace(&mut told, true) => {
+                        tracing::warn!(why, "history does not say how far decisions have come");
+                    }
+                    Err(_) => {}
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        });
+    }
+
+    /// History has said it.
+    pub(super) fn lives_known(&mut self, term: u64, known: Vec<Known>) {
+        if self.led != Some(term) {
+            return;
+        }
+        for known in known {
+            let Some(binding) = self.index.binding(&known.key).cloned() else { continue };
+            // One that was made since is followed from its beginning.
+            let decision = binding.spec.decision.clone().filter(|held| held.id == known.id);
+            if let Some(decision) = decision {
+                self.recover(&binding, &decision, &known);
+            }
+        }
+    }
+
+    fn recover(&mut self, binding: &Binding, decision: &DecisionRecord, known: &Known) {
+        let mut steps = vec![Milestone::of(decision, None, Stage::Decided, decision.at.0)];
+        // A time to the second may lie before the moment to the millisecond that it follows.
+        let decided = known.decided.unwrap_or(decision.at.0);
+        let committed =
+            known.committed.or_else(|| committed(binding, decision).map(|at| at.max(decided)));
+        if let Some(at) = committed {
+            steps.push(Milestone::of(decision, None, Stage::Committed, at));
+            let parent = known.parent.as_ref();
+            steps.extend(parent.map(|parent| Milestone::of(parent, None, Stage::Superseded, at)));
+        }
+        let mut reached: BTreeSet<(String, Stage)> = BTreeSet::new();
+        for step in &known.steps {
+            reached.extend(step.cluster.clone().map(|cluster| (cluster, step.stage.clone())));
+        }
+        let followed = &known.followed;
+        let before = known.before.as_deref();
+        let clusters = &binding.spec.clusters;
+        for target in clusters.iter().filter(|t| before.is_none_or(|shares| !shares.contains(t))) {
+            let earliest =
+                committed.filter(|_| followed.id == decision.id).unwrap_or(followed.at.0);
+            // What the status says is done is done, whether or not it has a time for it: nobody waits for it any more.
+            for (stage, at) in seen(binding, followed, &target.name) {
+                let at = at.map(|at| at.max(earliest));
+                steps.extend(
+                    at.map(|at| Milestone::of(followed, Some(&target.name), stage.clone(), at)),
+                );
+                reached.insert((target.name.clone(), stage));
+            }
+        }
+        // Noted twice it is kept once, as it was noted first.
+        for step in steps {
+            self.recorder.note(Event::Milestone(step));
+        }
+        let key = &binding.key;
+        self.lives.resume(key, followed, before.unwrap_or_default(), clusters, &reached);
+        for target in clusters {
+            // Sent when this leader began, and by nobody before whose word came.
+            let told = self.sent.get(key, &target.name).is_some();
+            if told && self.lives.awaits(key, &target.name, &Stage::Applied) {
+                self.reached(key, &target.name, Stage::Dispatched);
+            }
+            self.look_how_far(binding, &target.name);
+        }
+    }
+
+    /// A member may have come so far while history was asked.
+    fn look_how_far(&mut self, binding: &Binding, cluster: &str) {
+        let Some(view) = self.views.get(&binding.key, cluster) else { return };
+        if view.certainty != Certainty::Fresh {
+            return;
+        }
+        let given = self.sent.get(&binding.key, cluster);
+        if view.trouble.is_none() && given.is_some_and(|given| given.hash == view.hash) {
+            self.reached(&binding.key, cluster, Stage::Applied);
+        }
+        self.note_health(binding, cluster);
+    }
+}
+
+/// Whether the status is about the spec that is there.
+fn is_current(binding: &Binding) -> bool {
+    let scheduled = conditions::find(&binding.status.conditions, SCHEDULED);
+    scheduled.is_some_and(|c| c.observed_generation == binding.metadata.generation)
+}
+
+/// Whether every target had applied it and was well, as the status says.
+fn is_done(binding: &Binding) -> bool {
+    let items = &binding.status.aggregated_status;
+    is_current(binding)
+        && binding.spec.clusters.iter().all(|target| {
+            let item = items.iter().find(|item| item.cluster_name == target.name);
+            item.is_some_and(|item| item.applied && item.health == ResourceHealth::Healthy)
+        })
+}
+
+/// When the hub took a decision: when the binding was made, for its first one; else when we wrote its spec last, if that
+/// can have been this write.
+fn committed(binding: &Binding, decision: &DecisionRecord) -> Option<Timestamp> {
+    let at = decision.at.0;
+    if decision.parent.is_none() {
+        return binding.metadata.creation_timestamp.as_ref().map(|made| made.0.max(at));
+    }
+    let entries = binding.metadata.managed_fields.iter().flatten();
+    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(marks::MANAGER));
+    let written = ours.filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max()?;
+    let took = written.duration_since(at);
+    (!took.is_negative() && took <= COMMIT_WITHIN).then_some(written)
+}
+
+/// How far a member has come with a decision as the status says, and when, as far as it has a time for that.
+fn seen(
+    binding: &Binding,
+    decision: &DecisionRecord,
+    cluster: &str,
+) -> Vec<(Stage, Option<Timestamp>)> {
+    let items = &binding.status.aggregated_status;
+    let item = items.iter().find(|item| item.cluster_name == cluster && item.applied);
+    let Some(item) = item.filter(|_| is_current(binding)) else { return Vec::new() };
+    let since = |at: Option<Timestamp>| at.filter(|at| *at >= decision.at.0);
+    let full = conditions::find(&binding.status.conditions, FULLY_APPLIED);
+    let full = full.filter(|condition| condition.status == "True");
+    let applied = since(full.map(|condition| condition.last_transition_time.0));
+    let healthy = since(item.healthy_since.as_ref().map(|since| since.0));
+    // Whoever was well was so with what it had applied.
+    let applied = applied.map(|at| healthy.map_or(at, |healthy| at.min(healthy)));
+    let mut stages = vec![(Stage::Applied, applied)];
+    if item.health == ResourceHealth::Healthy {
+        stages.push((Stage::Healthy, healthy));
+    }
+    stages
+}
+
+async fn ask(
+    store: &Arc<dyn Store>,
+    open: &[(BindingKey, DecisionRecord)],
+) -> Result<Vec<Known>, String> {
+    let mut found = Vec::with_capacity(open.len());
+    for chunk in open.chunks(CHUNK) {
+        let ids: Vec<String> = chunk.iter().map(|(_, decision)| decision.id.clone()).collect();
+        let mut steps: BTreeMap<String, Vec<Milestone>> = BTreeMap::new();
+        for step in limited(store.milestones(&ids)).await? {
+            steps.entry(step.decision.clone()).or_default().push(step);
+        }
+        for (key, decision) in chunk {
+            let steps = steps.remove(&decision.id).unwrap_or_default();
+            found.push(known(store, key, decision, steps).await?);
+        }
+    }
+    Ok(found)
+}
+
+async fn known(
+    store: &Arc<dyn Store>,
+    key: &BindingKey,
+    decision: &DecisionRecord,
+    mut steps: Vec<Milestone>,
+) -> Result<Known, String> {
+    let at = |stage: Stage| steps.iter().find(|step| step.stage == stage).map(|step| step.at);
+    let (decided, committed) = (at(Stage::Decided), at(Stage::Committed));
+    let mut parent = parent(store, decision).await?;
+    let superseded = parent.as_ref().map(|parent| parent.record.clone());
+    let mut followed = decision.clone();
+    let mut before = match row(store, &decision.id).await? {
+        Some(Record { before: Some(before), .. }) => Some(before),
+        _ if decision.parent.is_none() => Some(Vec::new()),
+        _ => parent.as_ref().map(|parent| parent.after.clone()),
+    };
+    for _ in 0..MOST_UNCHANGED {
+        let Some(earlier) = parent.take().filter(|p| before.as_ref() == Some(&p.after)) else {
+            break;
+        };
+        if !matches!(followed.trigger, Trigger::EvictionDone) {
+            break;
+        }
+        followed = earlier.record;
+        before = earlier.before;
+        parent = self::parent(store, &followed).await?;
+    }
+    if followed.id != decision.id {
+        steps = limited(store.milestones(std::slice::from_ref(&followed.id))).await?;
+    }
+    let key = key.clone();
+    let id = decision.id.clone();
+    Ok(Known { key, id, decided, committed, parent: superseded, followed, before, steps })
+}
+
+async fn parent(
+    store: &Arc<dyn Store>,
+    decision: &DecisionRecord,
+) -> Result<Option<Record>, String> {
+    match &decision.parent {
+        Some(parent) => row(store, parent).await,
+        None => Ok(None),
+    }
+}
+
+async fn row(store: &Arc<dyn Store>, id: &str) -> Result<Option<Record>, String> {
+    let row = limited(store.get(id)).await?;
+    Ok(row.and_then(|row| row.entry.record().cloned()))
+}
+
+async fn limited<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
+    match tokio::time::timeout(HISTORY_TIMEOUT, asked).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("it gives no answer in time".to_owned()),
+    }
+}
