@@ -14,4 +14,5 @@ mod recorder;
 mod retention;
 mod safety;
 mod server;
+mod steps;
 mod support;
