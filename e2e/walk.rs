@@ -13,6 +13,7 @@ use support::cli::{example, fail, has_kubectl, run};
 use support::federation::{
     Federation, bindings, cluster_objects, deployments, free_ports, objects,
 };
+use support::lines::Lines;
 use support::wait::{until, until_gone};
 
 /// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
@@ -134,31 +135,9 @@ async fn the_walk_through_of_the_readme() {
         shares(&serde_json::to_value(after).unwrap()).iter().all(|(name, _)| name != "member1")
     );
 
-    // History and explanation.
-    let listed: Vec<_> = triggers(&federation, "deploy/nginx");
-    let named: Vec<_> =
-        listed.iter().filter(|t| *t != "EvictionDone").map(String::as_str).collect();
-    assert_eq!(named, ["First", "Scale", "Reconcile", "Failover"]);
-    let table = run(&mut federation.atoll(&["history", "deploy/nginx"]));
-    assert!(
-        table.contains("Failover") && table.lines().all(|l| l.chars().count() <= 100),
-        "{table}"
-    );
-    let explained = run(&mut federation.atoll(&["explain", "deploy/nginx"]));
-    for member in ["member1", "member2", "member3"] {
-        assert!(explained.contains(member), "{member} is not explained:\n{explained}");
-    }
-    let explained: Value = serde_json::from_str(&run(&mut federation.atoll(&[
-        "explain",
-        "deploy/nginx",
-        "-o",
-        "json",
-    ])))
-    .expect("explain -o json is JSON");
-    assert!(explained.to_string().contains("Failover"));
-    assert!(kubectl(&["get", "decisions"]).contains("Failover"));
+    let live = history(&federation, &kubectl);
 
-    // 5. Without a policy everything runs on; without the template nothing does.
+    // 8 and 9. Without a policy everything runs on; without the template nothing does.
     kubectl(&["delete", "propagationpolicy", "nginx-propagation"]);
     let unclaimed = until(&binding, "nginx-deployment", "Claimed=False", |b| {
         condition(b, "Claimed").as_deref() == Some("False")
@@ -170,6 +149,9 @@ async fn the_walk_through_of_the_readme() {
     until_gone(&on(2), "nginx").await;
     until_gone(&on(3), "nginx").await;
     until_gone(&binding, "nginx-deployment").await;
+    // 7. What was followed tells of the end, too.
+    live.until(&["Withdrawn", "default deployment/nginx"]);
+    drop(live);
 
     workload_policy(&federation).await;
 
@@ -201,6 +183,113 @@ async fn the_walk_through_of_the_readme() {
     let refused =
         fail(support::cli::atoll().args(["up", "--port", &busy, "--data-dir"]).arg(&other));
     assert!(refused.contains(&busy) && refused.contains("--port"), "{refused}");
+}
+
+/// 5, 6 and 7: what was decided, why, how long it took, and what follows; with what follows from now on.
+fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Lines {
+    let atoll = |args: &[&str]| run(&mut federation.atoll(args));
+    let narrow = |text: &str| {
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "wider than 100:\n{text}");
+        assert!(!text.contains('\u{1b}'), "colours where no terminal is:\n{text}");
+    };
+    // Newest first, a line or more for each, with before and after.
+    let listed: Vec<_> = triggers(federation, "deploy/nginx");
+    let named: Vec<_> =
+        listed.iter().filter(|t| *t != "EvictionDone").map(String::as_str).collect();
+    assert_eq!(named, ["First", "Scale", "Reconcile", "Failover"]);
+    let table = atoll(&["history", "deploy/nginx"]);
+    narrow(&table);
+    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.starts_with("TIME ID TRIGGER OUTCOME BEFORE -> AFTER REASON"), "{table}");
+    assert!(table.contains("Failover") && table.contains("member1 6"), "{table}");
+    let wide = atoll(&["history", "deploy/nginx", "-o", "wide"]);
+    assert!(wide.contains("HEALTHY") && wide.contains("SLOWEST"), "{wide}");
+    let yaml = atoll(&["history", "deploy/nginx", "-o", "yaml"]);
+    assert!(yaml.contains("kind: DecisionList") && yaml.contains("trigger: Failover"), "{yaml}");
+    // Narrowed by everything that there is a flag for.
+    let count = |args: &[&str]| {
+        let args = [&["history", "deploy/nginx", "-o", "json"], args].concat();
+        let list: Value = serde_json::from_str(&atoll(&args)).unwrap();
+        list["items"].as_array().unwrap().len()
+    };
+    assert_eq!(count(&["--trigger", "Failover"]), 1);
+    assert_eq!(count(&["--outcome", "Placed", "--trigger", "First"]), 1);
+    assert_eq!(count(&["--outcome", "NoFit"]), 0);
+    assert_eq!(count(&["--since", "1h"]), listed.len());
+    assert_eq!(count(&["--until", "1h"]), 0);
+    assert_eq!(count(&["--limit", "2"]), 2);
+    assert_eq!(count(&["--member", "member3", "--trigger", "Scale"]), 0);
+    for (args, part) in [
+        (&["--trigger", "Sometimes"][..], "spec.trigger"),
+        (&["--outcome", "x' OR '1'='1"], "spec.outcome"),
+        (&["--since", "soon"], "--since"),
+        (&["--since", "1h", "--until", "2h"], "nothing lies between"),
+        (&["--limit", "0"], "--limit"),
+    ] {
+        let args = [&["history", "deploy/nginx"], args].concat();
+        let refused = fail(&mut federation.atoll(&args));
+        assert!(refused.contains(part), "{args:?}: {refused}");
+    }
+
+    // Why, for every cluster, from what, by whom, and how long it took where.
+    let explained = atoll(&["explain", "deploy/nginx"]);
+    narrow(&explained);
+    for part in
+        ["member1", "member2", "member3", "Failover", "Made from", "What followed", "healthy"]
+    {
+        assert!(explained.contains(part), "{part} is not explained:\n{explained}");
+    }
+    let refused = atoll(&["explain", "deploy/nginx", "--cluster", "member1"]);
+    assert!(refused.contains("refused") && refused.contains("what would change it"), "{refused}");
+    let explained: Value =
+        serde_json::from_str(&atoll(&["explain", "deploy/nginx", "-o", "json"])).unwrap();
+    assert_eq!(explained["spec"]["trigger"], "Failover");
+    let sources = explained["spec"]["provenance"]["sources"].as_array().unwrap();
+    assert!(sources[0]["changed"]["manager"].as_str().unwrap().contains("kubectl"), "{sources:?}");
+    let decisions = kubectl(&["get", "decisions"]);
+    assert!(
+        decisions.contains("Failover") && decisions.contains("deployment/nginx"),
+        "{decisions}"
+    );
+
+    // The picture, and the difference of two.
+    let drawn = atoll(&["timeline", "deploy/nginx"]);
+    narrow(&drawn);
+    for part in ["member1", "member2", "member3", "Failover"] {
+        assert!(drawn.contains(part), "{part} is not drawn:\n{drawn}");
+    }
+    let list: Value =
+        serde_json::from_str(&atoll(&["history", "deploy/nginx", "-o", "json"])).unwrap();
+    let items = list["items"].as_array().unwrap();
+    let of = |trigger: &str| {
+        let found = items.iter().find(|item| item["spec"]["trigger"] == trigger);
+        found.unwrap_or_else(|| panic!("no {trigger}: {list:#}"))
+    };
+    let id = |item: &Value| item["metadata"]["name"].as_str().unwrap()[..12].to_owned();
+    let diff = atoll(&["diff", &id(of("First")), &id(of("Scale"))]);
+    narrow(&diff);
+    assert!(diff.contains("First -> Scale") && diff.contains("member1"), "{diff}");
+    let one = atoll(&["explain", "deploy/nginx", "--decision", &id(of("First"))]);
+    assert!(one.contains("First"), "{one}");
+    // The first was healthy on both of its members, and each step has its time.
+    let life = &of("First")["status"];
+    for step in ["decided", "committed", "dispatched", "applied", "healthy", "superseded"] {
+        assert!(life[step].is_string(), "{step}: {life:#}");
+    }
+
+    // A member: what was decided about it, and what happened to it.
+    let member = atoll(&["history", "--member", "member1"]);
+    narrow(&member);
+    for part in ["Failover", "Lost", "Ready"] {
+        assert!(member.contains(part), "{part}: {member}");
+    }
+    let events = kubectl(&["get", "memberevents"]);
+    assert!(events.contains("Ready") && events.contains("Lost"), "{events}");
+
+    let live = Lines::of("atoll history -w", federation.atoll(&["history", "-w", "-A"]));
+    live.until(&["First", "default deployment/nginx"]);
+    live.until(&["Failover"]);
+    live
 }
 
 /// The WorkloadPolicy of the Kosmos document, both of its tests.

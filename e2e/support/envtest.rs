@@ -17,6 +17,8 @@ use super::process::Process;
 
 /// Names the folder with the programs.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
+/// Common name of the certificate that it shows to aggregated APIs, as kubeadm has it.
+const FRONT_PROXY: &str = "front-proxy-client";
 /// Longest time from start to ready. It is a few seconds; on a busy machine with two cores many more.
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// Between two looks at a server that is starting.
@@ -73,6 +75,12 @@ impl Envtest {
         let accounts = authority.client("service-accounts", "service-accounts", &[]).unwrap();
         let verifies = file("service-accounts.crt", &accounts.certificate);
         let signs = file("service-accounts.key", &accounts.key);
+        // How it proves itself to aggregated APIs, and says who calls them.
+        let front_proxy = Authority::open(&folder.join("front-proxy")).unwrap();
+        let front = front_proxy.client("front-proxy", FRONT_PROXY, &[]).unwrap();
+        let front_ca = file("front-proxy-ca.crt", front_proxy.certificate());
+        let front_certificate = file("front-proxy.crt", &front.certificate);
+        let front_key = file("front-proxy.key", &front.key);
         let log = folder.join("kube-apiserver.log");
         let port = first + 2;
         let mut apiserver = Command::new(assets.join("kube-apiserver"));
@@ -83,8 +91,15 @@ impl Envtest {
         apiserver.args(["--disable-admission-plugins", "ServiceAccount"]);
         apiserver.args(["--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged=true"]);
         apiserver.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
+        apiserver.args(["--requestheader-allowed-names", FRONT_PROXY]);
+        apiserver.args(["--requestheader-username-headers", "X-Remote-User"]);
+        apiserver.args(["--requestheader-group-headers", "X-Remote-Group"]);
+        apiserver.args(["--requestheader-extra-headers-prefix", "X-Remote-Extra-"]);
         for (flag, value) in [
-            ("--cert-dir", folder),
+            ("--requestheader-client-ca-file", &front_ca),
+            ("--proxy-client-cert-file", &front_certificate),
+            ("--proxy-client-key-file", &front_key),
+            ("--cert-dir", &folder.to_owned()),
             ("--tls-cert-file", &certificate),
             ("--tls-private-key-file", &key),
             ("--client-ca-file", &client_ca),

@@ -5,6 +5,7 @@ pub(crate) mod cli;
 pub(crate) mod envtest;
 pub(crate) mod federation;
 pub(crate) mod forwarder;
+pub(crate) mod lines;
 pub(crate) mod manager;
 pub(crate) mod plane;
 pub(crate) mod process;

@@ -124,6 +124,19 @@ pub(crate) enum Format {
     Yaml,
 }
 
+/// How rows are printed, for verbs whose table has more columns than fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WideFormat {
+    /// For people, at most 100 columns wide
+    Table,
+    /// The table with all its columns, as wide as it is
+    Wide,
+    /// The objects, as JSON
+    Json,
+    /// The objects, as YAML
+    Yaml,
+}
+
 /// How fast work leaves members that failed or are drained.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct PaceFlags {

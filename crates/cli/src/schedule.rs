@@ -9,11 +9,11 @@ use atoll_api::binding::Outcome;
 use atoll_scheduler::decision::{Decision, Standing};
 use atoll_scheduler::offline::{Answer, Fate, InputError, Settings, batch};
 use atoll_scheduler::{Profiles, Scheduler, SchedulerConfiguration, explain};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::args::Format;
+use crate::args::{Format, WideFormat};
 use crate::input::{self, FilesFlag};
 use crate::print::{self, Printer, Text, Tone, WIDTH};
 
@@ -47,25 +47,12 @@ pub(crate) struct ScheduleArgs {
     /// The time of the decisions, RFC 3339, for example 2026-08-21T12:00:00Z [default: now]
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
-    /// How to print the decisions
+    /// How to print the decisions; wide adds trigger, policies and strategy
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Output,
+    output: WideFormat,
     /// Explain each decision on a screen of its own, below the table
     #[arg(long)]
     explain: bool,
-}
-
-/// How decisions are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people, at most 100 columns wide
-    Table,
-    /// The table, as wide as it is, with trigger, policies and strategy
-    Wide,
-    /// Shares, pending replicas and whole decisions, as JSON
-    Json,
-    /// The same as YAML
-    Yaml,
 }
 
 pub(crate) fn run(args: ScheduleArgs, out: &Printer) -> anyhow::Result<()> {
@@ -123,16 +110,16 @@ fn run_files(
     let (world, errors) = input::read(&args.files.files)?;
     let answers = world.decide(&mut Scheduler::new(profiles), settings);
     match args.output {
-        Output::Table | Output::Wide if answers.is_empty() => out.line("No workload.")?,
-        Output::Table => out.table(&HEADER, answers.iter().map(row).collect())?,
-        Output::Wide => {
+        WideFormat::Table | WideFormat::Wide if answers.is_empty() => out.line("No workload.")?,
+        WideFormat::Table => out.table(&HEADER, answers.iter().map(row).collect())?,
+        WideFormat::Wide => {
             let header = [&HEADER[..], &["TRIGGER", "POLICIES", "STRATEGY"]].concat();
             out.wide_table(&header, answers.iter().map(wide_row).collect())?;
         }
-        Output::Json => out.object(Format::Json, &document(&answers, &errors))?,
-        Output::Yaml => out.object(Format::Yaml, &document(&answers, &errors))?,
+        WideFormat::Json => out.object(Format::Json, &document(&answers, &errors))?,
+        WideFormat::Yaml => out.object(Format::Yaml, &document(&answers, &errors))?,
     }
-    if args.explain && matches!(args.output, Output::Table | Output::Wide) {
+    if args.explain && matches!(args.output, WideFormat::Table | WideFormat::Wide) {
         for decision in answers.iter().filter_map(decided) {
             out.line("")?;
             out.line(explain::render(decision, usize::from(WIDTH)).trim_end())?;

@@ -350,7 +350,11 @@ impl Watch {
             return Some(error.into());
         }
         if !std::mem::replace(&mut self.told, true) {
-            print::note(format!("note: the hub does not answer, asking again: {error}"));
+            let why = match &error {
+                kube::Error::Api(status) => status.message.clone(),
+                error => error.to_string(),
+            };
+            print::note(format!("note: the hub does not answer, asking again: {why}"));
         }
         None
     }

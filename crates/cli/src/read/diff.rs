@@ -343,7 +343,13 @@ pub(super) fn made_from(object: &Value) -> Vec<String> {
     let mut lines: Vec<String> = sources(object)
         .unwrap_or_default()
         .into_iter()
-        .map(|(name, value)| cut(format!("  {name}: {value}")))
+        .flat_map(|(name, value)| {
+            let line = format!("  {name}: {value}");
+            match line.chars().count() <= usize::from(WIDTH) {
+                true => vec![line],
+                false => vec![cut(format!("  {name}:")), cut(format!("    {value}"))],
+            }
+        })
         .collect();
     let provenance = &object["spec"]["provenance"];
     if let Some(version) = provenance["version"].as_str().filter(|version| !version.is_empty()) {

@@ -3,14 +3,14 @@
 use anyhow::{Context, bail};
 use atoll_api::{HISTORY_GROUP, VERSION};
 use atoll_history::api::text;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::decisions::{self, Decisions, Fields, Of};
 use super::item::Item;
 use super::{life, members, times, workload};
-use crate::args::{Format, HubFlags};
+use crate::args::{Format, HubFlags, WideFormat};
 use crate::hub::Hub;
 use crate::print::{Printer, Text};
 
@@ -44,22 +44,9 @@ pub(crate) struct HistoryArgs {
     /// Go on with what is decided from now on: the newest last, one a line (with -o json one JSON object a line)
     #[arg(short, long)]
     watch: bool,
-    /// How to print the answer
+    /// How to print the answer; wide adds mode, replicas, and how long it took until members had it and were healthy
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Output,
-}
-
-/// How decisions are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people, at most 100 columns wide
-    Table,
-    /// The table, as wide as it is, with mode, replicas, and how long it took until members had it and were healthy
-    Wide,
-    /// The objects, as JSON
-    Json,
-    /// The objects, as YAML
-    Yaml,
+    output: WideFormat,
 }
 
 impl HistoryArgs {
@@ -131,12 +118,12 @@ pub(crate) async fn run(flags: &HubFlags, args: HistoryArgs, out: &Printer) -> a
 fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow::Result<()> {
     let Decisions { items, more, .. } = found;
     let format = match args.output {
-        Output::Json => Format::Json,
-        Output::Yaml => Format::Yaml,
-        Output::Table | Output::Wide if items.is_empty() => {
+        WideFormat::Json => Format::Json,
+        WideFormat::Yaml => Format::Yaml,
+        WideFormat::Table | WideFormat::Wide if items.is_empty() => {
             return out.line("No decision matches.");
         }
-        Output::Table => {
+        WideFormat::Table => {
             let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
             of_whom_header(of, &mut header);
             // Time and id are for copying; so is a workload's name, as long as it leaves room for the rest.
@@ -150,7 +137,7 @@ fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow
             )?;
             return older(*more, args, out);
         }
-        Output::Wide => {
+        WideFormat::Wide => {
             let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
             of_whom_header(of, &mut header);
             header.extend(["MODE", "DESIRED", "PENDING", "APPLIED", "HEALTHY", "SLOWEST"]);
@@ -188,7 +175,7 @@ async fn follow(
     of: &Of,
     fields: &Fields,
     found: &Decisions,
-    output: Output,
+    output: WideFormat,
     out: &Printer,
 ) -> anyhow::Result<()> {
     let show = |item: &Value| show(item, of, output, out);
@@ -196,25 +183,27 @@ async fn follow(
     decisions::follow(hub, of, fields, found, show).await
 }
 
-fn show(item: &Value, of: &Of, output: Output, out: &Printer) -> anyhow::Result<()> {
+fn show(item: &Value, of: &Of, output: WideFormat, out: &Printer) -> anyhow::Result<()> {
     match output {
-        Output::Json => out.line(serde_json::to_string(item).context("write the answer as JSON")?),
-        Output::Yaml => {
+        WideFormat::Json => {
+            out.line(serde_json::to_string(item).context("write the answer as JSON")?)
+        }
+        WideFormat::Yaml => {
             out.line("---")?;
             out.object(Format::Yaml, item)
         }
-        Output::Table | Output::Wide => {
+        WideFormat::Table | WideFormat::Wide => {
             let item = Item(item);
             let (whose, outcome) = (of_whom(item, of), item.outcome().padded(LONGEST_OUTCOME));
             let head = format!(
                 "{}  {}  {:LONGEST_TRIGGER$}  ",
-                item.text("at"),
+                item.time(),
                 item.short_id(),
                 item.trigger(),
             );
             let whose = whose.map_or(String::new(), |whose| format!("{whose}: "));
             let mut tail = format!("  {whose}{}; {}", item.change(), item.reason());
-            if output == Output::Wide {
+            if output == WideFormat::Wide {
                 tail.push_str(&format!(
                     "; mode {}, {} asked for, {} pending",
                     item.text("mode"),
@@ -253,7 +242,7 @@ fn of_whom(item: Item<'_>, of: &Of) -> Option<String> {
 
 fn row(item: Item<'_>, of: &Of) -> Vec<Text> {
     let mut cells: Vec<Text> = vec![
-        item.text("at").into(),
+        item.time().into(),
         item.short_id().into(),
         item.trigger().into(),
         item.outcome(),

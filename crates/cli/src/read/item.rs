@@ -52,6 +52,12 @@ impl<'a> Item<'a> {
         self.text("at").parse().ok()
     }
 
+    /// The same in words, to the second: events of members are known to the millisecond.
+    pub(super) fn time(self) -> String {
+        let second = self.at().and_then(|at| Timestamp::from_second(at.as_second()).ok());
+        second.map_or_else(|| "?".to_owned(), |second| second.to_string())
+    }
+
     /// Why the row cannot be read, if it cannot.
     pub(super) fn unreadable(self) -> Option<&'a str> {
         self.0["spec"]["unreadable"].as_str()
@@ -64,6 +70,8 @@ impl<'a> Item<'a> {
         }
         match (self.event(), self.text("message")) {
             (Some(_), "" | "?") | (None, _) => self.text("reason").to_owned(),
+            // Of a taint, the word is its key, which begins the sentence as well.
+            (Some(_), message) if message.starts_with(self.text("reason")) => message.to_owned(),
             (Some(_), message) => format!("{}: {message}", self.text("reason")),
         }
     }

@@ -63,6 +63,8 @@ async fn look(services: &Api<APIService>, name: &str, authority: &str) -> Result
         Ok(Ok(false)) => {
             Err("there is no such APIService: apply deploy/controller/api.yaml".to_owned())
         }
+        // What the hub says is a sentence; with everything around it, it is a page.
+        Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the hub gave no answer in time".to_owned()),
     }

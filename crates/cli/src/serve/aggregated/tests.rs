@@ -318,6 +318,13 @@ async fn the_aggregator_finds_what_it_asks_for() {
             .keys()
             .any(|k| k.ends_with(".Decision"))
     );
+    let second = get(&aggregator, "/openapi/v2").await.unwrap();
+    let path = "/apis/history.atoll.dev/v1alpha1/namespaces/{namespace}/decisions/{name}";
+    let answer = &second["paths"][path]["get"]["responses"]["200"]["schema"]["$ref"];
+    assert_eq!(answer, "#/definitions/dev.atoll.history.v1alpha1.Decision");
+    let trigger =
+        "/definitions/dev.atoll.history.v1alpha1.Decision/properties/spec/properties/trigger";
+    assert_eq!(second.pointer(trigger).unwrap()["type"], "string");
     assert_eq!(get(&aggregator, "/api/v1/namespaces/x/secrets").await.unwrap_err().0, 403);
     // The hub is told by which authority to know us.
     let limit = tokio::time::Instant::now() + Duration::from_secs(20);
