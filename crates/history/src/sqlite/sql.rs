@@ -150,14 +150,15 @@ pub(super) const SWEEP_MEMBERS: &str = "DELETE FROM member_events WHERE at < $1"
 pub(super) const SWEEP_PART: &str = "SELECT decided_at, seq FROM decisions WHERE decided_at < $1 \
      AND (decided_at, seq) > ($2, $3) ORDER BY decided_at, seq LIMIT $4";
 
-/// A part: $1 the time before which things are old, $2 to $5 behind which position and up to which.
+/// A part: $2 to $5 are behind which position and up to which. The planner uses one upper bound: with another beside it, it
+/// may read everything up to that for each part.
 macro_rules! part {
     () => {
-        "decided_at < $1 AND (decided_at, seq) > ($2, $3) AND (decided_at, seq) <= ($4, $5)"
+        "(decided_at, seq) > ($2, $3) AND (decided_at, seq) <= ($4, $5)"
     };
 }
 
-/// Shares that did not stand any more at that time.
+/// Shares that did not stand any more at $1, the time before which things are old.
 pub(super) const SWEEP_CHANGES: &str = concat!(
     "DELETE FROM changes WHERE seq IN (SELECT seq FROM decisions WHERE ",
     part!(),
