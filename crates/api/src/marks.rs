@@ -1,5 +1,12 @@
 //! The labels, annotations, finalizers and field managers by which Atoll knows its own.
 
+/// Whether the key of a label or annotation is Atoll's own.
+#[must_use]
+pub fn is_own(key: &str) -> bool {
+    key.split_once('/')
+        .is_some_and(|(domain, _)| domain == "atoll.dev" || domain.ends_with(".atoll.dev"))
+}
+
 /// Label on every member object that Atoll applied; its value is [`MANAGED_BY_VALUE`].
 pub const MANAGED_BY: &str = "atoll.dev/managed-by";
 /// Value of [`MANAGED_BY`].

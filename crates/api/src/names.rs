@@ -1,4 +1,4 @@
-//! Names that Atoll derives: the name of a binding from its template.
+//! Names that Atoll derives, the name of a binding from its template, and what Kubernetes takes for the key of a label.
 
 use sha2::{Digest, Sha256};
 
@@ -32,6 +32,57 @@ pub fn binding_name(name: &str, kind: &str, group: &str) -> String {
     format!("{}-{hash}", full[..end].trim_end_matches(['-', '.']))
 }
 
+/// Longest name in the key of a label, and longest value of one.
+pub const MAX_LABEL: usize = 63;
+
+/// Why a text cannot be the key of a label (apimachinery's `IsQualifiedName`); nothing where it can.
+///
+/// ```
+/// assert_eq!(atoll_api::names::label_key_problem("example.io/job"), None);
+/// ```
+#[must_use]
+pub fn label_key_problem(key: &str) -> Option<String> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    if let Some(prefix) = prefix {
+        let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let part = |part: &str| {
+            part.starts_with(lower)
+                && part.ends_with(lower)
+                && part.chars().all(|c| lower(c) || c == '-')
+        };
+        if prefix.len() > MAX_NAME || !prefix.split('.').all(part) {
+            return Some(format!(
+                "what stands before the slash, {prefix:?}, is no DNS name in lower case"
+            ));
+        }
+    }
+    if name.is_empty() {
+        return Some("it has no name".to_owned());
+    }
+    if name.len() > MAX_LABEL {
+        return Some(format!("its name has {} characters, at most {MAX_LABEL} fit", name.len()));
+    }
+    (!is_label_text(name)).then(|| {
+        format!("{name:?} must be letters, digits, '-', '_' and '.', and begin and end with a letter or digit")
+    })
+}
+
+/// Whether a text can be the value of a label.
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
+    text.is_empty() || text.len() <= MAX_LABEL && is_label_text(text)
+}
+
+fn is_label_text(text: &str) -> bool {
+    let end = |c: char| c.is_ascii_alphanumeric();
+    text.starts_with(end)
+        && text.ends_with(end)
+        && text.chars().all(|c| end(c) || matches!(c, '-' | '_' | '.'))
+}
+
 /// First 8 hex digits of SHA-256.
 fn short_hash(text: &str) -> String {
     Sha256::digest(text.as_bytes())[..4].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -40,6 +91,29 @@ fn short_hash(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_labels_are_those_that_kubernetes_takes() {
+        for good in ["a", "A.b_c-9", "example.io/job", "x-1.y/Z"] {
+            assert_eq!(label_key_problem(good), None, "{good}");
+        }
+        let long = "x".repeat(64);
+        for (bad, why) in [
+            ("", "no name"),
+            ("a/", "no name"),
+            ("/a", "before the slash"),
+            ("Example.io/a", "before the slash"),
+            ("a..b/c", "before the slash"),
+            ("a/b/c", "letters, digits"),
+            ("job id", "letters, digits"),
+            ("-a", "begin and end"),
+            (&long, "64 characters"),
+        ] {
+            let problem = label_key_problem(bad).unwrap();
+            assert!(problem.contains(why), "{bad}: {problem}");
+        }
+        assert!(is_label_value("") && is_label_value("a1-b2") && !is_label_value("a b"));
+    }
 
     #[test]
     fn binding_names_are_distinct_by_kind_and_group_and_fit() {

@@ -126,7 +126,7 @@ pub fn render(template: &Value, share: &Share) -> Result<Rendered, RenderError> 
     }
     if !share.labels.is_empty() {
         let labels = child(child(&mut manifest, "metadata"), "labels");
-        for (label, value) in share.labels.iter().filter(|(label, _)| !strip::is_ours(label)) {
+        for (label, value) in share.labels.iter().filter(|(label, _)| !marks::is_own(label)) {
             labels[label.as_str()] = json!(value);
         }
     }
@@ -143,7 +143,7 @@ pub fn namespace(name: &str, hub: Option<&Value>) -> Rendered {
         .into_iter()
         .flatten()
         // The server sets its name label itself; marks are ours to set.
-        .filter(|(label, _)| *label != "kubernetes.io/metadata.name" && !strip::is_ours(label))
+        .filter(|(label, _)| *label != "kubernetes.io/metadata.name" && !marks::is_own(label))
         .map(|(label, value)| (label.clone(), value.clone()))
         .collect();
     let mut metadata = Map::from_iter([("name".to_owned(), json!(name))]);

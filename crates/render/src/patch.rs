@@ -3,11 +3,11 @@
 //! Which object a manifest is, which pods belong to it, and Atoll's marks are not its business: a patch that touches
 //! them would let its author write elsewhere with the agent's rights, or part a workload from its pods.
 
+use atoll_api::marks;
 use atoll_merge::schema::Schema;
 use atoll_merge::strategic;
 use serde_json::{Map, Value};
 
-use crate::strip;
 
 /// Fields of a pod template that a patch may have.
 const FIELDS: [&str; 2] = ["metadata", "spec"];
@@ -52,7 +52,7 @@ fn only(fields: &Map<String, Value>, known: &[&str], path: &str) -> Result<(), S
 fn entries_are_users(entries: &Map<String, Value>, field: &str) -> Result<(), String> {
     for (key, value) in entries {
         let path = format!("metadata.{field}[{key:?}]");
-        if strip::is_ours(key) {
+        if marks::is_own(key) {
             return Err(format!("{path} is a mark of Atoll: remove it"));
         }
         if key.starts_with('$') {

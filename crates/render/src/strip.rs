@@ -29,12 +29,6 @@ const ANNOTATIONS: [&str; 2] =
 /// Marks that only member objects carry.
 const MEMBER_MARKS: [&str; 4] = [marks::MANAGED_BY, marks::CLAIMS, marks::HASH, marks::PRESERVE];
 
-/// Whether a label or annotation is Atoll's: `atoll.dev/..` or `*.atoll.dev/..`.
-pub(crate) fn is_ours(key: &str) -> bool {
-    key.split_once('/')
-        .is_some_and(|(domain, _)| domain == "atoll.dev" || domain.ends_with(".atoll.dev"))
-}
-
 /// The template without status, without metadata of the hub, without Atoll's own labels and annotations.
 pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, RenderError> {
     let mut manifest = match template {
@@ -91,7 +85,7 @@ fn keep_users(entries: &mut Map<String, Value>, field: &str) -> Result<(), Rende
             return Err(malformed(&path(), "a string", Some(value)));
         }
     }
-    entries.retain(|key, _| !ANNOTATIONS.contains(&key.as_str()) && !is_ours(key));
+    entries.retain(|key, _| !ANNOTATIONS.contains(&key.as_str()) && !marks::is_own(key));
     Ok(())
 }
 

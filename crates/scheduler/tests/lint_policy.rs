@@ -333,3 +333,30 @@ fn workload_spreads_with_empty_subsets_or_wrong_sums_are_named() {
     let two = spread("s", "subsets: [{name: a}]") + &spread("t", "subsets: [{name: a}]");
     one(&found(&two), Error, "spec.targetRef", "\"s\" has this workload");
 }
+
+#[test]
+fn state_that_cannot_be_preserved_is_found_by_its_label_and_its_path() {
+    let rules = |rules: &str| {
+        found(&format!(
+            "apiVersion: policy.atoll.dev/v1alpha1\nkind: PropagationPolicy\nmetadata: {{name: p}}\nspec:\n  \
+             resourceSelectors: [{{apiVersion: apps/v1, kind: Deployment, name: web}}]\n  \
+             failover: {{application: {{statePreservation: {{rules: [{rules}]}}}}}}\n"
+        ))
+    };
+    let sound = "{aliasLabelName: example.io/job, jsonPath: '{.jobStatus.jobID}'}";
+    assert_eq!(rules(sound), []);
+    let at = |index: usize, field: &str| {
+        format!("spec.failover.application.statePreservation.rules[{index}].{field}")
+    };
+    let twice = rules(&format!("{sound}, {sound}"));
+    one(&twice, Severity::Error, &at(1, "aliasLabelName"), "the label of rules[0] too");
+    assert_eq!(twice.len(), 1, "{twice:#?}");
+    for (label, problem) in
+        [("'job id'", "no key of a label"), ("work.atoll.dev/x", "mark of Atoll's own")]
+    {
+        let wrong = rules(&format!("{{aliasLabelName: {label}, jsonPath: '{{.a}}'}}"));
+        one(&wrong, Severity::Error, &at(0, "aliasLabelName"), problem);
+    }
+    let wrong = rules(&format!("{sound}, {{aliasLabelName: b, jsonPath: '{{.jobs[*].id}}'}}"));
+    one(&wrong, Severity::Error, &at(1, "jsonPath"), "at character 7 (\"[*].id\")");
+}

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use atoll_api::binding::{PreservedState, TargetCluster, Trigger};
+use atoll_api::names;
 use atoll_api::policy::StatePreservationRule;
 use serde_json::Value;
 
 use crate::decision::Shares;
 use crate::plugins::application_health;
 use crate::request::Request;
-
-/// Longest value of a label, as Kubernetes has it.
-const LONGEST_LABEL: usize = 63;
 
 /// What goes along with a decision: that of a failover of the application; else what an earlier one left, as long as one
 /// of the clusters that have it is a target. With a note for every rule that found nothing.
@@ -64,8 +62,11 @@ fn anew(
 }
 
 fn value(rule: &StatePreservationRule, status: Option<&Value>) -> Result<String, String> {
+    if let Some(problem) = names::label_key_problem(&rule.alias_label_name) {
+        return Err(format!("no key of a label: {problem}"));
+    }
     let status = status.ok_or("the member has told no status")?;
-    let path = parse(&rule.json_path)?;
+    let path = parse(&rule.json_path).map_err(|error| format!("jsonPath {error}"))?;
     let mut value = status;
     for step in &path {
         let next = match step {
@@ -81,53 +82,85 @@ fn value(rule: &StatePreservationRule, status: Option<&Value>) -> Result<String,
             return Err(format!("{} is no text, number or boolean", rule.json_path));
         }
     };
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
-    let fits = text.len() <= LONGEST_LABEL
-        && text.chars().all(plain)
-        && ends(text.chars().next())
-        && ends(text.chars().last());
+    let fits = names::is_label_value(&text);
     fits.then_some(text).ok_or_else(|| format!("the value of {} is no label value", rule.json_path))
 }
 
+/// One step of a path.
 #[derive(Debug, PartialEq)]
-enum Step {
+pub enum Step {
+    /// Into an object.
     Field(String),
+    /// Into a list.
     Index(usize),
 }
 
+/// Where a path cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{path:?} cannot be read at character {at} ({rest:?}): it must be fields and indices, for example {{.jobs[0].id}}"
+)]
+pub struct PathError {
+    path: String,
+    /// The first character is 1.
+    at: usize,
+    rest: String,
+}
+
 /// Reads `{.a.b[0].c}`: fields and indices. What else kubectl knows finds no single value.
-fn parse(text: &str) -> Result<Vec<Step>, String> {
-    let bad =
-        || format!("jsonPath {text:?} must be fields and indices, for example {{.jobs[0].id}}");
+///
+/// # Errors
+/// With the place of the first character that is something else.
+pub fn parse(text: &str) -> Result<Vec<Step>, PathError> {
     let inner = text.trim();
-    let inner = inner.strip_prefix('{').map_or(Some(inner), |rest| rest.strip_suffix('}'));
-    let mut rest = inner.ok_or_else(bad)?.trim();
+    let body = inner.strip_prefix('{').map_or(Some(inner), |rest| rest.strip_suffix('}'));
+    // What is left begins so many bytes into the text: every step cuts from its front only.
+    let begin = text.len() - text.trim_start().len() + usize::from(inner.starts_with('{'));
+    let whole = body.unwrap_or(inner);
+    let bad = |rest: &str| {
+        let read = begin + whole.len().saturating_sub(rest.len());
+        let read = text.get(..read).unwrap_or(text);
+        PathError {
+            path: text.to_owned(),
+            at: read.chars().count() + 1,
+            rest: rest.trim_end().to_owned(),
+        }
+    };
+    if body.is_none() {
+        return Err(PathError { at: text.chars().count() + 1, ..bad("") });
+    }
+    let end = whole.trim_end();
+    let tail = whole.len() - end.len();
+    let bad = |rest: &str| bad(&whole[whole.len() - tail - rest.len()..]);
+    let mut rest = end.trim_start();
     rest = rest.strip_prefix('$').unwrap_or(rest);
     let mut steps = Vec::new();
     while !rest.is_empty() {
         if let Some(tail) = rest.strip_prefix('[') {
-            let (inside, tail) = tail.split_once(']').ok_or_else(bad)?;
+            let (inside, tail) = tail.split_once(']').ok_or_else(|| bad(rest))?;
             let quoted = inside.strip_prefix('\'').and_then(|name| name.strip_suffix('\''));
             steps.push(match quoted {
                 Some(name) if !name.is_empty() => Step::Field(name.to_owned()),
-                Some(_) => return Err(bad()),
-                None => Step::Index(inside.parse().map_err(|_| bad())?),
+                Some(_) => return Err(bad(rest)),
+                None => Step::Index(inside.parse().map_err(|_| bad(rest))?),
             });
             rest = tail;
         } else {
-            let tail = rest.strip_prefix('.').ok_or_else(bad)?;
+            let tail = rest.strip_prefix('.').ok_or_else(|| bad(rest))?;
             let end = tail.find(['.', '[']).unwrap_or(tail.len());
             let name = &tail[..end];
             let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '/');
-            if name.is_empty() || !name.chars().all(plain) {
-                return Err(bad());
+            if name.is_empty() {
+                return Err(bad(rest));
+            }
+            if let Some(odd) = name.find(|c| !plain(c)) {
+                return Err(bad(&tail[odd..]));
             }
             steps.push(Step::Field(name.to_owned()));
             rest = &tail[end..];
         }
     }
-    if steps.is_empty() { Err(bad()) } else { Ok(steps) }
+    if steps.is_empty() { Err(bad(rest)) } else { Ok(steps) }
 }
 
 #[cfg(test)]
@@ -154,5 +187,33 @@ mod tests {
         for wrong in ["", "{}", "{.a", "{..a}", "{.a[*]}", "{.a[?(@.b)]}", "a b", "{.a}{.b}"] {
             assert!(of(wrong, &status).unwrap_err().contains("jsonPath"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_read_is_refused_at_its_place() {
+        for (path, at, rest) in [
+            ("", 1, ""),
+            ("{}", 2, ""),
+            ("{.a", 4, ""),
+            ("{..a}", 2, "..a"),
+            (" { .a[*].b }", 6, "[*].b"),
+            ("{.jobs[?(@.ok)]}", 7, "[?(@.ok)]"),
+            ("{.größe x}", 8, " x"),
+            ("{.a}{.b}", 4, "}{.b"),
+            ("a.b", 1, "a.b"),
+        ] {
+            let error = parse(path).unwrap_err();
+            assert_eq!((error.at, error.rest.as_str()), (at, rest), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_nobody_could_set_is_left_out_with_a_note() {
+        let rule = StatePreservationRule {
+            alias_label_name: "job id".into(),
+            json_path: "{.jobID}".into(),
+        };
+        let problem = value(&rule, Some(&json!({"jobID": "j-17"}))).unwrap_err();
+        assert!(problem.contains("no key of a label"), "{problem}");
     }
 }

@@ -7,6 +7,7 @@
 
 mod claims;
 mod placement;
+mod preservation;
 mod reach;
 mod selectors;
 mod spreads;
@@ -120,6 +121,9 @@ pub fn propagation_policy(policy: &Policy) -> Vec<Finding> {
     let mut page = Page::new(format!("{} {}", policy.key.kind(), policy.key));
     claims::selectors(&mut page, policy);
     placement::check(&mut page, &policy.spec.placement);
+    if let Some(failover) = &policy.spec.failover {
+        preservation::check(&mut page, failover);
+    }
     page.findings
 }
 

@@ -1,0 +1,38 @@
+//! `statePreservation`: labels that can be set, paths that can be read, each label once.
+
+use atoll_api::policy::Failover;
+use atoll_api::{marks, names};
+
+use super::Page;
+use crate::cycle::preserve;
+
+const FIELD: &str = "spec.failover.application.statePreservation.rules";
+
+pub(super) fn check(page: &mut Page, failover: &Failover) {
+    let application = failover.application.as_ref();
+    let preservation = application.and_then(|rules| rules.state_preservation.as_ref());
+    let rules = preservation.map(|preservation| &preservation.rules[..]).unwrap_or_default();
+    for (at, rule) in rules.iter().enumerate() {
+        let label = &rule.alias_label_name;
+        let field = format!("{FIELD}[{at}].aliasLabelName");
+        if let Some(problem) = names::label_key_problem(label) {
+            let problem = format!("{label:?} is no key of a label: {problem}");
+            page.error(&field, problem, "write one like example.io/job");
+        } else if marks::is_own(label) {
+            let problem = format!("{label:?} is a mark of Atoll's own: it is never set");
+            page.error(&field, problem, "take a label of your own, for example example.io/job");
+        }
+        if let Some(first) = rules[..at].iter().position(|other| other.alias_label_name == *label) {
+            let problem =
+                format!("{label:?} is the label of rules[{first}] too: only one value can stay");
+            page.error(&field, problem, "give each rule a label of its own");
+        }
+        if let Err(error) = preserve::parse(&rule.json_path) {
+            page.error(
+                format!("{FIELD}[{at}].jsonPath"),
+                error.to_string(),
+                "name one field of the workload's status, as in {.jobStatus.jobID}",
+            );
+        }
+    }
+}
