@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use atoll_controller::pace::{self, PaceLimits};
+use atoll_scheduler::RecoverAfter;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
@@ -137,7 +138,7 @@ pub(crate) enum WideFormat {
     Yaml,
 }
 
-/// How fast work leaves members that failed or are drained.
+/// How fast work leaves members that failed or are drained, and when it may come back.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct PaceFlags {
     /// Workloads that leave failed and drained members in a second, in all; 0 = no limit
@@ -151,6 +152,17 @@ pub(crate) struct PaceFlags {
         value_parser = clap::value_parser!(u32).range(0..=100)
     )]
     eviction_room_percent: u32,
+    /// Seconds that a member must have been Ready without a break before work moves back to it, where a policy allows
+    /// `Recovery`; 0 = at once [default: 300, as long as its loss lasts before work moves off it; `atoll up`: 30]
+    #[arg(long, value_name = "SECONDS")]
+    recover_after: Option<u32>,
+}
+
+impl PaceFlags {
+    /// The time before work moves back, by default this one.
+    pub(crate) fn recover_after(&self, default: RecoverAfter) -> RecoverAfter {
+        self.recover_after.map_or(default, RecoverAfter::seconds)
+    }
 }
 
 impl From<PaceFlags> for PaceLimits {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use atoll_api::Clock;
 use atoll_history::{Keeper, Recorder, RecorderOptions, Store};
 use atoll_protocol::identity::TrustDomain;
-use atoll_scheduler::Profiles;
+use atoll_scheduler::{Profiles, RecoverAfter};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -122,6 +122,13 @@ impl Controller {
         self
     }
 
+    /// How long a member must have been Ready without a break before work moves back to it, in place of the default.
+    #[must_use]
+    pub fn with_recovery(mut self, recover_after: RecoverAfter) -> Self {
+        self.core.recover_after = recover_after;
+        self
+    }
+
     /// Labels the Pod while we lead, so that a Service can select it.
     #[must_use]
     pub fn with_pod(mut self, pod: OwnPod) -> Self {
@@ -198,6 +205,8 @@ pub(crate) struct Core {
     http: Option<TcpListener>,
     /// How fast work leaves clusters.
     pub(crate) pace: PaceLimits,
+    /// How long a cluster must be well before work moves back to it.
+    pub(crate) recover_after: RecoverAfter,
     hub: Hub,
     elector: Elector,
     terms: watch::Sender<Option<u64>>,
@@ -224,6 +233,7 @@ impl Core {
             registry,
             http: None,
             pace: PaceLimits::default(),
+            recover_after: RecoverAfter::default(),
             hub,
             elector,
             terms,
@@ -241,7 +251,7 @@ impl Core {
         sessions: CancellationToken,
     ) -> Result<(), ControllerError> {
         let Self { election, term: _, verdicts, events, counters, registry, http: page, .. } = self;
-        let Self { hub, elector, terms, ready, reports, pace, .. } = self;
+        let Self { hub, elector, terms, ready, reports, pace, recover_after, .. } = self;
         drop(events);
         let tasks = TaskTracker::new();
         let extensions = Arc::new(Extensions::new(&hub.profiles, &[]));
@@ -282,6 +292,7 @@ impl Core {
             desk,
             extensions,
             pace,
+            recover_after,
         });
         let result = engine.run(token).await;
         engine_token.cancel();

@@ -33,7 +33,7 @@ pub use framework::config::SchedulerConfiguration;
 pub use framework::profile::{Profile, Profiles};
 pub use key::BindingKey;
 pub use request::objects::{Claim, Existing, RequestError};
-pub use request::{PolicyRef, Previous, Report, Request, Template};
+pub use request::{PolicyRef, Previous, RecoverAfter, Report, Request, Template};
 pub use scheduler::Scheduler;
 pub use state::change::Change;
 pub use state::row::{LiveCluster, Session};

@@ -225,7 +225,9 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     tracing::info!(hub = found, listen = %args.listen, "controller starts");
     let mut controller =
         Controller::new(parts, members, token.clone()).context("start the controller")?;
-    controller = controller.with_pace(args.pace.into());
+    controller = controller
+        .with_pace(args.pace.into())
+        .with_recovery(args.pace.recover_after(RecoverAfter::default()));
     if let Some(pod) = pod {
         controller = controller.with_pod(pod);
     }

@@ -11,13 +11,12 @@ use atoll_api::{Clock, Cluster, conditions, marks};
 use atoll_apiserver::{Server, pki};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{self, HealthTimes, Incoming, Metrics};
-use atoll_controller::pace::PaceLimits;
 use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, MembersSide};
 use atoll_history::{SqliteStore, Store};
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::identity::TrustDomain;
-use atoll_scheduler::Profiles;
+use atoll_scheduler::{Profiles, RecoverAfter};
 use jiff::SignedDuration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -31,6 +30,7 @@ use super::decisions::Decisions;
 use super::folder::Folder;
 use super::member::{Parts, SimulatedMember};
 use super::server;
+use crate::args::PaceFlags;
 
 /// Name of the hub in the kubeconfig and the data folder.
 const NAME: &str = "hub";
@@ -53,6 +53,9 @@ const HEALTH: HealthTimes = HealthTimes {
     facts: Duration::from_secs(10),
 };
 
+/// Seconds that a member must be well before work moves back to it, short enough to watch.
+pub(crate) const RECOVER_AFTER: u32 = 30;
+
 /// A running hub.
 pub(crate) struct Hub {
     client: Client,
@@ -70,7 +73,7 @@ impl Hub {
     pub(crate) async fn start(
         folder: &Folder,
         (listener, agents): (TcpListener, TcpListener),
-        (retention, pace): (Duration, PaceLimits),
+        (retention, pace): (Duration, PaceFlags),
         tasks: &TaskTracker,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
@@ -245,7 +248,7 @@ struct Control {
     clock: Clock,
     history: Arc<dyn Store>,
     retention: Duration,
-    pace: PaceLimits,
+    pace: PaceFlags,
     agents: TcpListener,
     trust_domain: TrustDomain,
 }
@@ -284,7 +287,9 @@ fn controller(
     };
     let controller =
         Controller::new(hub, members, token.clone()).context("start the controller")?;
-    let controller = controller.with_pace(pace);
+    let controller = controller
+        .with_pace(pace.into())
+        .with_recovery(pace.recover_after(RecoverAfter::seconds(RECOVER_AFTER)));
     let ends = token.clone();
     tasks.spawn(async move {
         if let Err(error) = controller.run().await {

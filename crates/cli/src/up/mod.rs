@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use atoll_apiserver::pki;
-use atoll_controller::pace::PaceLimits;
+use atoll_scheduler::RecoverAfter;
 use clap::Args;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
     let folder = Folder::take(&args.data_dir)?;
     let ports = Ports::bind(args.port, args.members).await?;
     let started = {
-        let limits = (args.retention.duration(), args.pace.into());
+        let limits = (args.retention.duration(), args.pace);
         let start = Federation::start(&folder, ports, limits, &tasks, &token);
         tokio::select! {
             biased;
@@ -113,7 +113,7 @@ impl Federation {
     async fn start(
         folder: &Folder,
         ports: Ports,
-        limits: (Duration, PaceLimits),
+        limits: (Duration, PaceFlags),
         tasks: &TaskTracker,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
@@ -158,7 +158,8 @@ impl Federation {
         let times = self.hub.health();
         out.line(format!(
             "\nkubeconfig  {kubeconfig}  (contexts: hub, {shown})\n\
-             a silent member is lost after {} s and its work moves after {} s more\n\n\
+             a silent member is lost after {} s and its work moves after {} s more; where a policy allows Recovery\n\
+             it comes back when the member has been well for {} s\n\n\
              Try, in another terminal:\n\
              \x20 export KUBECONFIG={kubeconfig}\n\
              \x20 kubectl get clusters\n\
@@ -167,6 +168,7 @@ impl Federation {
              the next start goes on from here.",
             times.silent_after.as_secs(),
             times.failover_after.as_secs(),
+            args.pace.recover_after(RecoverAfter::seconds(hub::RECOVER_AFTER)).0.as_secs(),
             if args.data_dir == std::path::Path::new(folder::DEFAULT) {
                 String::new()
             } else {

@@ -26,7 +26,7 @@ use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
 use atoll_api::{Clock, Cluster};
 use atoll_history::{Progress, Receipt, Recorder, Store};
-use atoll_scheduler::{Cure, LiveCluster, Tables};
+use atoll_scheduler::{Cure, LiveCluster, RecoverAfter, Tables};
 use kube::Client;
 use kube::api::ApiResource;
 use tokio::sync::{mpsc, watch};
@@ -56,8 +56,6 @@ use crate::watch::{Arrival, Streams};
 use jobs::Jobs;
 use work::Deciding;
 
-/// Writes and look-ups under way at once: enough to keep a hub busy, few enough that a slow one is not buried.
-const MOST_JOBS: usize = 64;
 /// Events taken in before work is handed out again, so that neither starves the other.
 const BATCH: usize = 256;
 
@@ -79,6 +77,7 @@ pub(crate) struct Parts {
     pub(crate) desk: Desk,
     pub(crate) extensions: Arc<Extensions>,
     pub(crate) pace: PaceLimits,
+    pub(crate) recover_after: RecoverAfter,
 }
 
 /// The engine.
@@ -120,6 +119,8 @@ pub(crate) struct Engine {
     withdrawals: BTreeMap<BindingKey, Withdrawal>,
     /// Who may leave a cluster now.
     pace: Pace<BindingKey>,
+    /// How long a cluster must be well before work moves back to it.
+    recover_after: RecoverAfter,
     /// What was said last of members that are to be emptied, and when to look again.
     emptying: BTreeMap<String, Emptying>,
     look_at: Option<Instant>,
@@ -179,6 +180,7 @@ impl Engine {
             unrendered: BTreeMap::new(),
             withdrawals: BTreeMap::new(),
             pace: Pace::new(parts.pace, Instant::now()),
+            recover_after: parts.recover_after,
             emptying: BTreeMap::new(),
             look_at: None,
             views: Views::default(),
@@ -244,7 +246,7 @@ impl Engine {
     fn next_timer(&self) -> Option<Instant> {
         self.term()?;
         // With all hands full the next one that is free looks for itself.
-        let due = self.due.next().filter(|_| self.jobs.len() < MOST_JOBS);
+        let due = self.due.next().filter(|_| self.may_publish());
         let others = [self.offer_again, self.pace.next(), self.look_at];
         [self.queue.next_timer(), due].into_iter().chain(others).flatten().min()
     }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::jobs::{Committing, JobDone, Purpose};
-use super::{Engine, MOST_JOBS};
+use super::Engine;
 use crate::commit::draft::{self, Decided, Demand};
 use crate::commit::{self, Action, Ended, Write};
 use crate::detect::{self, Claim};
@@ -69,14 +69,14 @@ impl Engine {
         for key in self.pace.release(now) {
             self.queue.add(key, Priority::Now);
         }
-        self.publish_due(now);
-        while self.deciding.is_none() && self.jobs.len() < MOST_JOBS {
-            let Some(key) = self.queue.pop(now) else { return };
+        while self.deciding.is_none() && self.jobs.has_room() {
+            let Some(key) = self.queue.pop(now) else { break };
             match self.reconcile(&key, term) {
                 Step::Done(how) => self.finish(&key, how),
                 Step::Decides | Step::Runs => {}
             }
         }
+        self.publish_due(now);
     }
 
     /// Work on a key has ended.
@@ -150,6 +150,7 @@ impl Engine {
                     tracing::debug!(key = %deciding.key, why, "gated");
                 }
                 request.suspended = open.is_err();
+                request.recover_after = self.recover_after;
                 Box::new(request)
             }
             Err(error) => {

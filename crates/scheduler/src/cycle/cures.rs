@@ -217,7 +217,7 @@ fn times(
     }
     if prefers {
         let back = cycle.snapshot.rows().filter(|(row, _)| !chosen.contains(*row));
-        due.extend(back.filter_map(|(_, row)| recovery::stable_at(row, now)));
+        due.extend(back.filter_map(|(_, row)| recovery::stable_at(row, cycle.request)));
     }
     if let Strategy::WorkloadSpread(spread) = &cycle.intent.strategy {
         let marks = decision.groups.iter().filter_map(|group| group.unschedulable_since);

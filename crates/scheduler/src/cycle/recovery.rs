@@ -1,29 +1,27 @@
 //! Whether something preferred is back: an earlier overflow tier, subset or domain has room for replicas that run in a
 //! later one. (An earlier affinity term is tried by the cycle itself.)
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::intent::Strategy;
 use super::state::Cycle;
 use crate::framework::status::Code;
 use crate::framework::verdicts::Hold;
+use crate::request::Request;
 use crate::state::bits::BitSet;
 use crate::state::row::{Ready, Row};
 
-/// How long a member must have been Ready without a break before anything is moved back to it: as long as its loss has
-/// to last before anything is moved off it, so that a member which comes and goes costs no more than one move.
-pub const STABLE: SignedDuration = SignedDuration::from_secs(300);
-
 /// When a member that became Ready a short time ago is stable; nothing where it is, or where no time makes it so.
 #[must_use]
-pub fn stable_at(row: &Row, now: Timestamp) -> Option<Timestamp> {
+pub fn stable_at(row: &Row, request: &Request) -> Option<Timestamp> {
     let Ready::Since(since) = row.ready else { return None };
-    Some(since.checked_add(STABLE).unwrap_or(Timestamp::MAX)).filter(|at| *at > now)
+    let stable = since.checked_add(request.recover_after.0).unwrap_or(Timestamp::MAX);
+    (stable > request.now).then_some(stable)
 }
 
 /// Whether work may be moved back to a member. Its taints go a moment before it is said to be Ready.
-fn is_stable(row: &Row, now: Timestamp) -> bool {
-    row.ready != Ready::No && stable_at(row, now).is_none()
+fn is_stable(row: &Row, request: &Request) -> bool {
+    row.ready != Ready::No && stable_at(row, request).is_none()
 }
 
 /// Rejects members that are back for too short a time to be preferred again.
@@ -33,12 +31,13 @@ pub fn hold_back(cycle: &mut Cycle<'_>) {
     }
     let mut rows = BitSet::empty(cycle.snapshot.len());
     for row in cycle.verdicts.passing.iter() {
-        let stable = is_stable(cycle.snapshot.row(row), cycle.request.now);
+        let stable = is_stable(cycle.snapshot.row(row), cycle.request);
         if !stable && !cycle.targets.rows.contains(row) {
             rows.insert(row);
         }
     }
-    let reason = format!("is Ready for less than {} s: nothing moves back yet", STABLE.as_secs());
+    let seconds = cycle.request.recover_after.0.as_secs();
+    let reason = format!("is Ready for less than {seconds} s: nothing moves back yet");
     cycle.verdicts.reject("Recovery", Code::Unschedulable, reason, rows, Hold::Always);
 }
 

@@ -9,7 +9,7 @@ use atoll_api::binding::{
 };
 use atoll_api::placement::Placement;
 use atoll_api::policy::Failover;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -36,8 +36,33 @@ pub struct Request {
     pub previous: Option<Previous>,
     /// What members report of this binding; a member that is left out is unknown.
     pub reports: BTreeMap<String, Report>,
+    /// How long a member must have been Ready without a break before anything moves back to it.
+    pub recover_after: RecoverAfter,
     /// The one time of the decision.
     pub now: Timestamp,
+}
+
+/// How long a member must have been Ready without a break before work moves back to it, where a policy's `rescheduleOn`
+/// has `Recovery`. By default as long as a member's loss has to last before anything moves off it, so that one which
+/// comes and goes costs no more than one move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecoverAfter(pub SignedDuration);
+
+impl RecoverAfter {
+    /// Seconds by default.
+    pub const DEFAULT_SECONDS: u32 = 300;
+
+    /// So many seconds; 0 = at once.
+    #[must_use]
+    pub fn seconds(seconds: u32) -> Self {
+        Self(SignedDuration::from_secs(i64::from(seconds)))
+    }
+}
+
+impl Default for RecoverAfter {
+    fn default() -> Self {
+        Self::seconds(Self::DEFAULT_SECONDS)
+    }
 }
 
 /// What matters of the object.

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::{PolicyRef, Previous, Report, Request, Template};
+use super::{PolicyRef, Previous, RecoverAfter, Report, Request, Template};
 use crate::key::BindingKey;
 
 /// Why objects make no request.
@@ -245,6 +245,7 @@ impl Request {
             suspended: claim.suspension.as_ref().is_some_and(|s| s.scheduling),
             previous: binding.map(Previous::read).transpose()?,
             reports,
+            recover_after: RecoverAfter::default(),
             now,
             template,
         })

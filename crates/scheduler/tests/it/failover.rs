@@ -1,7 +1,7 @@
 //! Failover of an application, what nobody can take, and the way back.
 
 use atoll_api::binding::{Outcome, Trigger};
-use atoll_scheduler::{Cure, Report, Request};
+use atoll_scheduler::{Cure, RecoverAfter, Report, Request};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
@@ -72,6 +72,30 @@ fn an_application_that_stays_unhealthy_leaves_and_takes_its_state_along() {
     let decision = world.scale(&mut request, 3);
     assert_eq!(decision.preserved().map(|state| state.labels.len()), Some(1));
     assert_eq!(shares(&decision), map(&[(there, 3)]), "not back while the task stands");
+}
+
+#[test]
+fn an_application_leaves_by_the_purge_mode_and_grace_period_of_its_own_rules() {
+    for (mode, keep, deadline) in [
+        ("Gracefully", true, Some(at("12:07:00"))),
+        ("Directly", false, None),
+        ("Never", true, None),
+    ] {
+        let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(10))));
+        let rules = json!({"purgeMode": mode, "gracePeriodSeconds": 120});
+        let mut request = with_rules(workload("web", 2, aggregated()), rules);
+        // What holds for clusters that fail does not hold for it.
+        request.failover.as_mut().unwrap().cluster =
+            Some(serde_json::from_value(json!({"purgeMode": "Directly"})).unwrap());
+        let here = first_of(&shares(&world.step(&mut request)));
+        request.reports.insert(here.clone(), unhealthy("12:00:00"));
+        request.now = at("12:05:00");
+        let decision = world.step(&mut request);
+        assert_eq!(decision.trigger(), Trigger::ApplicationFailure);
+        let task = &decision.evictions()[0];
+        assert_eq!((&task.from_cluster, task.keep), (&here, keep), "{mode}");
+        assert_eq!(task.deadline.as_ref().map(|deadline| deadline.0), deadline, "{mode}");
+    }
 }
 
 #[test]
@@ -189,6 +213,13 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
         assert_eq!(decision.trigger(), Trigger::Avoid, "{minute}");
         let due = decision.waits_for().iter().find_map(Cure::due);
         assert_eq!(due, Some(at(&format!("12:{}:00", minute + 5))));
+    }
+    // Who asks for less gets less, and who asks for nothing goes back at once.
+    for (seconds, trigger) in [(240, Trigger::Avoid), (239, Trigger::Recover), (0, Trigger::Recover)]
+    {
+        let mut sooner = request.clone();
+        sooner.recover_after = RecoverAfter::seconds(seconds);
+        assert_eq!(world.decide(&sooner).trigger(), trigger, "{seconds} s");
     }
     request.now = at("12:23:00");
     let decision = world.step(&mut request);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use atoll_api::binding::Trigger;
 use atoll_history::{Filter, MemoryStore, Store};
-use atoll_scheduler::Profiles;
+use atoll_scheduler::{Profiles, RecoverAfter};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,9 @@ pub(super) struct Federation {
     starts: u32,
     pace: PaceLimits,
 }
+
+/// How long a member is well before work moves back to it, in the controller of these tests.
+pub(super) const RECOVER_AFTER: RecoverAfter = RecoverAfter(jiff::SignedDuration::from_secs(90));
 
 fn candidate(start: u32) -> Candidate {
     Candidate {
@@ -79,6 +82,7 @@ impl Federation {
         })
         .unwrap();
         core.pace = pace;
+        core.recover_after = RECOVER_AFTER;
         let counters = core.counters.clone();
         let seen = spy.clone();
         // I5: whatever reaches a member, a decision is durable in the hub before.

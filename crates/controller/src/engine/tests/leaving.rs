@@ -7,7 +7,7 @@ use atoll_history::{Filter, Store};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
+use super::harness::{BINDING, DEPLOYMENT, Federation, RECOVER_AFTER, SOON};
 use crate::lifecycle::emptying::Emptying;
 use crate::lifecycle::pace::PaceLimits;
 use crate::testing::eventually;
@@ -154,11 +154,14 @@ async fn never_leaves_the_old_copy_to_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_grace_period_of_the_policy_ends_the_old_copy() {
-    let rules = json!({"cluster": {"gracePeriodSeconds": 30}});
+async fn the_grace_period_of_the_policy_ends_the_old_copy_also_over_a_restart() {
+    let rules = json!({"cluster": {"gracePeriodSeconds": 60}});
     let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], rules).await;
     federation.members.make_sick("m2", true);
     taint(&federation, "m1", Some("NoExecute")).await;
+    until_on(&federation, "m2").await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let federation = federation.restart().await;
     federation.until_replicas(&[("m2", 4)]).await;
     federation.until_history(&[Trigger::First, Trigger::Failover, Trigger::EvictionDone]).await;
     let (begun, ended) = (
@@ -166,7 +169,53 @@ async fn the_grace_period_of_the_policy_ends_the_old_copy() {
         made(&federation, Trigger::EvictionDone).await,
     );
     let took = ended[0].duration_since(begun[0]).as_secs();
-    assert!((30..33).contains(&took), "{took} s");
+    assert!((60..63).contains(&took), "{took} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policys_toleration_counts_from_the_taints_time_also_over_a_restart() {
+    let federation = Federation::start().await;
+    let placement = json!({
+        "clusterAffinities": [
+            {"affinityName": "first", "clusterNames": ["m1"]},
+            {"affinityName": "second", "clusterNames": ["m2"]},
+        ],
+        "clusterTolerations": [{"key": "cluster.atoll.dev/drain", "operator": "Exists",
+            "effect": "NoExecute", "tolerationSeconds": 120}],
+        "replicaScheduling": {"replicaSchedulingType": "Divided"},
+    });
+    federation.hub.policy("all", DEPLOYMENT, placement).await;
+    federation.hub.deployment("web", 4).await;
+    until_on(&federation, "m1").await;
+    let added = federation.hub.clock.now_seconds();
+    let taints = json!([{"key": "cluster.atoll.dev/drain", "effect": "NoExecute",
+        "timeAdded": added.to_string()}]);
+    let object = json!({"metadata": {"name": "m1"}, "spec": {"taints": taints}});
+    federation.hub.apply(CLUSTER.0, CLUSTER.1, None, object).await;
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    let federation = federation.restart().await;
+    until_on(&federation, "m2").await;
+    let moved = made(&federation, Trigger::Failover).await;
+    let took = moved[0].duration_since(added).as_secs();
+    assert!((120..123).contains(&took), "{took} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_terminating_member_is_left_make_before_break_and_says_when_it_is_empty() {
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], json!({})).await;
+    let finalizer = json!({"metadata": {"name": "m1", "finalizers": ["atoll.dev/cluster"]}});
+    federation.hub.apply(CLUSTER.0, CLUSTER.1, None, finalizer).await;
+    federation.members.make_sick("m2", true);
+    federation.hub.delete(CLUSTER.0, CLUSTER.1, None, "m1").await;
+    until_on(&federation, "m2").await;
+    let binding = federation.hub.binding("web-deployment").await;
+    let task = &binding["spec"]["gracefulEvictionTasks"][0];
+    assert_eq!((&task["fromCluster"], &task["keep"]), (&json!("m1"), &json!(true)));
+    until_said(&federation, "WaitingForReplacements").await;
+    assert_eq!(federation.members.replicas().get("m1"), Some(&4), "the old copy runs on");
+    federation.members.make_sick("m2", false);
+    federation.until_replicas(&[("m2", 4)]).await;
+    until_said(&federation, "Emptied").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,4 +265,36 @@ async fn what_nothing_can_take_stays_and_both_objects_say_so() {
     let said = scheduled().await;
     assert_eq!(said["reason"], "NoFit");
     assert!(said["message"].as_str().unwrap().contains("none fits"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_comes_back_when_the_member_was_well_for_long_enough_also_over_a_restart() {
+    let federation = Federation::start().await;
+    let placement = json!({
+        "clusterAffinities": [
+            {"affinityName": "first", "clusterNames": ["m1"]},
+            {"affinityName": "second", "clusterNames": ["m2"]},
+        ],
+        "replicaScheduling": {"replicaSchedulingType": "Divided"},
+        "rescheduleOn": ["ClusterFailure", "Recovery"],
+    });
+    federation.hub.policy("all", DEPLOYMENT, placement).await;
+    federation.hub.deployment("web", 4).await;
+    until_on(&federation, "m1").await;
+    taint(&federation, "m1", Some("NoExecute")).await;
+    until_on(&federation, "m2").await;
+    federation.until_history(&[Trigger::First, Trigger::Failover, Trigger::EvictionDone]).await;
+    let back = federation.hub.clock.now_seconds();
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Ok",
+        "message": "", "lastTransitionTime": back.to_string()}]});
+    federation.hub.patch_status(CLUSTER.0, CLUSTER.1, "m1", ready).await;
+    taint(&federation, "m1", None).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let federation = federation.restart().await;
+    until_on(&federation, "m1").await;
+    let returned = made(&federation, Trigger::Recover).await;
+    assert_eq!(returned.len(), 1, "{returned:?}");
+    let took = returned[0].duration_since(back).as_secs();
+    let least = RECOVER_AFTER.0.as_secs();
+    assert!((least..least + 3).contains(&took), "{took} s");
 }
