@@ -22,6 +22,7 @@ pub mod members;
 mod metrics;
 #[cfg(test)]
 mod mutants;
+mod object;
 pub mod queue;
 mod run;
 pub mod schedule;

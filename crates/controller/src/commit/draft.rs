@@ -145,9 +145,14 @@ pub fn change(
     } else if let Some(decided) = decided {
         set_applied_placement(&mut annotations, decided);
     }
+    let mut held = binding.spec.clone();
+    if held.placement == spec.placement {
+        // The largest part by far, and mostly the same: what is equal need not be compared as JSON too.
+        (held.placement, spec.placement) = (None, None);
+    }
     let before = json!({
         "metadata": {"labels": before_labels, "annotations": before_annotations},
-        "spec": binding.spec,
+        "spec": held,
     });
     let after = json!({
         "metadata": {"labels": labels, "annotations": annotations},

@@ -17,7 +17,7 @@ use kube::{Client, Error};
 use serde_json::Value;
 
 use crate::index::key::BindingKey;
-use crate::manager;
+use crate::{manager, object};
 
 /// Limit of one request to the hub.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -186,7 +186,7 @@ async fn look(api: &Api<DynamicObject>, write: &Write, otherwise: Ended) -> Ende
 
 fn to_json(mut object: DynamicObject) -> Arc<Value> {
     object.metadata.managed_fields = None;
-    Arc::new(serde_json::to_value(object).unwrap_or_default())
+    Arc::new(object::whole(object))
 }
 
 #[cfg(test)]

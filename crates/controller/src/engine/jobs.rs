@@ -62,24 +62,47 @@ pub(super) struct Committing {
     pub(super) before: Vec<atoll_api::binding::TargetCluster>,
 }
 
+/// Writes and look-ups under way at once: enough to keep a hub busy, few enough that a slow one is not buried.
+const MOST: usize = 64;
+/// Statuses among them while something is to be decided: what moves work goes before what tells of it.
+const MOST_STATUSES: usize = 16;
+
 /// The jobs under way.
 #[derive(Default)]
-pub(super) struct Jobs(JoinSet<JobDone>);
+pub(super) struct Jobs {
+    set: JoinSet<JobDone>,
+    statuses: usize,
+}
 
 impl Jobs {
     pub(super) fn spawn(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
-        self.0.spawn(job);
+        self.set.spawn(job);
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    /// Writes a status, which ends in [`JobDone::Published`].
+    pub(super) fn publish(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
+        self.statuses += 1;
+        self.set.spawn(job);
+    }
+
+    /// Whether another job may be under way.
+    pub(super) fn has_room(&self) -> bool {
+        self.set.len() < MOST
+    }
+
+    /// Whether another status may be under way.
+    pub(super) fn has_room_for_status(&self, decides: bool) -> bool {
+        self.has_room() && (!decides || self.statuses < MOST_STATUSES)
     }
 
     /// The next that ends; waits for ever while there is none.
     pub(super) async fn next(&mut self) -> Option<JobDone> {
         loop {
-            match self.0.join_next().await {
-                Some(Ok(done)) => return Some(done),
+            match self.set.join_next().await {
+                Some(Ok(done)) => {
+                    self.statuses -= usize::from(matches!(done, JobDone::Published { .. }));
+                    return Some(done);
+                }
                 Some(Err(error)) if error.is_cancelled() => {}
                 // A job is plain request and answer; a panic in one is a bug that must not pass as an answer.
                 Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
@@ -90,7 +113,37 @@ impl Jobs {
 
     /// Abandons all.
     pub(super) fn abandon(&mut self) {
-        self.0.abort_all();
-        self.0.detach_all();
+        self.set.abort_all();
+        self.set.detach_all();
+        self.statuses = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn statuses_leave_room_for_decisions_and_take_it_when_there_are_none() {
+        let published = || async {
+            let subject = Subject::Binding(BindingKey { namespace: None, name: "web".into() });
+            JobDone::Published { subject, result: Ok(Arc::default()) }
+        };
+        let mut jobs = Jobs::default();
+        while jobs.has_room_for_status(true) {
+            jobs.publish(published());
+        }
+        assert_eq!(jobs.set.len(), MOST_STATUSES);
+        assert!(jobs.has_room(), "decisions find room");
+        while jobs.has_room_for_status(false) {
+            jobs.publish(published());
+        }
+        assert_eq!(jobs.set.len(), MOST);
+        jobs.next().await;
+        assert!(jobs.has_room_for_status(false) && !jobs.has_room_for_status(true));
+        while jobs.statuses > 0 {
+            jobs.next().await;
+        }
+        assert!(jobs.has_room_for_status(true));
     }
 }

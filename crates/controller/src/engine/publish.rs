@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::answers::source_of;
 use super::jobs::JobDone;
-use super::{Engine, MOST_JOBS};
+use super::Engine;
 use crate::detect::{self, Claim};
 use crate::index::Source;
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
@@ -133,16 +133,21 @@ impl Engine {
         }
     }
 
+    /// Whether another status may be written now.
+    pub(super) fn may_publish(&self) -> bool {
+        self.jobs.has_room_for_status(self.deciding.is_some() || self.queue.lengths().active > 0)
+    }
+
     /// Writes every status whose time has come.
     pub(super) fn publish_due(&mut self, now: Instant) {
-        while self.jobs.len() < MOST_JOBS {
+        while self.may_publish() {
             let Some(subject) = self.due.pop(now) else { return };
             let Some((target, patch)) = self.status_of(&subject) else {
                 self.due.done(&subject, false, now);
                 continue;
             };
             let client = self.client.clone();
-            self.jobs.spawn(async move {
+            self.jobs.publish(async move {
                 let result = write::write(&client, &target, &patch).await;
                 JobDone::Published { subject, result }
             });

@@ -127,6 +127,11 @@ impl Index {
             Source::WorkloadSpreads => read::<WorkloadSpread>(&object).map(|spread| {
                 self.set_spread(&full_name(&object), Some(spread), touched);
             }),
+            Source::ResourceBindings | Source::ClusterResourceBindings
+                if self.holds_binding(&object) =>
+            {
+                Ok(()) // our own write's answer was here before the watch
+            }
             Source::ResourceBindings | Source::ClusterResourceBindings => Binding::read(&object)
                 .map(|binding| {
                     self.set_binding(&binding.key.clone(), Some(binding), touched);
@@ -376,13 +381,18 @@ impl Index {
         before
     }
 
+    /// Whether this version of a binding, or a newer one, is in the tables.
+    fn holds_binding(&self, object: &Value) -> bool {
+        let (namespace, name) = name_of(object);
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let held = self.bindings.get(&BindingKey { namespace, name });
+        held.is_some_and(|held| {
+            held.uid() == text("uid")
+                && !supersedes(text("resourceVersion"), held.resource_version())
+        })
+    }
+
     fn set_binding(&mut self, key: &BindingKey, binding: Option<Binding>, touched: &mut Touched) {
-        if let (Some(held), Some(fresh)) = (self.bindings.get(key), &binding)
-            && held.uid() == fresh.uid()
-            && !supersedes(fresh.resource_version(), held.resource_version())
-        {
-            return; // our own write's answer was here before the watch
-        }
         let binding = binding.map(Arc::new);
         let before = match &binding {
             Some(binding) => self.bindings.insert(key.clone(), binding.clone()),

@@ -9,7 +9,7 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, TypeMeta};
 use serde_json::{Value, json};
 
 use crate::commit::diff::merge_patch;
-use crate::manager;
+use crate::{manager, object};
 
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,7 +62,7 @@ pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Ar
                 api_version: target.resource.api_version.clone(),
                 kind: target.resource.kind.clone(),
             });
-            serde_json::to_value(object).map(Arc::new).map_err(|e| failure(e.to_string(), false))
+            Ok(Arc::new(object::whole(object)))
         }
         Ok(Err(error)) => {
             // An object that is gone, and a kind without a status, will not take one later either.

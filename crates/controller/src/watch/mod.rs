@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::chronicle;
 use crate::index::Source;
+use crate::object;
 use backoff::Backoff;
 
 /// First wait after a failed list or watch.
@@ -263,8 +264,7 @@ fn json(mut object: DynamicObject, resource: &ApiResource) -> Arc<Value> {
         api_version: resource.api_version.clone(),
         kind: resource.kind.clone(),
     });
-    // Names, strings and JSON values only: there is no key or number in it that JSON could not hold.
-    Arc::new(serde_json::to_value(object).unwrap_or_default())
+    Arc::new(object::whole(object))
 }
 
 /// The API resource of a source that Atoll knows.
