@@ -24,7 +24,7 @@ enum Bench {
     Members,
     /// History: how fast it takes decisions, how far behind it is, how long its answers take
     History,
-    /// One of 50 members dies and 1,000 and 10,000 workloads move
+    /// One of 50 members dies and 1,000, 10,000 and 100,000 workloads move
     Failover,
 }
 

@@ -193,7 +193,7 @@ fn what(method: &Method, path: &str) -> Option<&'static str> {
         return None;
     }
     Some(if path.ends_with("/status") {
-        "statuses"
+        if path.contains("/resourcebindings") { "binding statuses" } else { "other statuses" }
     } else if path.contains("/resourcebindings") {
         "bindings"
     } else if path.contains("/events") {

@@ -37,8 +37,8 @@ use hub::Board;
 
 /// Members. The first one dies.
 pub(crate) const MEMBERS: usize = 50;
-/// Ten times more take about 60 GB of memory, because hub, controller and members share the process.
-const SIZES: [usize; 2] = [1_000, 10_000];
+/// Sizes that are measured when none is given.
+const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
 /// Connections that may wait for the controller.
 const BACKLOG: usize = 64;
 /// Without progress for so long something is broken.
@@ -153,7 +153,9 @@ async fn run(bindings: usize) {
         "  decided and committed: {committed:.2?} ({rate:.0} bindings/s through the API server)"
     );
     println!("  dispatched and acknowledged: {dispatched:.2?}");
-    println!("  hub writes until then: {}", board.summary());
+    let writes = board.total() as f64 / start.elapsed().as_secs_f64();
+    println!("  hub writes until then: {} ({writes:.0}/s)", board.summary());
+    println!("  resident: {} MiB", resident());
     token.cancel();
     controller.await.unwrap().unwrap();
 }
