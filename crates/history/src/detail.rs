@@ -1,6 +1,7 @@
 //! The whole Decision of a record, compressed.
 
-use std::io::{Read, Write};
+use std::cell::RefCell;
+use std::io::Read;
 
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
@@ -16,6 +17,12 @@ const MAX_UNPACKED: u64 = 64 << 20;
 /// A Decision as JSON, compressed: about a tenth of its size, because clusters are refused for the same few reasons.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Detail(Vec<u8>);
+
+thread_local! {
+    /// Its tables take some hundred KiB: made anew for every decision they would cost more than the work.
+    static ENCODER: RefCell<ZlibEncoder<Vec<u8>>> =
+        RefCell::new(ZlibEncoder::new(vec![FORMAT], Compression::fast()));
+}
 
 /// Why a stored detail cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -38,11 +45,11 @@ impl Detail {
     /// Compresses a Decision. Microseconds to a millisecond of work: do it off the scheduling thread.
     #[must_use]
     pub fn encode(decision: &Value) -> Self {
-        // Both steps write to memory: there is nothing that could fail.
-        let mut encoder = ZlibEncoder::new(vec![FORMAT], Compression::fast());
-        serde_json::to_writer(&mut encoder, decision).expect("JSON values write to memory");
-        encoder.flush().expect("memory takes every byte");
-        Self(encoder.finish().expect("memory takes every byte"))
+        // All steps write to memory: there is nothing that could fail.
+        Self(ENCODER.with_borrow_mut(|encoder| {
+            serde_json::to_writer(&mut *encoder, decision).expect("JSON values write to memory");
+            encoder.reset(vec![FORMAT]).expect("memory takes every byte")
+        }))
     }
 
     /// The Decision.
@@ -95,6 +102,9 @@ mod tests {
         let detail = Detail::encode(&decision);
         assert_eq!(detail.decode().unwrap(), decision);
         assert!(detail.as_bytes().len() < 200, "{detail:?}");
+        let other = json!({"trigger": "First"});
+        assert_eq!(Detail::encode(&other).decode().unwrap(), other);
+        assert_eq!(Detail::encode(&decision), detail, "nothing of an earlier one is left");
         let mut cut = detail.as_bytes().to_vec();
         cut.truncate(20);
         assert!(matches!(Detail::from_bytes(cut).decode(), Err(DetailError::Unpack(_))));

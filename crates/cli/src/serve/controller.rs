@@ -13,7 +13,7 @@ use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, Hub, MembersSide};
 use atoll_history::{PostgresStore, SqliteStore, Store};
 use atoll_protocol::identity::TrustDomain;
-use atoll_scheduler::{Profiles, SchedulerConfiguration};
+use atoll_scheduler::{Profiles, RecoverAfter, SchedulerConfiguration};
 use clap::Args;
 use kube::Client;
 use tokio::net::TcpListener;

@@ -140,8 +140,7 @@ async fn run(bindings: usize) {
     fleet.kill(&hub::name(0));
     hub::until_evicting(&client, LOOK).await;
     let start = Instant::now();
-    let (writes, upserts) = (board.take(), fleet.upserts());
-    drop(writes);
+    let (_, upserts, cpu) = (board.take(), fleet.upserts(), cpu());
     progress("moved", || {
         board.count("bindings") >= bindings && fleet.upserts() - upserts >= bindings
     })
@@ -153,6 +152,9 @@ async fn run(bindings: usize) {
         "  decided and committed: {committed:.2?} ({rate:.0} bindings/s through the API server)"
     );
     println!("  dispatched and acknowledged: {dispatched:.2?}");
+    let cpu = self::cpu() - cpu;
+    let each = cpu.as_secs_f64() * 1000.0 / bindings as f64;
+    println!("  CPU of all until then: {cpu:.1?}, {each:.2} ms for each binding");
     let writes = board.total() as f64 / start.elapsed().as_secs_f64();
     println!("  hub writes until then: {} ({writes:.0}/s)", board.summary());
     println!("  resident: {} MiB", resident());
@@ -174,6 +176,14 @@ fn memory(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(field)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// CPU time that this process has used, by the ticks of the kernel (100 a second).
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    Duration::from_millis(10) * ticks.map(|field| field.parse::<u32>().unwrap()).sum()
 }
 
 fn peak() -> u64 {
