@@ -10,7 +10,7 @@ use crate::{
     http::accept::Shape,
     kinds::Kind,
     meta,
-    store::{Change, Record, encode},
+    store::{Record, encode},
     table,
 };
 
@@ -77,17 +77,23 @@ pub(crate) struct View {
 }
 
 impl View {
-    fn value<'a>(&self, item: &'a Item) -> Cow<'a, Value> {
+    fn value(&self, item: &Item) -> Arc<Value> {
         match item {
-            Item::Stored(record) => self.kind.outgoing(&record.value),
-            Item::Plain(value) => Cow::Borrowed(value),
+            Item::Stored(record) => {
+                let stored = record.value();
+                match self.kind.outgoing(&stored) {
+                    Cow::Borrowed(_) => stored,
+                    Cow::Owned(shown) => Arc::new(shown),
+                }
+            }
+            Item::Plain(value) => value.clone(),
         }
     }
 
     /// One object as it is.
     fn json(&self, item: &Item) -> Bytes {
         match item {
-            Item::Stored(record) if self.kind.shows_as_is(&record.value) => record.json().clone(),
+            Item::Stored(record) if self.kind.shows_as_is(record.api_version()) => record.json().clone(),
             item => encode(&self.value(item)),
         }
     }
@@ -107,13 +113,13 @@ impl View {
                 let shown = self.value(item);
                 // Cells are computed from the stored form, of which the kind's printer knows the fields.
                 let cells = match item {
-                    Item::Stored(record) => table::cells(&self.kind, &record.value, now),
+                    Item::Stored(record) => table::cells(&self.kind, &record.value(), now),
                     Item::Plain(value) => table::cells(&self.kind, value, now),
                 };
                 let mut row = json!({"cells": cells});
                 match self.include {
                     table::Include::Metadata => row["object"] = Self::metadata_only(&shown),
-                    table::Include::Object => row["object"] = shown.into_owned(),
+                    table::Include::Object => row["object"] = Arc::unwrap_or_clone(shown),
                     table::Include::Nothing => {}
                 }
                 row
@@ -194,24 +200,6 @@ impl View {
                 line(kind.text(), &encode(&table))
             }
         }
-    }
-
-    /// The frame of a change whose object is sent as it is: made once for all watches where that is possible.
-    pub(crate) fn change_frame(
-        &self,
-        kind: FrameType,
-        change: &Change,
-        now: Timestamp,
-        first: bool,
-    ) -> Bytes {
-        let item = Item::Stored(change.object.clone());
-        let shared = self.shape == Shape::Object
-            && self.kind.shows_as_is(&change.object.value)
-            && kind == FrameType::from(change.kind);
-        if shared {
-            return change.frame.get_or_init(|| self.frame(kind, &item, now, first)).clone();
-        }
-        self.frame(kind, &item, now, first)
     }
 
     /// A BOOKMARK line.

@@ -1,6 +1,6 @@
 //! Equality and order of JSON values as Kubernetes sees them: `1` and `1.0` are the same number.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, fmt};
 
 use serde_json::{Number, Value};
 
@@ -83,6 +83,44 @@ pub(crate) fn child(parent: &str, name: &str) -> String {
 /// `parent[index]`.
 pub(crate) fn element(parent: &str, index: usize) -> String {
     format!("{parent}[{index}]")
+}
+
+/// A place within an object. Walks go through thousands of them and name one only where something is wrong, so that it
+/// is made into text only then.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'a> {
+    /// Where the walk began.
+    Start(&'a str),
+    /// `parent.name`.
+    Field(&'a Place<'a>, &'a str),
+    /// `parent[index]`.
+    Item(&'a Place<'a>, usize),
+}
+
+impl Place<'_> {
+    /// The object itself.
+    pub(crate) const ROOT: Place<'static> = Place::Start("");
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Place::Start(text) => text.is_empty(),
+            Place::Field(parent, name) => name.is_empty() && parent.is_empty(),
+            Place::Item(..) => false,
+        }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Start(text) => f.write_str(text),
+            Place::Field(parent, name) => {
+                let dot = if parent.is_empty() || name.is_empty() { "" } else { "." };
+                write!(f, "{parent}{dot}{name}")
+            }
+            Place::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
 }
 
 #[cfg(test)]

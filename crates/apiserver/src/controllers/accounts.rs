@@ -25,8 +25,8 @@ pub(super) async fn run(core: &Arc<Core>) {
         let Some(kind) = kinds.get(&accounts) else { return };
         let mut failed = false;
         for namespace in core.store.list(&namespaces, None).1 {
-            let key = ObjectKey::new(meta::name(&namespace.value), "default");
-            if meta::is_deleting(&namespace.value) || core.store.get(&accounts, &key).is_some() {
+            let key = ObjectKey::new(meta::name(&namespace.value()), "default");
+            if meta::is_deleting(&namespace.value()) || core.store.get(&accounts, &key).is_some() {
                 continue;
             }
             let object = json!({

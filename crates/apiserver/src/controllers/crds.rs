@@ -23,13 +23,11 @@ pub(super) async fn run(core: &Arc<Core>) {
     loop {
         signal.mark_unchanged();
         anything.mark_unchanged();
-        let terminating: Vec<Value> = core
-            .store
-            .list(&crd::table(), None)
-            .1
+        let definitions = core.store.list(&crd::table(), None).1;
+        let terminating: Vec<Arc<Value>> = definitions
             .iter()
-            .filter(|r| meta::is_deleting(&r.value))
-            .map(|r| r.value.clone())
+            .map(|record| record.value())
+            .filter(|definition| meta::is_deleting(definition))
             .collect();
         let mut failed = false;
         for definition in &terminating {
@@ -66,8 +64,8 @@ async fn clean(core: &Arc<Core>, crd: &Value) -> Result<(), ApiError> {
         let records = core.store.list(&table, None).1;
         let errors: Vec<ApiError> = futures::stream::iter(records)
             .map(|record| async move {
-                let options = delete::Options::background(meta::uid(&record.value));
-                delete::one(core, kind, &ObjectKey::of(&record.value), &options).await
+                let options = delete::Options::background(meta::uid(&record.value()));
+                delete::one(core, kind, &ObjectKey::of(&record.value()), &options).await
             })
             .buffer_unordered(CONCURRENCY)
             .filter_map(|result| async { result.err().filter(|e| e.code < 400 || e.code >= 500) })

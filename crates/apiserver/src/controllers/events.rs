@@ -26,11 +26,11 @@ pub(super) async fn run(core: &Arc<Core>) {
         let Some(kind) = kinds.get(&table) else { return };
         let now = core.now();
         for record in core.store.list(&table, None).1 {
-            if now.duration_since(last_write(&record.value)) < LIFETIME {
+            if now.duration_since(last_write(&record.value())) < LIFETIME {
                 continue;
             }
-            let options = delete::Options::background(meta::uid(&record.value));
-            let key = ObjectKey::of(&record.value);
+            let options = delete::Options::background(meta::uid(&record.value()));
+            let key = ObjectKey::of(&record.value());
             match delete::one(core, kind, &key, &options).await {
                 Err(error) if !matches!(error.code, 404 | 409) => {
                     tracing::warn!(%error, "an expired event cannot be deleted");

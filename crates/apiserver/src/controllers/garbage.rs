@@ -134,11 +134,12 @@ impl Graph {
     /// Reads a whole table anew: at the start, and when the log is too short.
     fn relist(&mut self, core: &Core, table: &TableId) {
         let (revision, records) = core.store.list(table, None);
-        let present: BTreeSet<&str> = records.iter().map(|r| meta::uid(&r.value)).collect();
+        let present: BTreeSet<String> =
+            records.iter().map(|r| meta::uid(&r.value()).to_owned()).collect();
         let gone: Vec<String> = self
             .nodes
             .iter()
-            .filter(|(uid, node)| node.table == *table && !present.contains(uid.as_str()))
+            .filter(|(uid, node)| node.table == *table && !present.contains(*uid))
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in gone {
@@ -152,7 +153,8 @@ impl Graph {
 
     /// Takes in an object's new state and notes what has to be looked at because of it.
     fn see(&mut self, table: &TableId, record: &Record, gone: bool) {
-        let uid = meta::uid(&record.value);
+        let value = record.value();
+        let uid = meta::uid(&value);
         if uid.is_empty() {
             return;
         }
@@ -160,7 +162,7 @@ impl Graph {
             self.forget(uid);
             return;
         }
-        let node = Node::of(table, &record.value);
+        let node = Node::of(table, &value);
         if let Some(old) = self.nodes.remove(uid) {
             self.unlink(uid, &old.owners);
             // A dependent that stops to block may set its owner free.

@@ -59,7 +59,7 @@ fn follow(core: &Core, cursor: &mut Option<u64>, terminating: &mut BTreeSet<Stri
     let changes = cursor.map(|c| core.store.changes(&table, c, usize::MAX));
     if let Some(Changes::Batch(batch, upto)) = changes {
         for change in batch {
-            let value = &change.object.value;
+            let value = &*change.object.value();
             let gone = change.kind == crate::store::ChangeType::Deleted;
             if !gone && meta::is_deleting(value) {
                 terminating.insert(meta::name(value).to_owned());
@@ -74,8 +74,8 @@ fn follow(core: &Core, cursor: &mut Option<u64>, terminating: &mut BTreeSet<Stri
     let (revision, all) = core.store.list(&table, None);
     *terminating = all
         .iter()
-        .filter(|r| meta::is_deleting(&r.value))
-        .map(|r| meta::name(&r.value).to_owned())
+        .filter(|r| meta::is_deleting(&r.value()))
+        .map(|r| meta::name(&r.value()).to_owned())
         .collect();
     *cursor = Some(revision);
 }
@@ -90,8 +90,8 @@ async fn empty(core: &Arc<Core>, name: &str) -> Result<(), ApiError> {
         let records = core.store.list(&table, Some(name)).1;
         let errors: Vec<ApiError> = futures::stream::iter(records)
             .map(|record| async move {
-                let options = delete::Options::background(meta::uid(&record.value));
-                delete::one(core, kind, &ObjectKey::of(&record.value), &options).await
+                let options = delete::Options::background(meta::uid(&record.value()));
+                delete::one(core, kind, &ObjectKey::of(&record.value()), &options).await
             })
             .buffer_unordered(CONCURRENCY)
             .filter_map(|result| async { result.err().filter(|e| e.code < 400 || e.code >= 500) })
@@ -167,10 +167,10 @@ fn conditions(core: &Core, remaining: &[Left]) -> Vec<Value> {
             format!("{resource} has {} resource instances", left.len())
         })
         .collect();
-    let mut finalizers: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
+    let mut finalizers: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
     for record in remaining.iter().flat_map(|(_, left)| left) {
-        for finalizer in meta::finalizers(&record.value) {
-            *finalizers.entry(finalizer).or_default() += 1;
+        for finalizer in meta::finalizers(&record.value()) {
+            *finalizers.entry(finalizer.to_owned()).or_default() += 1;
         }
     }
     let condition = |kind: &str, reason: &str, message: String| {

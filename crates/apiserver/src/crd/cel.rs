@@ -110,9 +110,17 @@ pub(crate) fn check(
     new: &Value,
     old: Option<&Value>,
 ) -> Vec<FieldError> {
+    let sites = schema::rules(new, old, schema);
+    if sites.is_empty() {
+        return Vec::new();
+    }
+    functions::with_all(|functions| evaluate(custom, sites, functions))
+}
+
+fn evaluate(custom: &Custom, sites: Vec<RuleSite<'_>>, functions: &Context<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut converted: Option<(*const Value, cel::Value)> = None;
-    for site in schema::rules(new, old, schema) {
+    for site in sites {
         let Some(compiled) = custom.programs.0.get(&site.rule.rule) else { continue };
         let compiled = match compiled {
             Ok(compiled) => compiled,
@@ -139,7 +147,7 @@ pub(crate) fn check(
                 value
             }
         };
-        let mut context = functions::context();
+        let mut context = functions.new_inner_scope();
         context.add_variable_from_value("self", this);
         if compiled.transition {
             let before = site.old.map(|old| convert(old, site.schema));

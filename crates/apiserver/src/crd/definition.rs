@@ -86,7 +86,7 @@ fn conflict(definition: &Value, core: &Core) -> Option<(&'static str, String)> {
     };
     let (own_names, own_kinds) = (names(definition), kinds(definition));
     for other in core.store.list(&super::table(), None).1 {
-        let other = &other.value;
+        let other = &*other.value();
         let same_group = text(other, "spec.group") == text(definition, "spec.group");
         if !same_group || meta::name(other) == meta::name(definition) || !is_established(other) {
             continue;

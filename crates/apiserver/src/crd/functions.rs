@@ -30,8 +30,17 @@ pub(super) fn optional(value: Option<Value>) -> Value {
     Value::Opaque(Arc::new(value))
 }
 
-/// A context with every function.
-pub(super) fn context() -> Context<'static> {
+thread_local! {
+    /// Filled once: the functions are many, and rules are evaluated on every write.
+    static ALL: Context<'static> = context();
+}
+
+/// Gives a context with every function.
+pub(super) fn with_all<T>(work: impl FnOnce(&Context<'static>) -> T) -> T {
+    ALL.with(work)
+}
+
+fn context() -> Context<'static> {
     let mut context = Context::default();
     context.add_function("size", size);
     context.add_function("matches", matches);

@@ -107,7 +107,7 @@ impl Tokens {
             .map_err(|_| ApiError::internal("the system has no randomness for a token key"))?;
         let text = core.store.step(|step| {
             if let Some(found) = step.get(&table, &id) {
-                return Ok(found.value["key"].as_str().unwrap_or("").to_owned());
+                return Ok(found.value()["key"].as_str().unwrap_or("").to_owned());
             }
             let text = URL_SAFE_NO_PAD.encode(fresh);
             step.put(&table, &id, json!({"metadata": {"name": "tokens"}, "key": text}));
@@ -172,7 +172,7 @@ impl Tokens {
         let uid = text("/kubernetes.io/serviceaccount/uid");
         let accounts = TableId::new("", "serviceaccounts");
         let account = core.store.get(&accounts, &ObjectKey::new(namespace, name));
-        if account.is_none_or(|a| meta::uid(&a.value) != uid) {
+        if account.is_none_or(|a| meta::uid(&a.value()) != uid) {
             return Ok(None);
         }
         Ok(Some(Identity {

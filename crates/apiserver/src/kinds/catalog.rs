@@ -154,7 +154,7 @@ impl Catalog {
             let builtin = previous.kinds.values().filter(|k| k.builtin().is_some()).cloned();
             let mut kinds = keyed(builtin.chain(state.mounted.iter().cloned()));
             for record in &definitions {
-                for kind in crd::served(&record.value, record.revision, previous) {
+                for kind in crd::served(&record.value(), record.revision, previous) {
                     kinds.insert(key(&kind), kind);
                 }
             }

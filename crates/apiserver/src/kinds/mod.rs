@@ -155,7 +155,7 @@ impl Kind {
 
     /// A stored object as this version shows it.
     pub(crate) fn outgoing<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
-        if self.shows_as_is(stored) {
+        if self.shows_as_is(stored.get("apiVersion").and_then(Value::as_str).unwrap_or("")) {
             return Cow::Borrowed(stored);
         }
         match self.conversion {
@@ -169,13 +169,10 @@ impl Kind {
     }
 
     /// Whether a stored object is shown byte for byte. Objects keep the version that was the storage version
-    /// when they were written, so this is a question to the object.
-    pub(crate) fn shows_as_is(&self, stored: &Value) -> bool {
+    /// when they were written, so this is a question about the object's `apiVersion`.
+    pub(crate) fn shows_as_is(&self, api_version: &str) -> bool {
         self.conversion == Conversion::ApiVersion
-            && stored
-                .get("apiVersion")
-                .and_then(Value::as_str)
-                .is_some_and(|found| is_api_version(found, &self.group, &self.version))
+            && is_api_version(api_version, &self.group, &self.version)
     }
 
     /// Whether new objects are stored as this version shows them.

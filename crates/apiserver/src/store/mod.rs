@@ -1,7 +1,7 @@
 //! The objects: one lock around ordered tables, one growing revision for all of them, a bounded log of changes
 //! for each table that watches read, and (when given a file) a thread that makes writes durable.
 //!
-//! Kept in memory: every object as a JSON value, its serialised form once somebody asked for it, the last
+//! Kept in memory: every object as JSON text, those that were written last also taken apart, the last
 //! minutes of changes of each table. Kept on disk: every object and the revision; logs are not, so a watch
 //! from before a restart is told that it expired. Nothing is shown to a reader before it is durable.
 //!
@@ -15,7 +15,7 @@ use std::{
     fmt,
     ops::Bound,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -35,6 +35,10 @@ const LOG_AGE: Duration = Duration::from_secs(300);
 /// Changes that are kept at most. It covers a burst of some ten thousand writes while slow readers catch up;
 /// each change holds one version of its object in memory.
 const LOG_MAX: usize = 16_384;
+
+/// Records that are kept taken apart as well: those that were written last, which controllers and the next write look
+/// at. A value takes some ten times the memory of its text, and an old one is parsed again in some ten microseconds.
+const APART: usize = 1024;
 
 /// Names a table: `<group>/<plural>`, with an empty group for core.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,22 +77,47 @@ impl ObjectKey {
     }
 }
 
-/// One version of one object. `metadata.resourceVersion` in the value is `revision`.
+/// One version of one object. `metadata.resourceVersion` in it is `revision`.
 pub(crate) struct Record {
-    pub(crate) value: Value,
     pub(crate) revision: u64,
-    json: OnceLock<Bytes>,
+    api_version: Box<str>,
+    json: Bytes,
+    apart: Mutex<Option<Arc<Value>>>,
 }
 
 impl Record {
     fn new(mut value: Value, revision: u64) -> Arc<Self> {
         meta::set(&mut value, "resourceVersion", Some(revision.to_string().into()));
-        Arc::new(Record { value, revision, json: OnceLock::new() })
+        let json = encode(&value);
+        let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("").into();
+        Arc::new(Record { revision, api_version, json, apart: Mutex::new(Some(Arc::new(value))) })
     }
 
-    /// The object as JSON, serialised once for all readers.
+    /// The version under which it is stored.
+    pub(crate) fn api_version(&self) -> &str {
+        &self.api_version
+    }
+
+    /// The object as JSON.
     pub(crate) fn json(&self) -> &Bytes {
-        self.json.get_or_init(|| encode(&self.value))
+        &self.json
+    }
+
+    /// The object.
+    pub(crate) fn value(&self) -> Arc<Value> {
+        let apart = self.apart().clone();
+        apart.unwrap_or_else(|| {
+            Arc::new(serde_json::from_slice(&self.json).expect("it was made of a JSON value"))
+        })
+    }
+
+    /// Keeps the text only.
+    fn fold(&self) {
+        self.apart().take();
+    }
+
+    fn apart(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
+        self.apart.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -114,8 +143,6 @@ pub(crate) struct Change {
     /// The object before the change.
     pub(crate) previous: Option<Arc<Record>>,
     at: Instant,
-    /// The watch frame of this change in the stored version, made once and shared by all watches.
-    pub(crate) frame: OnceLock<Bytes>,
 }
 
 struct Table {
@@ -163,6 +190,8 @@ impl Table {
 
 struct Inner {
     revision: u64,
+    /// Records that are kept taken apart, oldest first.
+    apart: VecDeque<Arc<Record>>,
     tables: BTreeMap<TableId, Table>,
     /// Where the logs of tables that were not dropped begin: the revision at which the store was opened.
     floor: u64,
@@ -172,7 +201,17 @@ struct Inner {
 
 impl Inner {
     fn new(revision: u64, floor: u64, tables: BTreeMap<TableId, Table>) -> Self {
-        Inner { revision, tables, floor, dropped: BTreeMap::new() }
+        Inner { revision, apart: VecDeque::new(), tables, floor, dropped: BTreeMap::new() }
+    }
+
+    /// A record was written: it stays taken apart, one that was written long ago does not.
+    fn remember(&mut self, record: Arc<Record>) {
+        self.apart.push_back(record);
+        if self.apart.len() > APART
+            && let Some(oldest) = self.apart.pop_front()
+        {
+            oldest.fold();
+        }
     }
 
     fn table(&mut self, id: &TableId) -> &mut Table {
@@ -304,7 +343,9 @@ impl Store {
         let mut tables: BTreeMap<TableId, Table> = BTreeMap::new();
         for (table, key, revision, value) in loaded.objects {
             let table = tables.entry(table).or_insert_with(|| Table::new(loaded.revision));
-            table.objects.insert(key, Record::new(value, revision));
+            let record = Record::new(value, revision);
+            record.fold();
+            table.objects.insert(key, record);
         }
         Ok(Store {
             inner: Mutex::new(Inner::new(loaded.revision, loaded.revision, tables)),
@@ -363,6 +404,7 @@ impl Store {
         let mut ops = Vec::with_capacity(staged.len());
         for Staged { table: id, key, record, removed } in staged {
             let revision = record.revision;
+            inner.remember(record.clone());
             let table = inner.table(&id);
             let previous = if removed {
                 table.objects.remove(&key)
@@ -381,7 +423,6 @@ impl Store {
                 object: record.clone(),
                 previous,
                 at: now,
-                frame: OnceLock::new(),
             });
             inner.revision = revision;
             ops.push(DiskOp {

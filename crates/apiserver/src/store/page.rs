@@ -109,7 +109,7 @@ fn rewind(
         table.range(namespace, start).map(|(k, r)| (k.clone(), Some(r.clone()))).collect();
     let from = table.log.partition_point(|c| c.revision <= revision);
     for change in table.log.range(from..).rev() {
-        let key = ObjectKey::of(&change.object.value);
+        let key = ObjectKey::of(&change.object.value());
         if wanted(&key) {
             state.insert(key, change.previous.clone());
         }
@@ -119,7 +119,7 @@ fn rewind(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -140,7 +140,7 @@ mod tests {
         store
             .step(|s| {
                 let key = ObjectKey::new("n", "c");
-                let last = s.get(&table, &key).unwrap().value.clone();
+                let last = Value::clone(&s.get(&table, &key).unwrap().value());
                 Ok::<_, ApiError>(s.remove(&table, &key, last))
             })
             .unwrap();
@@ -150,7 +150,7 @@ mod tests {
         let seen: Vec<_> = rest
             .records
             .iter()
-            .map(|r| (crate::meta::name(&r.value).to_owned(), r.value["data"].clone()))
+            .map(|r| (crate::meta::name(&r.value()).to_owned(), r.value()["data"].clone()))
             .collect();
         assert_eq!(seen, [("b".to_owned(), json!(1)), ("c".to_owned(), json!(1))]);
     }

@@ -263,8 +263,9 @@ pub(crate) async fn one(
     }
     let record = core.store.step(|step| {
         let live = step.get(&kind.table, key).ok_or_else(|| kind.not_found(&key.name))?.clone();
-        preconditions(kind, &live.value, options)?;
-        let plan = plan(core, kind, &live.value, options)?;
+        let value = live.value();
+        preconditions(kind, &value, options)?;
+        let plan = plan(core, kind, &value, options)?;
         if options.dry_run() {
             let gone = matches!(plan, Plan::Remove(_));
             return Ok::<_, ApiError>((live, gone));
@@ -293,7 +294,7 @@ pub(crate) async fn delete(call: &Call, bytes: &[u8]) -> Result<Response<Body>, 
         return Ok(call.respond(code, call.view()?.object(&item, call.core.now())));
     }
     let uid = match &item {
-        Item::Stored(record) => meta::uid(&record.value).to_owned(),
+        Item::Stored(record) => meta::uid(&record.value()).to_owned(),
         Item::Plain(value) => meta::uid(value).to_owned(),
     };
     let mut details = json!({"name": call.name, "kind": call.kind.plural, "uid": uid});
@@ -321,10 +322,10 @@ pub(crate) async fn collection(call: &Call, bytes: &[u8]) -> Result<Response<Bod
     core.store.durable(revision).await?;
     let mut items = Vec::new();
     for record in records {
-        if !call.query.selectors.matches(&record.value, &kind.selectable) {
+        if !call.query.selectors.matches(&record.value(), &kind.selectable) {
             continue;
         }
-        match one(core, kind, &ObjectKey::of(&record.value), &options).await {
+        match one(core, kind, &ObjectKey::of(&record.value()), &options).await {
             Ok((item, _)) => items.push(item),
             Err(error) if error.code == 404 => {}
             Err(error) => return Err(error),

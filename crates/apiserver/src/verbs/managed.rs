@@ -38,7 +38,7 @@ fn with_writer<T>(call: &Call, work: impl FnOnce(&Writer<'_>) -> T) -> T {
 
 /// The object with `metadata.managedFields` as they are after this writer's plain write.
 pub(super) fn update(call: &Call, live: Option<&Value>, new: Value) -> Value {
-    with_writer(call, |writer| managed::update(live, &new, writer, call.kind.schema()))
+    with_writer(call, |writer| managed::update(live, new, writer, call.kind.schema()))
 }
 
 /// The object after a server-side apply.
@@ -66,24 +66,35 @@ pub(super) fn apply(call: &Call, live: Option<&Value>, applied: &Value) -> Resul
 
 /// Where only the times of managed fields differ, the old times stay: such a write changes nothing.
 pub(super) fn keep_times(live: &Value, new: &mut Value) {
-    let untimed = |object: &Value| -> Option<Vec<Value>> {
-        let entries = meta::get(object, "managedFields")?.as_array()?;
-        Some(
-            entries
-                .iter()
-                .map(|entry| {
-                    let mut entry = entry.clone();
-                    if let Some(fields) = entry.as_object_mut() {
-                        fields.remove("time");
-                    }
-                    entry
-                })
-                .collect(),
-        )
-    };
-    let mut rest = new.clone();
-    meta::set(&mut rest, "managedFields", meta::get(live, "managedFields").cloned());
-    if rest == *live && untimed(live) == untimed(new) {
-        *new = rest;
+    let held = meta::get(live, "managedFields");
+    let found = meta::get(new, "managedFields");
+    if held == found || !same_but_times(held, found) || !same_but_entries(live, new) {
+        return;
     }
+    let held = held.cloned();
+    meta::set(new, "managedFields", held);
+}
+
+/// Whether two lists of managed fields say the same of different times.
+fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> bool {
+    let (Some(a), Some(b)) = (a.and_then(Value::as_array), b.and_then(Value::as_array)) else {
+        return a == b;
+    };
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_but(a, b, "time", |_, _| true))
+}
+
+/// Whether two objects are the same but for their managed fields.
+fn same_but_entries(a: &Value, b: &Value) -> bool {
+    same_but(a, b, "metadata", |a, b| same_but(a, b, "managedFields", |_, _| true))
+}
+
+/// Whether two objects have the same fields; of one field, `same` says whether it counts as the same. It may be
+/// absent on either side.
+fn same_but(a: &Value, b: &Value, field: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
+    let others = |fields: &meta::Fields| fields.len() - usize::from(fields.contains_key(field));
+    let null = Value::Null;
+    others(a) == others(b)
+        && a.iter().all(|(name, value)| name == field || b.get(name) == Some(value))
+        && same(a.get(field).unwrap_or(&null), b.get(field).unwrap_or(&null))
 }

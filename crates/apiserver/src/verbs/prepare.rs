@@ -322,6 +322,7 @@ pub(super) fn same_object(call: &Call, live: &Value, new: &Value) -> Result<(), 
 fn keep(live: &Value, new: &mut Value, field: &str) {
     let Some(fields) = new.as_object_mut() else { return };
     match live.get(field) {
+        Some(value) if fields.get(field) == Some(value) => {}
         Some(value) => {
             fields.insert(field.to_owned(), value.clone());
         }
@@ -334,28 +335,31 @@ fn keep(live: &Value, new: &mut Value, field: &str) {
 /// What `/status` may not change. A custom object keeps all its metadata; built-in ones keep labels (but those
 /// of nodes and pods, which kubelets set) and owners.
 fn keep_all_but_status(kind: &Kind, live: &Value, new: &mut Value) {
-    let status = new.get("status").cloned();
-    let sent = std::mem::replace(new, live.clone());
-    if let Some(fields) = new.as_object_mut() {
-        match status {
-            Some(status) => {
-                fields.insert("status".to_owned(), status);
-            }
-            None => {
-                fields.remove("status");
-            }
+    // An apply has computed the managed fields; a plain write's are computed later.
+    let open: &[&str] = match &kind.origin {
+        Origin::Builtin(b) if b.status_labels => {
+            &["managedFields", "labels", "annotations", "finalizers"]
         }
-    }
-    // An apply has computed them; a plain write's are computed later.
-    meta::set(new, "managedFields", meta::get(&sent, "managedFields").cloned());
-    let Origin::Builtin(b) = &kind.origin else { return };
-    let open: &[&str] = if b.status_labels {
-        &["labels", "annotations", "finalizers"]
-    } else {
-        &["annotations", "finalizers"]
+        Origin::Builtin(_) => &["managedFields", "annotations", "finalizers"],
+        Origin::Custom(_) | Origin::Virtual(..) => &["managedFields"],
     };
-    for field in open {
-        meta::set(new, field, meta::get(&sent, field).cloned());
+    let (Some(held), Some(fields)) = (live.as_object(), new.as_object_mut()) else { return };
+    keep_fields(held, fields, &["status", "metadata"]);
+    let (held, fields) = (held.get("metadata"), meta::of(new));
+    if let Some(held) = held.and_then(Value::as_object) {
+        keep_fields(held, fields, open);
+    }
+    // Absent or null: the writer does not want them.
+    fields.retain(|name, value| !open.contains(&name.as_str()) || !value.is_null());
+}
+
+/// Puts all fields but the open ones back to what they were. Most are that already, and are not copied.
+fn keep_fields(held: &meta::Fields, fields: &mut meta::Fields, open: &[&str]) {
+    fields.retain(|name, _| open.contains(&name.as_str()) || held.contains_key(name));
+    for (name, value) in held.iter().filter(|(name, _)| !open.contains(&name.as_str())) {
+        if fields.get(name) != Some(value) {
+            fields.insert(name.clone(), value.clone());
+        }
     }
 }
 
@@ -364,12 +368,11 @@ fn spec_changed(kind: &Kind, live: &Value, new: &Value) -> bool {
     let counts = |name: &str| {
         !(matches!(name, "metadata" | "apiVersion" | "kind") || name == "status" && kind.status)
     };
-    let fields = |value: &Value| -> Vec<(String, Value)> {
-        let all = value.as_object().into_iter().flatten();
-        all.filter(|(name, _)| counts(name)).map(|(n, v)| (n.clone(), v.clone())).collect()
-    };
+    let fields =
+        [live, new].map(|object| object.as_object().into_iter().flatten().filter(|f| counts(f.0)));
+    let [before, after] = fields;
     // Deployments count their annotations too (registry/apps/deployment/strategy.go).
     let annotations = kind.is("apps", "Deployment")
         && meta::get(live, "annotations") != meta::get(new, "annotations");
-    annotations || fields(live) != fields(new)
+    annotations || !before.eq(after)
 }

@@ -7,9 +7,8 @@ use crate::{
     error::{ApiError, FieldError},
     http::{Body, query::VersionMatch},
     kinds::{Kind, Origin},
-    meta,
     selector::Selectors,
-    store::{Continue, ObjectKey},
+    store::{Continue, ObjectKey, Record},
     view::{Item, ListMeta},
     virtual_resource::VirtualQuery,
 };
@@ -145,19 +144,23 @@ async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
     };
     call.core.store.durable(page.revision).await?;
 
-    let mut records =
-        page.records.into_iter().filter(|r| query.selectors.matches(&r.value, &kind.selectable));
+    let selects = |record: &Record| {
+        query.selectors.is_empty() || query.selectors.matches(&record.value(), &kind.selectable)
+    };
+    let mut records = page.records.into_iter().filter(|record| selects(record));
     let mut items = Vec::new();
     let mut meta = ListMeta { resource_version: page.revision.to_string(), ..ListMeta::default() };
     if query.limit == 0 {
         items.extend(records.map(Item::Stored));
         return Ok((items, meta));
     }
-    let mut last = ObjectKey::default();
     for record in records.by_ref().take(query.limit) {
-        last = ObjectKey::new(meta::namespace(&record.value), meta::name(&record.value));
         items.push(Item::Stored(record));
     }
+    let last = match items.last() {
+        Some(Item::Stored(record)) => ObjectKey::of(&record.value()),
+        Some(Item::Plain(_)) | None => ObjectKey::default(),
+    };
     let remaining = records.count() as u64;
     if remaining > 0 {
         meta.continue_token = Some(Continue::after(page.revision, &last).encode());

@@ -30,7 +30,7 @@ pub(crate) async fn answer(
                 .read(&call.kind, &call.key())
                 .await?
                 .ok_or_else(|| call.kind.not_found(&call.name))?;
-            Ok(web::respond_json(200, &show(&call.kind, scale, &record.value)))
+            Ok(web::respond_json(200, &show(&call.kind, scale, &record.value())))
         }
         Method::PUT => {
             let sent = body::decode(&call.headers, bytes)?;
@@ -157,7 +157,7 @@ async fn write(
     .await?;
     let Written { item, code, warnings } = written;
     let shown = match &item {
-        Item::Stored(record) => show(&call.kind, scale, &record.value),
+        Item::Stored(record) => show(&call.kind, scale, &record.value()),
         Item::Plain(value) => show(&call.kind, scale, value),
     };
     let mut response = web::respond_json(code, &shown);

@@ -61,10 +61,12 @@ pub(super) fn allocate(
     let others = || {
         let key = (meta::namespace(service).to_owned(), meta::name(service).to_owned());
         step.list(&kind.table, None)
-            .filter(move |r| (meta::namespace(&r.value), meta::name(&r.value)) != (&key.0, &key.1))
+            .map(|record| record.value())
+            .filter(move |r| (meta::namespace(r), meta::name(r)) != (&key.0, &key.1))
     };
     let ip = if ip.is_empty() {
-        let used: BTreeSet<&str> = others().map(|r| text(&r.value, "spec.clusterIP")).collect();
+        let used: BTreeSet<String> =
+            others().map(|r| text(&r, "spec.clusterIP").to_owned()).collect();
         match free_ip(&used, ids) {
             Some(ip) => ip,
             None => {
@@ -80,7 +82,7 @@ pub(super) fn allocate(
                 service,
             );
         }
-        if ip != "None" && old_ip != ip && others().any(|r| text(&r.value, "spec.clusterIP") == ip)
+        if ip != "None" && old_ip != ip && others().any(|r| text(&r, "spec.clusterIP") == ip)
         {
             return refuse(
                 FieldError::invalid(
@@ -94,7 +96,7 @@ pub(super) fn allocate(
         ip
     };
     let wants_ports = matches!(service_type.as_str(), "NodePort" | "LoadBalancer");
-    let taken: BTreeSet<u64> = others().flat_map(|r| node_ports(&r.value)).collect();
+    let taken: BTreeSet<u64> = others().flat_map(|r| node_ports(&r).collect::<Vec<_>>()).collect();
     if let Some(port) = node_ports(service).find(|p| taken.contains(p) || !NODE_PORTS.contains(p)) {
         let why = if taken.contains(&port) {
             "provided port is already allocated"
@@ -146,12 +148,12 @@ fn assign_node_ports(
 }
 
 /// A free address: the place to start looking comes from the ids, so that addresses are not reused at once.
-fn free_ip(used: &BTreeSet<&str>, ids: &Ids) -> Option<String> {
+fn free_ip(used: &BTreeSet<String>, ids: &Ids) -> Option<String> {
     let hosts = LAST_HOST - FIRST_HOST + 1;
     let start = ids.below(hosts);
     (0..hosts).map(|n| FIRST_HOST + (start + n) % hosts).find_map(|host| {
         let [a, b] = IP_PREFIX;
         let ip = format!("{a}.{b}.{}.{}", host >> 8, host & 0xff);
-        (!used.contains(ip.as_str())).then_some(ip)
+        (!used.contains(&ip)).then_some(ip)
     })
 }

@@ -102,10 +102,11 @@ async fn evict(call: &Call, eviction: &Value) -> Result<Response<Body>, ApiError
         .read(&call.kind, &call.key())
         .await?
         .ok_or_else(|| call.kind.not_found(&call.name))?;
-    let phase = meta::at(&pod.value, "status.phase").and_then(Value::as_str).unwrap_or("");
-    let counts = !meta::is_deleting(&pod.value) && matches!(phase, "Running" | "Pending");
+    let pod = pod.value();
+    let phase = meta::at(&pod, "status.phase").and_then(Value::as_str).unwrap_or("");
+    let counts = !meta::is_deleting(&pod) && matches!(phase, "Running" | "Pending");
     if counts {
-        take_from_budget(call, &pod.value).await?;
+        take_from_budget(call, &pod).await?;
     }
     let options = match eviction.get("deleteOptions") {
         Some(options) if !options.is_null() => serde_json::from_value(options.clone())
@@ -123,8 +124,8 @@ async fn take_from_budget(call: &Call, pod: &Value) -> Result<(), ApiError> {
     let record = core.store.step(|step| {
         let budgets: Vec<_> = step
             .list(&table, Some(namespace))
-            .filter(|b| rules::selects(b.value.pointer("/spec/selector"), pod))
-            .cloned()
+            .map(|record| record.value())
+            .filter(|budget| rules::selects(budget.pointer("/spec/selector"), pod))
             .collect();
         let budget = match budgets.as_slice() {
             [] => return Ok(None),
@@ -135,7 +136,7 @@ async fn take_from_budget(call: &Call, pod: &Value) -> Result<(), ApiError> {
                 ));
             }
         };
-        let allowed = meta::at(&budget.value, "status.disruptionsAllowed")
+        let allowed = meta::at(budget, "status.disruptionsAllowed")
             .and_then(Value::as_i64)
             .unwrap_or(0);
         if allowed <= 0 {
@@ -146,12 +147,12 @@ async fn take_from_budget(call: &Call, pod: &Value) -> Result<(), ApiError> {
             if let Some(details) = &mut error.details {
                 details["causes"] = json!([{
                     "reason": "DisruptionBudget",
-                    "message": format!("The disruption budget {} does not allow this now", meta::name(&budget.value)),
+                    "message": format!("The disruption budget {} does not allow this now", meta::name(budget)),
                 }]);
             }
             return Err(error);
         }
-        let mut value = budget.value.clone();
+        let mut value = Value::clone(budget);
         let status = meta::child(&mut value, "status");
         status.insert("disruptionsAllowed".to_owned(), (allowed - 1).into());
         let mut disrupted = json!(status.get("disruptedPods").cloned().unwrap_or_else(|| json!({})));
@@ -203,7 +204,7 @@ async fn token(call: &Call, mut request: Value) -> Result<Response<Body>, ApiErr
         .filter_map(|a| a.as_str().map(str::to_owned))
         .collect();
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64);
-    let (token, end) = call.core.tokens.issue(&call.core, &account.value, &audiences, seconds)?;
+    let (token, end) = call.core.tokens.issue(&call.core, &account.value(), &audiences, seconds)?;
     request["apiVersion"] = "authentication.k8s.io/v1".into();
     request["kind"] = "TokenRequest".into();
     request["status"] = json!({"token": token, "expirationTimestamp": meta::seconds(end)});

@@ -11,6 +11,7 @@ use futures::{StreamExt, stream};
 use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -230,12 +231,15 @@ impl State {
     }
 
     fn selects(&self, record: &Record) -> bool {
-        let value = &record.value;
-        self.namespace.as_deref().is_none_or(|ns| meta::namespace(value) == ns)
-            && self.selectors.matches(value, &self.kind.selectable)
+        if self.namespace.is_none() && self.selectors.is_empty() {
+            return true;
+        }
+        let value = record.value();
+        self.namespace.as_deref().is_none_or(|ns| meta::namespace(&value) == ns)
+            && self.selectors.matches(&value, &self.kind.selectable)
     }
 
-    /// A line for an object that no log entry stands for.
+    /// A line for an object.
     fn frame(&mut self, kind: FrameType, item: &Item) -> Bytes {
         let first = std::mem::take(&mut self.first);
         self.view.frame(kind, item, self.core.now(), first)
@@ -252,15 +256,14 @@ impl State {
             (true, true) => FrameType::Modified,
             (true, false) if change.kind == ChangeType::Deleted => FrameType::Deleted,
             (true, false) => {
-                let mut last = change.previous.as_ref()?.value.clone();
+                let mut last = Value::clone(&change.previous.as_ref()?.value());
                 let version = change.revision.to_string();
                 meta::set(&mut last, "resourceVersion", Some(version.into()));
                 let shown = self.kind.outgoing(&last).into_owned();
                 return Some(self.frame(FrameType::Deleted, &Item::plain(shown)));
             }
         };
-        let first = std::mem::take(&mut self.first);
-        Some(self.view.change_frame(kind, change, self.core.now(), first))
+        Some(self.frame(kind, &Item::Stored(change.object.clone())))
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn namespace_accepts(
     let Some(found) = step.get(&Core::namespaces(), &ObjectKey::new("", namespace)) else {
         return Err(ApiError::not_found("", "namespaces", namespace));
     };
-    if !meta::is_deleting(&found.value) {
+    if !meta::is_deleting(&found.value()) {
         return Ok(());
     }
     let mut error = ApiError::forbidden(
@@ -117,7 +117,8 @@ pub(crate) async fn modify(
     for _ in 0..TRIES {
         let live = core.store.get(&kind.table, &key).ok_or_else(|| kind.not_found(&call.name))?;
         let mut warnings = Vec::new();
-        let shown = kind.outgoing(&live.value);
+        let stored = live.value();
+        let shown = kind.outgoing(&stored);
         let outcome = prepare::update(call, &shown, work(&shown)?, part, &mut warnings)?;
         let result = core.store.step(|step| {
             let current = step.get(&kind.table, &key).map(|r| r.revision);
@@ -131,7 +132,7 @@ pub(crate) async fn modify(
                 }
                 Outcome::Remove(last) => Ok(Act::Done(step.remove(&kind.table, &key, last))),
                 Outcome::Put(mut value) => {
-                    services::allocate(step, kind, &mut value, Some(&live.value), &core.ids)?;
+                    services::allocate(step, kind, &mut value, Some(&stored), &core.ids)?;
                     Ok(Act::Done(step.put(&kind.table, &key, value)))
                 }
             }

@@ -141,20 +141,24 @@ pub(super) fn owner(
 
 /// Puts the owners into the object, in the order of the API server: appliers first, older first.
 pub(super) fn write(object: &mut Value, owners: &Owners) {
-    let Some(object) = object.as_object_mut() else { return };
-    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-    let Some(metadata) = metadata.as_object_mut() else { return };
-    if owners.is_empty() {
-        metadata.remove("managedFields");
-        return;
-    }
     let mut sorted: Vec<(&Owner, &Owned)> = owners.iter().collect();
     sorted.sort_by_key(|(owner, owned)| {
         let Owner { manager, operation, subresource, .. } = owner;
         (operation, &owned.time, manager, &owned.api_version, subresource)
     });
-    let entries = sorted.into_iter().map(|(owner, owned)| encode(owner, owned)).collect();
-    metadata.insert("managedFields".to_owned(), Value::Array(entries));
+    put(object, sorted.into_iter().map(|(owner, owned)| encode(owner, owned)).collect());
+}
+
+/// Makes these the entries of the object.
+pub(super) fn put(object: &mut Value, entries: Vec<Value>) {
+    let Some(object) = object.as_object_mut() else { return };
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    let Some(metadata) = metadata.as_object_mut() else { return };
+    if entries.is_empty() {
+        metadata.remove("managedFields");
+    } else {
+        metadata.insert("managedFields".to_owned(), Value::Array(entries));
+    }
 }
 
 fn encode(owner: &Owner, owned: &Owned) -> Value {

@@ -70,7 +70,7 @@ impl FieldSet {
         out
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         for (element, theirs) in &other.0 {
             let entry = self.0.entry(element.clone()).or_default();
             entry.member |= theirs.member;
@@ -88,6 +88,18 @@ impl FieldSet {
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         self.filter(other, |ours, theirs| ours && !theirs)
+    }
+
+    /// Takes the fields of another set out of this one. The cost is the other one's size.
+    pub(super) fn subtract(&mut self, other: &Self) {
+        for (element, theirs) in &other.0 {
+            let Some(ours) = self.0.get_mut(element) else { continue };
+            ours.member &= !theirs.member;
+            ours.below.subtract(&theirs.below);
+            if !ours.member && ours.below.is_empty() {
+                self.0.remove(element);
+            }
+        }
     }
 
     fn filter(&self, other: &Self, keep: fn(bool, bool) -> bool) -> Self {
@@ -131,23 +143,21 @@ impl FieldSet {
         Self(entries.collect())
     }
 
-    /// The set after a change of the schema: what is now one value is owned as one value.
-    pub(super) fn fitted_to(&self, schema: &Schema) -> Self {
-        let entries = self.0.iter().map(|(element, entry)| {
+    /// Follows a change of the schema: what is now one value is owned as one value.
+    pub(super) fn fit_to(&mut self, schema: &Schema) {
+        for (element, entry) in &mut self.0 {
             let (inner, _) = step(schema, element);
             let node = inner.node();
             let one_value = match node.kind {
                 Type::Array => node.list == ListType::Atomic,
                 _ => node.atomic_map,
             };
-            let entry = if one_value && !entry.below.is_empty() {
-                Entry { member: true, below: Self::default() }
+            if one_value && !entry.below.is_empty() {
+                *entry = Entry { member: true, below: Self::default() };
             } else {
-                Entry { member: entry.member, below: entry.below.fitted_to(inner) }
-            };
-            (element.clone(), entry)
-        });
-        Self(entries.collect())
+                entry.below.fit_to(inner);
+            }
+        }
     }
 
     /// The set as `fieldsV1`.
@@ -279,6 +289,9 @@ mod tests {
                 prop_assert_eq!(both.contains(&path), in_a && in_b);
                 prop_assert_eq!(only.contains(&path), in_a && !in_b);
             }
+            let mut left = a.clone();
+            left.subtract(&b);
+            prop_assert_eq!(&left, &only);
             prop_assert_eq!(only.union(&both), a);
         }
     }

@@ -12,7 +12,7 @@ mod path;
 mod tests;
 mod typed;
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
 use serde_json::{Map, Value};
 
@@ -244,7 +244,7 @@ pub fn apply(
     }
     yield_changed(&mut owners, &comparison);
 
-    let fields = fields.difference(&unowned());
+    let fields = fields.difference(&UNOWNED);
     if !fields.is_empty() {
         let untouched = live.is_some() && same(&before, &after);
         let time = match previous {
@@ -264,10 +264,25 @@ pub fn apply(
 /// sends count, as on the API server: `[]` or `[{}]` resets them; through a subresource they are
 /// ignored. An object that has none stays without until its first apply. `live` is `None` to create.
 #[must_use]
-pub fn update(live: Option<&Value>, new: &Value, writer: &Writer<'_>, schema: &Schema) -> Value {
-    let mut after = without_managed_fields(new);
-    let sent = entries::raw(new).filter(|_| writer.subresource.is_none());
-    let kept = || live.and_then(entries::raw).and_then(|raw| entries::decode(raw).ok());
+pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>, schema: &Schema) -> Value {
+    let mut after = new;
+    let metadata = after.get_mut("metadata").and_then(Value::as_object_mut);
+    let sent = metadata.and_then(|metadata| metadata.remove("managedFields"));
+    let sent = sent.as_ref().and_then(Value::as_array).filter(|_| writer.subresource.is_none());
+    let held = live.and_then(entries::raw);
+    let nothing = Value::Object(Map::new());
+    let mut comparison = typed::compare(live.unwrap_or(&nothing), &after, schema);
+    // Among them the managedFields of the object before.
+    comparison.removed.subtract(&UNOWNED);
+    if let Some(held) = held
+        && sent.is_none_or(|sent| sent == held)
+        && !held.is_empty()
+        && comparison.is_empty()
+    {
+        entries::put(&mut after, held.clone());
+        return after;
+    }
+    let kept = || held.and_then(|raw| entries::decode(raw).ok());
     let owners = match sent {
         Some(sent) if is_reset(sent) => Owners::new(),
         Some(sent) => match entries::decode(sent) {
@@ -281,8 +296,6 @@ pub fn update(live: Option<&Value>, new: &Value, writer: &Writer<'_>, schema: &S
         return after;
     }
     let mut owners = fitted(owners, schema);
-    let before = live.map(without_managed_fields).unwrap_or_else(|| Value::Object(Map::new()));
-    let comparison = typed::compare(&before, &after, schema);
     capture(&mut owners, &comparison, writer);
     entries::cap(&mut owners);
     entries::write(&mut after, &owners);
@@ -346,9 +359,10 @@ fn conflicts(others: &Owners, comparison: &Comparison) -> Vec<Conflict> {
 
 /// Takes from every owner what has changed or gone.
 fn yield_changed(owners: &mut Owners, comparison: &Comparison) {
-    let lost = comparison.added.union(&comparison.modified).union(&comparison.removed);
     owners.retain(|_, owned| {
-        owned.fields = owned.fields.difference(&lost);
+        for lost in [&comparison.added, &comparison.modified, &comparison.removed] {
+            owned.fields.subtract(lost);
+        }
         !owned.fields.is_empty()
     });
 }
@@ -356,24 +370,30 @@ fn yield_changed(owners: &mut Owners, comparison: &Comparison) {
 /// Makes the writer the owner of what it added and changed.
 fn capture(owners: &mut Owners, comparison: &Comparison, writer: &Writer<'_>) {
     let me = writer.owner(Operation::Update);
-    let before = owners.get(&me).cloned();
-    yield_changed(owners, comparison);
-    let taken = comparison.added.union(&comparison.modified).difference(&unowned());
-    if taken.is_empty() {
-        return;
+    let mut fields = comparison.added.union(&comparison.modified);
+    fields.subtract(&UNOWNED);
+    if fields.is_empty() {
+        return yield_changed(owners, comparison);
     }
-    let kept = before.map(|o| o.fields.difference(&comparison.removed)).unwrap_or_default();
+    // What it had before stays its own where it is still there.
+    let before = owners.remove(&me);
+    yield_changed(owners, comparison);
+    if let Some(mut before) = before {
+        before.fields.subtract(&comparison.removed);
+        before.fields.subtract(&UNOWNED);
+        fields.add(&before.fields);
+    }
     let owned = Owned {
         api_version: writer.api_version.to_owned(),
         time: Some(writer.now.to_owned()),
-        fields: kept.union(&taken).difference(&unowned()),
+        fields,
     };
     owners.insert(me, owned);
 }
 
 fn fitted(mut owners: Owners, schema: &Schema) -> Owners {
     for owned in owners.values_mut() {
-        owned.fields = owned.fields.fitted_to(schema);
+        owned.fields.fit_to(schema);
     }
     owners
 }
@@ -386,7 +406,7 @@ fn without_managed_fields(object: &Value) -> Value {
     object
 }
 
-fn unowned() -> FieldSet {
+static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     let field = |name: &str| PathElement::Field(name.to_owned());
     let mut set = FieldSet::default();
     for name in ["apiVersion", "kind", "metadata"] {
@@ -396,4 +416,4 @@ fn unowned() -> FieldSet {
         set.insert(&[field("metadata"), field(name)]);
     }
     set
-}
+});

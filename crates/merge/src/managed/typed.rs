@@ -107,6 +107,13 @@ pub(super) struct Comparison {
     pub(super) removed: FieldSet,
 }
 
+impl Comparison {
+    /// Nothing was added, changed or removed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    }
+}
+
 /// Compares an object before and after a write.
 pub(super) fn compare(before: &Value, after: &Value, schema: &Schema) -> Comparison {
     let mut walk = Walk { path: Vec::new(), found: Comparison::default() };
@@ -169,9 +176,15 @@ impl Walk {
                     .filter(|(name, _)| !before.is_some_and(|b| b.contains_key(*name)));
                 for (name, _) in old.chain(new) {
                     let Some(field) = schema.field(name) else { continue };
-                    self.path.push(PathElement::Field(name.clone()));
                     let b = before.and_then(|b| b.get(name));
                     let a = after.and_then(|a| a.get(name));
+                    // Most of an object is as it was; nothing below needs a path.
+                    if let (Some(b), Some(a)) = (b, a)
+                        && same(b, a)
+                    {
+                        continue;
+                    }
+                    self.path.push(PathElement::Field(name.clone()));
                     self.values(b, a, field.schema);
                     self.path.pop();
                 }

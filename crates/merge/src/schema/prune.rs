@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Schema;
-use crate::value::{child, element};
+use crate::value::Place;
 
 /// Drops the fields of an object that its schema does not have, and gives their paths
 /// (`spec.list[0].typo`), sorted: with `fieldValidation=Strict` they are the reason to refuse the
@@ -11,23 +11,23 @@ use crate::value::{child, element};
 /// fields within `metadata` go.
 pub fn prune(value: &mut Value, schema: &Schema) -> Vec<String> {
     let mut dropped = Vec::new();
-    walk(value, schema, "", &mut dropped);
+    walk(value, schema, &Place::ROOT, &mut dropped);
     dropped.sort();
     dropped
 }
 
-fn walk(value: &mut Value, schema: &Schema, path: &str, dropped: &mut Vec<String>) {
+fn walk(value: &mut Value, schema: &Schema, path: &Place<'_>, dropped: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, v| {
-                let at = child(path, name);
+                let at = Place::Field(path, name);
                 match schema.field(name) {
                     Some(field) => {
                         walk(v, field.schema, &at, dropped);
                         true
                     }
                     None => {
-                        dropped.push(at);
+                        dropped.push(at.to_string());
                         false
                     }
                 }
@@ -37,7 +37,7 @@ fn walk(value: &mut Value, schema: &Schema, path: &str, dropped: &mut Vec<String
             // Items of what is not declared a list have no declared fields either.
             let inner = schema.items().unwrap_or(schema);
             for (i, item) in items.iter_mut().enumerate() {
-                walk(item, inner, &element(path, i), dropped);
+                walk(item, inner, &Place::Item(path, i), dropped);
             }
         }
         _ => {}

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ListType, Schema};
-use crate::value::{child, element, same};
+use crate::value::{Place, same};
 
 /// One entry of `x-kubernetes-validations`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -55,7 +55,7 @@ pub fn rules<'a>(
     schema: &'a Schema,
 ) -> Vec<RuleSite<'a>> {
     let mut out = Vec::new();
-    walk(value, old, schema, "", &mut out);
+    walk(value, old, schema, &Place::ROOT, &mut out);
     out
 }
 
@@ -71,7 +71,7 @@ fn walk<'a>(
     value: &'a Value,
     old: Option<&'a Value>,
     schema: &'a Schema,
-    path: &str,
+    path: &Place<'_>,
     out: &mut Vec<RuleSite<'a>>,
 ) {
     if value.is_null() {
@@ -79,7 +79,7 @@ fn walk<'a>(
     }
     let old = old.filter(|o| !o.is_null());
     out.extend(schema.own_rules().iter().map(|rule| RuleSite {
-        path: path.to_owned(),
+        path: path.to_string(),
         rule,
         schema,
         value,
@@ -89,7 +89,8 @@ fn walk<'a>(
         Value::Object(fields) => {
             for (name, v) in fields {
                 if let Some(field) = schema.field(name) {
-                    walk(v, old.and_then(|o| o.get(name)), field.schema, &child(path, name), out);
+                    let old = old.and_then(|o| o.get(name));
+                    walk(v, old, field.schema, &Place::Field(path, name), out);
                 }
             }
         }
@@ -100,7 +101,7 @@ fn walk<'a>(
                     ListType::Map(keys) => old_items.iter().find(|o| same_keys(item, o, keys)),
                     ListType::Atomic | ListType::Set => None,
                 };
-                walk(item, before, schema.items_or_untyped(), &element(path, i), out);
+                walk(item, before, schema.items_or_untyped(), &Place::Item(path, i), out);
             }
         }
         _ => {}

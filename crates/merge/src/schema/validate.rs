@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Number, Value};
 
 use super::{Checks, ListType, Schema, Type, checks::Bound};
-use crate::value::{child, compare, compare_numbers, element, integer, same, type_name};
+use crate::value::{Place, compare, compare_numbers, integer, same, type_name};
 
 /// The class of a violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,18 +66,18 @@ impl fmt::Display for FieldError {
 #[must_use]
 pub fn validate(value: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(value, schema, "", &mut errors);
+    walk(value, schema, &Place::ROOT, &mut errors);
     errors
 }
 
 struct At<'a> {
-    path: &'a str,
+    path: &'a Place<'a>,
     errors: &'a mut Vec<FieldError>,
 }
 
 impl At<'_> {
     fn add(&mut self, reason: FieldReason, message: String) {
-        self.errors.push(FieldError { path: self.path.to_owned(), reason, message });
+        self.errors.push(FieldError { path: self.path.to_string(), reason, message });
     }
 
     fn invalid(&mut self, value: &Value, why: &str) {
@@ -86,7 +86,7 @@ impl At<'_> {
     }
 }
 
-fn walk(value: &Value, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+fn walk(value: &Value, schema: &Schema, path: &Place<'_>, errors: &mut Vec<FieldError>) {
     let node = schema.node();
     if value.is_null() && node.nullable {
         return;
@@ -107,7 +107,7 @@ fn walk(value: &Value, schema: &Schema, path: &str, errors: &mut Vec<FieldError>
         Value::Object(fields) => {
             for (name, v) in fields {
                 if let Some(field) = schema.field(name) {
-                    walk(v, field.schema, &child(path, name), errors);
+                    walk(v, field.schema, &Place::Field(path, name), errors);
                 }
             }
         }
@@ -115,7 +115,7 @@ fn walk(value: &Value, schema: &Schema, path: &str, errors: &mut Vec<FieldError>
             check_unique(items, &node.list, path, errors);
             let schema = schema.items_or_untyped();
             for (i, item) in items.iter().enumerate() {
-                walk(item, schema, &element(path, i), errors);
+                walk(item, schema, &Place::Item(path, i), errors);
             }
         }
         _ => {}
@@ -162,7 +162,7 @@ fn check(value: &Value, checks: &Checks, at: &mut At<'_>) {
             }
             for name in checks.required.iter().filter(|name| !fields.contains_key(*name)) {
                 at.errors.push(FieldError {
-                    path: child(at.path, name),
+                    path: Place::Field(at.path, name).to_string(),
                     reason: FieldReason::Required,
                     message: "Required value".to_owned(),
                 });
@@ -271,7 +271,7 @@ fn check_junctions(value: &Value, checks: &Checks, at: &mut At<'_>) {
 }
 
 /// How many of the schemas fit, and the errors of the one that came nearest.
-fn attempt(value: &Value, schemas: &[Schema], path: &str) -> (usize, Vec<FieldError>) {
+fn attempt(value: &Value, schemas: &[Schema], path: &Place<'_>) -> (usize, Vec<FieldError>) {
     let attempts = schemas.iter().map(|schema| {
         let mut errors = Vec::new();
         walk(value, schema, path, &mut errors);
@@ -283,7 +283,7 @@ fn attempt(value: &Value, schemas: &[Schema], path: &str) -> (usize, Vec<FieldEr
 }
 
 /// Sets have no item twice, keyed lists no keys twice.
-fn check_unique(items: &[Value], list: &ListType, path: &str, errors: &mut Vec<FieldError>) {
+fn check_unique(items: &[Value], list: &ListType, path: &Place<'_>, errors: &mut Vec<FieldError>) {
     let identities: Vec<Value> = match list {
         ListType::Atomic => return,
         ListType::Set => items.to_vec(),
@@ -297,7 +297,7 @@ fn check_unique(items: &[Value], list: &ListType, path: &str, errors: &mut Vec<F
     };
     for i in repeated(&identities.iter().collect::<Vec<_>>()) {
         errors.push(FieldError {
-            path: element(path, i),
+            path: Place::Item(path, i).to_string(),
             reason: FieldReason::Duplicate,
             message: format!("Duplicate value: {}", shown(&identities[i])),
         });

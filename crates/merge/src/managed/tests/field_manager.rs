@@ -124,7 +124,7 @@ fn a_writer_may_reset_managed_fields_but_not_through_a_subresource() {
         new["metadata"]["managedFields"] = reset;
         let status =
             Writer { manager: "x", api_version: "a/v1", subresource: Some("status"), now: "t" };
-        let kept = update(server.live.as_ref(), &new, &status, &server.schema);
+        let kept = update(server.live.as_ref(), new.clone(), &status, &server.schema);
         assert_eq!(kept["metadata"]["managedFields"], json!(server.entries()));
         server.update("x", &new);
         assert!(server.entries().is_empty());

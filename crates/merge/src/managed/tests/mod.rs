@@ -55,7 +55,7 @@ impl Server {
     fn update(&mut self, manager: &str, new: &Value) {
         let now = self.now();
         let writer = Writer { manager, api_version: "a/v1", subresource: None, now: &now };
-        self.live = Some(update(self.live.as_ref(), new, &writer, &self.schema));
+        self.live = Some(update(self.live.as_ref(), new.clone(), &writer, &self.schema));
     }
 
     fn step(&mut self, step: Step) {
