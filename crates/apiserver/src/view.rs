@@ -93,7 +93,9 @@ impl View {
     /// One object as it is.
     fn json(&self, item: &Item) -> Bytes {
         match item {
-            Item::Stored(record) if self.kind.shows_as_is(record.api_version()) => record.json().clone(),
+            Item::Stored(record) if self.kind.shows_as_is(record.api_version()) => {
+                record.json().clone()
+            }
             item => encode(&self.value(item)),
         }
     }

@@ -35,7 +35,8 @@ mod tests {
         let read: DynamicObject = serde_json::from_value(object.clone()).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), object);
         assert_eq!(whole(read), object);
-        let bare: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
+        let bare: DynamicObject =
+            serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
         assert_eq!(whole(bare), json!({"metadata": {"name": "a"}}));
     }
 }

@@ -8,7 +8,6 @@ use atoll_merge::schema::Schema;
 use atoll_merge::strategic;
 use serde_json::{Map, Value};
 
-
 /// Fields of a pod template that a patch may have.
 const FIELDS: [&str; 2] = ["metadata", "spec"];
 /// Fields of its metadata that a patch may have.

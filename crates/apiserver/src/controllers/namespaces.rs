@@ -167,7 +167,8 @@ fn conditions(core: &Core, remaining: &[Left]) -> Vec<Value> {
             format!("{resource} has {} resource instances", left.len())
         })
         .collect();
-    let mut finalizers: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    let mut finalizers: std::collections::BTreeMap<String, usize> =
+        std::collections::BTreeMap::new();
     for record in remaining.iter().flat_map(|(_, left)| left) {
         for finalizer in meta::finalizers(&record.value()) {
             *finalizers.entry(finalizer.to_owned()).or_default() += 1;

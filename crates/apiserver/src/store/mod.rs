@@ -417,13 +417,7 @@ impl Store {
                 (false, Some(_)) => ChangeType::Modified,
             };
             let signal = table.signal.clone();
-            table.record(Change {
-                revision,
-                kind,
-                object: record.clone(),
-                previous,
-                at: now,
-            });
+            table.record(Change { revision, kind, object: record.clone(), previous, at: now });
             inner.revision = revision;
             ops.push(DiskOp {
                 table: id,

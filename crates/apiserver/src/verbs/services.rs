@@ -82,8 +82,7 @@ pub(super) fn allocate(
                 service,
             );
         }
-        if ip != "None" && old_ip != ip && others().any(|r| text(&r, "spec.clusterIP") == ip)
-        {
+        if ip != "None" && old_ip != ip && others().any(|r| text(&r, "spec.clusterIP") == ip) {
             return refuse(
                 FieldError::invalid(
                     "spec.clusterIPs",

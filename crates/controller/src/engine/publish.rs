@@ -10,9 +10,9 @@ use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::Engine;
 use super::answers::source_of;
 use super::jobs::JobDone;
-use super::Engine;
 use crate::detect::{self, Claim};
 use crate::index::Source;
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};

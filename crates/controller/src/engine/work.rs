@@ -7,8 +7,8 @@ use atoll_scheduler::{BindingFacts, Cure, Decision, Existing, Request};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::jobs::{Committing, JobDone, Purpose};
 use super::Engine;
+use super::jobs::{Committing, JobDone, Purpose};
 use crate::commit::draft::{self, Decided, Demand};
 use crate::commit::{self, Action, Ended, Write};
 use crate::detect::{self, Claim};

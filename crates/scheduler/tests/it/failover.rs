@@ -215,7 +215,8 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
         assert_eq!(due, Some(at(&format!("12:{}:00", minute + 5))));
     }
     // Who asks for less gets less, and who asks for nothing goes back at once.
-    for (seconds, trigger) in [(240, Trigger::Avoid), (239, Trigger::Recover), (0, Trigger::Recover)]
+    for (seconds, trigger) in
+        [(240, Trigger::Avoid), (239, Trigger::Recover), (0, Trigger::Recover)]
     {
         let mut sooner = request.clone();
         sooner.recover_after = RecoverAfter::seconds(seconds);
