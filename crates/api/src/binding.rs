@@ -50,6 +50,9 @@ pub struct ResourceBindingSpec {
     /// The scheduler's profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,
+    /// Its place among bindings that are ready to be decided. Absent = 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_priority: Option<BindingPriority>,
     /// Where it runs, by the last decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -93,6 +96,15 @@ crate::twin::cluster_scoped_twin!(
     ClusterResourceBinding of ResourceBinding { ResourceBindingSpec, ResourceBindingStatus },
     "clusterresourcebindings", "crb"
 );
+
+/// The priority of scheduling, as it was resolved when the policy was applied last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BindingPriority {
+    /// Greater is decided first.
+    #[serde(default)]
+    pub priority: i32,
+}
 
 /// The template of a binding.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::placement::Placement;
@@ -55,6 +55,36 @@ pub struct PropagationPolicySpec {
     /// Profile of the scheduler: `default` or `karmada`, or one of its configuration file. Default `default`.
     #[serde(default = "default_profile")]
     pub scheduler_name: String,
+    /// Who is decided first when more is ready than can be decided at once. Absent = 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_priority: Option<SchedulePriority>,
+}
+
+/// Where the priority of scheduling comes from. It orders the scheduler's queue; nothing is preempted, as in Karmada.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulePriority {
+    /// KubePriorityClass: a PriorityClass (scheduling.k8s.io/v1) of the hub. Karmada declares others that nobody implements.
+    #[schemars(schema_with = "supported_source")]
+    pub priority_class_source: PriorityClassSource,
+    /// Name of the class.
+    #[schemars(length(min = 1, max = 253))]
+    pub priority_class_name: String,
+}
+
+fn supported_source(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": [PriorityClassSource::KubePriorityClass]})
+}
+
+/// Where a priority class is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PriorityClassSource {
+    /// Among the PriorityClasses of the hub.
+    KubePriorityClass,
+    /// In the pod template. Declared by Karmada and refused, there and here.
+    PodPriorityClass,
+    /// Among the federation's own classes. Declared by Karmada and refused, there and here.
+    FederatedPriorityClass,
 }
 
 /// The profile that is used when none is named.

@@ -115,6 +115,9 @@ impl JsonSchema for Quantity {
     }
 }
 
+/// Digits of the greatest power of ten that an `i128` holds.
+const MOST_DIGITS: u32 = 38;
+
 /// Value of a suffix as (numerator, denominator) of one unit.
 fn suffix_factor(suffix: &str) -> Option<(i128, i128)> {
     let factor = match suffix {
@@ -135,9 +138,19 @@ fn suffix_factor(suffix: &str) -> Option<(i128, i128)> {
         "Pi" => (1 << 50, 1),
         "Ei" => (1 << 60, 1),
         _ => {
-            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
-            if exponent < 0 { (1, power) } else { (power, 1) }
+            let exponent = suffix.strip_prefix(['e', 'E'])?;
+            let (below_one, digits) = match exponent.as_bytes().first()? {
+                b'-' => (true, &exponent[1..]),
+                b'+' => (false, &exponent[1..]),
+                _ => (false, exponent),
+            };
+            if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+                return None;
+            }
+            // One beyond what is in range either way says the same as any further one.
+            let exponent = digits.parse::<u32>().unwrap_or(u32::MAX).min(MOST_DIGITS);
+            let power = 10_i128.pow(exponent);
+            if below_one { (1, power) } else { (power, 1) }
         }
     };
     Some(factor)
@@ -175,8 +188,11 @@ fn parse_milli(text: &str) -> Result<i128, QuantityError> {
     }
     let top =
         digits.checked_mul(1000).and_then(|top| top.checked_mul(numerator)).ok_or_else(range)?;
-    let bottom = scale.checked_mul(denominator).ok_or_else(range)?;
-    let milli = div_ceil_away(top, bottom);
+    let milli = match scale.checked_mul(denominator) {
+        Some(bottom) => div_ceil_away(top, bottom),
+        // Far below a thousandth: rounded away from zero like all that is.
+        None => i128::from(top > 0),
+    };
     if milli > MAX_MILLI {
         return Err(range());
     }
@@ -215,6 +231,8 @@ mod tests {
             ("-1500m", -1500),
             ("+3k", 3_000_000),
             ("1.00000000001", 1001),
+            ("0e99", 0),
+            ("3.7e-99", 1),
         ] {
             assert_eq!(Quantity::new(text).milli(), Ok(milli), "{text}");
         }
@@ -229,8 +247,15 @@ mod tests {
                 "{text}"
             );
         }
-        for text in ["9999999999999999999999999999999999999999", "1e38", "999999999999999999E"] {
-            assert!(Quantity::new(text).milli().is_err(), "{text}");
+        for text in [
+            "9999999999999999999999999999999999999999",
+            "1e38",
+            "1e40",
+            "1e99999999999",
+            "999999999999999999E",
+        ] {
+            let range = QuantityError::Range(text.into());
+            assert_eq!(Quantity::new(text).milli(), Err(range), "{text}");
         }
     }
 

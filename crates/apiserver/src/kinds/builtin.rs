@@ -528,6 +528,7 @@ pub(crate) static ALL: &[Builtin] = &[
         generation: true,
         openapi: schema::<scheduling::PriorityClass>,
         default: rules::policy::priority_class,
+        validate: rules::policy::check_priority_class,
         printer: &print::PRIORITY_CLASS,
         ..CLUSTER
     },

@@ -522,3 +522,31 @@ async fn methods_that_a_path_does_not_have_are_refused() {
     }
     api.get(&format!("{CONFIG_MAPS}/a/status")).await.refused(404, "NotFound");
 }
+
+#[tokio::test]
+async fn priority_classes_keep_their_value_and_leave_the_systems_names_alone() {
+    const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let api = Api::new();
+    let class = |name: &str, value: i64| json!({"metadata": {"name": name}, "value": value});
+    let made = api.post(CLASSES, &class("gold", 1_000_000_000)).await.ok();
+    assert_eq!(made["preemptionPolicy"], "PreemptLowerPriority");
+    for (name, value, why) in [
+        (
+            "too-high",
+            1_000_000_001,
+            "maximum allowed value of a user defined priority is 1000000000",
+        ),
+        ("system-mine", 1, "reserved for system use only"),
+        ("system-node-critical", 5, "must be 2000001000"),
+    ] {
+        let refused = api.post(CLASSES, &class(name, value)).await;
+        let message = refused.refused(422, "Invalid");
+        assert!(message.contains(why), "{message}");
+    }
+    api.post(CLASSES, &class("system-node-critical", 2_000_001_000)).await.ok();
+    let gold = format!("{CLASSES}/gold");
+    let changed = api.merge(&gold, &json!({"value": 7})).await;
+    let message = changed.refused(422, "Invalid");
+    assert!(message.contains("value: Forbidden: may not be changed in an update."), "{message}");
+    api.merge(&gold, &json!({"description": "first of all"})).await.ok();
+}

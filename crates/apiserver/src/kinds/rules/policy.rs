@@ -53,6 +53,50 @@ pub(crate) fn priority_class(value: &mut Value) {
     set_default(fields, "preemptionPolicy", "PreemptLowerPriority");
 }
 
+/// The greatest value of a user's PriorityClass (`HighestUserDefinablePriority`).
+const HIGHEST_PRIORITY: i64 = 1_000_000_000;
+/// Classes that Kubernetes itself defines (`SystemPriorityClasses`), with their values.
+const SYSTEM_PRIORITIES: [(&str, i64); 2] =
+    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+
+/// `ValidatePriorityClass` and `ValidatePriorityClassUpdate`. That at most one class is the default is an admission
+/// plugin's rule for Pods, which nobody runs here.
+pub(crate) fn check_priority_class(check: &mut Check<'_>) {
+    check.required("value");
+    check.one_of("preemptionPolicy", &["PreemptLowerPriority", "Never"]);
+    let value = check.at("value").and_then(Value::as_i64);
+    let name = meta::name(check.new);
+    if name.starts_with("system-") {
+        let known = SYSTEM_PRIORITIES.iter().find(|(known, _)| *known == name);
+        let why = match known {
+            None => Some(format!("{name} is not a known system priority class")),
+            Some((_, of_class)) if value != Some(*of_class) => {
+                Some(format!("value of {name} PriorityClass must be {of_class}"))
+            }
+            Some(_) if check.at("globalDefault") == Some(&Value::Bool(true)) => {
+                Some(format!("globalDefault of {name} must be false"))
+            }
+            Some(_) => None,
+        };
+        if let Some(why) = why {
+            let rule =
+                "priority class names with 'system-' prefix are reserved for system use only";
+            check.add(FieldError::forbidden("metadata.name", format!("{rule}. error: {why}")));
+        }
+    } else if value.is_some_and(|value| value > HIGHEST_PRIORITY) {
+        check.add(FieldError::forbidden(
+            "value",
+            format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"),
+        ));
+    }
+    if let Some(old) = check.old
+        && meta::at(old, "value") != check.at("value")
+    {
+        check.add(FieldError::forbidden("value", "may not be changed in an update."));
+    }
+    check.immutable("preemptionPolicy");
+}
+
 /// `validateHorizontalPodAutoscalerSpec`, in part.
 pub(crate) fn check_horizontal_pod_autoscaler(check: &mut Check<'_>) {
     check.required("spec.scaleTargetRef.kind");
