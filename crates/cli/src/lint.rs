@@ -1,6 +1,6 @@
 //! `atoll lint`: what is wrong with policies, before they are applied.
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use atoll_scheduler::lint_policy::{self, Finding, Severity};
 use atoll_scheduler::offline::World;
 use clap::Args;
@@ -24,11 +24,15 @@ pub(crate) struct LintArgs {
 }
 
 pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
+    ensure!(!args.files.files.is_empty(), "give the objects with -f FILE, -f DIR or -f -");
     let (world, errors) = input::read(&args.files.files)?;
     let mut findings = lint_policy::world(&world);
     findings.extend(patches(&world));
     match args.output.output {
-        Format::Table if findings.is_empty() => out.line("Nothing is wrong.")?,
+        Format::Table if findings.is_empty() && errors.is_empty() => {
+            out.line("Nothing is wrong.")?;
+        }
+        Format::Table if findings.is_empty() => {}
         Format::Table => out.table(
             &["SEVERITY", "OBJECT", "FIELD", "PROBLEM AND FIX"],
             findings

@@ -9,7 +9,7 @@ use atoll_api::binding::Outcome;
 use atoll_scheduler::decision::{Decision, Standing};
 use atoll_scheduler::offline::{Answer, Fate, InputError, Settings, batch};
 use atoll_scheduler::{Profiles, Scheduler, SchedulerConfiguration, explain};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -24,6 +24,7 @@ const MOST_REFUSALS: usize = 4;
 
 #[derive(Debug, Args)]
 #[command(
+    group(ArgGroup::new("input").args(["files", "batch"]).required(true)),
     after_help = "Exit code 1 when an object could not be read or was refused as invalid, or a line of a batch \
                         was bad; replicas that find no place are an answer, not an error."
 )]
@@ -34,8 +35,7 @@ pub(crate) struct ScheduleArgs {
     #[arg(
         long,
         value_name = "FILE|-",
-        conflicts_with_all = ["files", "output", "explain"],
-        required_unless_present = "files"
+        conflicts_with_all = ["output", "explain"]
     )]
     batch: Option<PathBuf>,
     /// Profile: default, karmada, or one of --config [default: the one that each policy names, else default]
@@ -110,7 +110,10 @@ fn run_files(
     let (world, errors) = input::read(&args.files.files)?;
     let answers = world.decide(&mut Scheduler::new(profiles), settings);
     match args.output {
-        WideFormat::Table | WideFormat::Wide if answers.is_empty() => out.line("No workload.")?,
+        WideFormat::Table | WideFormat::Wide if answers.is_empty() && errors.is_empty() => {
+            out.line("No workload.")?;
+        }
+        WideFormat::Table | WideFormat::Wide if answers.is_empty() => {}
         WideFormat::Table => out.table(&HEADER, answers.iter().map(row).collect())?,
         WideFormat::Wide => {
             let header = [&HEADER[..], &["TRIGGER", "POLICIES", "STRATEGY"]].concat();

@@ -31,6 +31,38 @@ fn policy(placement: &str) -> Vec<Finding> {
     ))
 }
 
+#[test]
+fn priority_classes_that_nobody_looks_up_are_named() {
+    let with = |source: &str| {
+        found(&format!(
+            "apiVersion: policy.atoll.dev/v1alpha1\nkind: PropagationPolicy\nmetadata: {{name: p}}\nspec:\n  \
+             resourceSelectors: [{{apiVersion: apps/v1, kind: Deployment, name: web}}]\n  \
+             schedulePriority: {{priorityClassSource: {source}, priorityClassName: gold}}\n"
+        ))
+    };
+    assert_eq!(with("KubePriorityClass"), []);
+    for source in ["FederatedPriorityClass", "PodPriorityClass"] {
+        let field = "spec.schedulePriority.priorityClassSource";
+        one(&with(source), Severity::Error, field, &format!("{source} is not supported"));
+    }
+}
+
+#[test]
+fn requests_that_cannot_be_counted_are_named_with_their_value() {
+    for (cpu, replicas, problem) in [
+        ("1e30", 1, "quantity 1e30 is more than can be counted"),
+        ("1e99", 1, "quantity \"1e99\" is out of range"),
+        ("9e12", 1_000_000, "quantity 9000000000000 for each of 1000000 replicas"),
+        ("-1", 1, "quantity -1 is negative"),
+    ] {
+        let findings = found(&format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: big}}\nspec:\n  replicas: {replicas}\n  \
+             template: {{spec: {{containers: [{{name: c, resources: {{requests: {{cpu: '{cpu}'}}}}}}]}}}}\n"
+        ));
+        one(&findings, Severity::Error, "replicaRequirements.resourceRequest.cpu", problem);
+    }
+}
+
 /// The one finding under a field.
 fn one(findings: &[Finding], severity: Severity, field: &str, problem: &str) {
     let hits = findings.iter().filter(|finding| {

@@ -187,3 +187,62 @@ fn lint_names_field_and_fix_and_fails_on_errors_only() {
     let fine = atoll(&["lint", "-f", CLUSTERS, "-f", "examples/06-workload-policy.yaml"], "");
     assert_eq!((fine.code, fine.stdout.trim()), (Some(0), "Nothing is wrong."));
 }
+
+#[test]
+fn absurd_numbers_are_refused_by_field_and_value_in_batches_files_and_by_lint() {
+    let with_cpu = |cpu: &str, replicas: i64| {
+        case(json!(cpu), json!(replicas)).replace(
+            &format!("\"spec\":{{\"replicas\":{replicas}}}"),
+            &format!(
+                "\"spec\":{{\"replicas\":{replicas},\"template\":{{\"spec\":{{\"containers\":[{{\"name\":\"c\",\
+                 \"resources\":{{\"requests\":{{\"cpu\":\"{cpu}\"}}}}}}]}}}}}}"
+            ),
+        )
+    };
+    let expected = [
+        (case(json!(1), json!("three")), "spec.replicas: \"three\" must be a whole number"),
+        (case(json!(2), json!(2.5)), "spec.replicas: 2.5 must be a whole number"),
+        (case(json!(3), json!(-1)), "spec.replicas: -1 must be within"),
+        (with_cpu("1e30", 2), "resourceRequest.cpu: quantity 1e30 is more than can be counted"),
+        (with_cpu("1e99", 2), "resourceRequest.cpu: quantity \"1e99\" is out of range"),
+        (
+            with_cpu("9e12", 1_000_000),
+            "resourceRequest.cpu: quantity 9000000000000 for each of 1000000 replicas",
+        ),
+    ];
+    let input: Vec<&str> = expected.iter().map(|(line, _)| line.as_str()).collect();
+    let ran = atoll(&["schedule", "--batch", "-"], &input.join("\n"));
+    assert_eq!(ran.code, Some(1));
+    for (line, (_, why)) in ran.lines().iter().zip(&expected) {
+        let detail = line["detail"].as_str().unwrap();
+        assert!(detail.contains(why) && line["clusters"] == json!([]), "{line}");
+    }
+
+    let objects = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: big}\nspec: {replicas: -7, template: {spec: {containers: \
+                   [{name: c, resources: {requests: {cpu: 1e30}}}]}}}\n";
+    let linted = atoll(&["lint", "-f", "-", "-o", "json"], objects);
+    assert_eq!(linted.code, Some(1));
+    let findings = linted.json()["findings"].clone();
+    let fields: Vec<&str> =
+        findings.as_array().unwrap().iter().map(|f| f["field"].as_str().unwrap()).collect();
+    assert!(fields.contains(&"spec.replicas"), "{findings}");
+    assert!(fields.contains(&"replicaRequirements.resourceRequest.cpu"), "{findings}");
+}
+
+#[test]
+fn files_are_given_as_kubectl_takes_them_and_what_is_missing_is_said() {
+    let two = format!("{CLUSTERS}/clusters.yaml,examples/06-workload-policy.yaml");
+    let ran = atoll(&["schedule", "-f", &two, "-o", "json"], "");
+    assert!(!ran.json()["items"].as_array().unwrap().is_empty(), "{}", ran.stderr);
+    let nothing = atoll(&["schedule"], "");
+    assert!(nothing.stderr.contains("--filename"), "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("--batch"), "{}", nothing.stderr);
+    for verb in ["schedule", "lint"] {
+        let broken = atoll(&[verb, "-f", "-"], "metadata: {name: web");
+        assert_eq!((broken.code, &*broken.stdout), (Some(1), ""), "nothing is said to be well");
+        let missing = atoll(&[verb, "-f", "nowhere.yaml"], "");
+        assert_eq!(missing.code, Some(1));
+        assert!(missing.stderr.contains("-f nowhere.yaml: No such file"), "{}", missing.stderr);
+    }
+    assert_eq!(atoll(&["lint", "-o", "json"], "").code, Some(1), "nothing to look at");
+}

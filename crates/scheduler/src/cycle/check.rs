@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use atoll_api::binding::ReplicaRequirements;
 use atoll_api::placement::{ClusterAffinity, Placement};
 use atoll_api::selector::{Requirement, Selector};
 use atoll_api::workload_policy::WorkloadPolicySpec;
@@ -10,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::intent::{Intent, Mistake, Strategy};
+use crate::state::needs::Needs;
 
 fn selector(field: &str, selector: &LabelSelector) -> Result<(), Mistake> {
     Selector::parse(selector).map(drop).map_err(|error| Mistake::new(field, error.to_string()))
@@ -30,6 +32,47 @@ fn affinity(field: &str, affinity: &ClusterAffinity) -> Result<(), Mistake> {
         })?;
     }
     Ok(())
+}
+
+/// Most replicas that a template may ask for: what a Kubernetes scale takes.
+const MAX_REPLICAS: i64 = i32::MAX as i64;
+
+/// Checks the replicas that a template asks for.
+///
+/// # Errors
+/// When nobody can have so many.
+pub fn replicas(desired: Option<i64>) -> Result<(), Mistake> {
+    match desired.filter(|replicas| !(0..=MAX_REPLICAS).contains(replicas)) {
+        None => Ok(()),
+        Some(replicas) => {
+            let problem = format!("{replicas} must be within 0..={MAX_REPLICAS}");
+            Err(Mistake::new("spec.replicas", problem))
+        }
+    }
+}
+
+/// A request that cannot be counted, as a mistake: its resource, and what is wrong.
+pub fn request((resource, problem): (String, String)) -> Mistake {
+    Mistake::new(request_field(&resource), format!("{problem}: {REQUEST_FIX}"))
+}
+
+/// Where a binding says what a replica requests of a resource.
+pub fn request_field(resource: &str) -> String {
+    format!("replicaRequirements.resourceRequest.{resource}")
+}
+
+/// Where people say it.
+pub const REQUEST_FIX: &str = "correct resources.requests of the pod template";
+
+/// Checks what one replica requests, and all of them together.
+///
+/// # Errors
+/// With the first resource that cannot be counted, and why.
+pub fn requests(
+    requirements: Option<&ReplicaRequirements>,
+    replicas: Option<i64>,
+) -> Result<(), (String, String)> {
+    Needs::read(requirements)?.countable(replicas.unwrap_or(1))
 }
 
 /// Checks the bounds of a placement against the replicas wanted.

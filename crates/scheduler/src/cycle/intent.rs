@@ -134,9 +134,6 @@ impl Mistake {
     }
 }
 
-/// Most replicas that a template may ask for: what a Kubernetes scale takes.
-const MAX_REPLICAS: i64 = i32::MAX as i64;
-
 impl Intent {
     /// Reads what a request wants.
     ///
@@ -151,14 +148,10 @@ impl Intent {
     ) -> Result<Self, Mistake> {
         let template = &request.template;
         let karmada = profile.semantics == Semantics::Karmada;
-        let needs = needs.map_err(|(resource, problem)| {
-            Mistake::new(format!("replicaRequirements.resourceRequest.{resource}"), problem)
-        })?;
+        let needs = needs.map_err(super::check::request)?;
         let mut desired = template.replicas;
-        if let Some(replicas) = desired.filter(|n| !(0..=MAX_REPLICAS).contains(n)) {
-            let problem = format!("{replicas} must be within 0..={MAX_REPLICAS}");
-            return Err(Mistake::new("spec.replicas", problem));
-        }
+        super::check::replicas(desired)?;
+        needs.countable(desired.unwrap_or(1)).map_err(super::check::request)?;
         if karmada && desired.is_none_or(|n| n == 0) && !needs.given {
             desired = None;
         }

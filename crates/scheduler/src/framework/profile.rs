@@ -70,6 +70,11 @@ impl Profile {
         self.points.entry(point).or_default().push(enabled);
     }
 
+    /// Takes all plugins of a point out.
+    pub fn clear(&mut self, point: Point) {
+        self.points.remove(&point);
+    }
+
     /// Enables a plugin of the controller's at the end of a point, by its name there.
     pub fn enable(&mut self, point: Point, name: &'static str) {
         let enabled = Enabled { name, weight: DEFAULT_WEIGHT, plugin: None };

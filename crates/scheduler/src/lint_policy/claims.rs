@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_api::placement::ReplicaSchedulingType;
+use atoll_api::policy::PriorityClassSource;
 use atoll_api::selector::Selector;
 use atoll_api::workload_policy::AllocationType;
 
 use super::{Finding, Page, reach, selectors};
+use crate::cycle::check;
 use crate::detect::{self, Policy, PolicyKey, Which};
 use crate::offline::{Workload, World};
 use crate::state::row::Row;
@@ -52,6 +54,23 @@ pub(super) fn selectors(page: &mut Page, policy: &Policy) {
     }
 }
 
+/// Karmada declares sources of priority classes that nobody implements.
+pub(super) fn priority(page: &mut Page, policy: &Policy) {
+    let Some(asked) = &policy.spec.schedule_priority else { return };
+    if asked.priority_class_source != PriorityClassSource::KubePriorityClass {
+        let problem = format!("{:?} is not supported", asked.priority_class_source);
+        let fix = "use KubePriorityClass and name a PriorityClass of the hub";
+        page.error("spec.schedulePriority.priorityClassSource", problem, fix);
+    }
+    if asked.priority_class_name.is_empty() {
+        page.error(
+            "spec.schedulePriority.priorityClassName",
+            "is empty",
+            "name a PriorityClass of the hub, or remove spec.schedulePriority",
+        );
+    }
+}
+
 /// All workloads with the policies over them.
 pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -70,6 +89,14 @@ pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
             }
         }
         let mut page = Page::new(workload.key.to_string());
+        let template = &workload.template;
+        if let Err(mistake) = check::replicas(template.replicas) {
+            page.error(mistake.field, mistake.problem, "correct the number");
+        }
+        let counted = check::requests(template.requirements.as_ref(), template.replicas);
+        if let Err((resource, problem)) = counted {
+            page.error(check::request_field(&resource), problem, check::REQUEST_FIX);
+        }
         steering(&mut page, workload, world);
         findings.extend(page.findings);
         if let Some(policy) = claim.policy() {

@@ -120,6 +120,7 @@ fn fix(problem: &str) -> &'static str {
 pub fn propagation_policy(policy: &Policy) -> Vec<Finding> {
     let mut page = Page::new(format!("{} {}", policy.key.kind(), policy.key));
     claims::selectors(&mut page, policy);
+    claims::priority(&mut page, policy);
     placement::check(&mut page, &policy.spec.placement);
     if let Some(failover) = &policy.spec.failover {
         preservation::check(&mut page, failover);

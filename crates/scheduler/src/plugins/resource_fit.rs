@@ -79,12 +79,11 @@ impl Plugin for ResourceFit {
         let needs: &Needs = &cycle.intent.needs;
         let Some(assignment) = &cycle.assignment else { return Status::success() };
         let total = assignment.seats.iter().fold(0_i64, |sum, seats| sum.saturating_add(*seats));
-        match needs.requests.iter().find(|(_, each)| each.checked_mul(total).is_none()) {
-            None => Status::success(),
-            Some((resource, each)) => Status::new(
-                crate::framework::status::Code::Unschedulable,
-                format!("{total} replicas of {each} {resource} overflow"),
-            ),
+        match needs.countable(total).map_err(crate::cycle::check::request) {
+            Ok(()) => Status::success(),
+            Err(mistake) => {
+                Status::new(crate::framework::status::Code::Unschedulable, mistake.to_string())
+            }
         }
     }
 }

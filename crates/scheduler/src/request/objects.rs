@@ -23,6 +23,14 @@ pub enum RequestError {
         /// Path of the field.
         field: &'static str,
     },
+    /// A number of replicas that is none. An API server refuses it; a file may say anything.
+    #[error("{field}: {value} must be a whole number")]
+    Number {
+        /// Path of the field.
+        field: String,
+        /// What is there, as JSON.
+        value: String,
+    },
     /// The annotation with the placement in force is no JSON.
     #[error("metadata.annotations[{APPLIED_PLACEMENT}]: not JSON: {problem}")]
     AppliedPlacement {
@@ -126,13 +134,21 @@ impl Template {
             .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
             .collect();
         let pod_labels = atoll_interpreter::pod_labels(object);
+        let replicas = atoll_interpreter::replicas(object);
+        for name in ["replicas", "parallelism", "completions"] {
+            let given = object.pointer(&format!("/spec/{name}")).filter(|value| !value.is_null());
+            if let Some(value) = given.filter(|value| replicas.is_some() && !value.is_i64()) {
+                let (field, value) = (format!("spec.{name}"), value.to_string());
+                return Err(RequestError::Number { field, value });
+            }
+        }
         Ok(Self {
             uid: text("/metadata/uid", "metadata.uid").unwrap_or_default(),
             api_version: text("/apiVersion", "apiVersion")?,
             kind: text("/kind", "kind")?,
             namespace: text("/metadata/namespace", "metadata.namespace").ok(),
             name: text("/metadata/name", "metadata.name")?,
-            replicas: atoll_interpreter::replicas(object),
+            replicas,
             requirements: atoll_interpreter::requirements(object),
             workload_policy: named_workload_policy(&labels)
                 .or_else(|| named_workload_policy(&pod_labels)),

@@ -36,21 +36,43 @@ impl Needs {
     /// Reads requirements.
     ///
     /// # Errors
-    /// With the name of the resource whose request is no quantity, or is negative.
+    /// With the name of the resource whose request is no quantity, is negative, or is beyond what 64 bits count.
     pub fn read(requirements: Option<&ReplicaRequirements>) -> Result<Self, (String, String)> {
         let Some(requirements) = requirements else { return Ok(Self::default()) };
         let mut requests = Amounts::new();
         for (resource, quantity) in &requirements.resource_request {
-            let value = amount(resource, quantity)
-                .map_err(|error| (resource.clone(), error.to_string()))?;
+            let wrong = |problem: String| (resource.clone(), problem);
+            let value = amount(resource, quantity).map_err(|error| wrong(error.to_string()))?;
             if value < 0 {
-                return Err((resource.clone(), format!("quantity {quantity} is negative")));
+                return Err(wrong(format!("quantity {quantity} is negative")));
+            }
+            if value == i64::MAX {
+                return Err(wrong(format!("quantity {quantity} is more than can be counted")));
             }
             if value > 0 && resource != PODS {
                 requests.insert(resource.clone(), value);
             }
         }
         Ok(Self { requests, node: requirements.node_claim.clone(), given: true })
+    }
+}
+
+impl Needs {
+    /// Checks that so many replicas of it can be counted.
+    ///
+    /// # Errors
+    /// With the name of the resource that cannot.
+    pub fn countable(&self, replicas: i64) -> Result<(), (String, String)> {
+        let beyond = |(_, each): &(&String, &i64)| each.checked_mul(replicas).is_none();
+        let Some((resource, each)) = self.requests.iter().find(beyond) else { return Ok(()) };
+        let each = if resource == CPU {
+            Quantity::from_milli((*each).into())
+        } else {
+            Quantity::from_units((*each).into())
+        };
+        let problem =
+            format!("quantity {each} for each of {replicas} replicas is more than can be counted");
+        Err((resource.clone(), problem))
     }
 }
 
