@@ -105,6 +105,7 @@ impl Counters {
             ("active", lengths.active),
             ("backoff", lengths.backoff),
             ("waiting", lengths.waiting),
+            ("gated", lengths.held),
             ("inFlight", lengths.in_flight),
         ] {
             let length = i64::try_from(length).unwrap_or(i64::MAX);

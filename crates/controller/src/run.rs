@@ -25,7 +25,7 @@ use crate::members::{
     HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TimesError,
 };
 use crate::metrics::Counters;
-use crate::schedule::extend::Extensions;
+use crate::schedule::extend::{Extension, ExtensionError, Extensions};
 use crate::schedule::{Desk, Place};
 use crate::watch::Streams;
 
@@ -129,6 +129,13 @@ impl Controller {
         self
     }
 
+    /// Plugins beside the built-in ones. They run where a profile enables them.
+    #[must_use]
+    pub fn with_plugins(mut self, plugins: Vec<Arc<dyn Extension>>) -> Self {
+        self.core.plugins = plugins;
+        self
+    }
+
     /// Labels the Pod while we lead, so that a Service can select it.
     #[must_use]
     pub fn with_pod(mut self, pod: OwnPod) -> Self {
@@ -182,6 +189,9 @@ pub enum ControllerError {
     /// The times of members' health contradict each other.
     #[error("times of members' health")]
     Health(#[from] TimesError),
+    /// The plugins of the profiles do not go together.
+    #[error("plugins")]
+    Plugins(#[from] ExtensionError),
     /// The scheduler ended: a panic in it is in the log.
     #[error("the scheduler has ended")]
     Scheduler,
@@ -207,6 +217,8 @@ pub(crate) struct Core {
     pub(crate) pace: PaceLimits,
     /// How long a cluster must be well before work moves back to it.
     pub(crate) recover_after: RecoverAfter,
+    /// Plugins beside the built-in ones, for profiles that name them.
+    pub(crate) plugins: Vec<Arc<dyn Extension>>,
     hub: Hub,
     elector: Elector,
     terms: watch::Sender<Option<u64>>,
@@ -234,6 +246,7 @@ impl Core {
             http: None,
             pace: PaceLimits::default(),
             recover_after: RecoverAfter::default(),
+            plugins: Vec::new(),
             hub,
             elector,
             terms,
@@ -251,10 +264,10 @@ impl Core {
         sessions: CancellationToken,
     ) -> Result<(), ControllerError> {
         let Self { election, term: _, verdicts, events, counters, registry, http: page, .. } = self;
-        let Self { hub, elector, terms, ready, reports, pace, recover_after, .. } = self;
+        let Self { hub, elector, terms, ready, reports, pace, recover_after, plugins, .. } = self;
         drop(events);
         let tasks = TaskTracker::new();
-        let extensions = Arc::new(Extensions::new(&hub.profiles, &[]));
+        let extensions = Arc::new(Extensions::new(&hub.profiles, &plugins)?);
         let desk = Desk::open(hub.profiles, hub.place, &tasks).map_err(ControllerError::Thread)?;
         let (news, arrivals) = mpsc::channel(ARRIVALS);
         // Streams, notes and the rest end with the engine; the election and history after it.

@@ -11,6 +11,7 @@ use super::diff::merge_patch;
 use super::outbox;
 use crate::detect::Claim;
 use crate::index::rows::{Binding, Template};
+use crate::schedule::priority::Priority;
 
 /// The part of a decision that becomes durable.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,11 +74,11 @@ impl Demand {
 
 /// The body that creates a binding with its first decision, finalizer and owner in place.
 #[must_use]
-pub fn create(template: &Template, claim: &Claim, decided: &Decided) -> Value {
+pub fn create(template: &Template, claim: &Claim, priority: &Priority, decided: &Decided) -> Value {
     let key = template.key.binding();
     let mut spec = ResourceBindingSpec::default();
     set_from_template(&mut spec, template);
-    set_from_claim(&mut spec, claim);
+    set_from_claim(&mut spec, claim, priority);
     set_decision(&mut spec, decided);
     let mut labels = Map::new();
     let mut annotations = Map::new();
@@ -115,6 +116,7 @@ pub fn change(
     binding: &Binding,
     template: Option<&Template>,
     claim: &Claim,
+    priority: &Priority,
     decided: Option<&Decided>,
     acknowledged: impl Fn(&str) -> bool,
 ) -> Option<Value> {
@@ -123,7 +125,7 @@ pub fn change(
         set_from_template(&mut spec, template);
     }
     if claim.holds() {
-        set_from_claim(&mut spec, claim);
+        set_from_claim(&mut spec, claim, priority);
     }
     #[cfg(test)]
     if decided.is_none() && crate::mutants::is(crate::mutants::Mutant::TasksLostByUpkeep) {
@@ -189,7 +191,7 @@ fn set_from_template(spec: &mut ResourceBindingSpec, template: &Template) {
     spec.replica_requirements = demand.requirements;
 }
 
-fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim) {
+fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim, priority: &Priority) {
     let policy = claim.policy().map(|policy| policy.spec.clone()).unwrap_or_default();
     spec.placement = Some(policy.placement);
     spec.scheduler_name = Some(policy.scheduler_name).filter(|name| !name.is_empty());
@@ -197,6 +199,9 @@ fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim) {
     spec.failover = policy.failover;
     spec.conflict_resolution = policy.conflict_resolution;
     spec.preserve_resources_on_deletion = policy.preserve_resources_on_deletion;
+    if let Priority::Known(priority) = priority {
+        spec.schedule_priority = *priority;
+    }
 }
 
 fn set_decision(spec: &mut ResourceBindingSpec, decided: &Decided) {

@@ -15,7 +15,7 @@ use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::index::{Source, Touched};
 use crate::lifecycle::gone::Presence;
-use crate::queue::{Done, Priority};
+use crate::queue::{Done, Opening, Urgency};
 
 impl Engine {
     /// One job ended.
@@ -43,7 +43,7 @@ impl Engine {
                 match fresh {
                     Some(object) => {
                         let touched = self.index.apply(&source_of(&key), object);
-                        self.absorb(touched, Priority::Now);
+                        self.absorb(touched, Urgency::Now, Opening::Binding);
                         Done::Again
                     }
                     None => Done::Failed,
@@ -89,7 +89,7 @@ impl Engine {
         let mut touched = self.index.apply(&source_of(key), object.clone());
         // Our own change: who made it knows already what it means for the key.
         touched.keys.remove(key);
-        self.absorb(touched, Priority::Now);
+        self.absorb(touched, Urgency::Now, Opening::Binding);
         let binding = self.index.binding(key).cloned();
         match (purpose, binding) {
             (Purpose::Decision(committing), Some(binding)) => {
@@ -133,7 +133,7 @@ impl Engine {
         }});
         let touched: Touched = self.index.delete(&source_of(key), &object);
         self.verdicts.forget(binding.uid());
-        self.absorb(touched, Priority::Now);
+        self.absorb(touched, Urgency::Now, Opening::Binding);
     }
 
     fn looked(&mut self, key: &BindingKey, presence: Presence) {
@@ -207,7 +207,7 @@ impl Engine {
                     let mut touched = self.index.apply(&source, object);
                     // Our own word.
                     touched.statuses.clear();
-                    self.absorb(touched, Priority::Now);
+                    self.absorb(touched, Urgency::Now, Opening::Binding);
                 }
             }
             Err(failure) => {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use atoll_scheduler::{BindingFacts, Change, LiveCluster};
 use tokio::time::Instant;
 
-use super::Engine;
+use super::{Engine, gates};
 use crate::commit::draft::Demand;
 use crate::index::key::BindingKey;
 use crate::index::{Source, Touched};
-use crate::queue::Priority;
+use crate::queue::{Opening, Urgency};
 use crate::status::due::{Pace, Subject};
 use crate::watch::{ALWAYS, Arrival, News};
 
@@ -21,13 +21,13 @@ impl Engine {
         }
         let source = arrival.source;
         self.learn_authors(&source, &arrival.news);
-        let (touched, priority) = match arrival.news {
-            News::All(objects) => (self.index.replace(&source, objects), Priority::Later),
-            News::Applied(object) => (self.index.apply(&source, object), Priority::Now),
-            News::Deleted(object) => (self.index.delete(&source, &object), Priority::Now),
+        let (touched, urgency) = match arrival.news {
+            News::All(objects) => (self.index.replace(&source, objects), Urgency::Later),
+            News::Applied(object) => (self.index.apply(&source, object), Urgency::Now),
+            News::Deleted(object) => (self.index.delete(&source, &object), Urgency::Now),
             News::Unreadable(why) => {
                 tracing::warn!(?source, why, "cannot be read");
-                (self.index.unreadable(&source, why), Priority::Later)
+                (self.index.unreadable(&source, why), Urgency::Later)
             }
             News::Served(resource) => {
                 if let Source::Templates(kind) = source {
@@ -39,12 +39,12 @@ impl Engine {
         if source == Source::Nodes {
             self.watch_kinds();
         }
-        self.absorb(touched, priority);
+        self.absorb(touched, urgency, gates::opening(&source));
         self.report_ready();
     }
 
-    /// Passes a change of the tables on.
-    pub(super) fn absorb(&mut self, touched: Touched, priority: Priority) {
+    /// Passes a change of the tables on; `news` is what it may open.
+    pub(super) fn absorb(&mut self, touched: Touched, urgency: Urgency, news: Opening) {
         let now = Instant::now();
         for (who, error) in &touched.unreadable {
             tracing::warn!(who, %error, "object cannot be read; what was known of it stays in force");
@@ -82,7 +82,10 @@ impl Engine {
             return;
         }
         for key in touched.keys {
-            self.queue.add(key, priority);
+            self.enqueue(key, urgency, Some(news));
+        }
+        if matches!(news, Opening::Cluster | Opening::PriorityClass | Opening::Hub) {
+            self.reopen(news);
         }
         // Statuses are written without a guard: what an earlier leader had under way may have come after our own.
         for key in touched.statuses {

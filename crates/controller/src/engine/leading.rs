@@ -10,7 +10,7 @@ use super::jobs::{Committing, JobDone};
 use super::outward::binding_ref;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
-use crate::queue::{Priority, Queue};
+use crate::queue::{Queue, Urgency};
 
 /// Limit of one question to history.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ impl Engine {
         self.led = None;
         self.counters.leads.set(0);
         self.jobs.abandon();
-        self.queue = Queue::default();
+        self.queue = Queue::new(self.extensions.order());
         self.stale_answers += usize::from(self.deciding.take().is_some());
         self.sent.clear();
         self.leaving.clear();
@@ -73,7 +73,7 @@ impl Engine {
         for binding in &bindings {
             self.dispatch(&binding.key);
             self.offer(&binding.key);
-            self.queue.add(binding.key.clone(), Priority::Later);
+            self.enqueue(binding.key.clone(), Urgency::Later, None);
         }
         let clusters: Vec<String> = self.index.clusters().map(|(name, _)| name.clone()).collect();
         for cluster in clusters {
@@ -81,8 +81,9 @@ impl Engine {
         }
         let kinds: Vec<_> = self.index.wanted_kinds().into_keys().collect();
         for kind in kinds {
-            for template in self.index.templates_of(&kind) {
-                self.queue.add(template.key.binding(), Priority::Later);
+            let of_kind = self.index.templates_of(&kind);
+            for key in of_kind.map(|template| template.key.binding()).collect::<Vec<_>>() {
+                self.enqueue(key, Urgency::Later, None);
             }
         }
         let now = Instant::now();

@@ -8,6 +8,7 @@
 mod answers;
 mod departures;
 mod facts;
+mod gates;
 mod intake;
 mod jobs;
 mod leading;
@@ -164,12 +165,12 @@ impl Engine {
             arrivals: parts.arrivals,
             reports: parts.reports,
             desk: parts.desk,
+            queue: Queue::new(parts.extensions.order()),
             extensions: parts.extensions,
             index: Index::default(),
             resources: BTreeMap::new(),
             tables: Tables::default(),
             live: BTreeMap::new(),
-            queue: Queue::default(),
             deciding: None,
             stale_answers: 0,
             jobs: Jobs::default(),
@@ -271,7 +272,7 @@ impl Engine {
         let kinds: Vec<Source> =
             self.index.wanted_kinds().into_keys().map(Source::Templates).collect();
         own.iter().all(|source| self.index.reading(source).complete)
-            && self.index.settled(&[Source::Namespaces, Source::Nodes])
+            && self.index.settled(&[Source::Namespaces, Source::Nodes, Source::PriorityClasses])
             && self.index.settled(&kinds)
     }
 }

@@ -302,7 +302,7 @@ impl Engine {
             }
             State::Queued => tracing::warn!(%key, "history ended before it took a withdrawal"),
         }
-        self.queue.add(key, crate::queue::Priority::Now);
+        self.enqueue(key, crate::queue::Urgency::Now, None);
     }
 
     /// A binding is gone from the hub.

@@ -37,6 +37,10 @@ impl binding::Knowledge for Known<'_> {
         self.engine.sent.get(&self.binding.key, cluster).map(|handed| handed.hash.as_str())
     }
 
+    fn gated(&self) -> Option<String> {
+        self.engine.queue.held(&self.binding.key).map(ToString::to_string)
+    }
+
     fn hindrance(&self) -> Option<(&'static str, String)> {
         if let Some(error) = self.engine.unrendered.get(&self.binding.key) {
             return Some(("CannotRender", error.clone()));

@@ -9,7 +9,7 @@ use super::{Engine, facts};
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
 use crate::index::rows::Binding;
 use crate::members::{ApplyResult, Key, MemberEvent};
-use crate::queue::Priority;
+use crate::queue::{Opening, Urgency};
 use crate::status::views::Trouble;
 
 impl Engine {
@@ -118,8 +118,9 @@ impl Engine {
         let withdrawing: Vec<_> = self.withdrawals.keys().cloned().collect();
         if self.led.is_some() {
             for key in keys.into_iter().chain(withdrawing) {
-                self.queue.add(key, Priority::Now);
+                self.enqueue(key, Urgency::Now, Some(Opening::Cluster));
             }
+            self.reopen(Opening::Cluster);
         }
     }
 
@@ -145,7 +146,7 @@ impl Engine {
         let fails = failover.is_some_and(|failover| failover.application.is_some())
             && self.views.of(key).any(|(_, view)| view.item.unhealthy_since.is_some());
         if self.led.is_some() && (has_tasks(binding) || unschedulable || fails) {
-            self.queue.add(key.clone(), Priority::Now);
+            self.enqueue(key.clone(), Urgency::Now, None);
         }
     }
 
@@ -172,7 +173,7 @@ impl Engine {
         self.views.withdrawn(key, cluster);
         self.mark_status(key);
         if self.led.is_some() {
-            self.queue.add(key.clone(), Priority::Now);
+            self.enqueue(key.clone(), Urgency::Now, None);
         }
     }
 }

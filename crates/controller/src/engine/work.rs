@@ -15,9 +15,10 @@ use crate::detect::{self, Claim};
 use crate::index::key::BindingKey;
 use crate::index::rows::{Binding, Template};
 use crate::lifecycle::{eviction, gone};
-use crate::queue::{Done, Priority};
+use crate::queue::{Done, Urgency};
 use crate::schedule::Question;
-use crate::schedule::extend::{Gate, Passage};
+use crate::schedule::extend::Passage;
+use crate::schedule::priority;
 
 /// The key that the scheduler has, with the rows that the question was made of: what is committed must be guarded by
 /// the version that was decided on.
@@ -67,16 +68,25 @@ impl Engine {
         self.offer_again(now);
         self.look_at_departures(now);
         for key in self.pace.release(now) {
-            self.queue.add(key, Priority::Now);
+            self.enqueue(key, Urgency::Now, None);
+        }
+        // These keep nobody from being decided, and are bounded by the jobs.
+        while self.jobs.has_room() {
+            let Some(key) = self.queue.pop_held(now) else { break };
+            self.work_on(&key, term);
         }
         while self.deciding.is_none() && self.jobs.has_room() {
             let Some(key) = self.queue.pop(now) else { break };
-            match self.reconcile(&key, term) {
-                Step::Done(how) => self.finish(&key, how),
-                Step::Decides | Step::Runs => {}
-            }
+            self.work_on(&key, term);
         }
         self.publish_due(now);
+    }
+
+    fn work_on(&mut self, key: &BindingKey, term: u64) {
+        match self.reconcile(key, term) {
+            Step::Done(how) => self.finish(key, how),
+            Step::Decides | Step::Runs => {}
+        }
     }
 
     /// Work on a key has ended.
@@ -121,7 +131,11 @@ impl Engine {
         if binding.is_none() && (!claim.holds() || template.deleting || self.ends(&template)) {
             return Step::Done(Done::Settled);
         }
-        self.ask(Deciding { key: key.clone(), claim, template, binding })
+        let deciding = Deciding { key: key.clone(), claim, template, binding };
+        if self.queue.held(key).is_some() {
+            return self.keep(deciding, term);
+        }
+        self.ask(deciding)
     }
 
     /// Whether the namespace of a template is being deleted: nothing new can be made in it.
@@ -144,12 +158,8 @@ impl Engine {
         let object = &deciding.template.object;
         let request = match Request::from_objects(object, &claim, existing, reports, now) {
             Ok(mut request) => {
-                let gate = Gate { key: &deciding.key, suspended: request.suspended };
-                let open = self.extensions.gate(&request.scheduler_name, &gate);
-                if let Err(why) = &open {
-                    tracing::debug!(key = %deciding.key, why, "gated");
-                }
-                request.suspended = open.is_err();
+                // The gates were asked on the way into the queue.
+                request.suspended = false;
                 request.recover_after = self.recover_after;
                 Box::new(request)
             }
@@ -194,7 +204,8 @@ impl Engine {
                 return Step::Done(self.waits(waits, None, now));
             }
             let decided = decided_by(&decision, term);
-            let body = draft::create(&template, &claim, &decided);
+            let priority = priority::priority(&self.index, claim.policy().map(|policy| &**policy));
+            let body = draft::create(&template, &claim, &priority, &decided);
             let provenance = Some(self.authors.provenance(&decision, &template));
             let committing = Committing {
                 decided,
@@ -206,13 +217,6 @@ impl Engine {
             };
             return self.commit(&key, Action::Create(body), committing);
         };
-        let held = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
-        if held > term {
-            // The hub would refuse it: somebody has led after us, or still does.
-            self.election.heard_term(held);
-            return Step::Done(Done::Failed);
-        }
-        let before = binding.spec.clusters.clone();
         let new = (decision.trigger() != Trigger::Avoid)
             .then(|| {
                 // A task is never ended by the decision that changes what it waits for: the next look does it.
@@ -220,16 +224,48 @@ impl Engine {
             })
             .filter(|decided| !decided.changes_nothing(&binding));
         let new = new.filter(|_| self.may_move(&key, &decision));
+        if new.is_none() {
+            self.counters.avoided.inc();
+        }
+        let new = new.map(|decided| (decided, decision));
+        self.bring(Deciding { key, claim, template, binding: None }, &binding, new, waits, term)
+    }
+
+    /// What a binding behind a shut gate needs short of a decision: what its policy says of it, the end of old copies.
+    fn keep(&mut self, deciding: Deciding, term: u64) -> Step {
+        match deciding.binding.clone() {
+            Some(binding) => self.bring(deciding, &binding, None, Waiting::default(), term),
+            None => Step::Done(Done::Settled),
+        }
+    }
+
+    /// Makes a binding say what a decision, or without one its policy and its tasks, ask for.
+    fn bring(
+        &mut self,
+        deciding: Deciding,
+        binding: &Binding,
+        new: Option<(Decided, Decision)>,
+        waits: Waiting,
+        term: u64,
+    ) -> Step {
+        let Deciding { key, claim, template, .. } = deciding;
+        let now = self.clock.now_seconds();
+        let held = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
+        if held > term {
+            // The hub would refuse it: somebody has led after us, or still does.
+            self.election.heard_term(held);
+            return Step::Done(Done::Failed);
+        }
+        let before = binding.spec.clusters.clone();
         let (decided, decision) = match new {
-            Some(decided) => (Some(decided), Some(decision)),
-            None => {
-                self.counters.avoided.inc();
-                (self.end_of_tasks(&binding, now, term), None)
-            }
+            Some((decided, decision)) => (Some(decided), Some(decision)),
+            None => (self.end_of_tasks(binding, now, term), None),
         };
-        let patch = draft::change(&binding, Some(&template), &claim, decided.as_ref(), |id| {
-            self.is_recorded(id)
-        });
+        let priority = priority::priority(&self.index, claim.policy().map(|policy| &**policy));
+        let patch =
+            draft::change(binding, Some(&template), &claim, &priority, decided.as_ref(), |id| {
+                self.is_recorded(id)
+            });
         match (patch, decided) {
             (Some(patch), Some(decided)) => {
                 let made_from = |decision| self.authors.provenance(decision, &template);
@@ -250,7 +286,7 @@ impl Engine {
             (None, _) => {
                 self.dispatch(&key);
                 self.mark_status(&key);
-                Step::Done(self.waits(waits, Some(&binding), now))
+                Step::Done(self.waits(waits, Some(binding), now))
             }
         }
     }

@@ -43,6 +43,8 @@ pub enum Source {
     ReplicaSets,
     /// Pods of the hub: none should belong to a template.
     Pods,
+    /// PriorityClasses of the hub, for policies' `schedulePriority`.
+    PriorityClasses,
     /// Users' objects of one kind.
     Templates(GroupKind),
 }
@@ -109,6 +111,8 @@ pub struct Index {
     workload_policies: BTreeMap<NamespacedName, Arc<WorkloadPolicy>>,
     spreads: BTreeMap<NamespacedName, Arc<WorkloadSpread>>,
     namespaces: BTreeMap<String, Namespace>,
+    /// Values by name.
+    priority_classes: BTreeMap<String, i32>,
     /// Nodes by name; ReplicaSets and Pods by namespace/name, with the template that controls them.
     nodes: BTreeSet<String>,
     controlled: BTreeMap<(Source, String), TemplateKey>,
@@ -252,6 +256,12 @@ impl Index {
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.namespaces.get(name)
+    }
+
+    /// The value of a PriorityClass.
+    #[must_use]
+    pub fn priority_class(&self, name: &str) -> Option<i32> {
+        self.priority_classes.get(name).copied()
     }
 
     /// How much of a source is known.

@@ -156,6 +156,11 @@ impl Index {
                 self.put_controlled(source, &object, touched);
                 Ok(())
             }
+            Source::PriorityClasses => {
+                let value = object["value"].as_i64().and_then(|value| i32::try_from(value).ok());
+                self.set_priority_class(&name_of(&object).1, Some(value.unwrap_or(0)), touched);
+                Ok(())
+            }
         };
         if let Err(error) = result {
             let (namespace, name) = name_of(&object);
@@ -214,6 +219,7 @@ impl Index {
                     touched.keys.insert(owner.binding());
                 }
             }
+            Source::PriorityClasses => self.set_priority_class(name, None, touched),
         }
     }
 
@@ -226,6 +232,10 @@ impl Index {
             let of_kind = self.bindings.values().filter(|b| b.template().kind == *kind);
             touched.keys.extend(of_kind.map(|binding| binding.key.clone()));
             touched.policies.extend(self.policies_for(kind).map(|policy| policy.key.clone()));
+        }
+        if *source == Source::PriorityClasses {
+            let named = |policy: &&Arc<Policy>| policy.spec.schedule_priority.is_some();
+            touched.policies.extend(self.policies().filter(named).map(|p| p.key.clone()));
         }
     }
 
@@ -256,6 +266,7 @@ impl Index {
                 .collect(),
             Source::Namespaces => self.namespaces.keys().map(plain).collect(),
             Source::Nodes => self.nodes.iter().map(plain).collect(),
+            Source::PriorityClasses => self.priority_classes.keys().map(plain).collect(),
             Source::ReplicaSets | Source::Pods => {
                 let ids = self.controlled.keys().filter(|(held, _)| held == source);
                 ids.filter_map(|(_, id)| id.split_once('/'))
@@ -537,6 +548,22 @@ impl Index {
             touched.keys.insert(target.binding());
             add(&mut self.by.spreads_by_target, target, key.1.clone());
         }
+    }
+
+    /// Bindings keep the value that they have; only what policies say of their class may read differently.
+    fn set_priority_class(&mut self, name: &str, value: Option<i32>, touched: &mut Touched) {
+        let before = match value {
+            Some(value) => self.priority_classes.insert(name.to_owned(), value),
+            None => self.priority_classes.remove(name),
+        };
+        if before == value {
+            return;
+        }
+        let names = |policy: &&Arc<Policy>| {
+            let asked = policy.spec.schedule_priority.as_ref();
+            asked.is_some_and(|asked| asked.priority_class_name == name)
+        };
+        touched.policies.extend(self.policies().filter(names).map(|policy| policy.key.clone()));
     }
 
     fn put_controlled(&mut self, source: &Source, object: &Value, touched: &mut Touched) {

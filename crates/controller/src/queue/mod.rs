@@ -4,15 +4,27 @@
 //! to 10 s, rejections and errors apart) and unschedulable, from where only an event that could cure brings a key back,
 //! besides a flush every five minutes. What arrives for a key in flight is kept and looked at when it is done.
 //!
+//! Ready keys are ordered by the rank that the QueueSort plugin gives them, equal ones by how long they have been ready.
+//! So that no rank can starve a failover, every second turn belongs to the key that has been ready longest, once that is
+//! longer than [`LONGEST_READY`].
+//!
+//! A key whose gate is shut (PreEnqueue) never becomes ready. It is kept aside with the reason, outside of every clock and
+//! event but those that the gate names ([`Queue::stand`] is told of them); what has to be done for it short of a decision
+//! is handed out apart, by [`Queue::pop_held`].
+//!
 //! Waiting keys are filed under the topics of what they wait for ([`cures`] says which), so that an event asks those
 //! that it may concern and nobody else.
 
 pub mod cures;
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use self::standing::Standings;
+pub use self::standing::{Held, Opening, Order, Rank, Urgency};
 
 /// First wait after a failure.
 pub const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -20,6 +32,9 @@ pub const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 pub const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// After so long a key that waits for an event is tried without one, in case an event was missed.
 pub const FLUSH: Duration = Duration::from_secs(300);
+/// After so long in the active pool a key has its turn whatever is ranked before it, every second one. As long as the
+/// longest backoff: whoever is refused over and over cannot come back faster than others are served.
+pub const LONGEST_READY: Duration = Duration::from_secs(10);
 
 /// Events kept for keys in flight. When more arrive, each of these keys is tried once more instead.
 const MOST_REPLAYED: usize = 10_000;
@@ -39,15 +54,6 @@ pub trait Cures {
 
     /// Whether the event is the cure.
     fn is_met_by(&self, change: &Self::Change) -> bool;
-}
-
-/// Where a key stands among those that are ready. Smaller first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
-    /// Somebody waits for it: an edit, a failure.
-    Now,
-    /// It is only looked at again: a start, a relist, a change of a cluster.
-    Later,
 }
 
 /// How work on a key ended.
@@ -71,14 +77,30 @@ pub enum Done<Cure> {
 
 #[derive(Debug, Clone)]
 enum State<Cure> {
-    Active(Priority, u64),
+    Active(Ready),
     Backoff(Instant),
-    Waiting { cures: Vec<Cure>, until: Option<Instant>, refused: bool },
+    Waiting {
+        cures: Vec<Cure>,
+        until: Option<Instant>,
+        refused: bool,
+    },
+    /// Its gate is shut. At the time, if one is named, something short of a decision is due.
+    Held(Option<Instant>),
+}
+
+/// A place in the active pool.
+#[derive(Debug, Clone, Copy)]
+struct Ready {
+    rank: Rank,
+    urgency: Urgency,
+    /// Its number among all that became ready, and when that was.
+    sequence: u64,
+    since: Instant,
 }
 
 #[derive(Debug)]
 struct Flight {
-    again: Option<Priority>,
+    again: Option<Urgency>,
     /// Number of the last event before it began.
     since: u64,
 }
@@ -101,6 +123,8 @@ pub struct Lengths {
     pub backoff: usize,
     /// Waiting for an event.
     pub waiting: usize,
+    /// Behind a gate that is shut.
+    pub held: usize,
     /// Somebody works on them.
     pub in_flight: usize,
 }
@@ -109,7 +133,16 @@ pub struct Lengths {
 #[derive(Debug)]
 pub struct Queue<Key, Cure: Cures> {
     states: BTreeMap<Key, State<Cure>>,
-    active: BTreeSet<(Priority, u64, Key)>,
+    active: BTreeSet<(Rank, u64, Key)>,
+    /// The same keys by how long they have been ready.
+    ages: BTreeMap<u64, Key>,
+    /// The last turn went to the one that had been ready longest.
+    last_by_age: bool,
+    order: Order<Key>,
+    standings: Standings<Key>,
+    /// Keys behind shut gates for which something short of a decision is due.
+    chores: BTreeSet<Key>,
+    held: usize,
     timers: BTreeSet<(Instant, Key)>,
     /// Who waits for what.
     topics: BTreeMap<Cure::Topic, BTreeSet<Key>>,
@@ -124,11 +157,19 @@ pub struct Queue<Key, Cure: Cures> {
     forgotten: u64,
 }
 
-impl<Key: Ord + Clone, Cure: Cures> Default for Queue<Key, Cure> {
-    fn default() -> Self {
+impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
+    /// No key yet.
+    #[must_use]
+    pub fn new(order: Order<Key>) -> Self {
         Self {
             states: BTreeMap::new(),
             active: BTreeSet::new(),
+            ages: BTreeMap::new(),
+            last_by_age: false,
+            order,
+            standings: Standings::default(),
+            chores: BTreeSet::new(),
+            held: 0,
             timers: BTreeSet::new(),
             topics: BTreeMap::new(),
             waiting: 0,
@@ -140,25 +181,51 @@ impl<Key: Ord + Clone, Cure: Cures> Default for Queue<Key, Cure> {
             forgotten: 0,
         }
     }
-}
 
-impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
     /// Something of this key changed: it is tried at once, whatever it waited for. A key in flight is tried once more
-    /// when it is done.
-    pub fn add(&mut self, key: Key, priority: Priority) {
+    /// when it is done; one behind a shut gate only gets its chores done.
+    pub fn add(&mut self, key: Key, urgency: Urgency, now: Instant) {
         if let Some(flight) = self.flights.get_mut(&key) {
-            flight.again = Some(flight.again.map_or(priority, |held| held.min(priority)));
+            flight.again = Some(flight.again.map_or(urgency, |held| held.min(urgency)));
             return;
         }
-        if priority == Priority::Now {
+        if urgency == Urgency::Now {
             self.attempts.remove(&key);
         }
         match self.states.get(&key) {
-            Some(State::Active(held, _)) if *held <= priority => {}
+            Some(State::Active(held)) if held.urgency <= urgency => {}
             // A mere second look does not cut a backoff short.
-            Some(State::Backoff(_)) if priority == Priority::Later => {}
-            _ => self.activate(key, priority),
+            Some(State::Backoff(_)) if urgency == Urgency::Later => {}
+            _ => self.activate(key, urgency, now),
         }
+    }
+
+    /// Says what is known of a key: its priority, and whether a gate is shut. A ready key takes its new place at once,
+    /// or leaves the active pool. One whose gate opened is to be added besides.
+    pub fn stand(&mut self, key: &Key, priority: i32, gate: Option<Held>) {
+        self.standings.set(key, priority, gate);
+        let Some(State::Active(ready)) = self.states.get(key) else { return };
+        let ready = *ready;
+        if self.standings.held(key).is_some() {
+            self.hold(key.clone(), None, true);
+            return;
+        }
+        let rank = self.order.rank(key, priority, ready.urgency);
+        if rank != ready.rank {
+            self.enter(key.clone(), Ready { rank, ..ready });
+        }
+    }
+
+    /// Why a key is behind a shut gate, if it is.
+    #[must_use]
+    pub fn held(&self, key: &Key) -> Option<&Held> {
+        self.standings.held(key)
+    }
+
+    /// The keys behind gates that this may open.
+    #[must_use]
+    pub fn held_until(&self, opening: Opening) -> Vec<Key> {
+        self.standings.held_until(opening).cloned().collect()
     }
 
     /// Something happened that may cure others: every key that waits for it is tried, those that were refused after
@@ -182,7 +249,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
                 Some(State::Waiting { cures, .. }) => {
                     cures.iter().any(|cure| cure.is_met_by(change))
                 }
-                Some(State::Active(..) | State::Backoff(_)) | None => false,
+                Some(State::Active(..) | State::Backoff(_) | State::Held(_)) | None => false,
             })
             .cloned()
             .collect();
@@ -194,11 +261,31 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
     /// The next key to work on; it is in flight until [`Queue::done`].
     pub fn pop(&mut self, now: Instant) -> Option<Key> {
         self.expire(now);
-        let (_, _, key) = self.active.pop_first()?;
-        self.states.remove(&key);
-        self.attempts.entry(key.clone()).or_default().popped = Some(now);
-        self.flights.insert(key.clone(), Flight { again: None, since: self.last_event });
+        let (_, _, first) = self.active.first()?;
+        let oldest = self.ages.values().next().filter(|_| !self.last_by_age);
+        let overdue = oldest.filter(|key| match self.states.get(key) {
+            Some(State::Active(ready)) => ready.since + LONGEST_READY <= now,
+            _ => false,
+        });
+        self.last_by_age = overdue.is_some();
+        let key = overdue.unwrap_or(first).clone();
+        self.clear(&key);
+        self.take_off(key.clone(), now);
         Some(key)
+    }
+
+    /// The next key behind a shut gate for which something short of a decision is due; it is in flight until
+    /// [`Queue::done`].
+    pub fn pop_held(&mut self, now: Instant) -> Option<Key> {
+        let key = self.chores.pop_first()?;
+        self.clear(&key);
+        self.take_off(key.clone(), now);
+        Some(key)
+    }
+
+    fn take_off(&mut self, key: Key, now: Instant) {
+        self.attempts.entry(key.clone()).or_default().popped = Some(now);
+        self.flights.insert(key, Flight { again: None, since: self.last_event });
     }
 
     /// Work on a key ended. Events that arrived meanwhile are held against what it waits for now.
@@ -217,13 +304,23 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         match (how, flight.again) {
             // What changed may be the very thing that failed; yet a hot loop helps nobody.
             (Done::Failed, _) => self.back_off(key.clone(), failures, now),
-            (_, Some(priority)) => {
-                if priority == Priority::Now {
+            (_, Some(urgency)) => {
+                if urgency == Urgency::Now {
                     self.attempts.remove(key);
                 }
-                self.activate(key.clone(), priority);
+                self.activate(key.clone(), urgency, now);
             }
-            (Done::Again, None) => self.activate(key.clone(), Priority::Now),
+            (Done::Again, None) => self.activate(key.clone(), Urgency::Now, now),
+            // Behind a shut gate no cure is waited for: only the gate, and the time of the next chore.
+            (how, None) if self.standings.held(key).is_some() => {
+                self.attempts.remove(key);
+                let at = match how {
+                    Done::Watches(_, at) => at,
+                    Done::Waits(_, at) => Some(at.unwrap_or(now + FLUSH)),
+                    Done::Settled | Done::Mistake | Done::Failed | Done::Again => None,
+                };
+                self.hold(key.clone(), at, false);
+            }
             (Done::Settled, None) => {
                 self.attempts.remove(key);
             }
@@ -248,19 +345,14 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         self.flights.contains_key(key)
     }
 
-    /// Whether a key is ready.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        !self.active.is_empty()
-    }
-
     /// How many keys are where.
     #[must_use]
     pub fn lengths(&self) -> Lengths {
         Lengths {
             active: self.active.len(),
-            backoff: self.states.len() - self.active.len() - self.waiting,
+            backoff: self.states.len() - self.active.len() - self.waiting - self.held,
             waiting: self.waiting,
+            held: self.held,
             in_flight: self.flights.len(),
         }
     }
@@ -270,7 +362,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         while let Some((at, key)) = self.timers.first().cloned()
             && at <= now
         {
-            self.activate(key, Priority::Later);
+            self.activate(key, Urgency::Later, now);
         }
     }
 
@@ -309,8 +401,16 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
 
     fn clear(&mut self, key: &Key) {
         match self.states.remove(key) {
-            Some(State::Active(priority, sequence)) => {
-                self.active.remove(&(priority, sequence, key.clone()));
+            Some(State::Active(ready)) => {
+                self.active.remove(&(ready.rank, ready.sequence, key.clone()));
+                self.ages.remove(&ready.sequence);
+            }
+            Some(State::Held(until)) => {
+                self.held -= 1;
+                self.chores.remove(key);
+                if let Some(at) = until {
+                    self.timers.remove(&(at, key.clone()));
+                }
             }
             Some(State::Backoff(at)) => {
                 self.timers.remove(&(at, key.clone()));
@@ -333,11 +433,40 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         }
     }
 
-    fn activate(&mut self, key: Key, priority: Priority) {
+    /// Makes a key ready, or has its chores done where its gate is shut.
+    fn activate(&mut self, key: Key, urgency: Urgency, now: Instant) {
+        if self.standings.held(&key).is_some() {
+            return self.hold(key, None, true);
+        }
+        let rank = self.order.rank(&key, self.standings.priority(&key), urgency);
+        // What becomes more urgent has been ready as long as before.
+        let ready = match self.states.get(&key) {
+            Some(State::Active(ready)) => Ready { rank, urgency, ..*ready },
+            _ => {
+                self.sequence += 1;
+                Ready { rank, urgency, sequence: self.sequence, since: now }
+            }
+        };
+        self.enter(key, ready);
+    }
+
+    fn enter(&mut self, key: Key, ready: Ready) {
         self.clear(&key);
-        self.sequence += 1;
-        self.active.insert((priority, self.sequence, key.clone()));
-        self.states.insert(key, State::Active(priority, self.sequence));
+        self.active.insert((ready.rank, ready.sequence, key.clone()));
+        self.ages.insert(ready.sequence, key.clone());
+        self.states.insert(key, State::Active(ready));
+    }
+
+    fn hold(&mut self, key: Key, until: Option<Instant>, chores: bool) {
+        self.clear(&key);
+        if let Some(until) = until {
+            self.timers.insert((until, key.clone()));
+        }
+        if chores {
+            self.chores.insert(key.clone());
+        }
+        self.held += 1;
+        self.states.insert(key, State::Held(until));
     }
 
     /// A waiting key has its event.
@@ -347,7 +476,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         if refused {
             self.back_off(key, refusals, now);
         } else {
-            self.activate(key, Priority::Now);
+            self.activate(key, Urgency::Now, now);
         }
     }
 
@@ -363,7 +492,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         let popped = self.attempts.get(&key).and_then(|attempts| attempts.popped);
         let until = popped.unwrap_or(now) + wait;
         if until <= now {
-            return self.activate(key, Priority::Now);
+            return self.activate(key, Urgency::Now, now);
         }
         self.clear(&key);
         self.timers.insert((until, key.clone()));

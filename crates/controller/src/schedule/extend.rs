@@ -1,4 +1,8 @@
-//! The extension points beside the pure core: the gate before a decision, and the way of a decision into the hub.
+//! The extension points beside the pure core: the gate before the queue, the queue's order, and the way of a decision
+//! into the hub.
+//!
+//! PreEnqueue keeps a binding out of the active queue until an event that the plugin named lets it be asked again, and it
+//! says yes. QueueSort ranks what is ready; as there is one queue, every profile must have the same plugin there.
 //!
 //! Reserve, Permit, PreBind, Bind and PostBind run in this order, with the rules of Kubernetes' scheduling framework: a
 //! Reserve that fails, a Permit that denies or is not given in time, a PreBind that fails and a write that does not
@@ -6,6 +10,7 @@
 //! commit is the Bind plugin `DefaultBinder`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,22 +18,41 @@ use std::time::Duration;
 use atoll_scheduler::Profiles;
 use atoll_scheduler::framework::plugin::Point;
 use kube::Client;
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::commit::{self, Ended, Write};
 use crate::index::key::BindingKey;
+use crate::queue::{Held, Opening, Order, Rank, Urgency};
 
 /// The longest that a Permit may wait, as in Kubernetes.
 pub const LONGEST_PERMIT: Duration = Duration::from_secs(15 * 60);
 
 /// What a gate is asked about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Gate<'a> {
     /// The binding.
     pub key: &'a BindingKey,
+    /// The object that it binds.
+    pub template: &'a Value,
+    /// Whether it was decided before.
+    pub decided: bool,
     /// Whether its policy says `suspension.scheduling`.
     pub suspended: bool,
+    /// Why nobody can say which priority its policy gives it, if so.
+    pub no_priority: Option<&'a str>,
+}
+
+/// A binding that is ready to be decided, as the queue's order sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready<'a> {
+    /// The binding.
+    pub key: &'a BindingKey,
+    /// Its `spec.schedulePriority.priority`.
+    pub priority: i32,
+    /// Whether somebody waits for it.
+    pub urgency: Urgency,
 }
 
 /// A decision on its way into the hub.
@@ -97,12 +121,22 @@ pub trait Extension: Send + Sync {
     /// Its name in profiles.
     fn name(&self) -> &'static str;
 
-    /// Before a binding is decided: an error says why it is not, until something of it is edited.
+    /// Before a binding becomes ready: an error says why it does not.
     ///
     /// # Errors
     /// With the reason.
     fn pre_enqueue(&self, _: &Gate<'_>) -> Result<(), String> {
         Ok(())
+    }
+
+    /// After what PreEnqueue is asked again about a binding that it keeps out; after nothing else.
+    fn opens(&self) -> &'static [Opening] {
+        &[Opening::Policy, Opening::Template]
+    }
+
+    /// The place of a binding that is ready. Smaller first, equal ones in the order in which they became ready.
+    fn queue_sort(&self, _: &Ready<'_>) -> Rank {
+        Rank::default()
     }
 
     /// Books something for the decision.
@@ -135,7 +169,8 @@ pub trait Extension: Send + Sync {
     fn post_bind(&self, _: &Passage) {}
 }
 
-/// Suspension keeps a binding from being decided.
+/// Suspension keeps a binding from being decided, and so does a PriorityClass that is not there before the first decision.
+/// A binding that was decided keeps the priority that it has: neither failover nor scaling waits for a class.
 #[derive(Debug)]
 pub struct SchedulingGates;
 
@@ -145,7 +180,32 @@ impl Extension for SchedulingGates {
     }
 
     fn pre_enqueue(&self, gate: &Gate<'_>) -> Result<(), String> {
-        if gate.suspended { Err("suspension.scheduling".to_owned()) } else { Ok(()) }
+        if gate.suspended {
+            return Err("suspension.scheduling is set".to_owned());
+        }
+        match gate.no_priority {
+            Some(why) if !gate.decided => Err(why.to_owned()),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn opens(&self) -> &'static [Opening] {
+        use Opening::{Binding, Hub, Policy, PriorityClass, Template};
+        &[Policy, Template, Binding, PriorityClass, Hub]
+    }
+}
+
+/// Greater `schedulePriority` first; among equals, what somebody waits for before what is only looked at again.
+#[derive(Debug)]
+pub struct PrioritySort;
+
+impl Extension for PrioritySort {
+    fn name(&self) -> &'static str {
+        "PrioritySort"
+    }
+
+    fn queue_sort(&self, ready: &Ready<'_>) -> Rank {
+        [-i64::from(ready.priority), i64::from(ready.urgency == Urgency::Later)]
     }
 }
 
@@ -165,16 +225,50 @@ impl Extension for DefaultBinder {
 
 type Chain = Vec<Arc<dyn Extension>>;
 
+/// Why the profiles' plugins cannot run together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExtensionError {
+    /// There is one queue, and so one order, as in KubeSchedulerConfiguration.
+    #[error(
+        "profile {profile:?}: plugins.queueSort: {theirs} where profile {other:?} has {ours}: there is one queue, so all \
+         profiles (the built-in ones too) must enable the same plugin, and exactly one"
+    )]
+    QueueSort {
+        /// The profile that differs.
+        profile: String,
+        /// What it enables.
+        theirs: String,
+        /// The profile that it differs from.
+        other: String,
+        /// What that one enables.
+        ours: String,
+    },
+}
+
 /// The plugins of every profile, by extension point, in the profile's order.
-#[derive(Clone, Default)]
-pub struct Extensions(BTreeMap<String, BTreeMap<Point, Chain>>);
+#[derive(Clone)]
+pub struct Extensions {
+    profiles: BTreeMap<String, BTreeMap<Point, Chain>>,
+    sort: Arc<dyn Extension>,
+}
+
+impl fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Extensions({:?}, {})", self.profiles.keys(), self.sort.name())
+    }
+}
 
 impl Extensions {
     /// The built-in plugins and further ones, where profiles enable them.
-    #[must_use]
-    pub fn new(profiles: &Profiles, further: &[Arc<dyn Extension>]) -> Self {
-        let built_in: [Arc<dyn Extension>; 2] =
-            [Arc::new(SchedulingGates), Arc::new(DefaultBinder)];
+    ///
+    /// # Errors
+    /// When the profiles do not agree on exactly one QueueSort plugin.
+    pub fn new(
+        profiles: &Profiles,
+        further: &[Arc<dyn Extension>],
+    ) -> Result<Self, ExtensionError> {
+        let built_in: [Arc<dyn Extension>; 3] =
+            [Arc::new(SchedulingGates), Arc::new(PrioritySort), Arc::new(DefaultBinder)];
         let known: Vec<&Arc<dyn Extension>> = built_in.iter().chain(further).collect();
         let chain = |profile: &str, point: Point| -> Chain {
             let enabled = profiles.get(profile).map_or(&[][..], |profile| profile.at(point));
@@ -188,21 +282,35 @@ impl Extensions {
         let points = |profile: &str| -> BTreeMap<Point, Chain> {
             Point::ALL.map(|point| (point, chain(profile, point))).into()
         };
-        Self(profiles.names().map(|name| (name.to_owned(), points(name))).collect())
+        let profiles: BTreeMap<String, BTreeMap<Point, Chain>> =
+            profiles.names().map(|name| (name.to_owned(), points(name))).collect();
+        let sort = one_sort(&profiles)?;
+        Ok(Self { profiles, sort })
+    }
+
+    /// QueueSort: the order of what is ready.
+    #[must_use]
+    pub fn order(&self) -> Order<BindingKey> {
+        let sort = Arc::clone(&self.sort);
+        Order::new(move |key, priority, urgency| sort.queue_sort(&Ready { key, priority, urgency }))
     }
 
     fn at(&self, profile: &str, point: Point) -> &[Arc<dyn Extension>] {
         let name = if profile.is_empty() { atoll_api::policy::DEFAULT_PROFILE } else { profile };
-        self.0.get(name).and_then(|points| points.get(&point)).map_or(&[], Vec::as_slice)
+        self.profiles.get(name).and_then(|points| points.get(&point)).map_or(&[], Vec::as_slice)
     }
 
-    /// PreEnqueue: whether a binding is decided now.
+    /// PreEnqueue: whether a binding may become ready.
     ///
     /// # Errors
-    /// With the first plugin that says no, and why.
-    pub fn gate(&self, profile: &str, gate: &Gate<'_>) -> Result<(), String> {
+    /// With the first plugin that says no, why, and after what it is to be asked again.
+    pub fn gate(&self, profile: &str, gate: &Gate<'_>) -> Result<(), Held> {
         self.at(profile, Point::PreEnqueue).iter().try_for_each(|plugin| {
-            plugin.pre_enqueue(gate).map_err(|why| format!("{}: {why}", plugin.name()))
+            plugin.pre_enqueue(gate).map_err(|why| Held {
+                plugin: plugin.name(),
+                why,
+                opens: plugin.opens(),
+            })
         })
     }
 
@@ -275,6 +383,33 @@ impl Extensions {
             }
         }
     }
+}
+
+/// The QueueSort plugin of all profiles.
+fn one_sort(
+    profiles: &BTreeMap<String, BTreeMap<Point, Chain>>,
+) -> Result<Arc<dyn Extension>, ExtensionError> {
+    let names = |points: &BTreeMap<Point, Chain>| {
+        let plugins = points.get(&Point::QueueSort).into_iter().flatten();
+        plugins.map(|plugin| plugin.name()).collect::<Vec<_>>().join(", ")
+    };
+    let said = |names: String| if names.is_empty() { "no plugin".to_owned() } else { names };
+    let mut first: Option<(&String, &Arc<dyn Extension>)> = None;
+    for (name, points) in profiles {
+        let (other, ours) = match (first, points.get(&Point::QueueSort).map(Vec::as_slice)) {
+            (None, Some([one])) => {
+                first = Some((name, one));
+                continue;
+            }
+            (Some((_, held)), Some([one])) if held.name() == one.name() => continue,
+            (Some((other, held)), _) => (other.clone(), held.name().to_owned()),
+            (None, _) => (name.clone(), said(names(points))),
+        };
+        let theirs = said(names(points));
+        return Err(ExtensionError::QueueSort { profile: name.clone(), theirs, other, ours });
+    }
+    // Without any profile there is nothing to order.
+    Ok(first.map_or_else(|| Arc::new(PrioritySort) as Arc<dyn Extension>, |(_, one)| one.clone()))
 }
 
 fn held(plugin: &dyn Extension, why: &str) -> Ended {

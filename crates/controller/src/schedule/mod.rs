@@ -5,6 +5,7 @@
 //! answered are values; the core sees no clock, no network and nobody else's state.
 
 pub mod extend;
+pub mod priority;
 
 use std::sync::Arc;
 use std::thread;

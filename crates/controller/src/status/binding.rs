@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use super::views::{Certainty, View};
 use crate::index::rows::Binding;
 
+/// Reason of a binding that is not decided because a gate is shut, as of kube-scheduler's Pods.
+pub const GATED: &str = "SchedulingGated";
 /// Clusters that `aggregatedStatus` names at most.
 pub const MOST_ITEMS: usize = 100;
 /// Clusters whose raw status it holds at most.
@@ -22,6 +24,8 @@ pub trait Knowledge {
     fn view(&self, cluster: &str) -> Option<&View>;
     /// Hash of what the member was given; nothing before it was.
     fn given(&self, cluster: &str) -> Option<&str>;
+    /// Why it is not decided for now, if so.
+    fn gated(&self) -> Option<String>;
     /// Why nothing is sent to members for now, if so.
     fn hindrance(&self) -> Option<(&'static str, String)>;
     /// Whether something claims the template, and if not, why.
@@ -123,7 +127,10 @@ pub fn status(
         let generation = binding.metadata.generation;
         conditions::set(conditions, type_, holds, reason, message, generation, now);
     };
-    let (holds, reason, message) = scheduled(binding);
+    let (holds, mut reason, mut message) = scheduled(binding);
+    if let Some(why) = knowledge.gated() {
+        (reason, message) = (GATED.to_owned(), why);
+    }
     set(&mut status.conditions, SCHEDULED, holds, &reason, &message);
     // Scaled to zero: who waits for it to be applied must not wait for ever.
     let nothing_wanted = total == 0 && spec.replicas == Some(0) && holds == Status::True;

@@ -14,6 +14,7 @@ use crate::detect::{self, Claim, Excluded};
 use crate::index::Index;
 use crate::index::key::GroupKind;
 use crate::index::rows::Policy;
+use crate::schedule::priority;
 
 /// Policies that `shadowedBy` names at most.
 const MOST_SHADOWS: usize = 20;
@@ -61,6 +62,7 @@ pub fn status(index: &Index, policy: &Policy, now: Timestamp) -> PropagationPoli
     status.shadowed_by = shadows.into_iter().take(MOST_SHADOWS).collect();
     let unread: Vec<String> = kinds.iter().filter_map(|kind| index.frozen(kind)).collect();
     let mistake = mistake(lint_policy::propagation_policy(policy));
+    let no_priority = priority::priority(index, Some(policy));
     let (holds, reason, message) = match (mistake, hub_runs, unread.first()) {
         (Some(mistake), _, _) => (Status::False, "Invalid", mistake),
         (None, Some(evidence), _) => (
@@ -69,7 +71,10 @@ pub fn status(index: &Index, policy: &Policy, now: Timestamp) -> PropagationPoli
             format!("{evidence}: kinds that make Pods are not claimed on such a hub"),
         ),
         (None, None, Some(why)) => (Status::False, "KindUnreadable", why.clone()),
-        (None, None, None) => (Status::True, "Accepted", String::new()),
+        (None, None, None) => match no_priority.trouble() {
+            Some(why) => (Status::False, "NoPriority", why.to_owned()),
+            None => (Status::True, "Accepted", String::new()),
+        },
     };
     let generation = Some(policy.generation);
     let conditions = &mut status.conditions;

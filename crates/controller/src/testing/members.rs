@@ -7,6 +7,7 @@ use std::time::Duration;
 use atoll_api::Cluster;
 use atoll_api::policy::ConflictResolution;
 use atoll_render::Rendered;
+use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -35,6 +36,8 @@ struct State {
     lost: BTreeSet<String>,
     sick: BTreeSet<String>,
     slow: BTreeSet<String>,
+    /// Members whose nodes take no more replicas of anything than so many, since when.
+    full: BTreeMap<String, (i64, Timestamp)>,
     /// Hashes that run and are ready, by member.
     ready: BTreeSet<(String, String)>,
     labels: BTreeSet<String>,
@@ -116,6 +119,11 @@ impl FakeMembers {
                 self.answer(name, claim, object);
             }
         }
+    }
+
+    /// From now on replicas beyond so many find no node on this member.
+    pub(crate) fn fill(&self, cluster: &str, room: i64, now: Timestamp) {
+        self.state.lock().unwrap().full.insert(cluster.to_owned(), (room, now));
     }
 
     /// This member says no more, and nobody has noticed yet.
@@ -216,11 +224,12 @@ impl FakeMembers {
                 members.state.lock().unwrap().ready.contains(&key)
             };
             members.tell(applied).await;
+            let full = members.state.lock().unwrap().full.get(&cluster).copied();
             let status = |ready| MemberEvent::Status {
                 cluster: cluster.clone(),
                 key: object.key.clone(),
                 claims: vec![claim.clone()],
-                report: report(&object, ready),
+                report: report(&object, ready, full),
             };
             members.tell(status(was_ready)).await;
             if was_ready {
@@ -246,9 +255,11 @@ fn replicas(object: &Rendered) -> Option<i64> {
     object.manifest["spec"]["replicas"].as_i64()
 }
 
-fn report(object: &Rendered, ready: bool) -> Report {
+fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Report {
     let replicas = replicas(object);
-    let up = if ready { replicas.unwrap_or(0) } else { 0 };
+    let room = full.map_or(i64::MAX, |(room, _)| room);
+    let stuck = (replicas.unwrap_or(0) - room).max(0);
+    let up = if ready { replicas.unwrap_or(0) - stuck } else { 0 };
     let status = replicas.map(|replicas| {
         json!({
             "observedGeneration": 1, "replicas": replicas, "updatedReplicas": replicas,
@@ -263,8 +274,8 @@ fn report(object: &Rendered, ready: bool) -> Report {
         observed_generation: 1,
         replicas,
         ready: replicas.map(|_| up),
-        unschedulable: 0,
-        unschedulable_since: None,
+        unschedulable: stuck,
+        unschedulable_since: full.filter(|_| stuck > 0).map(|(_, since)| since),
         unschedulable_reason: String::new(),
         health: if healthy { ObjectHealth::Healthy } else { ObjectHealth::Unhealthy },
         health_reason: String::new(),

@@ -18,6 +18,7 @@ use atoll_api::{
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Client, discovery};
@@ -280,12 +281,13 @@ fn fixed_resource(source: &Source) -> ApiResource {
         Source::Nodes => ApiResource::erase::<Node>(&()),
         Source::ReplicaSets => ApiResource::erase::<ReplicaSet>(&()),
         Source::Pods => ApiResource::erase::<Pod>(&()),
+        Source::PriorityClasses => ApiResource::erase::<PriorityClass>(&()),
         Source::Namespaces | Source::Templates(_) => ApiResource::erase::<Namespace>(&()),
     }
 }
 
 /// The sources that are always watched.
-pub const ALWAYS: [Source; 9] = [
+pub const ALWAYS: [Source; 10] = [
     Source::Clusters,
     Source::PropagationPolicies,
     Source::ClusterPropagationPolicies,
@@ -295,4 +297,5 @@ pub const ALWAYS: [Source; 9] = [
     Source::ClusterResourceBindings,
     Source::Namespaces,
     Source::Nodes,
+    Source::PriorityClasses,
 ];

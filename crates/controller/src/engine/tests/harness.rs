@@ -15,6 +15,7 @@ use crate::lifecycle::pace::PaceLimits;
 use crate::metrics::Counters;
 use crate::run::{ControllerError, Core, Hub as HubOptions};
 use crate::schedule::Place;
+use crate::schedule::extend::Extension;
 use crate::testing::eventually;
 use crate::testing::hub::{Hub, Spy};
 use crate::testing::members::FakeMembers;
@@ -30,7 +31,15 @@ pub(super) struct Federation {
     token: CancellationToken,
     running: JoinHandle<Result<(), ControllerError>>,
     starts: u32,
-    pace: PaceLimits,
+    setup: Setup,
+}
+
+/// How a controller runs.
+#[derive(Clone, Default)]
+pub(super) struct Setup {
+    pub(super) pace: PaceLimits,
+    pub(super) profiles: Profiles,
+    pub(super) plugins: Vec<Arc<dyn Extension>>,
 }
 
 /// How long a member is well before work moves back to it, in the controller of these tests.
@@ -55,11 +64,15 @@ impl Federation {
 
     /// The same, with a controller that moves work so fast.
     pub(super) async fn start_with(pace: PaceLimits) -> Self {
-        let hub = Hub::open().await;
+        Self::start_on(Hub::open().await, Setup { pace, ..Setup::default() }).await
+    }
+
+    /// The same, on a hub that holds something already.
+    pub(super) async fn start_on(hub: Hub, setup: Setup) -> Self {
         for name in ["m1", "m2", "m3"] {
             hub.cluster(name).await;
         }
-        Self::with(hub, Arc::new(MemoryStore::default()), None, 0, pace).await
+        Self::with(hub, Arc::new(MemoryStore::default()), None, 0, setup).await
     }
 
     async fn with(
@@ -67,7 +80,7 @@ impl Federation {
         store: Arc<MemoryStore>,
         members: Option<FakeMembers>,
         starts: u32,
-        pace: PaceLimits,
+        setup: Setup,
     ) -> Self {
         let (client, spy) = hub.spied();
         let mut core = Core::new(HubOptions {
@@ -76,13 +89,14 @@ impl Federation {
             retention: atoll_history::RETENTION,
             history: store.clone(),
             candidate: candidate(starts),
-            profiles: Profiles::default(),
+            profiles: setup.profiles.clone(),
             place: Place::Task,
             seed: 1,
         })
         .unwrap();
-        core.pace = pace;
+        core.pace = setup.pace;
         core.recover_after = RECOVER_AFTER;
+        core.plugins.clone_from(&setup.plugins);
         let counters = core.counters.clone();
         let seen = spy.clone();
         // I5: whatever reaches a member, a decision is durable in the hub before.
@@ -100,7 +114,7 @@ impl Federation {
         let token = CancellationToken::new();
         let outlet = Arc::new(members.clone());
         let running = tokio::spawn(core.run(outlet, token.clone(), CancellationToken::new()));
-        let federation = Self { hub, members, store, spy, counters, token, running, starts, pace };
+        let federation = Self { hub, members, store, spy, counters, token, running, starts, setup };
         let members = &federation.members;
         eventually("leads", SOON, || async { members.is_complete() }).await;
         for name in ["m1", "m2", "m3"] {
@@ -113,7 +127,7 @@ impl Federation {
     pub(super) async fn restart(self) -> Self {
         self.token.cancel();
         self.running.await.unwrap().unwrap();
-        Self::with(self.hub, self.store, Some(self.members), self.starts + 1, self.pace).await
+        Self::with(self.hub, self.store, Some(self.members), self.starts + 1, self.setup).await
     }
 
     /// Waits until a path of an object of the namespace `shop` has a value.

@@ -4,4 +4,6 @@ mod harness;
 mod leaving;
 mod life;
 mod moves;
+mod queueing;
+mod triggers;
 mod writes;

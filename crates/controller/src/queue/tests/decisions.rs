@@ -17,6 +17,8 @@ struct World {
     clusters: BTreeMap<String, Cluster>,
     requests: BTreeMap<String, Request>,
     queue: Queue<String, Cure>,
+    /// Replicas that found no place at the last look.
+    left: BTreeMap<String, i64>,
 }
 
 fn cluster(name: &str, room: i64) -> Cluster {
@@ -38,7 +40,8 @@ impl World {
             scheduler: Scheduler::new(Profiles::default()),
             clusters: BTreeMap::new(),
             requests: BTreeMap::new(),
-            queue: Queue::default(),
+            queue: Queue::new(by_priority()),
+            left: BTreeMap::new(),
         };
         for (name, room) in clusters {
             world.put(cluster(name, *room));
@@ -54,6 +57,13 @@ impl World {
 
     fn room(&mut self, name: &str, room: i64) -> Vec<Change> {
         self.put(cluster(name, room))
+    }
+
+    /// A cluster with this written into it.
+    fn with(&mut self, name: &str, more: serde_json::Value) -> Vec<Change> {
+        let mut object = serde_json::to_value(cluster(name, 1)).unwrap();
+        merge(&mut object, &more);
+        self.put(serde_json::from_value(object).unwrap())
     }
 
     fn taint(&mut self, name: &str) -> Vec<Change> {
@@ -86,7 +96,7 @@ impl World {
             ..Request::default()
         };
         self.requests.insert(name.to_owned(), request);
-        self.queue.add(name.to_owned(), Priority::Now);
+        self.queue.add(name.to_owned(), Urgency::Now, Instant::now());
     }
 
     fn decide(&mut self, name: &str) -> (Decision, Done<Cure>) {
@@ -99,6 +109,7 @@ impl World {
             shares: decision.clusters().to_vec(),
             reported: BTreeMap::new(),
         });
+        self.left.insert(name.to_owned(), decision.pending_replicas());
         let waits = decision.waits_for().to_vec();
         let how = if decision.pending_replicas() > 0 {
             Done::Waits(waits, None)
@@ -121,6 +132,15 @@ impl World {
             decided.insert(name);
         }
         decided
+    }
+}
+
+fn merge(into: &mut serde_json::Value, more: &serde_json::Value) {
+    match (into.as_object_mut(), more.as_object()) {
+        (Some(into), Some(more)) => {
+            more.iter().for_each(|(key, value)| merge(into.entry(key).or_insert(json!({})), value));
+        }
+        _ => *into = more.clone(),
     }
 }
 
@@ -185,4 +205,70 @@ async fn a_binding_that_waits_for_many_clusters_is_filed_once_and_still_found() 
     let changes = world.room("m077", 9);
     world.send(&changes, after(start, 20));
     assert_eq!(world.drain(after(start, 20)), set(&["wide"]));
+}
+
+/// One binding for each kind of cure; each event wakes the one that it cures, after an unrelated one that wakes nobody.
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_event_wakes_whom_it_cures() {
+    let start = Instant::now();
+    let mut world = World::new(&[("a", 1)]);
+    let taint = json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}});
+    world.with("tainted", taint);
+    let no_api = json!({"status": {"apiEnablements": []}});
+    world.with("bare", no_api);
+    world.with("iron", json!({"metadata": {"labels": {"tier": "iron"}}}));
+    for (name, clusters) in [("on-taint", "tainted"), ("on-api", "bare"), ("on-join", "later")] {
+        world.workload(name, 1, &names(&[clusters]));
+    }
+    world.workload("on-label", 1, &[]);
+    let gold = json!({"clusterAffinity": {"labelSelector": {"matchLabels": {"tier": "gold"}}}});
+    world.requests.get_mut("on-label").unwrap().placement = serde_json::from_value(gold).unwrap();
+    world.workload("on-policy", 1, &names(&["a"]));
+    let template = &mut world.requests.get_mut("on-policy").unwrap().template;
+    template.workload_policy = Some("targets".into());
+    world.workload("a-holder", 1, &names(&["a"]));
+    world.workload("on-shrink", 1, &names(&["a"]));
+    assert_eq!(world.drain(start).len(), 7);
+
+    let mut at = 0;
+    let mut woken = |world: &mut World, changes: Vec<Change>| {
+        assert!(!changes.is_empty(), "the tables say what changed");
+        at += 20;
+        world.send(&changes, after(start, at));
+        world.drain(after(start, at))
+    };
+    // Whoever waits is decided anew and may wait on: what matters is who is woken, and whom it serves.
+    let changes = world.with(
+        "bare",
+        json!({"status": {"apiEnablements": [
+        {"groupVersion": "batch/v1", "resources": [{"name": "jobs", "kind": "Job"}]}]}}),
+    );
+    assert_eq!(woken(&mut world, changes), set(&[]), "another API");
+    let changes = world.room("bare", 1);
+    assert!(woken(&mut world, changes).contains("on-api"), "the API");
+    assert_eq!(world.left["on-api"], 0);
+    let other = json!({"apiVersion": "policy.atoll.dev/v1alpha1", "kind": "WorkloadPolicy",
+        "metadata": {"name": "other", "namespace": "default"}, "spec": {"topologyKey": "cluster",
+            "labelSelector": {"matchLabels": {"app": "x"}},
+            "allocationPolicy": [{"name": "a", "replicas": 1}]}});
+    let mut targets = other.clone();
+    targets["metadata"]["name"] = json!("targets");
+    let changes = world.tables.upsert_workload_policy(&serde_json::from_value(other).unwrap());
+    assert_eq!(woken(&mut world, changes), set(&[]), "another WorkloadPolicy");
+    let changes = world.tables.upsert_workload_policy(&serde_json::from_value(targets).unwrap());
+    assert_eq!(woken(&mut world, changes), set(&["on-policy"]));
+    let changes = world.with("tainted", json!({"spec": {"taints": []}}));
+    assert!(woken(&mut world, changes).contains("on-taint"));
+    assert_eq!(world.left["on-taint"], 0);
+    let changes = world.with("iron", json!({"metadata": {"labels": {"tier": "gold"}}}));
+    assert!(woken(&mut world, changes).contains("on-label"));
+    assert_eq!(world.left["on-label"], 0);
+    let changes = world.put(cluster("later", 1));
+    assert!(woken(&mut world, changes).contains("on-join"));
+    assert_eq!((world.left["on-join"], world.left["on-shrink"]), (0, 1));
+    // Another binding gives up what it had.
+    let key = BindingKey::new("default", "a-holder-deployment");
+    let changes = world.tables.remove_binding(&key);
+    assert!(woken(&mut world, changes).contains("on-shrink"), "there is room again");
+    assert_eq!(world.left["on-shrink"], 0);
 }

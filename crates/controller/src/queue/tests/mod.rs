@@ -22,6 +22,15 @@ impl Cures for u8 {
     }
 }
 
+/// By priority, then by urgency, as `PrioritySort` ranks.
+fn by_priority<K>() -> Order<K> {
+    Order::new(|_, priority, urgency| [-i64::from(priority), i64::from(urgency == Urgency::Later)])
+}
+
+fn pools() -> Pools {
+    Queue::new(by_priority())
+}
+
 fn after(start: Instant, seconds: u64) -> Instant {
     start + Duration::from_secs(seconds)
 }
@@ -29,13 +38,13 @@ fn after(start: Instant, seconds: u64) -> Instant {
 #[tokio::test(start_paused = true)]
 async fn one_of_a_key_is_in_flight_and_news_bring_it_back_once() {
     let now = Instant::now();
-    let mut queue = Pools::default();
-    queue.add("a", Priority::Later);
-    queue.add("b", Priority::Now);
+    let mut queue = pools();
+    queue.add("a", Urgency::Later, now);
+    queue.add("b", Urgency::Now, now);
     assert_eq!(queue.pop(now), Some("b"), "somebody waits for b");
     assert_eq!(queue.pop(now), Some("a"));
-    queue.add("a", Priority::Now);
-    queue.add("a", Priority::Now);
+    queue.add("a", Urgency::Now, now);
+    queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(now), None, "a is in flight");
     queue.done(&"a", Done::Settled, now);
     assert_eq!(queue.pop(now), Some("a"));
@@ -47,9 +56,9 @@ async fn one_of_a_key_is_in_flight_and_news_bring_it_back_once() {
 #[tokio::test(start_paused = true)]
 async fn failures_back_off_from_one_to_ten_seconds_and_an_edit_starts_over() {
     let start = Instant::now();
-    let mut queue = Pools::default();
-    queue.add("a", Priority::Now);
+    let mut queue = pools();
     let mut now = start;
+    queue.add("a", Urgency::Now, now);
     for wait in [1, 2, 4, 8, 10, 10] {
         assert_eq!(queue.pop(now), Some("a"));
         queue.done(&"a", Done::Failed, now);
@@ -57,22 +66,45 @@ async fn failures_back_off_from_one_to_ten_seconds_and_an_edit_starts_over() {
         assert_eq!(queue.pop(after(now, wait) - Duration::from_millis(1)), None);
         now = after(now, wait);
     }
-    queue.add("a", Priority::Later);
+    queue.add("a", Urgency::Later, now);
     assert_eq!(queue.pop(now), Some("a"), "its time has come");
     queue.done(&"a", Done::Failed, now);
-    queue.add("a", Priority::Later);
+    queue.add("a", Urgency::Later, now);
     assert_eq!(queue.pop(now), None, "a second look does not cut the backoff short");
-    queue.add("a", Priority::Now);
+    queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(now), Some("a"));
     queue.done(&"a", Done::Failed, now);
     assert_eq!(queue.next_timer(), Some(after(now, 1)));
 }
 
 #[tokio::test(start_paused = true)]
+async fn rejections_and_errors_have_clocks_of_their_own() {
+    let mut now = Instant::now();
+    let mut queue = pools();
+    queue.add("a", Urgency::Now, now);
+    for wait in [1, 2, 4, 8, 10, 10] {
+        assert_eq!(queue.pop(now), Some("a"));
+        queue.done(&"a", Done::Waits(vec![7], None), now);
+        queue.wake(&7, now);
+        assert_eq!(queue.next_timer(), Some(after(now, wait)), "refused again");
+        now = after(now, wait);
+    }
+    assert_eq!(queue.pop(now), Some("a"));
+    queue.done(&"a", Done::Failed, now);
+    assert_eq!(queue.next_timer(), Some(after(now, 1)), "the first failure");
+    assert_eq!(queue.pop(after(now, 1)), Some("a"));
+    queue.done(&"a", Done::Settled, after(now, 1));
+    queue.add("a", Urgency::Later, after(now, 1));
+    assert_eq!(queue.pop(after(now, 1)), Some("a"));
+    queue.done(&"a", Done::Failed, after(now, 1));
+    assert_eq!(queue.next_timer(), Some(after(now, 2)), "what was settled starts over");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_key_wakes_by_what_cures_it_or_by_the_flush() {
     let now = Instant::now();
-    let mut queue = Pools::default();
-    queue.add("a", Priority::Now);
+    let mut queue = pools();
+    queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(now), Some("a"));
     queue.done(&"a", Done::Waits(vec![7], None), now);
     queue.wake(&6, now);
@@ -86,8 +118,8 @@ async fn a_refused_key_wakes_by_what_cures_it_or_by_the_flush() {
 #[tokio::test(start_paused = true)]
 async fn a_cure_that_comes_during_the_flight_is_not_missed() {
     let now = Instant::now();
-    let mut queue = Pools::default();
-    queue.add("a", Priority::Now);
+    let mut queue = pools();
+    queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(now), Some("a"));
     queue.wake(&7, now);
     queue.done(&"a", Done::Waits(vec![7], None), now);
@@ -97,9 +129,9 @@ async fn a_cure_that_comes_during_the_flight_is_not_missed() {
 #[tokio::test(start_paused = true)]
 async fn what_is_settled_is_woken_at_once_and_what_is_refused_after_its_backoff() {
     let now = Instant::now();
-    let mut queue = Pools::default();
-    queue.add("settled", Priority::Now);
-    queue.add("refused", Priority::Now);
+    let mut queue = pools();
+    queue.add("settled", Urgency::Now, now);
+    queue.add("refused", Urgency::Now, now);
     for how in [Done::Watches(vec![7], None), Done::Waits(vec![7], None)] {
         let key = queue.pop(now).unwrap();
         queue.done(&key, how, now);
@@ -118,22 +150,128 @@ async fn what_is_settled_is_woken_at_once_and_what_is_refused_after_its_backoff(
 #[tokio::test(start_paused = true)]
 async fn a_mistake_waits_for_an_edit_and_for_nothing_else() {
     let now = Instant::now();
-    let mut queue = Pools::default();
-    queue.add("a", Priority::Now);
+    let mut queue = pools();
+    queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(now), Some("a"));
     queue.done(&"a", Done::Mistake, now);
     assert_eq!(queue.next_timer(), None);
     queue.wake(&7, now);
     assert_eq!(queue.pop(after(now, 3600)), None);
-    queue.add("a", Priority::Now);
+    queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(after(now, 3600)), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_greater_priority_goes_first_whatever_came_before_and_a_new_one_counts_at_once() {
+    let now = Instant::now();
+    let mut queue = pools();
+    for (key, priority) in [("low", -5), ("none", 0), ("high", 1000), ("later", 1000)] {
+        queue.stand(&key, priority, None);
+        let urgency = if key == "later" { Urgency::Later } else { Urgency::Now };
+        queue.add(key, urgency, now);
+    }
+    queue.add("none2", Urgency::Now, now);
+    queue.stand(&"low", 2000, None);
+    queue.stand(&"high", 999, None);
+    let order: Vec<_> = std::iter::from_fn(|| queue.pop(now)).collect();
+    assert_eq!(order, ["low", "later", "high", "none", "none2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_stream_of_greater_priorities_starves_a_failover() {
+    let now = Instant::now();
+    let mut queue = pools();
+    queue.add("failover", Urgency::Now, now);
+    queue.stand(&"busy", i32::MAX, None);
+    let mut turns = |at: Instant| {
+        queue.add("busy", Urgency::Now, at);
+        let key = queue.pop(at).unwrap();
+        queue.done(&key, Done::Settled, at);
+        key
+    };
+    for millis in 0..9_999 {
+        assert_eq!(turns(now + Duration::from_millis(millis)), "busy", "priority counts");
+    }
+    assert_eq!(turns(after(now, 10)), "failover");
+    assert_eq!(turns(after(now, 10)), "busy");
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_overload_a_greater_priority_still_has_every_second_turn() {
+    let now = Instant::now();
+    let mut queue = pools();
+    for key in ["a", "b", "c", "d"] {
+        queue.add(key, Urgency::Now, now);
+    }
+    for key in ["x", "y", "z"] {
+        queue.stand(&key, 1, None);
+        queue.add(key, Urgency::Now, now);
+    }
+    let order: Vec<_> = std::iter::from_fn(|| queue.pop(after(now, 60))).collect();
+    assert_eq!(order, ["a", "x", "b", "y", "c", "z", "d"]);
+}
+
+const SHUT: Held = Held { plugin: "test", why: String::new(), opens: &[Opening::Cluster] };
+
+#[tokio::test(start_paused = true)]
+async fn a_key_behind_a_shut_gate_is_never_ready_and_its_chores_are_done_apart() {
+    let now = Instant::now();
+    let mut queue = pools();
+    queue.stand(&"a", 0, Some(SHUT));
+    queue.add("a", Urgency::Now, now);
+    assert_eq!(queue.pop(now), None);
+    assert_eq!(queue.lengths(), Lengths { held: 1, ..Lengths::default() });
+    assert_eq!(queue.pop_held(now), Some("a"), "what a first look has to do");
+    queue.add("a", Urgency::Later, now);
+    queue.done(&"a", Done::Settled, now);
+    assert_eq!(queue.pop_held(now), Some("a"), "news came meanwhile");
+    queue.done(&"a", Done::Watches(vec![7], Some(after(now, 600))), now);
+    queue.wake(&7, now);
+    assert_eq!(queue.pop(after(now, 599)), None, "neither a cure nor the flush opens a gate");
+    assert_eq!(queue.pop_held(after(now, 599)), None);
+    queue.expire(after(now, 600));
+    assert_eq!(queue.pop(after(now, 600)), None);
+    assert_eq!(queue.pop_held(after(now, 600)), Some("a"), "the time of a chore");
+    queue.done(&"a", Done::Failed, after(now, 600));
+    queue.expire(after(now, 601));
+    assert_eq!(queue.pop_held(after(now, 601)), Some("a"), "a chore that failed is tried again");
+    queue.done(&"a", Done::Settled, after(now, 601));
+
+    assert_eq!(queue.held_until(Opening::Policy), Vec::<&str>::new());
+    assert_eq!(queue.held_until(Opening::Cluster), ["a"]);
+    queue.stand(&"a", 0, None);
+    queue.add("a", Urgency::Now, after(now, 700));
+    assert_eq!(queue.held_until(Opening::Cluster), Vec::<&str>::new());
+    assert_eq!(queue.pop(after(now, 700)), Some("a"));
+    queue.done(&"a", Done::Settled, after(now, 700));
+    assert_eq!(queue.lengths(), Lengths::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_shuts_takes_a_ready_key_and_one_in_flight_out() {
+    let now = Instant::now();
+    let mut queue = pools();
+    queue.add("flies", Urgency::Now, now);
+    queue.add("ready", Urgency::Now, now);
+    queue.add("refused", Urgency::Now, now);
+    assert_eq!(queue.pop(now), Some("flies"));
+    for key in ["flies", "ready"] {
+        queue.stand(&key, 0, Some(SHUT));
+    }
+    assert_eq!(queue.pop(now), Some("refused"));
+    queue.done(&"refused", Done::Waits(vec![7], None), now);
+    queue.stand(&"refused", 0, Some(SHUT));
+    queue.wake(&7, now);
+    queue.done(&"flies", Done::Again, now);
+    assert_eq!(queue.pop(after(now, 3600)), None);
+    assert_eq!(queue.lengths(), Lengths { held: 3, ..Lengths::default() });
 }
 
 #[tokio::test(start_paused = true)]
 async fn more_events_than_are_kept_during_a_flight_cost_a_look_and_none_is_lost() {
     let now = Instant::now();
-    let mut queue = Pools::default();
-    queue.add("a", Priority::Now);
+    let mut queue = pools();
+    queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(now), Some("a"));
     queue.wake(&7, now);
     (0..MOST_REPLAYED).for_each(|_| queue.wake(&9, now));

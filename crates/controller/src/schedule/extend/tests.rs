@@ -89,6 +89,7 @@ async fn carried(plugins: impl IntoIterator<Item = Scripted>) -> (Ended, Vec<Str
     let log = Log::default();
     let mut profile = Profile::default();
     profile.name = "scripted".to_owned();
+    profile.enable(Point::QueueSort, "PrioritySort");
     let mut further: Vec<Arc<dyn Extension>> = Vec::new();
     for plugin in plugins {
         POINTS.iter().for_each(|point| profile.enable(*point, plugin.name));
@@ -96,7 +97,7 @@ async fn carried(plugins: impl IntoIterator<Item = Scripted>) -> (Ended, Vec<Str
     }
     let mut profiles = Profiles::default();
     profiles.insert(profile);
-    let extensions = Extensions::new(&profiles, &further);
+    let extensions = Extensions::new(&profiles, &further).unwrap();
     let ended = extensions.carry("scripted", &passage().await).await;
     let lines = log.lock().unwrap().clone();
     (ended, lines)
@@ -208,10 +209,11 @@ async fn an_abandoned_passage_is_unreserved() {
     let log = waits.log.clone();
     let mut profile = Profile::default();
     profile.name = "scripted".to_owned();
+    profile.enable(Point::QueueSort, "PrioritySort");
     [Point::Reserve, Point::Permit].iter().for_each(|point| profile.enable(*point, "a"));
     let mut profiles = Profiles::default();
     profiles.insert(profile);
-    let extensions = Extensions::new(&profiles, &[Arc::new(waits)]);
+    let extensions = Extensions::new(&profiles, &[Arc::new(waits)]).unwrap();
     let passage = passage().await;
     let carry =
         tokio::time::timeout(Duration::from_secs(1), extensions.carry("scripted", &passage));
@@ -222,12 +224,19 @@ async fn an_abandoned_passage_is_unreserved() {
 #[test]
 fn profiles_say_which_plugins_run() {
     let key = BindingKey::new("shop", "web-deployment");
-    let gate = |suspended| Gate { key: &key, suspended };
+    let template = json!({});
+    let gate = |suspended| Gate {
+        key: &key,
+        template: &template,
+        decided: false,
+        suspended,
+        no_priority: None,
+    };
     let config = atoll_scheduler::SchedulerConfiguration::read(
         "apiVersion: config.atoll.dev/v1alpha1\nkind: SchedulerConfiguration\nprofiles:\n- schedulerName: open\n  plugins:\n    preEnqueue: {disabled: [{name: SchedulingGates}]}\n    bind: {disabled: [{name: '*'}]}\n",
     )
     .unwrap();
-    let extensions = Extensions::new(&Profiles::read(&config).unwrap(), &[]);
+    let extensions = Extensions::new(&Profiles::read(&config).unwrap(), &[]).unwrap();
     for profile in ["", "default", "karmada"] {
         assert!(extensions.gate(profile, &gate(true)).is_err(), "{profile}");
         assert_eq!(extensions.gate(profile, &gate(false)), Ok(()));
@@ -235,4 +244,27 @@ fn profiles_say_which_plugins_run() {
     }
     assert_eq!(extensions.gate("open", &gate(true)), Ok(()));
     assert!(extensions.at("open", Point::Bind).is_empty());
+}
+
+#[test]
+fn there_is_one_queue_and_so_one_order_in_all_profiles() {
+    let named = |name| Arc::new(plugin(name)) as Arc<dyn Extension>;
+    let with = |sorts: &[&'static str]| {
+        let mut profiles = Profiles::default();
+        let mut profile = (**profiles.get("karmada").unwrap()).clone();
+        profile.clear(Point::QueueSort);
+        sorts.iter().for_each(|sort| profile.enable(Point::QueueSort, sort));
+        profiles.insert(profile);
+        Extensions::new(&profiles, &[named("a")]).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(with(&["PrioritySort"]), Ok(()));
+    for (sorts, theirs) in [
+        (&["a"][..], "karmada\": plugins.queueSort: a where profile \"default\" has PrioritySort"),
+        (&["a", "PrioritySort"], "plugins.queueSort: a, PrioritySort"),
+        (&[], "plugins.queueSort: no plugin"),
+        (&["nobody"], "plugins.queueSort: no plugin"),
+    ] {
+        let error = with(sorts).unwrap_err();
+        assert!(error.contains(theirs), "{error}");
+    }
 }

@@ -22,6 +22,10 @@ impl Knowledge for Fixed {
         Some("new")
     }
 
+    fn gated(&self) -> Option<String> {
+        None
+    }
+
     fn hindrance(&self) -> Option<(&'static str, String)> {
         self.hindrance.clone()
     }

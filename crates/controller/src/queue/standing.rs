@@ -1,0 +1,126 @@
+//! What is known of keys besides that they have to be looked at: their place in the order, and whether a gate is shut.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a key stands among those that are ready. Smaller first; equal ones in the order in which they became ready.
+pub type Rank = [i64; 2];
+
+/// How urgent it is to look at a key. The more urgent one is smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// Somebody waits for it: an edit, a failure.
+    Now,
+    /// It is only looked at again: a start, a relist, a timer.
+    Later,
+}
+
+/// The order of ready keys, by key, priority and urgency.
+pub struct Order<Key>(Arc<dyn Fn(&Key, i32, Urgency) -> Rank + Send + Sync>);
+
+impl<Key> Order<Key> {
+    /// The order by this rank.
+    pub fn new(rank: impl Fn(&Key, i32, Urgency) -> Rank + Send + Sync + 'static) -> Self {
+        Self(Arc::new(rank))
+    }
+
+    pub(super) fn rank(&self, key: &Key, priority: i32, urgency: Urgency) -> Rank {
+        (self.0)(key, priority, urgency)
+    }
+}
+
+impl<Key> Clone for Order<Key> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<Key> fmt::Debug for Order<Key> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Order")
+    }
+}
+
+/// What may open a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Opening {
+    /// A policy of the binding's came, changed or went, or another policy claims it now.
+    Policy,
+    /// Its template changed.
+    Template,
+    /// The binding itself changed.
+    Binding,
+    /// Some cluster came, changed or went, or its session did.
+    Cluster,
+    /// Some PriorityClass came, changed or went.
+    PriorityClass,
+    /// What the hub is changed: its namespaces, or whether something on it runs workloads.
+    Hub,
+}
+
+/// Why a key is kept out of the active pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The plugin that says no.
+    pub plugin: &'static str,
+    /// Why.
+    pub why: String,
+    /// When to ask it again, and only then.
+    pub opens: &'static [Opening],
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.plugin, self.why)
+    }
+}
+
+/// Priorities other than 0, and shut gates, by key.
+#[derive(Debug)]
+pub(super) struct Standings<Key> {
+    priorities: BTreeMap<Key, i32>,
+    gates: BTreeMap<Key, Held>,
+    openers: BTreeMap<Opening, BTreeSet<Key>>,
+}
+
+impl<Key> Default for Standings<Key> {
+    fn default() -> Self {
+        Self { priorities: BTreeMap::new(), gates: BTreeMap::new(), openers: BTreeMap::new() }
+    }
+}
+
+impl<Key: Ord + Clone> Standings<Key> {
+    pub(super) fn priority(&self, key: &Key) -> i32 {
+        self.priorities.get(key).copied().unwrap_or_default()
+    }
+
+    pub(super) fn held(&self, key: &Key) -> Option<&Held> {
+        self.gates.get(key)
+    }
+
+    pub(super) fn held_until(&self, opening: Opening) -> impl Iterator<Item = &Key> {
+        self.openers.get(&opening).into_iter().flatten()
+    }
+
+    pub(super) fn set(&mut self, key: &Key, priority: i32, held: Option<Held>) {
+        if priority == 0 {
+            self.priorities.remove(key);
+        } else {
+            self.priorities.insert(key.clone(), priority);
+        }
+        if let Some(before) = self.gates.remove(key) {
+            for opening in before.opens {
+                if let Some(keys) = self.openers.get_mut(opening) {
+                    keys.remove(key);
+                }
+            }
+        }
+        if let Some(held) = held {
+            for opening in held.opens {
+                self.openers.entry(*opening).or_default().insert(key.clone());
+            }
+            self.gates.insert(key.clone(), held);
+        }
+    }
+}
