@@ -332,6 +332,19 @@ fn one() -> i64 {
     1
 }
 
+impl DecisionRecord {
+    /// The replicas that wait for a place.
+    #[must_use]
+    pub fn pending_replicas(&self) -> i64 {
+        self.pending.iter().fold(0, |sum, group| sum.saturating_add(group.replicas))
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(value: &i64) -> bool {
+    *value == 0
+}
+
 /// A cluster that the binding is leaving.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -342,6 +355,10 @@ pub struct GracefulEvictionTask {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub replicas: i64,
+    /// How many of them had no place elsewhere when they left. While as many as that wait for one, the copy stays.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0))]
+    pub unplaced: i64,
     /// Trigger of the decision that made the task.
     pub reason: Trigger,
     /// Whether the member keeps running them until their replacements are healthy.
@@ -355,6 +372,16 @@ pub struct GracefulEvictionTask {
     /// When the copy goes in any case. Absent = never by time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
+}
+
+impl GracefulEvictionTask {
+    /// Whether the kept copy is all there is of replicas that wait: it had more than the others took, and of the
+    /// `pending` replicas of the last decision some are those. Replicas that waited before anything left count for
+    /// nothing: no copy ran them.
+    #[must_use]
+    pub fn stands_in(&self, pending: i64) -> bool {
+        self.keep && self.unplaced.min(pending) > 0
+    }
 }
 
 /// What a workload that failed on a cluster left for its copies elsewhere (`statePreservation`).

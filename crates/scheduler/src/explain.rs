@@ -134,9 +134,13 @@ fn head(page: &mut Page, decision: &Decision) {
             (None, true) => "kept".to_owned(),
             (None, false) => "until the member confirms that it is gone".to_owned(),
         };
+        let waits = match task.unplaced {
+            0 => String::new(),
+            unplaced => format!(", at least while {unplaced} of them have no place elsewhere"),
+        };
         page.field(
             "Leaving",
-            &format!("{}: {} replicas, {until}", task.from_cluster, task.replicas),
+            &format!("{}: {} replicas, {until}{waits}", task.from_cluster, task.replicas),
         );
     }
 }

@@ -195,7 +195,8 @@ fn row<'a>(answer: &'a Answer, member: &str) -> Option<Row<'a>> {
         let new = decision.clusters().iter().filter(|share| !before(&share.name));
         moves = new.map(|share| (share.name.clone(), share.replicas)).collect();
     }
-    let waiting = decision.pending_replicas();
+    let leaving = decision.evictions().iter().filter(|task| task.from_cluster == member);
+    let waiting: i64 = leaving.map(|task| task.unplaced).sum();
     let stays = match left {
         Some(_) => Some(why(decision)),
         None if waiting > 0 => {

@@ -45,7 +45,7 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
     let What::Members { names, output } = args.what;
     let hub = Hub::find(flags).await?;
     let api: Api<Cluster> = Api::all(hub.client.clone());
-    let clusters = if names.is_empty() {
+    let mut clusters = if names.is_empty() {
         list(&hub, &api).await?
     } else {
         let mut found = Vec::with_capacity(names.len());
@@ -68,6 +68,10 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
             },
         ),
         format => {
+            // As kubectl: who wrote which field is for those who ask the API.
+            for cluster in &mut clusters {
+                cluster.metadata.managed_fields = None;
+            }
             let items = serde_json::to_value(&clusters).context("write the answer")?;
             out.object(format, &json!({"apiVersion": "v1", "kind": "List", "items": items}))
         }

@@ -124,17 +124,9 @@ fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow
             return out.line("No decision matches.");
         }
         WideFormat::Table => {
-            let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
-            of_whom_header(of, &mut header);
-            // Time and id are for copying; so is a workload's name, as long as it leaves room for the rest.
-            let names = items.iter().filter_map(|item| of_whom(Item(item), of));
-            let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
-            let kept = if (1..=LONGEST_NAME).contains(&longest) { 3 } else { 2 };
-            out.table_keeping(
-                kept,
-                &header,
-                items.iter().map(|item| row(Item(item), of)).collect(),
-            )?;
+            // Texts of any length share a column, a line or more for each: beside one another they would be a word wide.
+            let rows = items.iter().map(|item| told(Item(item), of)).collect();
+            out.table_keeping(4, &["TIME", "ID", "TRIGGER", "OUTCOME", "DECISION"], rows)?;
             return older(*more, args, out);
         }
         WideFormat::Wide => {
@@ -221,9 +213,6 @@ const LONGEST_TRIGGER: usize = 13;
 /// Characters of the longest outcome that is common; a longer one moves its line.
 const LONGEST_OUTCOME: usize = 13;
 
-/// Characters of a workload's name that are not broken.
-const LONGEST_NAME: usize = 28;
-
 fn of_whom_header(of: &Of, header: &mut Vec<&str>) {
     if !matches!(of, Of::Workload(_)) {
         header.insert(2, "WORKLOAD");
@@ -238,6 +227,20 @@ fn of_whom(item: Item<'_>, of: &Of) -> Option<String> {
         Of::Everything if item.namespace().is_empty() => Some(item.workload()),
         Of::Everything => Some(format!("{} {}", item.namespace(), item.workload())),
     }
+}
+
+/// A row for people: whose decision it is, what it changed and why, one below the other.
+fn told(item: Item<'_>, of: &Of) -> Vec<Text> {
+    let change = Some(item.change()).filter(|change| change != "-");
+    let lines: Vec<String> =
+        of_whom(item, of).into_iter().chain(change).chain([item.reason()]).collect();
+    vec![
+        item.time().into(),
+        item.short_id().into(),
+        item.trigger().into(),
+        item.outcome(),
+        lines.join("\n").into(),
+    ]
 }
 
 fn row(item: Item<'_>, of: &Of) -> Vec<Text> {

@@ -95,8 +95,12 @@ impl<'a> Item<'a> {
         if self.event().is_some() {
             return "-".to_owned();
         }
-        let after = text::shares(self.after().as_deref());
-        format!("{} -> {after}", text::shares(self.before().as_deref()))
+        let (before, after) = (self.before(), self.after());
+        let now = text::shares(after.as_deref());
+        match before.is_some() && before == after {
+            true => format!("{now}, as before"),
+            false => format!("{} -> {now}", text::shares(before.as_deref())),
+        }
     }
 
     /// Its template: `deployment/web`.

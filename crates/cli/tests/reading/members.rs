@@ -53,6 +53,9 @@ async fn federation() -> Hub {
 async fn members_in_a_table() {
     let hub = federation().await;
     insta::assert_snapshot!("members", hub.atoll("get", &["members"]).await.ok());
+    let whole = hub.atoll("get", &["members", "-o", "json"]).await.json();
+    assert_eq!(whole["items"][0]["spec"]["region"], "north");
+    assert!(whole["items"][0]["metadata"].get("managedFields").is_none(), "{whole}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,8 +43,8 @@ pub fn has_ended(
         // The copy is to go at once; the task stands until the member says that it is gone.
         return members.has_confirmed(&task.from_cluster);
     }
-    // While replicas wait for a place, the old copy is all there is of them: no deadline takes it away.
-    if spec.decision.iter().flat_map(|last| &last.pending).any(|group| group.replicas > 0) {
+    // While its replicas wait for a place, the old copy is all there is of them: no deadline takes it away.
+    if task.stands_in(spec.decision.as_ref().map_or(0, DecisionRecord::pending_replicas)) {
         return false;
     }
     // Nothing is wanted anywhere, so there is nothing to wait for.
@@ -146,7 +146,7 @@ mod tests {
             "replicas": 3,
             "clusters": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}],
             "gracefulEvictionTasks": [{
-                "fromCluster": "old", "replicas": 3, "reason": "Failover", "keep": keep,
+                "fromCluster": "old", "replicas": 3, "unplaced": 1, "reason": "Failover", "keep": keep,
                 "purgeMode": purge, "creationTimestamp": "2026-01-01T00:00:00Z",
                 "deadline": "2026-01-01T00:10:00Z",
             }],
@@ -183,6 +183,10 @@ mod tests {
         spec.decision = Some(last);
         let healthy = Fixed { healthy: vec![("a", 2), ("b", 1)], ..Fixed::default() };
         assert!(!ended(&spec, &healthy, LATE));
+        // One that waited before anything left ran nowhere: no copy stands in for it.
+        let mut replaced = spec.clone();
+        replaced.graceful_eviction_tasks[0].unplaced = 0;
+        assert!(ended(&replaced, &healthy, EARLY));
         spec.decision.as_mut().unwrap().pending.clear();
         assert!(ended(&spec, &Fixed::default(), LATE));
     }

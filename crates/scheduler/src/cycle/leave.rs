@@ -24,22 +24,26 @@ pub fn ended(task: &GracefulEvictionTask, request: &Request) -> Option<String> {
         return None;
     }
     let previous = request.previous.as_ref()?;
-    // While replicas wait for a place, the old copy is all there is of them: no deadline takes it away.
+    // While its replicas wait for a place, the old copy is all there is of them: no deadline takes it away.
+    if task.stands_in(previous.pending()) {
+        return None;
+    }
     let late = task.deadline.as_ref().is_some_and(|deadline| deadline.0 <= request.now);
-    if late && previous.pending() == 0 {
+    if late {
         return Some(format!("{}: the deadline has passed", task.from_cluster));
     }
     let healthy = |target: &TargetCluster| {
         let report = request.reports.get(&target.name);
         report.is_some_and(|r| r.healthy == Some(true) && r.ready >= target.replicas)
     };
-    let complete = previous.pending() == 0 && !previous.clusters.is_empty();
-    (task.purge_mode != PurgeMode::Never && complete && previous.clusters.iter().all(healthy))
+    let replaced = !previous.clusters.is_empty() && previous.clusters.iter().all(healthy);
+    (task.purge_mode != PurgeMode::Never && replaced)
         .then(|| format!("{}: the replacements are healthy", task.from_cluster))
 }
 
 /// The tasks after a decision: those that have not ended, and one for every cluster that loses replicas for another
-/// reason than fewer being asked for: also when it is a count that changes while the cluster has `failed`.
+/// reason than fewer being asked for: also when it is a count that changes while the cluster has `failed`. Of what leaves,
+/// `pending` replicas at the most have no place elsewhere.
 #[must_use]
 pub fn plan(
     snapshot: &Snapshot,
@@ -48,6 +52,7 @@ pub fn plan(
     before: &[TargetCluster],
     after: &Shares,
     failed: &BitSet,
+    pending: i64,
 ) -> Vec<GracefulEvictionTask> {
     #[cfg(test)]
     if crate::mutants::is(crate::mutants::Mutant::EvictionForgotten) {
@@ -58,6 +63,10 @@ pub fn plan(
         .filter(|task| ended(task, request).is_none())
         .map(|task| (task.from_cluster.clone(), task.clone()))
         .collect();
+    let sum = |shares: &mut dyn Iterator<Item = i64>| shares.fold(0, i64::saturating_add);
+    let fewer = sum(&mut before.iter().map(|target| target.replicas))
+        .saturating_sub(sum(&mut after.each().map(|(_, replicas)| replicas)));
+    let mut unplaced = fewer.clamp(0, pending.max(0));
     if !before.is_empty() && (trigger != Trigger::Scale || !failed.is_empty()) {
         let now: BTreeMap<&str, i64> = after.each().collect();
         for target in before {
@@ -69,7 +78,12 @@ pub fn plan(
                     continue;
                 }
                 let session = snapshot.row(row).session;
-                merge(&mut tasks, task(request, trigger, target, leaves.max(0), session));
+                let mut task = task(request, trigger, target, leaves.max(0), session);
+                if task.keep {
+                    task.unplaced = task.replicas.min(unplaced);
+                    unplaced -= task.unplaced;
+                }
+                merge(&mut tasks, task);
             }
         }
     }
@@ -81,6 +95,7 @@ fn merge(tasks: &mut BTreeMap<String, GracefulEvictionTask>, task: GracefulEvict
         // One task a cluster: what leaves now leaves with what is leaving.
         Some(known) => {
             known.replicas = known.replicas.saturating_add(task.replicas);
+            known.unplaced = known.unplaced.saturating_add(task.unplaced);
             known.keep = known.keep && task.keep;
         }
         None => {
@@ -115,6 +130,7 @@ fn task(
     GracefulEvictionTask {
         from_cluster: target.name.clone(),
         replicas,
+        unplaced: 0,
         reason: trigger,
         keep,
         purge_mode,

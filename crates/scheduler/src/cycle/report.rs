@@ -312,6 +312,7 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         &decision.before,
         &decision.after,
         &failed,
+        decision.pending_replicas(),
     );
     let (preserved, notes) =
         preserve::carry(cycle.request, decision.trigger, &decision.before, &decision.after);

@@ -151,6 +151,10 @@ impl Check<'_> {
                     format!("{name} keeps {} replicas, {most} left it", task.replicas),
                 );
             }
+            if task.unplaced > task.replicas {
+                let (unplaced, replicas) = (task.unplaced, task.replicas);
+                self.fault("I1", format!("{name}: {unplaced} of {replicas} had no place"));
+            }
             if known.is_none() && !self.before.contains_key(name) {
                 self.fault("I2", format!("{name} is left but was no target"));
             }

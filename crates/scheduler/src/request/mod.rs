@@ -154,8 +154,7 @@ impl Previous {
     /// Replicas that the last decision could not place.
     #[must_use]
     pub fn pending(&self) -> i64 {
-        let pending = self.decision.iter().flat_map(|record| &record.pending);
-        pending.fold(0, |sum, group| sum.saturating_add(group.replicas))
+        self.decision.as_ref().map_or(0, DecisionRecord::pending_replicas)
     }
 
     /// The affinity term in force.

@@ -145,12 +145,37 @@ fn a_copy_without_a_full_replacement_outlives_its_deadline() {
     world.taint("a", "NoExecute");
     let decision = world.step(&mut request);
     assert_eq!((shares(&decision), decision.pending_replicas()), (map(&[("b", 1)]), 3));
-    assert!(decision.evictions()[0].keep);
+    assert!(decision.evictions()[0].stands_in(3));
+    assert_eq!(decision.evictions()[0].unplaced, 3);
     request.now = at("13:00:00");
     assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "three replicas have no place");
     world.room("b", 9);
     assert_eq!(shares(&world.step(&mut request)), map(&[("b", 4)]));
     assert_eq!(world.decide(&request).trigger(), Trigger::EvictionDone, "now it may go");
+}
+
+#[test]
+fn replicas_that_waited_before_anything_left_keep_no_copy() {
+    let labels = |domain| [("domain", domain)];
+    let mut world = World::new(["a", "b"].map(|name| cluster(name, &labels("host"), Some(9))));
+    world.policy(json!({
+        "topologyKey": "domain", "labelSelector": {"matchLabels": {"app": "web"}},
+        "allocationPolicy": [{"name": "host", "replicas": 3}],
+        "allocationType": "Required", "allocationMethod": "Fill",
+    }));
+    let mut request = steered("web", 5);
+    let decision = world.step(&mut request);
+    assert_eq!((placed(&decision), decision.pending_replicas()), (3, 2), "the target is 3");
+    let here = first_of(&shares(&decision));
+    world.taint(&here, "NoExecute");
+    let decision = world.step(&mut request);
+    let task = &decision.evictions()[0];
+    assert_eq!((placed(&decision), &task.from_cluster, task.unplaced), (3, &here, 0));
+    for (name, ready) in shares(&decision) {
+        let report = Report { healthy: Some(true), ready, ..Report::default() };
+        request.reports.insert(name, report);
+    }
+    assert!(world.step(&mut request).evictions().is_empty());
 }
 
 #[test]
