@@ -6,6 +6,7 @@
     reason = "what a test leaves out, and what its processes say, is for its reader"
 )]
 
+mod draining;
 mod support;
 
 use serde_json::{Value, json};

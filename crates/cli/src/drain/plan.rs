@@ -10,6 +10,7 @@ use atoll_api::{
     Cluster, ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
     WorkloadPolicy, WorkloadSpread,
 };
+use atoll_controller::pace;
 use atoll_scheduler::offline::{Answer, Document, Fate, Settings, World};
 use atoll_scheduler::{Decision, Profiles, Scheduler};
 use futures::{StreamExt, TryStreamExt};
@@ -100,6 +101,18 @@ pub(super) async fn run(
     for problem in &problems {
         print::note(format!("error: {problem}"));
     }
+    let staying = rows.iter().filter(|row| row.stays.is_some()).count();
+    let moving = rows.len() - staying;
+    if !rows.is_empty() {
+        print::note(format!(
+            "of {} workloads on {member} {moving} move, {staying} stay. The controller moves them at its pace: at most {} \
+             a second (`--eviction-rate`), and within 10 s into at most {} % of a member's room (`--eviction-room-percent`), \
+             unless it was started with other limits.",
+            rows.len(),
+            pace::BINDINGS_PER_SECOND,
+            pace::ROOM_PERCENT,
+        ));
+    }
     match format {
         Format::Table if rows.is_empty() => out.line(format!("Nothing runs on {member}.")),
         Format::Table => {
@@ -107,7 +120,7 @@ pub(super) async fn run(
         }
         format => out.object(
             format,
-            &json!({"member": member, "items": rows.iter().map(item).collect::<Vec<_>>()}),
+            &json!({"member": member, "moving": moving, "staying": staying, "items": rows.iter().map(item).collect::<Vec<_>>()}),
         ),
     }
 }

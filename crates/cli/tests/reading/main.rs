@@ -5,6 +5,7 @@
 
 #[path = "../../src/up/decisions.rs"]
 mod decisions;
+mod drain;
 mod members;
 mod pictures;
 mod served;

@@ -14,7 +14,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::TcpListener;
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::decisions::Decisions;
@@ -198,6 +198,16 @@ impl Hub {
         }
     }
 
+    pub(crate) fn client(&self) -> kube::Client {
+        self.server.client()
+    }
+
+    pub(crate) async fn create_namespace(&self, name: &str) {
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.server.client());
+        let object = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        namespaces.create(&PostParams::default(), &object).await.unwrap();
+    }
+
     /// A Cluster with its status.
     pub(crate) async fn create_cluster(&self, object: Value) {
         let clusters: Api<Cluster> = Api::all(self.server.client());
@@ -255,6 +265,14 @@ impl Hub {
         Following { _child: child, lines }
     }
 
+    /// `atoll` by what it says on stderr, until it ends.
+    pub(crate) async fn follow_errors(&self, args: &[&str]) -> Ending {
+        let mut command = self.command(env!("CARGO_BIN_EXE_atoll"), args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        Ending { child, lines }
+    }
+
     async fn run(&self, program: &str, args: &[&str]) -> Answer {
         let output = self.command(program, args).output();
         let output = tokio::time::timeout(LIMIT, output).await.expect("it hangs");
@@ -276,6 +294,27 @@ impl Hub {
             .stdin(Stdio::null())
             .kill_on_drop(true);
         command
+    }
+}
+
+/// A program that ends some time, by what it says on stderr until then.
+pub(crate) struct Ending {
+    child: Child,
+    lines: Lines<BufReader<ChildStderr>>,
+}
+
+impl Ending {
+    /// What it says next.
+    pub(crate) async fn line(&mut self) -> String {
+        let line = tokio::time::timeout(LIMIT, self.lines.next_line()).await;
+        line.expect("it says no more").unwrap().expect("it ended")
+    }
+
+    /// Its exit code, and all that it said on stdout.
+    pub(crate) async fn end(self) -> (Option<i32>, String) {
+        let ended = tokio::time::timeout(LIMIT, self.child.wait_with_output()).await;
+        let output = ended.expect("it does not end").unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 
