@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::cli::run;
-use crate::support::federation::{
-    Federation, bindings, cluster_objects, deployments, free_ports,
-};
+use crate::support::federation::{Federation, bindings, cluster_objects, deployments, free_ports};
 use crate::support::wait::{until, until_gone};
 use crate::{PORTS, are, ready, without_kubectl};
 

@@ -201,8 +201,8 @@ fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Line
     let table = atoll(&["history", "deploy/nginx"]);
     narrow(&table);
     let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.starts_with("TIME ID TRIGGER OUTCOME BEFORE -> AFTER REASON"), "{table}");
-    assert!(table.contains("Failover") && table.contains("member1 6"), "{table}");
+    assert!(words.starts_with("TIME ID TRIGGER OUTCOME DECISION"), "{table}");
+    assert!(words.contains("member1 6, member2 3 -> member1 5, member2 2, member3 2"), "{table}");
     let wide = atoll(&["history", "deploy/nginx", "-o", "wide"]);
     assert!(wide.contains("HEALTHY") && wide.contains("SLOWEST"), "{wide}");
     let yaml = atoll(&["history", "deploy/nginx", "-o", "yaml"]);

@@ -64,8 +64,12 @@ async fn until_on(federation: &Federation, cluster: &str) {
     .await;
 }
 
-/// When the decisions with this trigger were made, oldest first.
+/// When the decisions with this trigger were made, oldest first: one at least, which the recorder may be about to write.
 async fn made(federation: &Federation, trigger: Trigger) -> Vec<Timestamp> {
+    eventually(&format!("{trigger:?} is in history"), SOON, || async {
+        federation.history().await.contains(&trigger)
+    })
+    .await;
     let page = federation.store.page(&Filter::default(), 1000, None).await.unwrap();
     let records = page.rows.iter().rev().map(|row| row.entry.record().unwrap().record.clone());
     records.filter(|record| record.trigger == trigger).map(|record| record.at.0).collect()
