@@ -35,7 +35,9 @@ impl Record {
             "metadata": {"name": super::NAME, "namespace": namespace},
             "spec": {},
         });
-        Self { object, epoch: time_of_day(now), term: 0 }
+        // Taking it raises the counter to the time of day and not beyond, or a backup that is put in place within the same
+        // second would be behind it for ever.
+        Self { object, epoch: time_of_day(now).saturating_sub(1), term: 0 }
     }
 
     pub(super) fn holder(&self) -> &str {
@@ -117,7 +119,7 @@ mod tests {
     fn taking_raises_the_epoch_and_keeps_the_term() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let first = Record::new("atoll-system", now).taken("a", now, 15);
-        assert_eq!(first.epoch, 1_767_225_601);
+        assert_eq!(first.epoch, 1_767_225_600, "the time of day");
         assert_eq!(first.object["spec"]["renewTime"], "2026-01-01T00:00:00.000000Z");
         let later = Record::read(first.with_term(7).released().object);
         assert_eq!((later.holder(), later.term), ("", 7));

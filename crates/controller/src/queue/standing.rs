@@ -16,8 +16,11 @@ pub enum Urgency {
     Later,
 }
 
-/// The order of ready keys, by key, priority and urgency.
-pub struct Order<Key>(Arc<dyn Fn(&Key, i32, Urgency) -> Rank + Send + Sync>);
+/// Ranks a key by itself, its priority and its urgency.
+type Ranking<Key> = dyn Fn(&Key, i32, Urgency) -> Rank + Send + Sync;
+
+/// The order of ready keys.
+pub struct Order<Key>(Arc<Ranking<Key>>);
 
 impl<Key> Order<Key> {
     /// The order by this rank.

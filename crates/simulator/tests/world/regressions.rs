@@ -147,3 +147,22 @@ fn an_agent_whose_counter_was_damaged_is_taken_back() {
         );
     }
 }
+
+/// A wiped member came back, and within the same second its backup was put in place: the agent of the empty one had begun
+/// to count beyond the time of day, so that the one after it was refused for ever.
+#[test]
+fn a_member_that_is_restored_twice_within_a_second_is_taken_back() {
+    let restore = |wiped, later| Action::Restore {
+        member: "member3".to_owned(),
+        wiped,
+        later: Duration::from_millis(later),
+    };
+    holds(
+        79,
+        &[
+            at(0, Action::Create { app: 0, replicas: 3, placement: 2_346_275_812 }),
+            at(6_230, restore(true, 13_804)),
+            at(13_756, restore(false, 6_883)),
+        ],
+    );
+}
