@@ -31,6 +31,9 @@ pub struct Share {
     /// Replicas of this binding on the clusters that come before this one in the order of their names, 0 where every
     /// cluster gets all (Duplicated). What is cut into ranges counts from here: the completions of a Job.
     pub before: i64,
+    /// Of a StatefulSet whose subsets a WorkloadSpread names: the replicas of this binding on the clusters that come
+    /// before this one in the order of the subsets. Its ordinals begin above theirs.
+    pub ordinals: Option<i64>,
     /// uid of the binding.
     pub claim: String,
     /// Whether the object stays when the binding goes (`preserveResourcesOnDeletion`).

@@ -7,7 +7,9 @@ use crate::{Key, RenderError, Share, type_of};
 /// Writes the share into the manifest. A kind without replicas (`share.replicas` is `None`) stays as it is.
 pub(crate) fn set(manifest: &mut Value, key: &Key, share: &Share) -> Result<(), RenderError> {
     let Some(replicas) = share.replicas else { return Ok(()) };
-    for (field, value) in [("replicas", replicas), ("before", share.before)] {
+    let ordinals = share.ordinals.unwrap_or_default();
+    for (field, value) in [("replicas", replicas), ("before", share.before), ("ordinals", ordinals)]
+    {
         if value < 0 {
             let cluster = share.cluster.clone();
             return Err(RenderError::NegativeShare { cluster, field, value });
@@ -25,6 +27,10 @@ pub(crate) fn set(manifest: &mut Value, key: &Key, share: &Share) -> Result<(), 
     };
     if key.group == "batch" && key.kind == "Job" {
         divide_completions(&mut manifest["spec"], whole, replicas, share.before);
+    }
+    if key.group == "apps" && key.kind == "StatefulSet" && ordinals > 0 {
+        let start = &mut manifest["spec"]["ordinals"]["start"];
+        *start = json!(start.as_i64().unwrap_or(0).saturating_add(ordinals));
     }
     atoll_interpreter::set_replicas(manifest, replicas);
     Ok(())

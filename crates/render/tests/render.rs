@@ -41,6 +41,24 @@ fn share(replicas: impl Into<Option<i64>>) -> Share {
     }
 }
 
+#[test]
+fn the_ordinals_of_a_stateful_set_begin_above_those_of_the_clusters_before() {
+    let mut set = nginx();
+    set["kind"] = json!("StatefulSet");
+    let start = |template: &Value, ordinals| {
+        let share = Share { ordinals, ..share(2) };
+        render(template, &share).unwrap().manifest["spec"]["ordinals"]["start"].clone()
+    };
+    assert_eq!(start(&set, None), Value::Null);
+    assert_eq!(start(&set, Some(0)), Value::Null, "as the template has it");
+    assert_eq!(start(&set, Some(4)), 4);
+    set["spec"]["ordinals"] = json!({"start": 10});
+    assert_eq!((start(&set, Some(0)), start(&set, Some(4))), (json!(10), json!(14)));
+    assert_eq!(start(&nginx(), Some(4)), Value::Null, "Deployments have none");
+    let negative = render(&set, &Share { ordinals: Some(-1), ..share(2) }).unwrap_err();
+    assert!(negative.to_string().contains("ordinals is -1"), "{negative}");
+}
+
 /// The manifest as a user could have written it.
 fn without_marks(rendered: &Rendered) -> Value {
     let mut manifest = rendered.manifest.clone();

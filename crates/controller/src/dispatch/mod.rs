@@ -12,6 +12,7 @@ pub mod verdicts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use atoll_api::binding::TargetCluster;
 use atoll_api::selector::Selector;
 use atoll_api::{Cluster, WorkloadSpread};
 use atoll_render::{RenderError, Rendered, Share};
@@ -62,6 +63,8 @@ pub struct Inputs {
     pub patch: Option<Value>,
     /// Labels besides the template's.
     pub labels: BTreeMap<String, String>,
+    /// Replicas before it in the order of the subsets.
+    pub ordinals: Option<i64>,
     /// The share.
     pub presence: Presence,
     /// Whether the object outlives its binding.
@@ -207,17 +210,29 @@ pub struct Order {
     pub overwrite: bool,
 }
 
-/// The patch of a cluster's copy: that of the first subset whose selector matches the cluster.
+/// A cluster's subset: the first whose selector matches it.
 #[must_use]
-pub fn patch_for<'a>(spread: &'a WorkloadSpread, cluster: &Cluster) -> Option<&'a Value> {
+pub fn subset_of(spread: &WorkloadSpread, cluster: &Cluster) -> Option<usize> {
     let labels = cluster.metadata.labels.clone().unwrap_or_default();
-    let mut subsets = spread.spec.subsets.iter();
-    let subset = subsets.find(|subset| {
+    spread.spec.subsets.iter().position(|subset| {
         let required = subset.required_cluster_selector.as_ref();
         // A selector that cannot be read chooses nothing, as for the scheduler.
         required.is_none_or(|s| Selector::parse(s).is_ok_and(|s| s.matches(&labels)))
-    })?;
-    subset.patch.as_ref()
+    })
+}
+
+/// How many replicas the clusters before this one have, subset by subset in their order and within one by name: where
+/// the ordinals of a StatefulSet begin there. Clusters of no subset come last.
+#[must_use]
+pub fn ordinals_before(
+    shares: &[TargetCluster],
+    cluster: &str,
+    subset: impl Fn(&str) -> Option<usize>,
+) -> i64 {
+    let place = |name: &str| subset(name).unwrap_or(usize::MAX);
+    let own = (place(cluster), cluster);
+    let before = shares.iter().filter(|share| (place(&share.name), share.name.as_str()) < own);
+    before.fold(0, |sum, share| sum.saturating_add(share.replicas))
 }
 
 /// Labels of a cluster's copy besides the template's: what a copy that failed elsewhere left for it.
@@ -237,6 +252,7 @@ pub fn order(
     template: &Template,
     namespace: Option<&Value>,
     patch: Option<&Value>,
+    ordinals: Option<i64>,
     cluster: &str,
     presence: Presence,
 ) -> Result<Option<Order>, RenderError> {
@@ -246,6 +262,7 @@ pub fn order(
         cluster: cluster.to_owned(),
         replicas,
         before,
+        ordinals,
         claim: binding.uid().to_owned(),
         preserve,
         patch: patch.cloned(),

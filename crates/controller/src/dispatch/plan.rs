@@ -41,9 +41,14 @@ pub trait Members {
     fn sent(&self, cluster: &str) -> Option<Option<i64>>;
 }
 
-/// What the decision wants of each member; those that it does not name hold nothing of this binding.
+/// What the decision wants of each member; those that it does not name hold nothing of this binding. `steered`: a
+/// WorkloadPolicy or a WorkloadSpread divides the replicas, whatever the placement says.
 #[must_use]
-pub fn plan(spec: &ResourceBindingSpec, members: &impl Members) -> BTreeMap<String, Presence> {
+pub fn plan(
+    spec: &ResourceBindingSpec,
+    steered: bool,
+    members: &impl Members,
+) -> BTreeMap<String, Presence> {
     let has_replicas = spec.replicas.is_some();
     let mut wanted: BTreeMap<&str, i64> =
         spec.clusters.iter().map(|target| (target.name.as_str(), target.replicas)).collect();
@@ -56,9 +61,10 @@ pub fn plan(spec: &ResourceBindingSpec, members: &impl Members) -> BTreeMap<Stri
             && !task.keep
             && members.connected(&task.from_cluster)
     });
-    let divided = spec.placement.as_ref().and_then(|p| p.replica_scheduling.as_ref()).is_some_and(
-        |scheduling| scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided,
-    );
+    let divided = steered
+        || spec.placement.as_ref().and_then(|p| p.replica_scheduling.as_ref()).is_some_and(
+            |scheduling| scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided,
+        );
     let mut before = 0;
     let mut plan = BTreeMap::new();
     for (cluster, mut replicas) in wanted {
@@ -147,40 +153,48 @@ mod tests {
 
     #[test]
     fn shares_count_up_by_name() {
-        let plan = plan(&spec(json!({})), &NOBODY);
+        let plan = plan(&spec(json!({})), false, &NOBODY);
         assert_eq!(plan["a"], want(2, 0));
         assert_eq!(plan["b"], want(1, 2));
         assert_eq!(plan.len(), 2);
     }
 
     #[test]
+    fn what_is_steered_is_divided_whatever_its_placement_says() {
+        let placement = json!({"placement": {}});
+        let duplicated = plan(&spec(placement.clone()), false, &NOBODY);
+        assert_eq!((duplicated["a"], duplicated["b"]), (want(2, 0), want(1, 0)));
+        assert_eq!(plan(&spec(placement), true, &NOBODY)["b"], want(1, 2));
+    }
+
+    #[test]
     fn a_kept_task_runs_on_besides_the_share() {
-        let leaving = plan(&spec(task("c", true, "Gracefully")), &NOBODY);
+        let leaving = plan(&spec(task("c", true, "Gracefully")), false, &NOBODY);
         assert_eq!(leaving["c"], want(4, 3));
-        let shrinking = plan(&spec(task("a", true, "Gracefully")), &NOBODY);
+        let shrinking = plan(&spec(task("a", true, "Gracefully")), false, &NOBODY);
         assert_eq!(shrinking["a"], want(6, 0));
-        let lost = plan(&spec(task("c", false, "Gracefully")), &NOBODY);
+        let lost = plan(&spec(task("c", false, "Gracefully")), false, &NOBODY);
         assert!(!lost.contains_key("c"), "a lost cluster keeps nothing");
     }
 
     #[test]
     fn directly_withholds_what_is_new_until_the_old_copy_is_gone_or_its_cluster_lost() {
         let spec = spec(task("c", false, "Directly"));
-        let waiting = plan(&spec, &Fixed { connected: &["c"], sent: &[("a", 1)] });
+        let waiting = plan(&spec, false, &Fixed { connected: &["c"], sent: &[("a", 1)] });
         assert_eq!(waiting["a"], want(1, 0), "what runs already runs on");
         assert_eq!(waiting["b"], Presence::Leave(Hold::Withheld));
         assert!(!waiting.contains_key("c"));
-        assert_eq!(plan(&spec, &NOBODY)["b"], want(1, 2));
+        assert_eq!(plan(&spec, false, &NOBODY)["b"], want(1, 2));
     }
 
     #[test]
     fn suspended_and_never_purged_members_are_left_alone() {
         let mut never = spec(task("c", false, "Never"));
-        assert_eq!(plan(&never, &NOBODY)["c"], Presence::Leave(Hold::NeverPurged));
+        assert_eq!(plan(&never, false, &NOBODY)["c"], Presence::Leave(Hold::NeverPurged));
         never.suspension =
             serde_json::from_value(json!({"dispatchingOnClusters": {"clusterNames": ["b"]}}))
                 .unwrap();
-        let plan = plan(&never, &NOBODY);
+        let plan = plan(&never, false, &NOBODY);
         assert_eq!(plan["b"], Presence::Leave(Hold::Suspended));
         assert_eq!(plan["a"], want(2, 0));
     }

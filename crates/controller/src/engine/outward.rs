@@ -84,7 +84,10 @@ impl Engine {
             binding.spec.resource.uid.as_deref().is_none_or(|u| u == template.uid)
         });
         let frozen = self.index.frozen(&template_key.kind).is_some() || template.is_none();
-        let mut plan = plan::plan(&binding.spec, &self.members_of(&binding));
+        let spread = template.as_ref().and_then(|t| self.index.spread_in_force(&t.key)).cloned();
+        let steered =
+            spread.is_some() || template.as_ref().is_some_and(|t| t.workload_policy.is_some());
+        let mut plan = plan::plan(&binding.spec, steered, &self.members_of(&binding));
         // A copy that is never purged would hold a member that leaves for ever: it stays there, without our marks.
         let freed: BTreeSet<String> = binding
             .spec
@@ -108,18 +111,24 @@ impl Engine {
         let namespace =
             namespace.and_then(|name| self.index.namespace(name)).map(|n| n.object.clone());
         let claim = binding.uid().to_owned();
-        let spread = self.index.spread_in_force(&template.key).cloned();
         let source = self.sent.source(key, &template);
         self.unrendered.remove(key);
         for (cluster, presence) in &plan {
-            let patch = spread.as_deref().zip(self.index.cluster(cluster));
-            let patch = patch.and_then(|(spread, row)| dispatch::patch_for(spread, row));
+            let subset = |name: &str| {
+                let (spread, row) = spread.as_deref().zip(self.index.cluster(name))?;
+                dispatch::subset_of(spread, row)
+            };
+            let patch = spread.as_deref().zip(subset(cluster));
+            let patch = patch.and_then(|(spread, at)| spread.spec.subsets.get(at)?.patch.as_ref());
+            let ordinals = (spread.is_some() && template.key.kind.kind == "StatefulSet")
+                .then(|| dispatch::ordinals_before(&binding.spec.clusters, cluster, subset));
             let inputs = Inputs {
                 source,
                 claim: claim.clone(),
                 namespace: namespace.as_deref().map(|object| object["metadata"]["labels"].clone()),
                 patch: patch.cloned(),
                 labels: dispatch::labels_for(&binding, cluster),
+                ordinals,
                 presence: *presence,
                 preserve: binding.spec.preserve_resources_on_deletion,
                 overwrite: binding.spec.conflict_resolution == ConflictResolution::Overwrite,
@@ -133,6 +142,7 @@ impl Engine {
                 &template,
                 namespace.as_deref(),
                 patch,
+                ordinals,
                 cluster,
                 *presence,
             );

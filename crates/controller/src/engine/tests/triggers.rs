@@ -155,6 +155,45 @@ async fn replicas_that_a_member_cannot_run_move_on_to_the_next_subset() {
     assert_eq!(federation.history().await[..2], [Trigger::First, Trigger::Overflow]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_ordinals_of_a_stateful_set_go_on_from_subset_to_subset() {
+    let federation = Federation::start().await;
+    for (name, pool) in [("m3", "reserved"), ("m1", "elastic")] {
+        let labels = json!({"metadata": {"name": name, "labels": {"pool": pool}}});
+        federation.hub.apply(CLUSTER.0, CLUSTER.1, None, labels).await;
+        let served = json!({"apiEnablements": [{"groupVersion": "apps/v1", "resources": [
+            {"name": "statefulsets", "kind": "StatefulSet"}]}]});
+        federation.hub.patch_status(CLUSTER.0, CLUSTER.1, name, served).await;
+    }
+    let selector = |pool: &str| json!({"matchLabels": {"pool": pool}});
+    let spread = json!({"metadata": {"name": "db"}, "spec": {
+        "targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"},
+        "subsets": [
+            {"name": "reserved", "maxReplicas": 2, "requiredClusterSelector": selector("reserved")},
+            {"name": "elastic", "requiredClusterSelector": selector("elastic")},
+        ],
+    }});
+    let kind = ("policy.atoll.dev/v1alpha1", "WorkloadSpread");
+    federation.hub.apply(kind.0, kind.1, Some("shop"), spread).await;
+    let set = |replicas: i64| {
+        json!({"metadata": {"name": "db"}, "spec": {
+            "replicas": replicas, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+            "template": {
+                "metadata": {"labels": {"app": "db"}},
+                "spec": {"containers": [{"name": "c", "image": "postgres"}]},
+            },
+        }})
+    };
+    federation.hub.apply("apps/v1", "StatefulSet", Some("shop"), set(3)).await;
+    let start =
+        |cluster: &str| federation.members.manifest(cluster)["spec"]["ordinals"]["start"].clone();
+    federation.until_replicas(&[("m1", 1), ("m3", 2)]).await;
+    assert_eq!((start("m3"), start("m1")), (Value::Null, json!(2)), "db-0 and db-1, then db-2");
+    federation.hub.apply("apps/v1", "StatefulSet", Some("shop"), set(5)).await;
+    federation.until_replicas(&[("m1", 3), ("m3", 2)]).await;
+    assert_eq!((start("m3"), start("m1")), (Value::Null, json!(2)), "it grows at its end");
+}
+
 /// A Permit that waits a minute for an answer about `first`, and allows everything else.
 struct Slow;
 
