@@ -71,13 +71,23 @@ impl Plugin for TaintToleration {
     }
 
     fn score(&self, cycle: &Cycle<'_>, scores: &mut Scores<'_>) -> Status {
-        let tolerations = cycle.request.placement.cluster_tolerations.clone();
-        let column = cycle.cache.borrow_mut().taints.get(cycle.snapshot, &tolerations);
-        if column.any_prefer_not.is_empty() {
+        let columns: Vec<_> = tolerations(cycle)
+            .into_iter()
+            .map(|(list, among)| {
+                (cycle.cache.borrow_mut().taints.get(cycle.snapshot, &list), among)
+            })
+            .collect();
+        if columns.iter().all(|(column, _)| column.any_prefer_not.is_empty()) {
             scores.values = Values::Same(MAX);
             return Status::success();
         }
-        let count = |row: &u32| i64::from(column.prefer_not[*row as usize]);
+        let count = |row: &u32| {
+            let row = *row as usize;
+            let mut of = columns
+                .iter()
+                .filter(|(_, among)| among.as_ref().is_none_or(|rows| rows.contains(row)));
+            of.next().map_or(0, |(column, _)| i64::from(column.prefer_not[row]))
+        };
         let most = scores.candidates.iter().map(count).max().unwrap_or(0);
         scores.values = if most == 0 {
             Values::Same(MAX)

@@ -276,3 +276,20 @@ fn a_spread_shadows_a_policy() {
     assert_eq!(shares(&decision), map(&[("a", 3)]));
     assert!(decision.notes.iter().any(|note| note.contains("shadowed")), "{:?}", decision.notes);
 }
+
+#[test]
+fn the_tolerations_of_a_subset_count_for_scores_too() {
+    let zone = [("zone", "ack")];
+    let mut world = World::new(["a", "b"].map(|name| cluster(name, &zone, None)));
+    world.taint("a", "PreferNoSchedule");
+    let score = |world: &mut World, subset: Value| {
+        world.spread(spread(vec![subset], "Fixed"));
+        let decision = world.decide(&web(1));
+        let (verdict, at) = decision.verdict("a").unwrap();
+        verdict.scores["TaintToleration"].get(at).unwrap()
+    };
+    let mut tolerant = subset("ack", Value::Null);
+    assert_eq!(score(&mut world, tolerant.clone()), 0);
+    tolerant["tolerations"] = json!([{"key": "test", "operator": "Exists"}]);
+    assert_eq!(score(&mut world, tolerant), 100);
+}
