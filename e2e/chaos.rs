@@ -44,7 +44,9 @@ fn decisions(api: Api<DynamicObject>) -> Arc<Mutex<Vec<(String, String)>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
     tokio::spawn(async move {
-        let mut events = std::pin::pin!(watcher(api, Config::default()).applied_objects());
+        // Without waits in between it would ask a server that is gone for ever, also while the runtime ends.
+        let events = watcher(api, Config::default()).default_backoff().applied_objects();
+        let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             let Ok(object) = event else { continue };
             let id = object.data["spec"]["decision"]["id"].as_str().map(str::to_owned);

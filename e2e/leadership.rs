@@ -30,7 +30,9 @@ fn follow(api: Api<DynamicObject>) -> Arc<Mutex<Vec<Value>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
     tokio::spawn(async move {
-        let mut events = std::pin::pin!(watcher(api, Config::default()).applied_objects());
+        // Without waits in between it would ask a server that is gone for ever, also while the runtime ends.
+        let events = watcher(api, Config::default()).default_backoff().applied_objects();
+        let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             if let Ok(object) = event {
                 log.lock().unwrap().push(serde_json::to_value(object).unwrap());

@@ -16,7 +16,7 @@ use atoll_protocol::identity::TrustDomain;
 use atoll_render::Share;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::{wait::await_condition, watcher};
+use kube::runtime::{WatchStreamExt, wait::await_condition, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -119,7 +119,8 @@ impl Controller {
 }
 
 async fn follow(clusters: Api<Cluster>, members: Members) {
-    let mut events = std::pin::pin!(watcher(clusters, watcher::Config::default()));
+    let events = watcher(clusters, watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         if let Ok(watcher::Event::InitApply(cluster) | watcher::Event::Apply(cluster)) = event {
             members.cluster_changed(&cluster);

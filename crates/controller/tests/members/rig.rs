@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::watcher;
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, watch};
@@ -224,7 +224,8 @@ impl Rig {
 
 /// Hands the hub's Clusters on, as the controller's watch does.
 async fn follow(clusters: Api<Cluster>, members: Members, token: CancellationToken) {
-    let mut events = std::pin::pin!(watcher(clusters, watcher::Config::default()));
+    let events = watcher(clusters, watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events);
     loop {
         let event = tokio::select! {
             biased;
