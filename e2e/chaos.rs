@@ -15,14 +15,12 @@ use std::time::Duration;
 
 use atoll_history::{Filter, Record, SqliteStore, Store};
 use atoll_simulator::random::Random;
-use futures::StreamExt;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, watcher};
 use support::federation::{bindings, deployments};
 use support::forwarder::Mood;
 use support::plane::Plane;
+use support::wait;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Time between two things that happen.
@@ -43,18 +41,12 @@ fn number(variable: &str, default: u64) -> u64 {
 fn decisions(api: Api<DynamicObject>) -> Arc<Mutex<Vec<(String, String)>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
-    tokio::spawn(async move {
-        // Without waits in between it would ask a server that is gone for ever, also while the runtime ends.
-        let events = watcher(api, Config::default()).default_backoff().applied_objects();
-        let mut events = std::pin::pin!(events);
-        while let Some(event) = events.next().await {
-            let Ok(object) = event else { continue };
-            let id = object.data["spec"]["decision"]["id"].as_str().map(str::to_owned);
-            if let Some(entry) = object.metadata.uid.zip(id) {
-                let mut log = log.lock().unwrap();
-                if !log.contains(&entry) {
-                    log.push(entry);
-                }
+    wait::follow(api, move |object| {
+        let id = object.data["spec"]["decision"]["id"].as_str().map(str::to_owned);
+        if let Some(entry) = object.metadata.uid.zip(id) {
+            let mut log = log.lock().unwrap();
+            if !log.contains(&entry) {
+                log.push(entry);
             }
         }
     });

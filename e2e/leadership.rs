@@ -8,15 +8,12 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use kube::Api;
 use kube::api::DynamicObject;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{Config, watcher};
 use serde_json::Value;
 use support::federation::{bindings, deployments};
 use support::plane::{Plane, holder, term};
-use support::wait::until;
+use support::wait::{self, until};
 
 /// `LeaseTimes::default()`: a record that has not changed for so long belongs to nobody.
 const LEASE: Duration = Duration::from_secs(15);
@@ -29,15 +26,8 @@ const ARRIVES: Duration = Duration::from_secs(60);
 fn follow(api: Api<DynamicObject>) -> Arc<Mutex<Vec<Value>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
-    tokio::spawn(async move {
-        // Without waits in between it would ask a server that is gone for ever, also while the runtime ends.
-        let events = watcher(api, Config::default()).default_backoff().applied_objects();
-        let mut events = std::pin::pin!(events);
-        while let Some(event) = events.next().await {
-            if let Ok(object) = event {
-                log.lock().unwrap().push(serde_json::to_value(object).unwrap());
-            }
-        }
+    wait::follow(api, move |object| {
+        log.lock().unwrap().push(serde_json::to_value(object).unwrap());
     });
     seen
 }

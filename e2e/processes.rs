@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use kube::api::{Api, DynamicObject, PostParams};
+use kube::api::{Api, DynamicObject};
 use serde_json::{Value, json};
 use support::cli::{atoll, example, fail, on_member, printed_words, root, run};
 use support::federation::{bindings, cluster_objects, deployments, free_ports, objects};
@@ -118,34 +118,22 @@ async fn create_example(hub: &ApiServer, name: &str) {
     let text = std::fs::read_to_string(example(name)).unwrap();
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     for document in documents {
-        create(hub, document).await;
+        hub.create(document).await;
     }
-}
-
-async fn create(hub: &ApiServer, object: Value) {
-    let version = object["apiVersion"].as_str().unwrap();
-    let (group, version) = version.split_once('/').unwrap_or(("", version));
-    let kind = object["kind"].as_str().unwrap();
-    let api = objects(&hub.client, group, version, kind, "default");
-    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }
 
 /// Sends a ConfigMap all the way to the members and waits for it there: whatever was sent to them before is applied.
 async fn pass_through(hub: &ApiServer, name: &str, members: &[&ApiServer]) {
-    create(
-        hub,
+    hub.create(
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}}),
     )
     .await;
-    create(
-        hub,
-        json!({
-            "apiVersion": "policy.atoll.dev/v1alpha1",
-            "kind": "PropagationPolicy",
-            "metadata": {"name": name},
-            "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": name}]},
-        }),
-    )
+    hub.create(json!({
+        "apiVersion": "policy.atoll.dev/v1alpha1",
+        "kind": "PropagationPolicy",
+        "metadata": {"name": name},
+        "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": name}]},
+    }))
     .await;
     for member in members {
         until(&objects(&member.client, "", "v1", "ConfigMap", "default"), name, "its copy", |_| {

@@ -221,8 +221,8 @@ fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Line
     assert_eq!(count(&["--limit", "2"]), 2);
     assert_eq!(count(&["--member", "member3", "--trigger", "Scale"]), 0);
     for (args, part) in [
-        (&["--trigger", "Sometimes"][..], "spec.trigger"),
-        (&["--outcome", "x' OR '1'='1"], "spec.outcome"),
+        (&["--trigger", "Sometimes"][..], "--trigger"),
+        (&["--outcome", "x' OR '1'='1"], "--outcome"),
         (&["--since", "soon"], "--since"),
         (&["--since", "1h", "--until", "2h"], "nothing lies between"),
         (&["--limit", "0"], "--limit"),

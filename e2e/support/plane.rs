@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -193,7 +193,7 @@ impl Plane {
 
     /// A Deployment of this name and its policy: divided over all members.
     pub(crate) async fn create(&self, name: &str, replicas: u64) {
-        create(&self.hub, json!({
+        self.hub.create(json!({
             "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
             "metadata": {"name": name},
             "spec": {
@@ -204,7 +204,7 @@ impl Plane {
             },
         }))
         .await;
-        create(&self.hub, deployment(name, replicas)).await;
+        self.hub.create(deployment(name, replicas)).await;
     }
 
     /// Scales a Deployment of the hub.
@@ -226,7 +226,7 @@ impl Plane {
     pub(crate) async fn ensure(&self, name: &str, replicas: u64) {
         let api = super::federation::deployments(&self.hub.client, "default");
         if api.get_opt(name).await.unwrap().is_none() {
-            create(&self.hub, deployment(name, replicas)).await;
+            self.hub.create(deployment(name, replicas)).await;
         }
     }
 
@@ -277,12 +277,4 @@ fn deployment(name: &str, replicas: u64) -> Value {
             },
         },
     })
-}
-
-async fn create(hub: &ApiServer, object: Value) {
-    let version = object["apiVersion"].as_str().unwrap();
-    let (group, version) = version.split_once('/').unwrap_or(("", version));
-    let kind = object["kind"].as_str().unwrap();
-    let api = objects(&hub.client, group, version, kind, "default");
-    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }

@@ -10,7 +10,9 @@ use atoll_apiserver::{Options, Server};
 use atoll_simulator::{Member, MemberOptions};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
 use kube::runtime::{conditions, wait::await_condition};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -87,6 +89,15 @@ impl ApiServer {
         let credentials = self.authority.client(account, &user, &["system:serviceaccounts"]);
         let file = format!("{}-{account}", self.name);
         write(&self.folder, &file, &self.name, &self.url, &self.authority, credentials.unwrap())
+    }
+
+    /// Makes an object in the namespace `default`.
+    pub(crate) async fn create(&self, object: Value) {
+        let version = object["apiVersion"].as_str().unwrap();
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let kind = object["kind"].as_str().unwrap();
+        let api = federation::objects(&self.client, group, version, kind, "default");
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
     }
 
     /// Applies the documents of a manifest, as `kubectl apply --server-side` would, and returns them.

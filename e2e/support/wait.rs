@@ -3,8 +3,11 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use futures::StreamExt;
 use kube::api::{Api, DynamicObject};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::wait::await_condition;
+use kube::runtime::watcher::{Config, watcher};
 use serde_json::Value;
 
 /// Longest wait for one state. Generous, because test machines are slow: a state that comes, comes in a few seconds.
@@ -39,6 +42,23 @@ pub(crate) async fn until_gone(api: &Api<DynamicObject>, name: &str) {
             api.get_opt(name).await
         );
     }
+}
+
+/// Gives every state that the objects of a kind have from now on to `each`, in order, for as long as the runtime lives.
+pub(crate) fn follow(
+    api: Api<DynamicObject>,
+    mut each: impl FnMut(DynamicObject) + Send + 'static,
+) {
+    tokio::spawn(async move {
+        // Without waits in between it would ask a server that is gone for ever, also while the runtime ends.
+        let events = watcher(api, Config::default()).default_backoff().applied_objects();
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            if let Ok(object) = event {
+                each(object);
+            }
+        }
+    });
 }
 
 fn show(last: Result<Option<String>, impl Debug>) -> String {

@@ -250,6 +250,17 @@ pub enum Outcome {
     Invalid,
 }
 
+impl Outcome {
+    /// The outcome of a decision that moves nothing and follows one with this outcome: what was wrong still is.
+    #[must_use]
+    pub fn held(self) -> Self {
+        match self {
+            Self::Placed | Self::Unchanged => Self::Unchanged,
+            wrong => wrong,
+        }
+    }
+}
+
 macro_rules! display_as_debug {
     ($($type:ty),*) => {$(
         impl std::fmt::Display for $type {

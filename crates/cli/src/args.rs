@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use atoll_controller::pace::{self, PaceLimits};
 use atoll_scheduler::RecoverAfter;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::{
     confirm_lost, cordon, drain, join, lint, orphans, read, schedule, serve, sim, token, unjoin, up,
@@ -22,6 +23,7 @@ pub(crate) struct Cli {
 
 /// Which API server to talk to, as kubectl has it.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Kubernetes API")]
 pub(crate) struct HubFlags {
     /// Kubeconfig file [default: the files in $KUBECONFIG, then ./.atoll/kubeconfig, then ~/.kube/config]
     #[arg(long, global = true, value_name = "FILE")]
@@ -81,6 +83,35 @@ pub(crate) enum Command {
     Get(read::get::GetArgs),
     /// List what each member is to run
     Work(read::work::WorkArgs),
+}
+
+impl Cli {
+    /// Refuses flags that the verb would not look at: who gives them expects something.
+    ///
+    /// # Errors
+    /// Names the flag and the verb.
+    pub(crate) fn check(&self) -> Result<(), clap::Error> {
+        let (verb, unused) = match &self.command {
+            Command::Up(_) => ("up", &["kubeconfig", "context", "namespace"][..]),
+            Command::Sim(_) => ("sim", &["kubeconfig", "context", "namespace"][..]),
+            Command::Schedule(_) => ("schedule", &["kubeconfig", "context", "namespace"][..]),
+            Command::Lint(_) => ("lint", &["kubeconfig", "context", "namespace"][..]),
+            Command::Controller(_) => ("controller", &["namespace"][..]),
+            Command::Agent(_) => ("agent", &["namespace"][..]),
+            _ => return Ok(()),
+        };
+        let given = [
+            ("kubeconfig", self.hub.kubeconfig.is_some()),
+            ("context", self.hub.context.is_some()),
+            ("namespace", self.hub.namespace.is_some()),
+        ];
+        let Some((flag, _)) = given.iter().find(|(flag, given)| *given && unused.contains(flag))
+        else {
+            return Ok(());
+        };
+        let text = format!("`atoll {verb}` does not use --{flag}: leave it out");
+        Err(Self::command().error(ErrorKind::ArgumentConflict, text))
+    }
 }
 
 impl Command {
@@ -154,7 +185,7 @@ pub(crate) struct PaceFlags {
     eviction_room_percent: u32,
     /// Seconds that a member must have been Ready without a break before work moves back to it, where a policy allows
     /// `Recovery`; 0 = at once [default: 300, as long as its loss lasts before work moves off it; `atoll up`: 30]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::<u32>)]
     recover_after: Option<u32>,
 }
 
@@ -193,12 +224,55 @@ impl RetentionFlag {
     }
 }
 
+/// Whole seconds: a number, or as kubectl takes durations: 90s, 5m, 1h30m.
+///
+/// # Errors
+/// When it is neither, is negative, has a part of a second, or is more than the type holds; the text says what is allowed.
+pub(crate) fn seconds<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let number = match text.parse::<u64>() {
+        Ok(number) => Some(number),
+        Err(_) => text
+            .parse::<jiff::SignedDuration>()
+            .ok()
+            .filter(|duration| duration.subsec_nanos() == 0)
+            .and_then(|duration| u64::try_from(duration.as_secs()).ok()),
+    };
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| "give whole seconds: 90, or 90s, 5m, 1h30m".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_that_a_verb_does_not_use_are_refused() {
+        let check = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().check();
+        for line in ["atoll up -n shop", "atoll sim list --context hub", "atoll controller -n shop"]
+        {
+            let error = check(line).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{line}");
+            assert!(error.to_string().contains("does not use --"), "{error}");
+        }
+        for line in ["atoll up", "atoll history -n shop", "atoll controller --kubeconfig f"] {
+            check(line).unwrap();
+        }
+    }
+
+    #[test]
+    fn seconds_are_numbers_or_durations() {
+        for (text, found) in [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("0", 0)] {
+            assert_eq!(seconds::<u32>(text), Ok(found), "{text}");
+        }
+        for bad in ["", "soon", "-3s", "1.5", "1500ms", "4294967296", "5d", "99999999999999999999h"]
+        {
+            assert!(seconds::<u32>(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -34,6 +34,9 @@ const FAILED: u8 = 1;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Err(error) = cli.check() {
+        error.exit();
+    }
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads us has read enough: `atoll history x | head -1`.

@@ -194,7 +194,28 @@ pub(crate) fn note(text: impl AsRef<str>) {
 
 /// An error and its causes, in one line.
 pub(crate) fn error(error: &anyhow::Error) {
-    note(format!("error: {error:#}"));
+    note(format!("error: {}", causes(error)));
+}
+
+/// What an error and its causes say, each once. Of what an API server answers only its message: the client prints the whole
+/// status beside it, for programmers, and then again as its own cause.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let boxed = cause.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
+        if let Some(kube::Error::Api(status)) = boxed.or_else(|| cause.downcast_ref()) {
+            said.push(match status.message.is_empty() {
+                true => format!("the API server answers {} {}", status.code, status.reason),
+                false => status.message.clone(),
+            });
+            break;
+        }
+        let text = cause.to_string();
+        if said.last().is_none_or(|last| !last.ends_with(&text)) {
+            said.push(text);
+        }
+    }
+    said.join(": ")
 }
 
 /// Whether an error says that nobody reads stdout any more.
@@ -207,6 +228,23 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_an_answer_of_the_hub_people_see_its_message_once() {
+        let status =
+            kube::core::Status::failure("spec.trigger: \"Foo\" must be First", "BadRequest");
+        let api = || kube::Error::Api(Box::new(status.clone().with_code(400)));
+        let plain = anyhow::Error::new(api()).context("list the decisions");
+        assert_eq!(causes(&plain), "list the decisions: spec.trigger: \"Foo\" must be First");
+        let boxed = anyhow::Error::new(Box::new(api())).context("list the decisions");
+        assert_eq!(causes(&boxed), "list the decisions: spec.trigger: \"Foo\" must be First");
+        let silent =
+            kube::Error::Api(Box::new(kube::core::Status::failure("", "Timeout").with_code(504)));
+        assert_eq!(causes(&anyhow::Error::new(silent)), "the API server answers 504 Timeout");
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let service = anyhow::Error::new(kube::Error::Service(Box::new(refused)));
+        assert_eq!(causes(&service), "ServiceError: connection refused");
+    }
 
     #[test]
     fn tables_fit_and_are_plain_where_nobody_looks() {

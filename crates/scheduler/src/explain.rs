@@ -355,7 +355,7 @@ fn in_words(cure: &Cure) -> Option<String> {
         Cure::WorkloadPolicyChanges { name, .. } => format!("WorkloadPolicy {name} changes"),
         Cure::WorkloadSpreadChanges { .. } => return None,
         Cure::BindingShrinks { .. } => "another workload that counts gives replicas up".to_owned(),
-        Cure::TimePasses { at } => format!("it is {at}"),
+        Cure::TimePasses { at } => format!("the clock reaches {at}"),
         Cure::EvictionEnds { clusters } => {
             format!("the eviction from {} ends", one_of(&clusters.short()))
         }

@@ -40,9 +40,20 @@ fn fresh(call: &Call, asked: u64) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses field selectors that the kind does not know.
+/// Refuses field selectors that the kind does not know. Kinds that are no objects of a store are asked mostly by
+/// fields, so they name theirs; the others say what every API server says.
 pub(super) fn selectable(call: &Call) -> Result<(), ApiError> {
-    call.query.selectors.check(&call.kind.selectable).map_err(ApiError::bad_request)
+    let known = &call.kind.selectable;
+    call.query.selectors.check(known).map_err(|problem| match &call.kind.origin {
+        Origin::Virtual(..) => {
+            let labels: Vec<&str> = known.iter().map(|field| field.label.as_ref()).collect();
+            ApiError::bad_request(format!(
+                "{problem}; fields are metadata.name, metadata.namespace, {}",
+                labels.join(", ")
+            ))
+        }
+        _ => ApiError::bad_request(problem),
+    })
 }
 
 /// A collection, or a page of it.

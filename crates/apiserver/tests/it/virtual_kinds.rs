@@ -104,7 +104,10 @@ async fn a_mounted_kind_is_read_like_any_other_and_not_written() {
     );
     let list = api.get(&format!("{DECISIONS}?fieldSelector=spec.cluster%3Dwest")).await.ok();
     assert_eq!(list["items"][0]["metadata"]["name"], "two");
-    api.get(&format!("{DECISIONS}?fieldSelector=spec.other%3Dx")).await.refused(400, "BadRequest");
+    let unknown = api.get(&format!("{DECISIONS}?fieldSelector=spec.other%3Dx")).await;
+    let message = unknown.refused(400, "BadRequest");
+    assert!(message.contains("spec.other; fields are metadata.name, "), "{message}");
+    assert!(message.contains("spec.cluster"), "{message}");
     let table = api.table(DECISIONS).await;
     assert_eq!(table["rows"][1]["cells"], json!(["two", "west"]));
     api.post(DECISIONS, &decision("x", "y")).await.refused(405, "MethodNotAllowed");

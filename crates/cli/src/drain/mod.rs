@@ -14,7 +14,7 @@ use kube::Api;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::args::{Format, HubFlags, OutputFlag};
+use crate::args::{Format, HubFlags, OutputFlag, seconds};
 use crate::cordon;
 use crate::hub::Hub;
 use crate::join;
@@ -45,8 +45,8 @@ pub(crate) struct DrainArgs {
     /// Do not wait until the member is empty
     #[arg(long, conflicts_with = "dry_run")]
     no_wait: bool,
-    /// Seconds to wait [default: until it is empty]
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["dry_run", "no_wait"])]
+    /// How long to wait: seconds, or 90s, 5m, 1h [default: until it is empty]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::<u64>, conflicts_with_all = ["dry_run", "no_wait"])]
     timeout: Option<u64>,
     #[command(flatten)]
     output: OutputFlag,

@@ -105,10 +105,9 @@ pub(super) async fn run(
     let moving = rows.len() - staying;
     if !rows.is_empty() {
         print::note(format!(
-            "of {} workloads on {member} {moving} move, {staying} stay. The controller moves them at its pace: at most {} \
-             a second (`--eviction-rate`), and within 10 s into at most {} % of a member's room (`--eviction-room-percent`), \
-             unless it was started with other limits.",
-            rows.len(),
+            "Of the workloads on {member} {moving} would move and {staying} would stay. The controller moves them at its\n\
+             pace: at most {} a second (--eviction-rate), and within 10 s into at most {} % of a member's room\n\
+             (--eviction-room-percent), unless it was started with other limits.\n",
             pace::BINDINGS_PER_SECOND,
             pace::ROOM_PERCENT,
         ));

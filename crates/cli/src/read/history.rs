@@ -1,10 +1,12 @@
 //! `atoll history`.
 
 use anyhow::{Context, bail};
+use atoll_api::binding::{Outcome, Trigger};
 use atoll_api::{HISTORY_GROUP, VERSION};
 use atoll_history::api::text;
 use clap::Args;
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::decisions::{self, Decisions, Fields, Of};
@@ -24,10 +26,10 @@ pub(crate) struct HistoryArgs {
     #[arg(short = 'A', long, conflicts_with_all = ["workload", "namespace"])]
     all_namespaces: bool,
     /// Only decisions with this trigger, for example Failover
-    #[arg(long)]
+    #[arg(long, value_parser = one_of::<Trigger>)]
     trigger: Option<String>,
     /// Only decisions with this outcome, for example Partial
-    #[arg(long)]
+    #[arg(long, value_parser = one_of::<Outcome>)]
     outcome: Option<String>,
     /// Only decisions that changed the share of this member. Without WORKLOAD, also what happened to the member itself
     #[arg(long, visible_alias = "cluster")]
@@ -47,6 +49,12 @@ pub(crate) struct HistoryArgs {
     /// How to print the answer; wide adds mode, replicas, and how long it took until members had it and were healthy
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: WideFormat,
+}
+
+/// A name of one of the variants of an enum of the API; the error lists them.
+fn one_of<T: DeserializeOwned>(name: &str) -> Result<String, String> {
+    let known = serde_json::from_value::<T>(name.into());
+    known.map(|_| name.to_owned()).map_err(|error| error.to_string())
 }
 
 impl HistoryArgs {

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::aggregated;
 use super::hosted::{self, Host};
-use crate::args::{HubFlags, PaceFlags, RetentionFlag};
+use crate::args::{HubFlags, PaceFlags, RetentionFlag, seconds};
 use crate::hub;
 
 /// How long agents of Hosted members have to end after the controller did.
@@ -73,16 +73,16 @@ pub(crate) struct ControllerArgs {
     #[arg(long, value_name = "FILE")]
     scheduler_config: Option<PathBuf>,
     /// Seconds after which a leader that is silent is followed by another
-    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = seconds::<u64>)]
     lease_duration: u64,
     /// Seconds between two signs of life of an agent with nothing else to say
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = seconds::<u64>)]
     heartbeat: u64,
     /// Seconds of silence after which a member is lost (taint unreachable:NoSchedule)
-    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = seconds::<u64>)]
     silent_after: u64,
     /// Seconds from the loss of a member to the move of its work (taint unreachable:NoExecute)
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds::<u64>)]
     failover_after: u64,
     #[command(flatten)]
     pace: PaceFlags,

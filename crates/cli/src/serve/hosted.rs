@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use super::agent::IDENTITY_SECRET;
 use crate::member_config;
+use crate::print;
 
 /// How long agents have to end when the leadership does.
 const STOP: Duration = Duration::from_secs(3);
@@ -224,7 +225,7 @@ async fn keep(host: &Host, cluster: &Cluster, kubeconfig: &str, token: &Cancella
         match agent(host, cluster, kubeconfig, token).await {
             Ok(()) => tracing::info!(cluster = name, "the agent of the Hosted member ended"),
             Err(error) if token.is_cancelled() => tracing::debug!(cluster = name, "{error:#}"),
-            Err(error) => tell(host, cluster, &format!("{error:#}")).await,
+            Err(error) => tell(host, cluster, &print::causes(&error)).await,
         }
         if began.elapsed() >= STEADY {
             pause = RETRY.0;

@@ -31,7 +31,7 @@ use self::hub::Hub;
 use self::member::SimulatedMember;
 use self::ports::Ports;
 use crate::args::{PaceFlags, RetentionFlag};
-use crate::print::{Printer, note};
+use crate::print::{Printer, causes, note};
 
 /// Most simulated members. Each has an API server, three nodes and an agent; beyond this one process is no help.
 const MAX_MEMBERS: u16 = 64;
@@ -231,7 +231,7 @@ async fn answer(members: &[Arc<SimulatedMember>], request: Request) -> Response 
             let states = members.iter().map(|member| member.state());
             Response::Members(futures::future::join_all(states).await)
         }
-        Err(error) => Response::Refused(format!("{error:#}")),
+        Err(error) => Response::Refused(causes(&error)),
     }
 }
 

@@ -132,7 +132,7 @@ async fn a_dry_run_lists_what_moves_where_and_what_stays_and_why() {
 
     let answer = hub.atoll("drain", &["member1", "--dry-run"]).await;
     let said = answer.stderr.clone();
-    assert!(said.contains("2 move, 4 stay"), "{said}");
+    assert!(said.contains("2 would move and 4 would stay"), "{said}");
     assert!(said.contains("--eviction-rate"), "the pace is named: {said}");
     insta::assert_snapshot!("drain-dry-run", answer.ok());
 

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -87,4 +89,33 @@ async fn metrics_have_the_names_that_dashboards_know() {
     ] {
         assert!(page.lines().any(|found| found == line), "{line}\n{page}");
     }
+}
+
+#[tokio::test]
+async fn every_metric_is_documented_and_nothing_else() {
+    let served = served().await;
+    let record = serde_json::from_value(serde_json::json!({
+        "id": "a", "trigger": "First", "mode": "Fresh", "outcome": "Placed", "desired": 1, "at": "2026-01-31T00:00:00Z",
+        "term": 1
+    }));
+    // A family shows once it has a member.
+    served.counters.decided(&record.unwrap());
+    served.counters.wrote("binding", "written");
+    served.counters.queued(Lengths::default());
+    let page = served.ask("GET", "/metrics").await.1;
+    let mut members = Registry::default();
+    crate::members::Metrics::of_every_kind().register(&mut members);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &members).unwrap();
+    let shown: BTreeSet<&str> = [&page, &text]
+        .into_iter()
+        .flat_map(|page| page.lines())
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split([' ', '{']).next())
+        .collect();
+    let documented: BTreeSet<&str> = include_str!("../../../../docs/metrics.md")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    assert_eq!(shown, documented);
 }

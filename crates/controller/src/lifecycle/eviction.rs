@@ -1,7 +1,7 @@
 //! When the old copy on a cluster that a binding leaves may go, and the decision that ends it.
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, Mode, ResourceBindingSpec, Trigger,
+    DecisionRecord, GracefulEvictionTask, Mode, Outcome, ResourceBindingSpec, Trigger,
 };
 use atoll_api::policy::PurgeMode;
 use jiff::Timestamp;
@@ -104,7 +104,7 @@ pub fn record(
         parent: last.map(|last| last.id.clone()),
         trigger: Trigger::EvictionDone,
         mode: Mode::Steady,
-        outcome: last.map_or(atoll_api::binding::Outcome::Placed, |last| last.outcome),
+        outcome: last.map_or(Outcome::Unchanged, |last| last.outcome.held()),
         desired: last.map_or_else(|| spec.replicas.unwrap_or_default(), |last| last.desired),
         pending: last.map(|last| last.pending.clone()).unwrap_or_default(),
         affinity_name: last.and_then(|last| last.affinity_name.clone()),
@@ -228,5 +228,21 @@ mod tests {
         let spec = spec(true, "Gracefully");
         let record = record(&spec, &[], LATE.parse().unwrap(), 7);
         assert_eq!((record.trigger, record.term, record.id.len()), (Trigger::EvictionDone, 7, 32));
+    }
+
+    #[test]
+    fn what_was_wrong_before_a_task_ended_still_is() {
+        let after = |outcome: Outcome| {
+            let mut spec = spec(true, "Gracefully");
+            let mut last = record(&spec, &[], LATE.parse().unwrap(), 7);
+            last.outcome = outcome;
+            spec.decision = Some(last);
+            record(&spec, &[], LATE.parse().unwrap(), 7).outcome
+        };
+        assert_eq!(after(Outcome::Placed), Outcome::Unchanged);
+        assert_eq!(after(Outcome::Unchanged), Outcome::Unchanged);
+        for wrong in [Outcome::Partial, Outcome::NoFit, Outcome::FailoverInfeasible] {
+            assert_eq!(after(wrong), wrong);
+        }
     }
 }

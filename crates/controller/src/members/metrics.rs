@@ -30,6 +30,15 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Each family with a member.
+    #[cfg(test)]
+    pub(crate) fn of_every_kind() -> Self {
+        let metrics = Self::default();
+        metrics.refused.get_or_create(&Refused { reason: "token" }).inc();
+        metrics.sent.get_or_create(&Sent { kind: "manifest" }).inc();
+        metrics
+    }
+
     /// Makes them visible.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("atoll_members");

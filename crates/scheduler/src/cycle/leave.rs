@@ -63,10 +63,9 @@ pub fn plan(
         .filter(|task| ended(task, request).is_none())
         .map(|task| (task.from_cluster.clone(), task.clone()))
         .collect();
-    let sum = |shares: &mut dyn Iterator<Item = i64>| shares.fold(0, i64::saturating_add);
-    let fewer = sum(&mut before.iter().map(|target| target.replicas))
-        .saturating_sub(sum(&mut after.each().map(|(_, replicas)| replicas)));
-    let mut unplaced = fewer.clamp(0, pending.max(0));
+    let had = before.iter().map(|target| target.replicas).fold(0, i64::saturating_add);
+    let has = after.each().map(|(_, replicas)| replicas).fold(0, i64::saturating_add);
+    let mut unplaced = had.saturating_sub(has).clamp(0, pending.max(0));
     if !before.is_empty() && (trigger != Trigger::Scale || !failed.is_empty()) {
         let now: BTreeMap<&str, i64> = after.each().collect();
         for target in before {

@@ -333,6 +333,7 @@ fn keep_record(decision: &mut Decision, request: &Request) {
         decision.affinity_name =
             previous.term().map(str::to_owned).or(decision.affinity_name.take());
         if let Some(record) = &previous.decision {
+            decision.outcome = record.outcome.held();
             decision.pending.clone_from(&record.pending);
             decision.mode = record.mode;
         }

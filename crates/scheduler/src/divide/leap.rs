@@ -216,6 +216,25 @@ fn closest<S>(near: u128, far: u128, state: impl Fn(u128) -> Option<S>) -> Optio
     best
 }
 
+/// The state furthest along the ranks: each rank is passed from its near end to its far one, and the first whose far end
+/// has no state is where the way ends. `None` = it ends before anything was passed.
+fn furthest<'r, S>(
+    ranks: impl IntoIterator<Item = &'r i64>,
+    near: u128,
+    far: u128,
+    state: impl Fn(Threshold) -> Option<S>,
+) -> Option<S> {
+    let mut best = None;
+    for rank in ranks {
+        let at = |p: u128| state(Threshold { rank: *rank, p });
+        match at(far) {
+            Some(passed) => best = Some(passed),
+            None => return closest(near, far, at).or(best),
+        }
+    }
+    best
+}
+
 /// The way up under one rule on skew.
 struct Up<'a> {
     claims: &'a Claims,
@@ -239,18 +258,8 @@ impl<'a> Up<'a> {
     fn leap(&self, board: &mut Board, take: i64) -> i64 {
         let reach = Reach::new(self.claims, board, take);
         let seats = |threshold: Threshold| self.state(board, &reach, threshold, take);
-        let mut best = None;
-        for rank in self.claims.ranks().iter().rev() {
-            let at = |p: u128| seats(Threshold { rank: *rank, p });
-            let end =
-                reach.end(board.seats.iter().copied().max().unwrap_or(0).saturating_add(take));
-            if let Some(state) = at(end) {
-                best = Some(state);
-                continue;
-            }
-            best = closest(0, end, at).or(best);
-            break;
-        }
+        let end = reach.end(board.seats.iter().copied().max().unwrap_or(0).saturating_add(take));
+        let best = furthest(self.claims.ranks().iter().rev(), 0, end, seats);
         let Some((seats, dealt)) = best else { return 0 };
         if dealt > 0 {
             board.settle(seats);
@@ -386,18 +395,8 @@ impl<'a> Down<'a> {
     fn leap(&self, board: &mut Board, take: i64) -> i64 {
         let reach = Reach::new(self.claims, board, 0);
         let seats = |threshold: Threshold| self.state(board, &reach, threshold, take);
-        let mut best = None;
-        for rank in self.claims.ranks() {
-            let at = |p: u128| seats(Threshold { rank: *rank, p });
-            if let Some(state) = at(0) {
-                best = Some(state);
-                continue;
-            }
-            let end = reach.end(board.seats.iter().copied().max().unwrap_or(0));
-            best = closest(end, 0, at).or(best);
-            break;
-        }
-        let Some((seats, taken)) = best else { return 0 };
+        let end = reach.end(board.seats.iter().copied().max().unwrap_or(0));
+        let Some((seats, taken)) = furthest(self.claims.ranks(), end, 0, seats) else { return 0 };
         if taken > 0 {
             board.settle(seats);
         }

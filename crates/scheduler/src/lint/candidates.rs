@@ -4,7 +4,7 @@ use atoll_api::placement::{ClusterAffinity, ClusterField, FieldOperator};
 use atoll_api::selector::Selector;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-use super::check::Check;
+use super::check::{Check, subset_of};
 use crate::decision::Standing;
 use crate::state::row::Row;
 
@@ -70,22 +70,9 @@ impl Check<'_> {
     }
 
     fn subset_bears(&self, row: &Row, taint: &Taint) -> bool {
-        let template = &self.request.template;
-        let namespace = template.namespace.as_deref().unwrap_or_default();
-        let spread = self.snapshot.workload_spread(
-            namespace,
-            template.group(),
-            &template.kind,
-            &template.name,
-        );
-        let subset = spread.and_then(|spread| {
-            spread.spec.subsets.iter().find(|subset| {
-                subset.required_cluster_selector.as_ref().is_none_or(|selector| {
-                    Selector::parse(selector).is_ok_and(|s| s.matches(&row.labels))
-                })
-            })
-        });
-        subset.is_some_and(|subset| subset.tolerations.iter().any(|t| bears(t, taint)))
+        let Some(spread) = self.spread() else { return false };
+        subset_of(spread, row)
+            .is_some_and(|at| spread.spec.subsets[at].tolerations.iter().any(|t| bears(t, taint)))
     }
 
     /// I7: nobody gets more than fits beside what is promised already.

@@ -1,9 +1,12 @@
 //! What the rules of the linter look at: a decision beside its snapshot and request.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_api::placement::ReplicaSchedulingType;
+use atoll_api::selector::Selector;
+use atoll_api::workload_spread::WorkloadSpread;
 
 use super::Fault;
 use crate::decision::Decision;
@@ -73,14 +76,15 @@ impl<'a> Check<'a> {
 
     /// Whether a WorkloadPolicy or WorkloadSpread divides.
     pub(super) fn steered(&self) -> bool {
+        !self.karmada
+            && (self.request.template.workload_policy.is_some() || self.spread().is_some())
+    }
+
+    /// The WorkloadSpread of the workload.
+    pub(super) fn spread(&self) -> Option<&'a Arc<WorkloadSpread>> {
         let template = &self.request.template;
         let namespace = template.namespace.as_deref().unwrap_or_default();
-        !self.karmada
-            && (template.workload_policy.is_some()
-                || self
-                    .snapshot
-                    .workload_spread(namespace, template.group(), &template.kind, &template.name)
-                    .is_some())
+        self.snapshot.workload_spread(namespace, template.group(), &template.kind, &template.name)
     }
 
     pub(super) fn divided(&self) -> bool {
@@ -92,4 +96,13 @@ impl<'a> Check<'a> {
         let after = self.after.get(name).copied().unwrap_or(0);
         self.before.get(name).is_some_and(|before| after <= *before || self.duplicated())
     }
+}
+
+/// Which subset of a WorkloadSpread a cluster belongs to: the first that selects it.
+pub(super) fn subset_of(spread: &WorkloadSpread, row: &Row) -> Option<usize> {
+    spread.spec.subsets.iter().position(|subset| {
+        subset.required_cluster_selector.as_ref().is_none_or(|selector| {
+            Selector::parse(selector).is_ok_and(|selector| selector.matches(&row.labels))
+        })
+    })
 }

@@ -9,7 +9,7 @@ use atoll_api::workload_policy::AllocationType;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::candidates::chooses;
-use super::check::Check;
+use super::check::{Check, subset_of};
 
 impl Check<'_> {
     /// Bounds of replicaScheduling.
@@ -125,21 +125,10 @@ impl Check<'_> {
         }
         let template = &self.request.template;
         let namespace = template.namespace.as_deref().unwrap_or_default();
-        let spread = self.snapshot.workload_spread(
-            namespace,
-            template.group(),
-            &template.kind,
-            &template.name,
-        );
-        if let Some(spread) = spread {
+        if let Some(spread) = self.spread() {
             let mut sums: Vec<(i64, i64)> = vec![(0, 0); spread.spec.subsets.len()];
             for (name, row) in &self.rows {
-                let at = spread.spec.subsets.iter().position(|subset| {
-                    subset.required_cluster_selector.as_ref().is_none_or(|selector| {
-                        Selector::parse(selector).is_ok_and(|s| s.matches(&row.labels))
-                    })
-                });
-                if let Some(at) = at {
+                if let Some(at) = subset_of(spread, row) {
                     sums[at].0 += self.before.get(name).copied().unwrap_or(0);
                     sums[at].1 += self.after.get(name).copied().unwrap_or(0);
                 }
