@@ -13,6 +13,8 @@ pub(super) struct Record {
     pub(super) object: Value,
     pub(super) epoch: u64,
     pub(super) term: u64,
+    /// It did not exist before this acquisition.
+    pub(super) made: bool,
 }
 
 impl Record {
@@ -23,7 +25,7 @@ impl Record {
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(0)
         };
-        Self { epoch: number(EPOCH), term: number(TERM), object }
+        Self { epoch: number(EPOCH), term: number(TERM), object, made: false }
     }
 
     /// A Lease that did not exist. The counter starts at the time of day, so that it never starts below where it was when
@@ -37,7 +39,7 @@ impl Record {
         });
         // Taking it raises the counter to the time of day and not beyond, or a backup that is put in place within the same
         // second would be behind it for ever.
-        Self { object, epoch: time_of_day(now).saturating_sub(1), term: 0 }
+        Self { object, epoch: time_of_day(now).saturating_sub(1), term: 0, made: true }
     }
 
     pub(super) fn holder(&self) -> &str {
@@ -54,10 +56,23 @@ impl Record {
         Some(std::time::Duration::from_secs(seconds))
     }
 
+    /// When it was last taken, in Unix seconds; `None` where that cannot be read.
+    fn last_taken(&self) -> Option<u64> {
+        let at: Timestamp = self.object["spec"]["acquireTime"].as_str()?.parse().ok()?;
+        Some(time_of_day(at))
+    }
+
+    /// How often it was taken since it was made.
+    fn transitions(&self) -> u64 {
+        self.object["spec"]["leaseTransitions"].as_u64().unwrap_or(0)
+    }
+
     /// The record with another holder, and an epoch above every earlier one: also above those of a counter that somebody
-    /// or something has damaged since, which like this one began at a time of day.
+    /// or something has damaged since, which like this one began at a time of day. The clock may be wrong by now, so the
+    /// time of the last acquisition and their number count as well.
     pub(super) fn taken(&self, instance: &str, now: Timestamp, seconds: u64) -> Self {
-        let epoch = self.epoch.saturating_add(1).max(time_of_day(now));
+        let before = self.last_taken().map_or(0, |at| at.saturating_add(self.transitions() + 1));
+        let epoch = self.epoch.saturating_add(1).max(time_of_day(now)).max(before);
         let mut next = Self { epoch, ..self.clone() };
         let transitions = next.object["spec"]["leaseTransitions"].as_i64().unwrap_or(-1);
         next.object["spec"] = json!({
@@ -150,5 +165,11 @@ mod tests {
             let next = Record::read(object).taken("a", later, 15);
             assert!(next.epoch > first.epoch, "{damaged}: {}", next.epoch);
         }
+        // Several acquisitions within a second, and then the clock is set back as well.
+        let (second, hour) = (first.taken("b", now, 15), std::time::Duration::from_secs(3_600));
+        let mut object = second.taken("c", now, 15).object;
+        object["metadata"]["annotations"][EPOCH] = json!("\u{fffd}");
+        let next = Record::read(object).taken("d", now - hour, 15);
+        assert!(next.epoch > second.epoch + 1, "{}", next.epoch);
     }
 }
