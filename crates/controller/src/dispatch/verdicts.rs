@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 
 /// What an object is to a binding.
@@ -39,6 +40,8 @@ struct Known {
 #[derive(Debug, Default)]
 struct Inner {
     claims: BTreeMap<String, Known>,
+    /// uids of the bindings in `claims`.
+    uids: BTreeMap<BindingKey, String>,
     /// Withdrawn bindings by the members that have not confirmed, from history.
     unconfirmed: BTreeMap<String, BTreeSet<String>>,
 }
@@ -63,12 +66,27 @@ impl Verdicts {
             preserve: binding.spec.preserve_resources_on_deletion,
             frozen,
         };
-        self.lock().claims.insert(binding.uid().to_owned(), known);
+        let mut inner = self.lock();
+        let uid = binding.uid().to_owned();
+        if let Some(before) = inner.uids.insert(binding.key.clone(), uid.clone())
+            && before != uid
+        {
+            inner.claims.remove(&before);
+        }
+        inner.claims.insert(uid, known);
     }
 
     /// A binding is gone.
-    pub fn forget(&self, claim: &str) {
-        self.lock().claims.remove(claim);
+    pub fn forget(&self, key: &BindingKey) {
+        let mut inner = self.lock();
+        if let Some(uid) = inner.uids.remove(key) {
+            inner.claims.remove(&uid);
+        }
+    }
+
+    /// Forgets everything: a term begins, and what bindings were in an earlier one proves nothing.
+    pub fn clear(&self) {
+        *self.lock() = Inner::default();
     }
 
     /// A member has not confirmed the withdrawal of these bindings, by history.
@@ -137,7 +155,7 @@ mod tests {
         assert_eq!(verdicts.judge("b", "u1"), Judgement::Withdrawn);
         verdicts.set(&binding("u1", true, true), set(&[]), set(&[]), false);
         assert_eq!(verdicts.judge("b", "u1"), Judgement::Released);
-        verdicts.forget("u1");
+        verdicts.forget(&binding("u1", false, false).key);
         assert_eq!(verdicts.judge("b", "u1"), Judgement::Unknown);
         verdicts.unconfirmed("b", ["u1".to_owned()]);
         assert_eq!(verdicts.judge("b", "u1"), Judgement::WithdrawnBefore);

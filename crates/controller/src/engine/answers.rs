@@ -132,7 +132,6 @@ impl Engine {
             "namespace": key.namespace, "name": key.name, "uid": binding.uid(),
         }});
         let touched: Touched = self.index.delete(&source_of(key), &object);
-        self.verdicts.forget(binding.uid());
         self.absorb(touched, Urgency::Now, Opening::Binding);
     }
 

@@ -69,6 +69,8 @@ impl Engine {
     fn take_over(&mut self, term: u64) {
         self.led = Some(term);
         self.counters.leads.set(1);
+        // Those of an earlier term may be of bindings that are gone.
+        self.verdicts.clear();
         let bindings: Vec<_> = self.index.bindings().cloned().collect();
         for binding in &bindings {
             self.dispatch(&binding.key);

@@ -317,6 +317,7 @@ impl Engine {
 
     /// A binding is gone from the hub.
     pub(super) fn forget_binding(&mut self, key: &BindingKey) {
+        self.verdicts.forget(key);
         self.sent.forget(key);
         self.views.forget(key);
         self.leaving.remove(key);
