@@ -158,6 +158,9 @@ fn look(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut Vec<S
         }
         Change::Ends => {
             cx.metrics.suspicion.set(0);
+            for member in &members {
+                member.lock().vitals.count_anew(now);
+            }
             let message = "two thirds of the members are back: suspicion ends".to_owned();
             tracing::info!("{message}");
             tell(cx, &std::mem::take(suspected), false, &message);

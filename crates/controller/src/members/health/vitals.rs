@@ -102,6 +102,14 @@ impl Vitals {
         self.baseline = self.baseline.max(baseline);
     }
 
+    /// The controller suspected itself, and does no more: a loss that lasts counts from now. Who comes back a moment later
+    /// than the others was gone for no other reason than they.
+    pub(crate) fn count_anew(&mut self, now: Instant) {
+        if let Some((since, _)) = &mut self.lost {
+            *since = (*since).max(now);
+        }
+    }
+
     /// It has a session with another controller, as was heard at `now`: its silence here counts from then on.
     pub(crate) fn came(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.joined, true) {
@@ -266,6 +274,26 @@ mod tests {
             member.ended();
         }
         assert_eq!(member.standing(), Standing::Lost { since: start });
+    }
+
+    #[tokio::test]
+    async fn a_loss_that_outlasts_suspicion_counts_from_its_end() {
+        let (mut member, start, times) = vitals(true);
+        member.started(start);
+        member.judge(start + 400 * SECOND, &times);
+        assert_eq!(member.standing(), Standing::Lost { since: start });
+        member.count_anew(start + 500 * SECOND);
+        assert_eq!(member.standing(), Standing::Lost { since: start + 500 * SECOND });
+        assert_eq!(
+            member.presence(start + 500 * SECOND, &times),
+            Presence::Lost(start + 400 * SECOND),
+            "when it was judged stays"
+        );
+        member.started(start + 505 * SECOND);
+        member.frame(start + 515 * SECOND);
+        assert_eq!(member.judge(start + 515 * SECOND, &times), Turn::Back);
+        member.count_anew(start + 520 * SECOND);
+        assert_eq!(member.standing(), Standing::Joining, "who is there is not lost by it");
     }
 
     #[tokio::test]
