@@ -1,5 +1,6 @@
 //! What the agent reports about the member as a whole: version, kinds, health, capacity.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::capacity::{Figures, Taken};
+use crate::key::GroupKind;
 use crate::member::{Apis, Member};
 
 /// Limit of one look at the API's health.
@@ -85,6 +87,8 @@ pub(crate) struct FactsSource {
     pub figures: watch::Receiver<Taken>,
     /// Health.
     pub health: watch::Receiver<Health>,
+    /// Kinds that cannot be listed.
+    pub unlisted: watch::Receiver<BTreeSet<GroupKind>>,
 }
 
 impl FactsSource {
@@ -94,6 +98,7 @@ impl FactsSource {
         let (apis, apis_complete) = known.to_wire();
         let taken = self.figures.borrow_and_update().clone();
         let health = self.health.borrow().clone();
+        let unlisted = self.unlisted.borrow_and_update().iter().map(ToString::to_string).collect();
         let none = (Figures::default(), self.clock.now());
         let (figures, at) = taken.as_deref().unwrap_or(&none);
         let text = |sums: &std::collections::BTreeMap<String, i128>| {
@@ -113,6 +118,7 @@ impl FactsSource {
             node_classes: figures.classes.clone(),
             // 0 says that nobody has counted yet.
             taken_at_ms: if taken.is_some() { at.as_millisecond() } else { 0 },
+            unlisted_kinds: unlisted,
         }
     }
 
@@ -130,12 +136,13 @@ impl FactsSource {
         }
     }
 
-    /// Waits until kinds or capacity differ from what was last read; for ever once nobody makes them any more.
+    /// Waits until kinds, capacity or what cannot be listed differ from what was last read; for ever once nobody makes them any more.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
             biased;
             Ok(()) = self.apis.changed() => {}
             Ok(()) = self.figures.changed() => {}
+            Ok(()) = self.unlisted.changed() => {}
             else => std::future::pending().await,
         }
     }

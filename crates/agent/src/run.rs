@@ -13,7 +13,7 @@ use crate::capacity;
 use crate::engine::{self, EngineOptions};
 use crate::error::AgentError;
 use crate::facts::{FactsSource, Health, watch_health};
-use crate::inventory::index::Index;
+use crate::inventory::index::{Found, Index};
 use crate::key::{GroupKind, Key};
 use crate::lease::{self, Held, LeaseOptions};
 use crate::member::{Discovery, Fence, Member, MemberError, Target};
@@ -101,6 +101,7 @@ impl Active<'_> {
         let (health, health_seen) = watch::channel(Health::default());
         let (figures, figures_seen) = watch::channel(None);
         let (labels, labels_seen) = watch::channel(BTreeSet::new());
+        let (unlisted, unlisted_seen) = watch::channel(BTreeSet::new());
         let (commands, commands_in) = mpsc::channel(COMMANDS);
         let (workloads, workloads_in) = mpsc::channel(WORKLOADS);
         let mut tasks = JoinSet::new();
@@ -123,6 +124,8 @@ impl Active<'_> {
             discovery: discovery.clone(),
             jitter: self.jitter.clone(),
             timings: options.timings,
+            first: self.held.first,
+            unlisted,
         };
         tasks.spawn(engine::run(engine, index, commands_in, workloads_in, scope.clone()));
         let sessions = Sessions {
@@ -138,6 +141,7 @@ impl Active<'_> {
                 apis: discovery.subscribe(),
                 figures: figures_seen,
                 health: health_seen,
+                unlisted: unlisted_seen,
             },
             labels,
         };
@@ -195,7 +199,7 @@ impl Active<'_> {
     }
 
     /// What has to be known of the member before anything else; `None` when the token ends the wait.
-    async fn learn(&self, scope: &CancellationToken) -> Option<(String, Discovery, Index)> {
+    async fn learn(&self, scope: &CancellationToken) -> Option<(String, Discovery, Found)> {
         let mut failures = 0;
         loop {
             let ask = async {

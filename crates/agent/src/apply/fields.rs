@@ -64,6 +64,19 @@ fn own_entry(object: &Value) -> Option<&Value> {
     entries(object).find(|entry| is_ours(entry))
 }
 
+/// Whether Atoll applied the object, as an object of this group. Controllers copy labels and annotations to what they make
+/// (Kubernetes from a Service to its EndpointSlices), and some kinds are served in two groups. Where nobody keeps account of
+/// fields, the marks are all there is.
+#[must_use]
+pub(crate) fn is_applied(object: &Value, group: &str) -> bool {
+    let group_of =
+        |version: &str| version.split_once('/').map_or("", |(group, _)| group).to_owned();
+    match own_entry(object) {
+        Some(entry) => group_of(entry["apiVersion"].as_str().unwrap_or_default()) == group,
+        None => entries(object).next().is_none(),
+    }
+}
+
 /// Whether somebody else wrote to the object itself (not to a subresource) after Atoll's last apply. Asked once, when the
 /// agent has just started and did not see what happened before. Times have whole seconds; a write in the very second of
 /// our own counts as earlier.

@@ -23,9 +23,19 @@ struct State {
     token: Option<CancellationToken>,
     /// Its objects were listed once, or there surely are none.
     listed: bool,
+    /// Why it could not be listed when that was last tried.
+    hindered: Option<Hindered>,
     /// What the list under way named.
     seen: BTreeSet<Key>,
     idle_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hindered {
+    /// The agent may not.
+    Forbidden,
+    /// Something else.
+    Failed,
 }
 
 /// The followed kinds.
@@ -96,7 +106,33 @@ impl Kinds {
     pub(super) fn list_ends(&mut self, kind: &GroupKind) -> BTreeSet<Key> {
         let Some(entry) = self.kinds.get_mut(kind) else { return BTreeSet::new() };
         entry.listed = true;
+        entry.hindered = None;
         std::mem::take(&mut entry.seen)
+    }
+
+    /// A kind could not be followed.
+    pub(super) fn failed(&mut self, kind: &GroupKind, forbidden: bool) {
+        if let Some(entry) = self.kinds.get_mut(kind)
+            && !entry.listed
+        {
+            let how = if forbidden { Hindered::Forbidden } else { Hindered::Failed };
+            entry.hindered = Some(how);
+        }
+    }
+
+    /// Kinds that could not be listed so far.
+    pub(super) fn hindered(&self) -> impl Iterator<Item = &GroupKind> {
+        self.kinds.iter().filter(|(_, entry)| entry.hindered.is_some()).map(|(kind, _)| kind)
+    }
+
+    /// Whether waiting may still bring something: not where all were listed but those that may not be.
+    pub(super) fn are_awaited(&self) -> bool {
+        let awaited = |entry: &State| !entry.listed && entry.hindered != Some(Hindered::Forbidden);
+        self.kinds.values().any(awaited)
+    }
+
+    pub(super) fn follows(&self, kind: &GroupKind) -> bool {
+        self.kinds.contains_key(kind)
     }
 
     pub(super) fn is_listed(&self, kind: &GroupKind) -> bool {

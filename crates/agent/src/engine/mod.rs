@@ -5,6 +5,7 @@
 //! outlives sessions: without one, drift is still put right and what was asked for is still tried.
 
 mod kinds;
+mod listing;
 mod orders;
 mod queue;
 mod table;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use atoll_protocol::digest::Digest;
 use atoll_protocol::v1::controller_message::Message;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,20 +27,19 @@ use crate::apply::removal::{self};
 use crate::backoff::Jitter;
 use crate::capacity::Unschedulable;
 use crate::inventory::agreement::Agreement;
-use crate::inventory::index::Index;
+use crate::inventory::index::{Found, Index};
 use crate::key::{GroupKind, Key};
 use crate::member::{Discovery, Fence, Followed, Member, MemberError};
 use crate::observe;
 use crate::options::Timings;
 use crate::session::outbox::Outbox;
 use kinds::Kinds;
+use listing::Books;
 use queue::Place;
 use table::{Outcome, Table, Work};
 
 /// How often unused kinds are looked for.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
-/// Wait before the index is written again after a failure.
-const INDEX_RETRY: Duration = Duration::from_secs(1);
 /// How often the fence is looked at while it is closed and there is work.
 const FENCED: Duration = Duration::from_millis(500);
 /// How long calls under way may still take at a stop. Whatever they were is repeated at the next start.
@@ -76,6 +76,10 @@ pub(crate) struct EngineOptions {
     pub jitter: Jitter,
     /// Times.
     pub timings: Timings,
+    /// No agent was on this member before.
+    pub first: bool,
+    /// Kinds that cannot be listed.
+    pub unlisted: watch::Sender<BTreeSet<GroupKind>>,
 }
 
 struct Session {
@@ -90,6 +94,8 @@ struct Engine {
     table: Table,
     kinds: Kinds,
     index: Index,
+    /// How far the index is to be believed.
+    books: Books,
     /// The index as it is being written.
     index_write: Option<Index>,
     index_retry: Option<Instant>,
@@ -102,14 +108,17 @@ struct Engine {
     flush: Option<Instant>,
     /// Objects were found after the inventory was sent.
     late: bool,
-    /// When the inventory is taken as it is, complete or not.
+    /// When the inventory is taken as it is, complete or not. `None` once it was taken.
     patience: Option<Instant>,
+    /// Until when kinds have their time to be listed: those that were not by then are told, and an index that was lost is
+    /// written anew. `None` when that is over.
+    settling: Option<Instant>,
 }
 
-/// Runs until the token ends it, from the index as it was read.
+/// Runs until the token ends it, from the index as it was found.
 pub(crate) async fn run(
     options: EngineOptions,
-    index: Index,
+    found: Found,
     mut commands: mpsc::Receiver<Command>,
     mut workloads: mpsc::Receiver<(Key, Option<Unschedulable>)>,
     token: CancellationToken,
@@ -118,10 +127,12 @@ pub(crate) async fn run(
     let kinds = Kinds::new(options.member.clone(), options.jitter.clone(), events, token.clone());
     let mut apis = options.discovery.subscribe();
     let patience = Some(Instant::now() + options.timings.inventory_wait);
+    let (index, books) = Books::open(found, options.first);
     let mut engine = Engine {
         table: Table::new(options.jitter.clone()),
         kinds,
         index,
+        books,
         index_write: None,
         index_retry: None,
         session: None,
@@ -132,6 +143,7 @@ pub(crate) async fn run(
         flush: None,
         late: false,
         patience,
+        settling: patience,
         options,
     };
     let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
@@ -140,6 +152,8 @@ pub(crate) async fn run(
         let now = Instant::now();
         engine.answer_if_ready(now);
         engine.flush_statuses(now);
+        engine.settle(now);
+        engine.restore_index(now);
         engine.start_work(now);
         let wake = engine.next_wake(Instant::now());
         tokio::select! {
@@ -171,11 +185,11 @@ impl Engine {
     fn next_wake(&self, now: Instant) -> Option<Instant> {
         let patience = self.patience.filter(|_| self.waits_for_inventory());
         // Work that is due and held back by the fence must not wake the loop again and again.
-        let work = self.table.queue.next(now).map(|at| match self.options.fence.is_open() {
-            true => at,
-            false => at.max(now + FENCED),
-        });
-        [work, self.flush, patience, self.index_retry].into_iter().flatten().min()
+        let open = self.options.fence.is_open();
+        let fenced = |at: Instant| if open { at } else { at.max(now + FENCED) };
+        let work = self.table.queue.next(now).map(fenced);
+        let index = self.index_retry.map(fenced);
+        [work, self.flush, patience, self.settling, index].into_iter().flatten().min()
     }
 
     // Work.
@@ -184,9 +198,9 @@ impl Engine {
         if !self.options.fence.is_open() {
             return;
         }
-        let index = &self.index;
+        let (index, books) = (&self.index, self.books);
         let covered = |key: &Key, place: Place| match place {
-            Place::Apply(_) => index.covers(key),
+            Place::Apply(_) => books == Books::Lost || index.covers(key),
             Place::Withdraw(_) => true,
         };
         for key in self.table.queue.take(now, covered) {
@@ -248,103 +262,21 @@ impl Engine {
         self.follow_index();
     }
 
-    // The index.
-
-    /// Lists kinds and namespaces of due work that are new, before any of it starts.
-    fn extend_index(&mut self, now: Instant) {
-        if self.index_write.is_some() || self.index_retry.is_some_and(|at| now < at) {
-            return;
-        }
-        self.index_retry = None;
-        let mut next = self.index.clone();
-        for (key, place) in self.table.queue.due() {
-            if matches!(place, Place::Apply(_)) {
-                next.add(key);
-            }
-        }
-        if next != self.index {
-            self.write_index(next);
-        }
-    }
-
-    fn write_index(&mut self, next: Index) {
-        let (member, namespace) = (self.options.member.clone(), self.options.namespace.clone());
-        self.index_write = Some(next.clone());
-        self.writes.spawn(async move { next.write(&member, &namespace).await });
-    }
-
-    fn index_written(&mut self, done: Result<Result<(), MemberError>, tokio::task::JoinError>) {
-        let written = self.index_write.take();
-        match done {
-            Ok(Ok(())) => {
-                if let Some(index) = written {
-                    self.index = index;
-                }
-                self.follow_index();
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(error = %error.message(), "cannot write the inventory's index; nothing new is applied");
-                self.index_retry = Some(Instant::now() + INDEX_RETRY);
-                let due = self.table.queue.due().map(|(key, _)| key.clone());
-                let waiting: Vec<_> = due.filter(|key| !self.index.covers(key)).collect();
-                for key in waiting {
-                    let message =
-                        format!("the inventory's index cannot be written: {}", error.message());
-                    self.refuse(&key, String::new(), "IndexNotWritten", message);
-                }
-            }
-            Err(error) => {
-                tracing::error!(%error, "writing the inventory's index ended badly");
-                self.index_retry = Some(Instant::now() + INDEX_RETRY);
-            }
-        }
-    }
-
-    /// Follows every kind of the index that the member serves.
-    fn follow_index(&mut self) {
-        let apis = self.options.discovery.current();
-        for kind in &self.index.kinds {
-            let version = self.table.version_of(kind);
-            self.kinds.follow(kind, &apis, version.as_deref());
-        }
-    }
-
-    /// Ends watches of kinds that nothing is known of any more, and takes them out of the index.
-    fn drop_unused(&mut self) {
-        if self.late {
-            self.send_inventory();
-        }
-        let unused: Vec<_> = self
-            .index
-            .kinds
-            .iter()
-            .filter(|kind| self.kinds.is_listed(kind) && !self.table.uses(kind))
-            .cloned()
-            .collect();
-        let mut next = self.index.clone();
-        for kind in self.kinds.idle(unused, Instant::now()) {
-            next.kinds.remove(&kind);
-        }
-        if self.kinds.all_listed() {
-            let used = self.table.namespaces();
-            next.namespaces.retain(|namespace| used.contains(namespace));
-        }
-        // Kinds alone are worth a write: a namespace too many costs nothing.
-        if next.kinds != self.index.kinds && self.index_write.is_none() {
-            self.kinds.keep_only(&next.kinds);
-            self.index = next.clone();
-            self.write_index(next);
-        }
-    }
-
     // What is on the member.
 
     fn event(&mut self, kind: &GroupKind, event: Followed) {
+        // The last words of a watch that was ended.
+        if !self.kinds.follows(kind) {
+            return;
+        }
         let now = Instant::now();
         match event {
             Followed::ListBegins => self.kinds.list_begins(kind),
             Followed::Page(objects) => {
                 for object in &objects {
+                    if !self.is_ours(kind, object) {
+                        continue;
+                    }
                     let key = key_of(kind, object);
                     self.kinds.seen(kind, key.clone());
                     if self.kinds.is_listed(kind) {
@@ -358,6 +290,7 @@ impl Engine {
             Followed::ListEnds => {
                 let first = !self.kinds.is_listed(kind);
                 let seen = self.kinds.list_ends(kind);
+                self.tell_unlisted();
                 for (key, uid) in self.table.missing(kind, &seen) {
                     self.gone(&key, &uid, now);
                 }
@@ -369,6 +302,7 @@ impl Engine {
                     self.send_inventory();
                 }
             }
+            Followed::Changed(object) if !self.is_ours(kind, &object) => {}
             Followed::Changed(object) => {
                 let key = key_of(kind, &object);
                 self.table.observed(&key, Live::of(&object), now);
@@ -387,6 +321,8 @@ impl Engine {
                     self.kinds.follow(kind, &apis, None);
                 }
                 tracing::warn!(%kind, error = %error.message(), "cannot follow a kind");
+                self.kinds.failed(kind, error.is_forbidden());
+                self.tell_unlisted();
             }
         }
     }

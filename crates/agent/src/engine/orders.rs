@@ -54,11 +54,15 @@ impl Engine {
         if !self.waits_for_inventory() {
             return;
         }
-        if !self.kinds.all_listed() && self.patience.is_some_and(|until| now < until) {
+        let awaited = self.kinds.are_awaited() || !self.is_everything_followed();
+        if awaited && self.patience.is_some_and(|until| now < until) {
             return;
         }
         for kind in self.kinds.unlisted() {
             tracing::warn!(%kind, "cannot be listed yet; its objects are missing in the inventory");
+        }
+        if !self.is_everything_followed() {
+            tracing::warn!("not all kinds of the member are known; the inventory may lack objects");
         }
         self.patience = None;
         let inventory = self.table.inventory();

@@ -238,6 +238,12 @@ impl Table {
         self.entries.range(first..).take_while(move |(key, _)| key.kind == *kind)
     }
 
+    /// Kinds of which anything is known.
+    #[must_use]
+    pub(super) fn kinds(&self) -> BTreeSet<GroupKind> {
+        self.entries.keys().map(|key| key.kind.clone()).collect()
+    }
+
     /// Namespaces in which anything is known.
     #[must_use]
     pub(super) fn namespaces(&self) -> BTreeSet<String> {

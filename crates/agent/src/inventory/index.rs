@@ -1,10 +1,15 @@
 //! The one small object in the member that says where to look: the kinds and namespaces in which Atoll has objects.
 //!
 //! It is extended *before* the first object of a kind goes out (the rule of kubectl's ApplySet), so that an agent that
-//! starts finds every object with Atoll's marks by listing these kinds, and never has to ask all kinds of a server.
+//! starts finds every object with Atoll's marks by listing these kinds, and does not have to ask all kinds of a server.
+//!
+//! It has a checksum. Of an index that is gone or damaged nothing is believed: what it no longer names would stay on the
+//! member, withdrawn, and nobody would know of it. Then all kinds are asked once, and it is written anew.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
+use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use crate::key::{GroupKind, Key};
@@ -12,6 +17,17 @@ use crate::member::{Member, MemberError, Target};
 
 /// Name of the ConfigMap.
 const NAME: &str = "atoll-inventory";
+
+/// The member's index as an agent finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// As it was written.
+    Intact(Index),
+    /// There is none.
+    Absent,
+    /// It is not what an agent wrote last, or of a version without a checksum.
+    Damaged,
+}
 
 /// Kinds and namespaces in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,22 +54,36 @@ impl Index {
         }
     }
 
-    /// Reads it from the member; empty where there is none yet.
+    /// Reads it from the member.
     ///
     /// # Errors
     /// Any failed call.
-    pub(crate) async fn read(member: &Member, namespace: &str) -> Result<Self, MemberError> {
-        let Some(object) = member.get(&target(), &key(namespace)).await? else {
-            return Ok(Self::default());
+    pub(crate) async fn read(member: &Member, namespace: &str) -> Result<Found, MemberError> {
+        let object = member.get(&target(), &key(namespace)).await?;
+        Ok(object.map_or(Found::Absent, |object| Self::of(&object)))
+    }
+
+    fn of(object: &Value) -> Found {
+        let text = |name: &str| object["data"][name].as_str().unwrap_or_default();
+        let (kinds, namespaces) = (text("group-kinds"), text("namespaces"));
+        if text("checksum") != checksum(kinds, namespaces) {
+            return Found::Damaged;
+        }
+        let list = |text: &str| -> Vec<String> {
+            text.split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
         };
-        let list = |name: &str| {
-            let text = object["data"][name].as_str().unwrap_or_default().to_owned();
-            text.split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect::<Vec<_>>()
-        };
-        Ok(Self {
-            kinds: list("group-kinds").iter().filter_map(|text| GroupKind::parse(text)).collect(),
-            namespaces: list("namespaces").into_iter().collect(),
+        Found::Intact(Self {
+            kinds: list(kinds).iter().filter_map(|text| GroupKind::parse(text)).collect(),
+            namespaces: list(namespaces).into_iter().collect(),
         })
+    }
+
+    fn data(&self) -> Value {
+        let kinds: Vec<_> = self.kinds.iter().map(ToString::to_string).collect();
+        let namespaces: Vec<_> = self.namespaces.iter().map(String::as_str).collect();
+        let (kinds, namespaces) = (kinds.join(","), namespaces.join(","));
+        let checksum = checksum(&kinds, &namespaces);
+        json!({"group-kinds": kinds, "namespaces": namespaces, "checksum": checksum})
     }
 
     /// Writes it to the member.
@@ -61,13 +91,11 @@ impl Index {
     /// # Errors
     /// Any failed call.
     pub(crate) async fn write(&self, member: &Member, namespace: &str) -> Result<(), MemberError> {
-        let kinds: Vec<_> = self.kinds.iter().map(ToString::to_string).collect();
-        let namespaces: Vec<_> = self.namespaces.iter().map(String::as_str).collect();
         let object: Value = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": NAME, "namespace": namespace},
-            "data": {"group-kinds": kinds.join(","), "namespaces": namespaces.join(",")},
+            "data": self.data(),
         });
         member.apply(&target(), &key(namespace), &object, true).await.map(drop)
     }
@@ -82,5 +110,45 @@ fn key(namespace: &str) -> Key {
         kind: GroupKind::new("", "ConfigMap"),
         namespace: namespace.to_owned(),
         name: NAME.to_owned(),
+    }
+}
+
+/// SHA-256 of both lists as they are written, in hex.
+fn checksum(kinds: &str, namespaces: &str) -> String {
+    let hash = digest(&SHA256, format!("{kinds}\n{namespaces}").as_bytes());
+    hash.as_ref().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_believed_as_it_was_written_and_not_otherwise() {
+        let mut index = Index::default();
+        assert_eq!(Index::of(&json!({"data": index.data()})), Found::Intact(index.clone()));
+        for (group, kind, namespace) in [("apps", "Deployment", "shop"), ("", "Namespace", "")] {
+            let kind = GroupKind::new(group, kind);
+            index.add(&Key { kind, namespace: namespace.into(), name: "web".into() });
+        }
+        let data = index.data();
+        assert_eq!(Index::of(&json!({"data": data})), Found::Intact(index));
+        for (field, value) in [
+            ("group-kinds", json!("Deployment.apps")),
+            ("group-kinds", json!(null)),
+            ("namespaces", json!("")),
+            ("namespaces", json!("shop,web")),
+            ("checksum", json!(null)),
+            ("checksum", json!("\u{fffd}")),
+        ] {
+            let mut data = data.clone();
+            data[field] = value;
+            assert_eq!(Index::of(&json!({"data": data})), Found::Damaged, "{data}");
+        }
+        assert_eq!(Index::of(&json!({})), Found::Damaged);
     }
 }

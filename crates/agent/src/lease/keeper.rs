@@ -57,7 +57,7 @@ impl Attempt {
                 other => other,
             };
             return match created {
-                Ok(object) => Ok(Some(Record::read(object))),
+                Ok(object) => Ok(Some(Record { made: true, ..Record::read(object) })),
                 Err(error) if is_race(&error) => Ok(None),
                 Err(error) => Err(error),
             };
@@ -96,6 +96,8 @@ pub(crate) struct Held {
     pub epoch: u64,
     /// Highest term that an agent of this member acted on before.
     pub term: u64,
+    /// No agent had it before: the member is new to Atoll.
+    pub first: bool,
     /// Ends when another agent has the Lease.
     pub lost: CancellationToken,
     terms: mpsc::Sender<(u64, oneshot::Sender<Result<(), LeaseError>>)>,
@@ -127,11 +129,11 @@ impl Held {
 pub(super) fn keep(member: Member, options: LeaseOptions, record: Record, fence: Fence) -> Held {
     let (terms, requests) = mpsc::channel(REQUESTS);
     let (lost, stop) = (CancellationToken::new(), CancellationToken::new());
-    let (epoch, term) = (record.epoch, record.term);
+    let (epoch, term, first) = (record.epoch, record.term, record.made);
     fence.set(true);
     let keeper = Keeper { member, options, record, fence, renewed: Instant::now() };
     let task = tokio::spawn(keeper.run(requests, lost.clone(), stop.clone()));
-    Held { epoch, term, lost, terms, stop, task }
+    Held { epoch, term, first, lost, terms, stop, task }
 }
 
 struct Keeper {

@@ -60,6 +60,17 @@ impl Apis {
         self.complete && !self.kinds.contains_key(kind)
     }
 
+    /// Every kind whose objects can be read and patched.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &GroupKind> {
+        self.kinds.keys()
+    }
+
+    /// Whether these are all kinds; false when a group could not be read.
+    #[must_use]
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// Version of the API server.
     #[must_use]
     pub(crate) fn version(&self) -> &str {

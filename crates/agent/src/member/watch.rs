@@ -21,6 +21,9 @@ const WATCH_SLACK: Duration = Duration::from_secs(10);
 /// Waits between failed lists and watches.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(500), most: Duration::from_secs(30) };
+/// The same for a kind that the agent may not read: rights change when people change them, and many kinds may be forbidden.
+const FORBIDDEN: Backoff =
+    Backoff { first: Duration::from_millis(500), most: Duration::from_secs(300) };
 
 /// What to follow.
 #[derive(Debug, Clone, Default)]
@@ -78,7 +81,8 @@ pub(crate) async fn follow<T: Clone>(
             // A place in the log that is gone is ordinary life: list again at once.
             let wait = (!error.is_expired()).then(|| {
                 failures += 1;
-                BACKOFF.half_jitter(failures, &jitter)
+                let backoff = if error.is_forbidden() { FORBIDDEN } else { BACKOFF };
+                backoff.half_jitter(failures, &jitter)
             });
             if events.send((tag.clone(), Followed::Failed(error))).await.is_err() {
                 return;

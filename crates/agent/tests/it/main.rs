@@ -7,6 +7,7 @@
 mod applying;
 mod authorization;
 mod hub;
+mod index;
 mod member;
 mod removing;
 mod reporting;

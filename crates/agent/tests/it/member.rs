@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     Unavailable,
     /// What a webhook of the member says to every write.
     Denied,
+    /// The agent may not.
+    Forbidden,
 }
 
 #[derive(Clone)]
@@ -80,6 +82,9 @@ impl Member {
                     Some(Fault::Hang) => std::future::pending().await,
                     Some(Fault::Unavailable) => {
                         Ok::<_, Infallible>(failure(503, "ServiceUnavailable", "it is on fire"))
+                    }
+                    Some(Fault::Forbidden) => {
+                        Ok(failure(403, "Forbidden", "the agent may not do that"))
                     }
                     Some(Fault::Denied) if request.method() != http::Method::GET => {
                         let denied =

@@ -143,6 +143,8 @@ pub struct MemberFacts {
     pub apis: Vec<ApiEnablement>,
     /// Whether `apis` is the whole list (false while an aggregated API is away).
     pub apis_complete: bool,
+    /// Kinds (`Kind.group`) that may have objects of ours and cannot be listed: the inventory lacks them. Ascending.
+    pub unlisted: Vec<String>,
     /// Nodes and their room; `None` while the agent has not counted them yet, or may not.
     pub counted: Option<Counted>,
 }

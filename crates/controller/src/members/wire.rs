@@ -160,6 +160,8 @@ pub(super) fn facts(facts: v1::Facts, now: Timestamp) -> Result<MemberFacts, Sta
     for api in &mut apis {
         api.resources.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
     }
+    let mut unlisted: Vec<_> = facts.unlisted_kinds.into_iter().map(text).collect();
+    unlisted.sort_unstable();
     // Without a time nobody has counted yet: that is no empty member.
     let counted = if facts.taken_at_ms == 0 {
         None
@@ -182,6 +184,7 @@ pub(super) fn facts(facts: v1::Facts, now: Timestamp) -> Result<MemberFacts, Sta
         api_message: text(facts.api_message),
         apis,
         apis_complete: facts.apis_complete,
+        unlisted,
         counted,
     })
 }

@@ -307,7 +307,7 @@ pub(crate) fn keep_alive(
     }))
 }
 
-fn facts(allocated: i64) -> v1::Facts {
+pub(crate) fn facts(allocated: i64) -> v1::Facts {
     let list = |milli: i64| [("cpu".to_owned(), milli.to_string())].into();
     v1::Facts {
         kubernetes_version: "v1.33.0".into(),

@@ -118,6 +118,7 @@ async fn suspicions(rig: &mut Rig, beginning: bool, members: &[&str], why: &str)
 #[tokio::test(start_paused = true)]
 async fn all_of_them_silent_at_once_is_the_controllers_own_fault() {
     let (hub, mut rig, agents) = federation(&["member1", "member2", "member3"]).await;
+    assert_eq!(rig.metric("atoll_members_suspicion"), "0");
     for (_, _, beats) in &agents {
         beats.abort();
     }
@@ -126,6 +127,8 @@ async fn all_of_them_silent_at_once_is_the_controllers_own_fault() {
     suspicions(&mut rig, true, &["member1", "member2", "member3"], "suspects its own network")
         .await;
     tokio::time::sleep(400 * SECOND).await;
+    assert_eq!(rig.metric("atoll_members_suspicion"), "1");
+    assert_eq!(rig.metric("atoll_members_lost"), "3");
     for name in ["member1", "member2", "member3"] {
         assert_eq!(hub.taints(name).await, [""; 0], "no taint, however long it lasts");
     }
@@ -135,7 +138,7 @@ async fn all_of_them_silent_at_once_is_the_controllers_own_fault() {
     let reasons: Vec<_> = events.iter().filter_map(|event| event.reason.clone()).collect();
     assert_eq!(reasons, ["ControllerSuspectsItself"]);
 
-    // Two of three are back: it trusts itself again, and the third is lost.
+    // Two of three are back: it trusts itself again, and the third is lost. From now on, not since the silence began.
     let mut back = Vec::new();
     for ((identity, ..), name) in agents.iter().zip(["member1", "member2"]) {
         let agent = settled(&rig, identity, name, 1).await;
@@ -143,10 +146,66 @@ async fn all_of_them_silent_at_once_is_the_controllers_own_fault() {
     }
     eventually(async || !rig.members.is_suspicious()).await;
     suspicions(&mut rig, false, &["member1", "member2", "member3"], "suspicion ends").await;
+    assert_eq!(rig.metric("atoll_members_suspicion"), "0");
+    assert_eq!(rig.metric("atoll_members_lost"), "1");
+    eventually(async || hub.taints("member3").await == ["unreachable:NoSchedule"]).await;
+    tokio::time::sleep(280 * SECOND).await;
+    assert_eq!(hub.taints("member3").await, ["unreachable:NoSchedule"]);
+    tokio::time::sleep(20 * SECOND).await;
     let both = ["unreachable:NoExecute", "unreachable:NoSchedule"];
     eventually(async || hub.taints("member3").await == both).await;
     assert_eq!(hub.taints("member1").await, [""; 0]);
     drop(rig);
+}
+
+/// Agents wait up to 8 s before they try again, so some are back later than others, however long all were away.
+#[tokio::test(start_paused = true)]
+async fn who_is_back_a_moment_after_the_others_is_not_given_up() {
+    let names = ["member1", "member2", "member3"];
+    let (hub, mut rig, agents) = federation(&names).await;
+    for (_, _, beats) in &agents {
+        beats.abort();
+    }
+    rig.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
+    eventually(async || rig.members.is_suspicious()).await;
+    tokio::time::sleep(400 * SECOND).await;
+    let mut back = Vec::new();
+    for ((identity, ..), name) in agents.iter().zip(names) {
+        let agent = settled(&rig, identity, name, 1).await;
+        back.push((keep_alive(&agent, 5 * SECOND), agent));
+        tokio::time::sleep(4 * SECOND).await;
+    }
+    let start = tokio::time::Instant::now();
+    while start.elapsed() < 60 * SECOND {
+        let evicts = |taint: &String| taint.ends_with("NoExecute");
+        assert!(!hub.taints("member3").await.iter().any(evicts));
+        tokio::time::sleep(SECOND / 5).await;
+    }
+    for name in names {
+        assert_eq!(hub.taints(name).await, [""; 0]);
+        assert_eq!(hub.ready(name).await, "True/MemberReady");
+    }
+    assert!(!rig.members.is_suspicious());
+}
+
+/// What the agent cannot see is said, as long as it cannot.
+#[tokio::test(start_paused = true)]
+async fn kinds_that_cannot_be_listed_are_a_condition() {
+    let (hub, _rig, agents) = federation(&["member1"]).await;
+    assert_eq!(hub.condition("member1", "InventoryIncomplete").await, None);
+    let facts = |unlisted: &[&str]| {
+        let unlisted_kinds = unlisted.iter().map(|kind| (*kind).to_owned()).collect();
+        Say::Facts(v1::Facts { unlisted_kinds, ..crate::agent::facts(1000) })
+    };
+    let told = async || hub.condition("member1", "InventoryIncomplete").await;
+    agents[0].1.say(facts(&["Secret", "Deployment.apps"])).await;
+    eventually(async || told().await.is_some()).await;
+    let (_, message) = told().await.unwrap();
+    assert!(message.contains("Deployment.apps, Secret:"), "{message}");
+    agents[0].1.say(facts(&["Secret"])).await;
+    eventually(async || !told().await.unwrap().1.contains("Deployment.apps")).await;
+    agents[0].1.say(facts(&[])).await;
+    eventually(async || told().await.is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -136,6 +136,7 @@ pub(crate) struct Rig {
     pub(crate) term: watch::Sender<Option<u64>>,
     pub(crate) verdicts: Arc<Verdicts>,
     pub(crate) arrivals: mpsc::Sender<Arrival>,
+    metrics: Metrics,
     events: mpsc::Receiver<MemberEvent>,
     pub(crate) seen: Vec<MemberEvent>,
     token: CancellationToken,
@@ -165,6 +166,7 @@ impl Rig {
         let (sender, events) = mpsc::channel(64);
         let (term, receiver) = watch::channel(term);
         let (verdicts, token) = (Arc::<Verdicts>::default(), CancellationToken::new());
+        let metrics = Metrics::default();
         let options = MembersOptions {
             client: hub.client.clone(),
             clock: hub.clock.clone(),
@@ -172,7 +174,7 @@ impl Rig {
             health,
             term: receiver,
             trust_domain: TrustDomain::new("atoll.test").unwrap(),
-            metrics: Metrics::default(),
+            metrics: metrics.clone(),
         };
         let members = Members::start(options, verdicts.clone(), sender, token.clone()).unwrap();
         for cluster in hub.clusters().list(&Default::default()).await.unwrap() {
@@ -181,7 +183,17 @@ impl Rig {
         before(&members);
         tokio::spawn(follow(hub.clusters(), members.clone(), token.clone()));
         let hub = hub.clone();
-        Self { hub, members, term, verdicts, arrivals, events, seen: Vec::new(), token }
+        Self { hub, members, term, verdicts, arrivals, metrics, events, seen: Vec::new(), token }
+    }
+
+    /// A figure as Prometheus reads it, for example of `atoll_members_lost`.
+    pub(crate) fn metric(&self, name: &str) -> String {
+        let mut registry = prometheus_client::registry::Registry::default();
+        self.metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
     }
 
     /// Stops the controller and waits for its end.

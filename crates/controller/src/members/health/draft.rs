@@ -24,6 +24,10 @@ use crate::members::types::MemberFacts;
 const PRUNE_HELD: &str = "PruneHeld";
 /// Condition: the Cluster is deleted, and its member is being emptied.
 const LEAVING: &str = "Leaving";
+/// Condition: objects of ours may be on the member that its agent cannot see.
+const INVENTORY_INCOMPLETE: &str = "InventoryIncomplete";
+/// Kinds named in [`INVENTORY_INCOMPLETE`]; the others are counted.
+const KINDS_NAMED: usize = 10;
 /// A figure that changed by more than this part of the capacity, in per cent, is written at once.
 const NOTABLE_PERCENT: i128 = 5;
 
@@ -113,6 +117,23 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
     } else {
         list.retain(|condition| condition.type_ != PRUNE_HELD);
     }
+    match known.facts {
+        Some(facts) if !facts.unlisted.is_empty() => {
+            let (count, holds) = (facts.unlisted.len(), conditions::Status::True);
+            let named = facts.unlisted.iter().take(KINDS_NAMED).cloned().collect::<Vec<_>>();
+            let others = count - named.len();
+            let message = format!(
+                "the agent cannot list {}{}: what it applied of them earlier it neither reports nor removes; give it the right to list them, or see its log",
+                named.join(", "),
+                if others > 0 { format!(" and {others} other kinds") } else { String::new() }
+            );
+            let reason = "KindsNotListed";
+            conditions::set(list, INVENTORY_INCOMPLETE, holds, reason, &message, generation, now);
+        }
+        Some(_) => list.retain(|condition| condition.type_ != INVENTORY_INCOMPLETE),
+        // Without word from the agent, the last one stands.
+        None => {}
+    }
     status
 }
 
@@ -188,8 +209,9 @@ pub(crate) fn is_due(
             .conditions
             .iter()
             .map(|c| {
-                // People watch a member go.
-                let message = (c.type_ == LEAVING).then(|| c.message.clone());
+                // People watch a member go, and which kinds cannot be listed.
+                let told = [LEAVING, INVENTORY_INCOMPLETE].contains(&c.type_.as_str());
+                let message = told.then(|| c.message.clone());
                 (c.type_.clone(), c.status.clone(), c.reason.clone(), message)
             })
             .collect::<Vec<_>>()
@@ -332,6 +354,7 @@ mod tests {
             api_message: String::new(),
             apis: vec![ApiEnablement { group_version: "apps/v1".into(), resources: Vec::new() }],
             apis_complete: true,
+            unlisted: Vec::new(),
             counted: Some(Counted {
                 nodes: NodeSummary { total_num: 1, ready_num: 1 },
                 resources: ResourceSummary {
