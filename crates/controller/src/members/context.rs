@@ -118,3 +118,30 @@ impl Bucket {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many as a federation has, all of them at once and again whenever they are refused.
+    #[tokio::test]
+    async fn five_thousand_at_once_are_in_within_seconds_and_never_too_many_at_a_time() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(start);
+        let (mut waiting, mut within) = (5_000, Vec::new());
+        for tick in 0..100 {
+            let now = start + Duration::from_millis(100) * tick;
+            let admitted = (0..waiting).filter(|_| bucket.take(now)).count();
+            waiting -= admitted;
+            within.push(admitted);
+        }
+        assert_eq!(waiting, 0);
+        assert!(within[..41].iter().sum::<usize>() == 5_000, "{within:?}");
+        assert_eq!(within[0], 1_000, "those that the bucket holds");
+        let most = within[1..].iter().max();
+        assert!(most.is_some_and(|most| *most <= 101), "{within:?}");
+        // Idle time is not saved up beyond what it holds.
+        let late = start + Duration::from_secs(3_600);
+        assert_eq!((0..5_000).filter(|_| bucket.take(late)).count(), 1_000);
+    }
+}

@@ -1,8 +1,7 @@
 //! What etcd's robustness tests have on record, re-expressed for our streams: agents' sessions stand where etcd's watches
 //! and members stand there, terms and hashes where its revisions do.
 //!
-//! The rows are those of etcd's `tests/robustness/README.md`, and #20418, which came after it; [`ROWS`] says which test
-//! stands for which.
+//! The rows are all 17 of etcd's `tests/robustness/README.md` (as of August 2026); [`ROWS`] says which test stands for which.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use crate::scenario::{self, LIMIT, NGINX, until_rolled_out};
 
 /// etcd's issue, what it was, and the test here: file, name.
-const ROWS: [(u32, &str, &str, &str); 14] = [
+const ROWS: [(u32, &str, &str, &str); 17] = [
     (
         13766,
         "revision and data disagree after a crash under load",
@@ -62,6 +61,12 @@ const ROWS: [(u32, &str, &str, &str); 14] = [
         "terms_never_fall_whenever_a_leader_dies_at_its_lease",
     ),
     (18089, "compaction drops a delete", OWN, "an_end_that_no_watch_told_is_seen_in_the_next_list"),
+    (
+        18055,
+        "two snapshots within a moment are a panic",
+        OWN,
+        "two_full_pictures_within_a_moment_are_taken_as_they_come",
+    ),
     // A commit is one write under one version: there is no transaction that could read another.
     (
         18667,
@@ -77,9 +82,22 @@ const ROWS: [(u32, &str, &str, &str); 14] = [
     ),
     (
         20221,
+        "a watch from the future hears of progress",
+        "crates/controller/tests/members/sessions.rs",
+        "only_the_leader_speaks_and_a_higher_term_is_told",
+    ),
+    (
+        20221,
         "a watch from the future hears of the past",
         "crates/agent/tests/it/sessions.rs",
         "a_lower_term_is_refused_also_after_a_restart",
+    ),
+    // The one thing of ours that is kept on a member and read back is the agent's: what is damaged in it is not believed.
+    (
+        20271,
+        "a page of the store is not what it should be: a panic at the start",
+        "crates/agent/tests/it/index.rs",
+        "what_a_damaged_index_does_not_name_is_found",
     ),
     (
         20418,
@@ -276,6 +294,33 @@ async fn what_a_partition_held_back_sets_nothing_back() {
         world.until_settled(LIMIT).await;
     }
     world.lift(forward);
+    world.end().await;
+}
+
+/// The whole of what a member holds goes to the controller, and a moment later again, while the first is on its way; and
+/// both lists of the hub and those of the member are asked for twice.
+#[tokio::test(start_paused = true)]
+async fn two_full_pictures_within_a_moment_are_taken_as_they_come() {
+    const COUNT: u64 = 8;
+    let mut world = world(70).await;
+    many(&world, COUNT).await;
+    for after in [0, 200, 2_000] {
+        world.slow_network("member1", Some((256, Duration::from_millis(20))));
+        for _ in 0..2 {
+            world.break_stream("member1", Some(after));
+            for who in [Who::Controller(1), agent("member1")] {
+                world.events(&who, Events::Lost);
+                world.events(&who, Events::Normal);
+            }
+            world.rest(Duration::from_millis(900)).await;
+        }
+        world.break_stream("member1", None);
+        world.slow_network("member1", None);
+        scale_all(&world, COUNT, 6).await;
+        until_all(&world, COUNT, 6).await;
+        scale_all(&world, COUNT, 3).await;
+        until_all(&world, COUNT, 3).await;
+    }
     world.end().await;
 }
 

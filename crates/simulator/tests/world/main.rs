@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
 #![allow(clippy::print_stderr, reason = "a random history tells its seed and its steps")]
 
+mod backlog;
 mod chaos;
 mod corpus;
 mod crashes;
@@ -17,6 +18,7 @@ mod regressions;
 mod rights;
 mod scenario;
 mod soak;
+mod versions;
 mod walk;
 mod workload_policy;
 mod workload_spread;

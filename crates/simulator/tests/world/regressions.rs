@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atoll_simulator::world::soak::{Action, Damaged, Going, Step, play};
-use atoll_simulator::world::{Events, Fuse, Who};
+use atoll_simulator::world::{Events, Fuse, Skew, Way, Who};
 
 fn at(millis: u64, action: Action) -> Step {
     Step { at: Duration::from_millis(millis), action }
@@ -165,4 +165,73 @@ fn a_member_that_is_restored_twice_within_a_second_is_taken_back() {
             at(13_756, restore(false, 6_883)),
         ],
     );
+}
+
+/// Two leaders in turn were held while a workload was deleted and its member was cut off. The first one led again and still
+/// had the verdict of its first term: that the copy is wanted. Nobody wanted it, and nobody told.
+#[test]
+fn a_leader_that_leads_again_judges_nothing_by_its_earlier_term() {
+    holds(
+        700_416,
+        &[
+            at(0, Action::Create { app: 0, replicas: 1, placement: 871_335_137 }),
+            at(14_296, Action::Hold { span: Duration::from_millis(14_216) }),
+            at(15_136, Action::Delete { app: 0 }),
+            at(
+                19_637,
+                Action::Gone {
+                    members: vec!["member2".to_owned()],
+                    how: Going::Cut,
+                    span: Duration::from_millis(6_117),
+                },
+            ),
+            at(21_125, Action::Hold { span: Duration::from_millis(9_238) }),
+        ],
+    );
+}
+
+/// An agent's counter could not be read while its clock was an hour behind: the next began below where the last one was, and
+/// the member was lost for good.
+#[test]
+fn a_damaged_counter_under_a_wrong_clock_is_taken_back() {
+    let who = Who::Agent("member1".to_owned());
+    let skew = Skew::Behind(Duration::from_secs(3_600));
+    let span = Duration::from_millis(17_343);
+    let what = Damaged::Lease;
+    holds(
+        700_250,
+        &[
+            at(0, Action::Create { app: 0, replicas: 4, placement: 502_004_647 }),
+            at(0, Action::Create { app: 1, replicas: 5, placement: 3_650_710_592 }),
+            at(14_931, Action::Clock { who, skew, span }),
+            at(18_284, Action::Damage { member: "member1".to_owned(), what }),
+        ],
+    );
+}
+
+/// An agent's index could not be read when it started, while a workload left its member behind a partition. The agent found
+/// nothing there, so nothing was removed, and nobody told of it.
+#[test]
+fn what_is_withdrawn_while_an_agents_index_is_damaged_goes_all_the_same() {
+    for what in [Damaged::IndexUnreadable, Damaged::Index] {
+        holds(
+            119,
+            &[
+                at(0, Action::Create { app: 0, replicas: 6, placement: 702_877_407 }),
+                at(0, Action::Create { app: 1, replicas: 5, placement: 3_506_990_497 }),
+                at(4_313, Action::Scale { app: 0, replicas: 3 }),
+                at(16_622, Action::Scale { app: 2, replicas: 11 }),
+                at(19_901, Action::Create { app: 1, replicas: 1, placement: 1_307_787_294 }),
+                at(
+                    23_730,
+                    Action::Cut {
+                        member: "member2".to_owned(),
+                        way: Way::ToAgent,
+                        span: Duration::from_millis(21_649),
+                    },
+                ),
+                at(26_207, Action::Damage { member: "member2".to_owned(), what }),
+            ],
+        );
+    }
 }

@@ -153,8 +153,12 @@ fn fault(random: &mut Random, kind: Fault) -> Action {
         }
         Fault::Damage => Action::Damage {
             member: member(random),
-            // Not its index: what is withdrawn while the index cannot be read stays on the member and nobody knows of it.
-            what: *random.pick(&[Damaged::Hashes, Damaged::Lease]),
+            what: *random.pick(&[
+                Damaged::Index,
+                Damaged::IndexUnreadable,
+                Damaged::Hashes,
+                Damaged::Lease,
+            ]),
         },
         Fault::Partition if random.chance(40) => {
             let edge = *random.pick(&[

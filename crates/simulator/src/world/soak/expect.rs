@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use atoll_api::conditions;
 use serde_json::{Value, json};
 
 use super::MEMBERS;
 use super::action::Poison;
 use crate::random::Random;
-use crate::world::kinds::{DEPLOYMENT, RESOURCE_BINDING};
+use crate::world::kinds::{CLUSTER, DEPLOYMENT, RESOURCE_BINDING};
 use crate::world::{View, condition, shares};
 
 pub(super) fn app_name(app: u64) -> String {
@@ -139,6 +140,17 @@ pub(super) fn poison(what: Poison) -> Vec<Value> {
             vec![config_map(&name, "ours"), named_policy(&name, "ConfigMap", everywhere)]
         }
     }
+}
+
+/// Whether the hub says of every member that it is well, and keeps nothing away from it.
+pub(super) fn all_well(view: &View) -> Result<(), String> {
+    members().iter().try_for_each(|name| {
+        let cluster = view.hub(&CLUSTER, name);
+        let taints = cluster["spec"]["taints"].as_array().map_or(0, Vec::len);
+        let ready = condition(cluster, conditions::READY);
+        let well = taints == 0 && ready == "True";
+        well.then_some(()).ok_or_else(|| format!("{name}: Ready={ready}, {taints} taints"))
+    })
 }
 
 /// Whether every workload runs as its policy says and the hub shows it.
