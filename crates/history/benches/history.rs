@@ -1,11 +1,13 @@
 //! How fast decisions go into history, how far behind it is, and how long its answers take among many rows.
 //!
 //! `--rows N` (default 1,000,000) decisions over 90 days are there before all else; `--ingest N` (default 200,000) then go
-//! through the recorder, besides those for the lag; `--members N` (default 100); `--only sqlite|postgres`. PostgreSQL
-//! needs `ATOLL_TEST_POSTGRES`, which `cargo xtask bench history` sets; its database is made and dropped.
+//! through the recorder, besides those for the lag; `--members N` (default 100); `--only sqlite|postgres`; `--parts` some
+//! of `questions,queries,ingest,sweep`, by commas (default all). PostgreSQL needs `ATOLL_TEST_POSTGRES`, which `cargo xtask
+//! bench history` sets; its database is made and dropped. `--keep FOLDER` keeps what was filled for the next run: the file
+//! in this folder, and the database `bench_history` of the server, which must then be one of your own.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,10 +32,19 @@ struct Options {
     ingest: u64,
     members: u64,
     only: Option<String>,
+    parts: Option<String>,
+    keep: Option<PathBuf>,
+}
+
+impl Options {
+    fn part(&self, name: &str) -> bool {
+        self.parts.as_deref().is_none_or(|parts| parts.split(',').any(|part| part == name))
+    }
 }
 
 fn options() -> Options {
-    let mut options = Options { rows: 1_000_000, ingest: 200_000, members: 100, only: None };
+    let (only, parts, keep) = (None, None, None);
+    let mut options = Options { rows: 1_000_000, ingest: 200_000, members: 100, only, parts, keep };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|n| n.parse().ok()).expect("a number follows");
@@ -42,6 +53,8 @@ fn options() -> Options {
             "--ingest" => options.ingest = number(),
             "--members" => options.members = number(),
             "--only" => options.only = args.next(),
+            "--parts" => options.parts = args.next(),
+            "--keep" => options.keep = args.next().map(PathBuf::from),
             // cargo's own.
             "--bench" => {}
             other => panic!("unknown option {other}"),
@@ -55,64 +68,98 @@ async fn main() {
     let options = options();
     let wanted = |name: &str| options.only.as_deref().is_none_or(|only| only == name);
     if wanted("sqlite") {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("history.db");
-        let store = Arc::new(SqliteStore::open(&path).await.unwrap());
-        if options.rows > 0 {
-            fill_sqlite(&path, &options).await;
-            questions("SQLite", &*store, &options).await;
-            let mut reader = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
-            for query in queries("sqlite") {
-                let began = Instant::now();
-                let rows = reader.fetch_all(query).await.unwrap().len();
-                say_query("SQLite", query, began.elapsed(), rows);
-            }
-        }
-        ingest("SQLite", store.clone(), &options).await;
-        if options.rows > 0 {
-            sweep("SQLite", &*store).await;
-        }
-        store.close().await;
+        sqlite(&options).await;
     }
     if wanted("postgres") {
-        let Ok(server) = std::env::var("ATOLL_TEST_POSTGRES") else {
-            println!("PostgreSQL: left out, ATOLL_TEST_POSTGRES is not set");
-            return;
-        };
-        let name = format!("bench_{}", std::process::id());
-        let mut admin = PgConnection::connect(&server).await.unwrap();
-        admin
-            .execute(sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))))
-            .await
-            .unwrap();
-        let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
-        let store = Arc::new(PostgresStore::new(&url).unwrap());
-        store.maintain(Timestamp::now(), RETENTION).await.unwrap();
-        if options.rows > 0 {
-            fill_postgres(&url, &options).await;
+        match std::env::var("ATOLL_TEST_POSTGRES") {
+            Ok(server) => postgres(&server, &options).await,
+            Err(_) => println!("PostgreSQL: left out, ATOLL_TEST_POSTGRES is not set"),
+        }
+    }
+}
+
+async fn sqlite(options: &Options) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = options.keep.as_deref().unwrap_or(folder.path()).join("history.db");
+    let store = Arc::new(SqliteStore::open(&path).await.unwrap());
+    if options.rows > 0 {
+        if store.last().await.unwrap() == 0 {
+            fill_sqlite(&path, options).await;
+        }
+        write_down("SQLite", &*store).await;
+        if options.part("questions") {
+            questions("SQLite", &*store, options).await;
+        }
+        let mut reader = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+        for query in queries("sqlite").into_iter().filter(|_| options.part("queries")) {
             let began = Instant::now();
-            store.maintain(Timestamp::now(), RETENTION + Duration::from_hours(48)).await.unwrap();
-            println!(
-                "PostgreSQL: writing down who stood where, for every week: {:.1} s",
-                began.elapsed().as_secs_f64()
-            );
-            let mut reader = PgConnection::connect(&url).await.unwrap();
-            reader.execute("VACUUM ANALYZE").await.unwrap();
-            questions("PostgreSQL", &*store, &options).await;
-            for query in queries("sql") {
-                let began = Instant::now();
-                let rows = reader.fetch_all(query).await.unwrap().len();
-                say_query("PostgreSQL", query, began.elapsed(), rows);
-            }
+            let rows = reader.fetch_all(query).await.unwrap().len();
+            say_query("SQLite", query, began.elapsed(), rows);
         }
-        ingest("PostgreSQL", store.clone(), &options).await;
-        if options.rows > 0 {
-            sweep("PostgreSQL", &*store).await;
+    }
+    if options.part("ingest") {
+        ingest("SQLite", store.clone(), options).await;
+    }
+    if options.rows > 0 && options.part("sweep") {
+        sweep("SQLite", &*store).await;
+    }
+    store.close().await;
+}
+
+async fn postgres(server: &str, options: &Options) {
+    let kept = options.keep.is_some();
+    let name =
+        if kept { "bench_history".to_owned() } else { format!("bench_{}", std::process::id()) };
+    let mut admin = PgConnection::connect(server).await.unwrap();
+    let there: Option<i32> = sqlx::query_scalar("SELECT 1 FROM pg_database WHERE datname = $1")
+        .bind(&name)
+        .fetch_optional(&mut admin)
+        .await
+        .unwrap();
+    if there.is_none() {
+        let create = format!("CREATE DATABASE {name}");
+        admin.execute(sqlx::raw_sql(AssertSqlSafe(create))).await.unwrap();
+    }
+    let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
+    let store = Arc::new(PostgresStore::new(&url).unwrap());
+    store.prepare(Timestamp::now()).await.unwrap();
+    if options.rows > 0 {
+        let mut reader = PgConnection::connect(&url).await.unwrap();
+        if store.last().await.unwrap() == 0 {
+            fill_postgres(&url, options).await;
         }
-        store.close().await;
+        write_down("PostgreSQL", &*store).await;
+        reader.execute("VACUUM ANALYZE standing_shares").await.unwrap();
+        if options.part("questions") {
+            questions("PostgreSQL", &*store, options).await;
+        }
+        for query in queries("sql").into_iter().filter(|_| options.part("queries")) {
+            let began = Instant::now();
+            let rows = reader.fetch_all(query).await.unwrap().len();
+            say_query("PostgreSQL", query, began.elapsed(), rows);
+        }
+    }
+    if options.part("ingest") {
+        ingest("PostgreSQL", store.clone(), options).await;
+    }
+    if options.rows > 0 && options.part("sweep") {
+        sweep("PostgreSQL", &*store).await;
+    }
+    store.close().await;
+    if !kept {
         let drop = format!("DROP DATABASE {name} WITH (FORCE)");
         admin.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
     }
+}
+
+/// What a leader would have done each hour.
+async fn write_down(name: &str, store: &dyn Store) {
+    let began = Instant::now();
+    store.maintain(Timestamp::now(), RETENTION + Duration::from_hours(48)).await.unwrap();
+    println!(
+        "{name}: writing down who stood where, for 90 days: {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
 }
 
 /// The queries of one dialect on the page for people.
@@ -270,10 +317,7 @@ async fn fill_postgres(url: &str, options: &Options) {
     let began = Instant::now();
     let step = DAYS * 86_400_000_000 / options.rows;
     let first = Timestamp::now().as_microsecond() - i64::try_from(DAYS * 86_400_000_000).unwrap();
-    let setup = format!(
-        "SELECT atoll_make_partitions(to_timestamp({first} / 1000000.0), now()); SET synchronous_commit = off;
-         SET maintenance_work_mem = '512MB'; SET max_parallel_maintenance_workers = 0;"
-    );
+    let setup = format!("SELECT atoll_make_partitions(to_timestamp({first} / 1000000.0), now());");
     connection.execute(sqlx::raw_sql(AssertSqlSafe(setup))).await.unwrap();
     // Rare checkpoints while it is filled, which the server's owner may ask for; and indexes are made afterwards.
     for setting in ["SET max_wal_size = '4GB'", "SET checkpoint_timeout = '1h'"] {
@@ -293,30 +337,18 @@ async fn fill_postgres(url: &str, options: &Options) {
         let drop = format!("DROP INDEX {index}");
         connection.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
     }
-    for from in (0..options.rows).step_by(100_000) {
-        let to = (from + 100_000).min(options.rows);
-        let members = options.members;
-        let rows = format!(
-            "CREATE TEMP TABLE part AS SELECT i, nextval('decisions_seq') AS seq, i % {bindings} AS b, i / {bindings} AS r,
-                 to_timestamp(({first} + i * {step}) / 1000000.0) AS at FROM generate_series({from}::bigint, {to} - 1) AS i;
-             INSERT INTO decisions (seq, id, parent, decided_at, trigger_name, mode, outcome, desired, pending, term,
-                 binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind,
-                 workload_name, workload_uid, before_clusters, after_clusters, reason, rejections, detail)
-             SELECT seq, md5(i::text), CASE WHEN r > 0 THEN md5((i - {bindings})::text) END, at, 'Scale', 'Steady', 'Placed',
-                 15, '[]', 1, 'ResourceBinding', 'team-' || b % 100, 'web-' || b || '-deployment', md5('b' || b), 'apps',
-                 'v1', 'Deployment', 'web-' || b, md5('t' || b), '[]',
-                 jsonb_build_array(jsonb_build_object('name', 'member-' || lpad((b % {members})::text, 4, '0'), 'replicas', 5)),
-                 '15 wanted, 14 placed', '{{\"TaintToleration\": 3}}', decode(repeat(md5(i::text), 8), 'hex') FROM part;
-             INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after)
-             SELECT 'member-' || lpad(((b + (r + k) % 3 * 37) % {members})::text, 4, '0'), at, seq, md5('b' || b), 5, 5 + k
-             FROM part CROSS JOIN generate_series(0, 1) AS k;
-             DROP TABLE part;"
-        );
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(rows))).await.unwrap();
-    }
-    for (_, index) in indexes {
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(index))).await.unwrap();
-    }
+    let half = options.rows / 2;
+    tokio::join!(
+        fill_part(url, 0..half, first, step, options),
+        fill_part(url, half..options.rows, first, step, options)
+    );
+    sqlx::query("SELECT setval('decisions_seq', $1)")
+        .bind(i64::try_from(options.rows).unwrap())
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let (some, others) = indexes.split_at(indexes.len() / 2);
+    tokio::join!(make_indexes(url, some), make_indexes(url, others));
     connection.execute(sqlx::raw_sql("VACUUM ANALYZE")).await.unwrap();
     for reset in ["ALTER SYSTEM RESET max_wal_size", "ALTER SYSTEM RESET checkpoint_timeout"] {
         connection.execute(reset).await.unwrap();
@@ -333,6 +365,56 @@ async fn fill_postgres(url: &str, options: &Options) {
         size as f64 / 1e9,
         began.elapsed().as_secs_f64()
     );
+}
+
+/// A connection that fills: fast, and not for keeps.
+async fn filling(url: &str) -> PgConnection {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let setup = "SET synchronous_commit = off; SET maintenance_work_mem = '512MB'; \
+                 SET max_parallel_maintenance_workers = 0";
+    connection.execute(sqlx::raw_sql(setup)).await.unwrap();
+    connection
+}
+
+async fn make_indexes(url: &str, indexes: &[(String, String)]) {
+    let mut connection = filling(url).await;
+    for (_, index) in indexes {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(index.clone()))).await.unwrap();
+    }
+}
+
+async fn fill_part(
+    url: &str,
+    part: std::ops::Range<u64>,
+    first: i64,
+    step: u64,
+    options: &Options,
+) {
+    let mut connection = filling(url).await;
+    let bindings = (options.rows / PER_BINDING).max(1);
+    for from in part.clone().step_by(100_000) {
+        let to = (from + 100_000).min(part.end);
+        let members = options.members;
+        let rows = format!(
+            "CREATE TEMP TABLE part AS SELECT i, i + 1 AS seq, i % {bindings} AS b, i / {bindings} AS r,
+                 to_timestamp(({first} + i * {step}) / 1000000.0) AS at FROM generate_series({from}::bigint, {to} - 1) AS i;
+             INSERT INTO decisions (seq, id, parent, decided_at, trigger_name, mode, outcome, desired, pending, term,
+                 binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind,
+                 workload_name, workload_uid, before_clusters, after_clusters, reason, rejections, detail)
+             SELECT seq, md5(i::text), CASE WHEN r > 0 THEN md5((i - {bindings})::text) END, at, 'Scale', 'Steady', 'Placed',
+                 15, '[]', 1, 'ResourceBinding', 'team-' || b % 100, 'web-' || b || '-deployment', md5('b' || b), 'apps',
+                 'v1', 'Deployment', 'web-' || b, md5('t' || b), '[]',
+                 jsonb_build_array(jsonb_build_object('name', 'member-' || lpad((b % {members})::text, 4, '0'), 'replicas', 5)),
+                 '15 wanted, 14 placed', '{{\"TaintToleration\": 3}}', decode(repeat(md5(i::text), 8), 'hex') FROM part;
+             INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after, decision, namespace,
+                 workload_kind, workload_name)
+             SELECT 'member-' || lpad(((b + (r + k) % 3 * 37) % {members})::text, 4, '0'), at, seq, md5('b' || b), 5, 5 + k,
+                 md5(i::text), 'team-' || b % 100, 'Deployment', 'web-' || b
+             FROM part CROSS JOIN generate_series(0, 1) AS k;
+             DROP TABLE part;"
+        );
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(rows))).await.unwrap();
+    }
 }
 
 async fn fill_sqlite(path: &Path, options: &Options) {
@@ -367,8 +449,10 @@ async fn fill_sqlite(path: &Path, options: &Options) {
                  'team-' || (b % 100), 'web-' || b || '-deployment', printf('%032d', b), 'apps', 'v1', 'Deployment',
                  'web-' || b, printf('%032d', b), '[]', '[{{\"name\":\"member\",\"replicas\":5}}]', '15 wanted, 14 placed',
                  '{{\"TaintToleration\": 3}}', randomblob(128) FROM part;
-             INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after)
-             SELECT printf('member-%04d', (b + (r + k) % 3 * 37) % {members}), at, seq, printf('%032d', b), 5, 5 + k
+             INSERT INTO changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after, decision, namespace,
+                 workload_kind, workload_name)
+             SELECT printf('member-%04d', (b + (r + k) % 3 * 37) % {members}), at, seq, printf('%032d', b), 5, 5 + k,
+                 printf('%032x', i), 'team-' || (b % 100), 'Deployment', 'web-' || b
              FROM part CROSS JOIN (SELECT 0 AS k UNION ALL SELECT 1) ORDER BY 1, 2, 3;
              DROP TABLE part;
              COMMIT;"

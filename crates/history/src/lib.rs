@@ -19,6 +19,7 @@ mod recorder;
 mod rows;
 mod sqlite;
 mod store;
+mod weeks;
 
 pub use detail::{Detail, DetailError};
 pub use events::{
@@ -36,4 +37,4 @@ pub use recorder::{
     Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,
 };
 pub use sqlite::SqliteStore;
-pub use store::{BoxFuture, MILESTONES, Maintained, Page, Position, Store, StoreError};
+pub use store::{BoxFuture, MILESTONES, Maintained, Page, Position, Safe, Store, StoreError};

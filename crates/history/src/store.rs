@@ -15,12 +15,25 @@ use crate::{
 /// A future in a box: the trait is used as `dyn Store`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// Tells when what was written is on the database's disk. An error says that it may be lost: write it again.
+pub type Safe = BoxFuture<'static, Result<(), StoreError>>;
+
 /// A database of records. Rows are written once and never changed.
 pub trait Store: Send + Sync + 'static {
     /// Writes records in this order, all or none; those whose id is there already are left as they are. A record that
     /// does not know its `before` gets its parent's `after`. On a new connection it is refused once with
     /// [`StoreError::Reconnected`]: write what was acknowledged lately again, then this.
     fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Like [`Store::insert`], but may come back as soon as the rows are there, before they are safe: meanwhile the next ones
+    /// can be written. Rows that were written later are safe later.
+    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Safe, StoreError>> {
+        Box::pin(async move {
+            self.insert(records).await?;
+            let safe: Safe = Box::pin(std::future::ready(Ok(())));
+            Ok(safe)
+        })
+    }
 
     /// Records that match, newest first, without details; at most `limit`, from after the given position on.
     fn page<'a>(

@@ -122,7 +122,11 @@ fn shares_of(rows: &mut Rows, record: &Record, before: Option<&[TargetCluster]>,
             .number(seq)
             .text(&record.binding.uid)
             .option(before, Rows::number)
-            .option(after, Rows::number);
+            .option(after, Rows::number)
+            .text(&record.record.id)
+            .text(record.binding.namespace.as_deref().unwrap_or_default())
+            .text(&record.workload.kind)
+            .text(&record.workload.name);
     }
 }
 

@@ -24,21 +24,13 @@ use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
 use crate::lent::Lent;
 use crate::rows;
 use crate::store::Maintained;
-use crate::{BoxFuture, Filter, Page, Position, Record, Row, Scope, Store, StoreError};
+use crate::weeks::{MOST_STANDINGS, STANDING_LAG, begin, week};
+use crate::{BoxFuture, Filter, Page, Position, Record, Row, Safe, Scope, Store, StoreError};
 
 /// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
 const OPERATION: Duration = Duration::from_secs(10);
-/// Length of a partition in seconds.
-const WEEK: i64 = 7 * 24 * 60 * 60;
-/// 1970 began on a Thursday; partitions begin on Mondays, 4 days later.
-const FIRST_MONDAY: i64 = 4 * 24 * 60 * 60;
 /// Partitions made before they are needed: a month in which nobody may make tables goes by without loss.
 const WEEKS_AHEAD: i64 = 4;
-/// How long after its time who stood where is written down, in microseconds: 10 minutes. What comes later costs writing it
-/// down again.
-const STANDING_LAG: i64 = 10 * 60 * 1_000_000;
-/// Standings of one round at most: a century of weeks. It ends whatever the database says.
-const MOST_STANDINGS: usize = 5_300;
 /// SQLSTATE of a row whose key is there already: the next try looks for it.
 const THERE_ALREADY: &str = "23505";
 /// Latest time that the tables take, in microseconds: the end of the year 9999.
@@ -50,9 +42,10 @@ pub struct PostgresStore {
     address: open::Address,
     operation: Duration,
     writer: PgPool,
+    flushers: PgPool,
     readers: PgPool,
     migrated: OnceCell<()>,
-    /// Weeks, counted from [`FIRST_MONDAY`], that are known to have partitions.
+    /// Weeks, counted from the first Monday of 1970, that are known to have partitions.
     weeks: Mutex<BTreeSet<i64>>,
     /// Whether the next batch may hold rows that are there already.
     look: AtomicBool,
@@ -77,11 +70,12 @@ impl PostgresStore {
     pub fn within(url: &str, operation: Duration) -> Result<Self, StoreError> {
         let address = open::Address::parse(url)?;
         let connections = open::Connections::default();
-        let (writer, readers) = address.pools(operation, &connections);
+        let open::Pools { writer, flushers, readers } = address.pools(operation, &connections);
         Ok(Self {
             address,
             operation,
             writer,
+            flushers,
             readers,
             migrated: OnceCell::new(),
             weeks: Mutex::default(),
@@ -166,6 +160,7 @@ impl PostgresStore {
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
+        self.flushers.close().await;
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
@@ -191,8 +186,9 @@ impl PostgresStore {
         self.weeks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn write(
+    async fn write_once(
         &self,
+        begin: &'static str,
         records: &[Record],
         weeks: &BTreeSet<i64>,
     ) -> Result<Written, sqlx::Error> {
@@ -203,9 +199,9 @@ impl PostgresStore {
         }
         // Rows are there already where an answer was lost or another leader wrote them. One such is followed by more.
         let look = self.look.load(Ordering::Relaxed);
-        let mut written = write_on(lent.connection(), records, weeks, look).await;
+        let mut written = write_on(lent.connection(), begin, records, weeks, look).await;
         if !look && written.as_ref().is_err_and(is_there_already) {
-            written = write_on(lent.connection(), records, weeks, true).await;
+            written = write_on(lent.connection(), begin, records, weeks, true).await;
         }
         self.look.store(!matches!(written, Ok(false)), Ordering::Relaxed);
         // An error that the server tells leaves both sides in step.
@@ -213,6 +209,20 @@ impl PostgresStore {
             lent.sound();
         }
         written.map(|_| Written::Done)
+    }
+
+    /// Writes records in a transaction that begins so.
+    async fn write_from(&self, begin: &'static str, records: &[Record]) -> Result<(), StoreError> {
+        self.migrate().await?;
+        let weeks = self.unknown_weeks(records.iter().map(|r| r.decided_at().as_second()));
+        let written = self.bounded("write", self.write_once(begin, records, &weeks)).await;
+        if let Ok(Written::Reconnected) = written {
+            return Err(StoreError::Reconnected { doing: "write" });
+        }
+        self.learn(weeks, &written);
+        written?;
+        self.written.send_modify(|writes| *writes += 1);
+        Ok(())
     }
 
     async fn rows(
@@ -230,21 +240,31 @@ impl PostgresStore {
         doing: &'static str,
         operation: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, StoreError> {
-        match tokio::time::timeout(self.operation, operation).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(classify(doing, error)),
-            Err(_) => Err(StoreError::TimedOut { doing, after: self.operation }),
-        }
+        within(self.operation, doing, operation).await
+    }
+}
+
+/// The result of an operation within a limit.
+async fn within<T>(
+    limit: Duration,
+    doing: &'static str,
+    operation: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(limit, operation).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(classify(doing, error)),
+        Err(_) => Err(StoreError::TimedOut { doing, after: limit }),
     }
 }
 
 async fn write_on(
     connection: &mut PgConnection,
+    begin: &'static str,
     records: &[Record],
     weeks: &BTreeSet<i64>,
     look: bool,
 ) -> Result<bool, sqlx::Error> {
-    let mut transaction = connection.begin_with(sql::BEGIN).await?;
+    let mut transaction = connection.begin_with(begin).await?;
     make_partitions(&mut transaction, weeks).await?;
     let found = batch::insert(&mut transaction, records, look).await?;
     transaction.commit().await?;
@@ -280,16 +300,6 @@ enum Written {
 }
 
 type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
-
-/// The week of a time in seconds, counted from the first Monday of 1970.
-fn week(seconds: i64) -> i64 {
-    (seconds - FIRST_MONDAY).div_euclid(WEEK)
-}
-
-/// When a week begins, in microseconds.
-fn begin(week: i64) -> i64 {
-    (week * WEEK + FIRST_MONDAY) * 1_000_000
-}
 
 /// What an error means for whoever asked. What the values themselves cause will never work; all else may get better,
 /// by itself or by an administrator: away, starting, read-only, full, locked, slow, without a right, without a table.
@@ -351,18 +361,22 @@ fn page_statement(filter: &Filter) -> &'static str {
 
 impl Store for PostgresStore {
     fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.write_from(sql::BEGIN, records).await })
+    }
+
+    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Safe, StoreError>> {
         Box::pin(async move {
-            self.migrate().await?;
-            let seconds = records.iter().map(|record| record.decided_at().as_second());
-            let weeks = self.unknown_weeks(seconds);
-            let written = self.bounded("write", self.write(records, &weeks)).await;
-            if let Ok(Written::Reconnected) = written {
-                return Err(StoreError::Reconnected { doing: "write" });
-            }
-            self.learn(weeks, &written);
-            written?;
-            self.written.send_modify(|writes| *writes += 1);
-            Ok(())
+            // Connected before anything is written, it has seen no restart of the server in which rows were lost.
+            let mut flusher = self.bounded("write", Lent::of(&self.flushers)).await?;
+            self.write_from(sql::BEGIN_LATER, records).await?;
+            let limit = self.operation;
+            let safe: Safe = Box::pin(async move {
+                let flush = sqlx::query(sql::FLUSH).execute(flusher.connection());
+                within(limit, "write", flush).await?;
+                flusher.sound();
+                Ok(())
+            });
+            Ok(safe)
         })
     }
 
@@ -545,15 +559,5 @@ mod tests {
         drop(connection);
         store.close().await;
         database.drop().await;
-    }
-
-    #[test]
-    fn weeks_begin_on_monday() {
-        let at = |time: &str| week(time.parse::<Timestamp>().unwrap().as_second());
-        assert_eq!(at("2026-11-16T00:00:00Z"), at("2026-11-22T23:59:59Z"));
-        assert_eq!(at("2026-11-22T23:59:59Z") + 1, at("2026-11-23T00:00:00Z"));
-        assert_eq!(at("1970-01-01T00:00:00Z"), -1);
-        let monday = Timestamp::from_microsecond(begin(at("2026-11-20T12:00:00Z"))).unwrap();
-        assert_eq!(monday.to_string(), "2026-11-16T00:00:00Z");
     }
 }

@@ -22,6 +22,8 @@ const SWEEP_LOCK: Duration = Duration::from_secs(5);
 
 /// Connections that read beside the writer. Lists take milliseconds.
 const READERS: u32 = 4;
+/// Batches that were begun and are not on the disk: one that is written, one that was.
+const FLUSHERS: u32 = 2;
 /// Longest wait for another process that migrates, and for the tables' locks.
 const MIGRATION_LOCK: Duration = Duration::from_secs(60);
 /// Longest wait for the connection that migrates.
@@ -30,6 +32,15 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub(super) const MIGRATION: Duration = Duration::from_secs(30 * 60);
 /// How much earlier than the client the server gives a statement up, so that it still tells why.
 const SERVER_FIRST: Duration = Duration::from_millis(500);
+
+/// Connections of one store.
+#[derive(Debug)]
+pub(super) struct Pools {
+    pub(super) writer: PgPool,
+    /// Each waits for one batch to be on the disk.
+    pub(super) flushers: PgPool,
+    pub(super) readers: PgPool,
+}
 
 /// Counts the writer's connections.
 #[derive(Debug, Default)]
@@ -81,14 +92,15 @@ impl Address {
         Ok(Self { options, shown })
     }
 
-    /// The writer's and the readers' connections, made when they are needed.
-    pub(super) fn pools(&self, operation: Duration, connections: &Connections) -> (PgPool, PgPool) {
+    /// The connections, made when they are needed.
+    pub(super) fn pools(&self, operation: Duration, connections: &Connections) -> Pools {
         let limit = operation.saturating_sub(SERVER_FIRST).max(SERVER_FIRST).min(operation);
         let limit = limit.as_millis().to_string();
         let pool = |connections| {
             PgPoolOptions::new().max_connections(connections).acquire_timeout(operation)
         };
         let bounded = self.options.clone().options([("statement_timeout", limit.as_str())]);
+        let flushers = pool(FLUSHERS).connect_lazy_with(bounded.clone());
         let reading = bounded.clone().options([("default_transaction_read_only", "on")]);
         // Its few statements look rows up by their keys. A plan made while tables were empty would read them whole.
         let writing =
@@ -98,7 +110,8 @@ impl Address {
             made.fetch_add(1, Ordering::Relaxed);
             Box::pin(async { Ok(()) })
         });
-        (writer.connect_lazy_with(writing), pool(READERS).connect_lazy_with(reading))
+        let readers = pool(READERS).connect_lazy_with(reading);
+        Pools { writer: writer.connect_lazy_with(writing), flushers, readers }
     }
 
     /// Brings the schema to this version's, under a lock that keeps other processes from doing the same.

@@ -105,6 +105,14 @@ pub(super) const AFTER_OF: &str =
 pub(super) const BEGIN: &str =
     "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(418565287020)";
 
+/// Like [`BEGIN`], but its commit does not wait for the disk; [`FLUSH`] does.
+pub(super) const BEGIN_LATER: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(418565287020); \
+     SET LOCAL synchronous_commit = off";
+
+/// Comes back when all that was committed before is as safe as commits are on this server: a commit of its own that writes
+/// a few bytes to the log and nothing else.
+pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(true, 'atoll', '')::text";
+
 pub(super) const MAKE_PARTITIONS: &str =
     concat!("SELECT atoll_make_partitions(", time!("$1"), ", ", time!("$2"), ")");
 
@@ -131,8 +139,9 @@ pub(super) const COPY_DECISIONS: (&str, i16) = (
 
 /// Rows of changes, and of how many columns.
 pub(super) const COPY_CHANGES: (&str, i16) = (
-    "COPY changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after) FROM STDIN (FORMAT binary)",
-    6,
+    "COPY changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after, decision, namespace, \
+     workload_kind, workload_name) FROM STDIN (FORMAT binary)",
+    10,
 );
 
 pub(super) const INSERT_UNCONFIRMED: &str = "INSERT INTO unconfirmed (cluster, binding_uid) \
@@ -206,7 +215,8 @@ pub(super) const NOT_FOR_US: &str =
 
 /// All of them, for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 25] = [
+pub(super) const ALL: [&str; 26] = [
+    FLUSH,
     SWEEP,
     TAKE_STANDING,
     NOT_FOR_US,

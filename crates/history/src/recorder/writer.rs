@@ -1,16 +1,17 @@
 //! The task that writes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::notes::Notes;
 use super::recent::Recent;
 use super::{Details, Job, Progress, RecorderOptions, State};
-use crate::{Event, Record, Store, StoreError};
+use crate::{Event, Record, Safe, Store, StoreError};
 
 /// Writes what the recorder's handles queue. Owned by whoever runs it.
 pub struct Writer {
@@ -23,9 +24,9 @@ struct Records {
     store: Arc<dyn Store>,
     options: RecorderOptions,
     jobs: mpsc::Receiver<Job>,
-    details: Arc<Details>,
-    progress: watch::Sender<Progress>,
-    recent: Recent,
+    settler: Settler,
+    /// The batch that was written last, on its way to the disk: one at most. The next is written meanwhile.
+    flying: JoinSet<Result<(), (Batch, StoreError)>>,
     /// Records of a transaction at most, for now: fewer than the options say while the database is too slow for them.
     most: usize,
     /// The recent ones have to be written again before anything else.
@@ -46,11 +47,21 @@ struct Batch {
     waiting: Vec<(watch::Sender<State>, Instant)>,
 }
 
-/// What became of an insert.
+/// Tells who waits, and counts.
+#[derive(Clone)]
+struct Settler {
+    details: Arc<Details>,
+    progress: watch::Sender<Progress>,
+    recent: Arc<Mutex<Recent>>,
+}
+
+/// What became of a write.
 enum Attempt {
-    Written,
+    Written(Safe),
     /// The database will never take it.
     Refused(String),
+    /// The batch before may be lost, and comes first.
+    Lost(Batch),
     /// There was no answer in time: fewer may be done in time.
     TooMany,
     /// It is time to stop.
@@ -91,8 +102,9 @@ impl Writer {
         progress: watch::Sender<Progress>,
     ) -> Self {
         let notes = Notes::new(Arc::clone(&store), options.clone(), events, progress.clone());
-        let (recent, most, stale) = (Recent::default(), options.batch.max(1), false);
-        let records = Records { store, options, jobs, details, progress, recent, most, stale };
+        let settler = Settler { details, progress, recent: Arc::default() };
+        let (flying, most, stale) = (JoinSet::new(), options.batch.max(1), false);
+        let records = Records { store, options, jobs, settler, flying, most, stale };
         Self { records, notes }
     }
 
@@ -116,7 +128,7 @@ impl Records {
         self.drain(batch).await
     }
 
-    /// Waits for the first record and gives others `linger` to join it. False: time to stop.
+    /// Waits for the first record and gives others `linger` since then to join it. False: time to stop.
     async fn fill(&mut self, batch: &mut Batch, token: &CancellationToken) -> bool {
         if token.is_cancelled() {
             return false;
@@ -132,7 +144,8 @@ impl Records {
                 },
             }
         }
-        let linger = tokio::time::sleep(self.options.linger);
+        let first = batch.waiting.first().map_or_else(Instant::now, |(_, since)| *since);
+        let linger = tokio::time::sleep_until(first + self.options.linger);
         tokio::pin!(linger);
         while batch.len() < self.most {
             tokio::select! {
@@ -152,15 +165,31 @@ impl Records {
     async fn write(&mut self, batch: Batch, token: &CancellationToken) -> Result<(), Batch> {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
-            match self.insert(&part.records, token).await {
-                Attempt::Written => {
+            match self.attempt(&part.records, token).await {
+                Attempt::Written(safe) => {
                     self.most = (self.most * 2).min(self.options.batch.max(1));
-                    self.settle(part, &State::Recorded);
+                    let landed = tokio::select! {
+                        biased;
+                        // The drain does it again, which changes nothing.
+                        () = token.cancelled() => {
+                            while let Some(next) = parts.pop() {
+                                part.append(next);
+                            }
+                            return Err(part);
+                        }
+                        landed = self.land() => landed,
+                    };
+                    match landed {
+                        Ok(()) => self.launch(part, safe),
+                        // Neither is known to be there, and the earlier comes first.
+                        Err(earlier) => parts.extend([part, earlier]),
+                    }
                 }
+                Attempt::Lost(earlier) => parts.extend([part, earlier]),
                 Attempt::Refused(reason) if part.len() == 1 => {
                     let id = &part.records[0].record.id;
                     tracing::error!(%id, reason, "history refuses a decision: its binding keeps it");
-                    self.settle(part, &State::Refused(reason));
+                    self.settler.settle(part, &State::Refused(reason));
                 }
                 Attempt::Refused(_) | Attempt::TooMany => {
                     let second = part.split_off(part.len() / 2);
@@ -177,27 +206,69 @@ impl Records {
         Ok(())
     }
 
-    /// Inserts until the database says yes or no.
-    async fn insert(&mut self, records: &[Record], token: &CancellationToken) -> Attempt {
+    /// Waits until the batch before is on the disk. Gives it back when it may be lost.
+    async fn land(&mut self) -> Result<(), Batch> {
+        match self.flying.join_next().await {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err((batch, error)))) => {
+                self.failed(&error, Duration::ZERO);
+                Err(batch)
+            }
+            // Nobody else ends it.
+            Some(Err(ended)) => std::panic::resume_unwind(ended.into_panic()),
+        }
+    }
+
+    /// A batch was written, and will be safe.
+    fn launch(&mut self, batch: Batch, safe: Safe) {
+        let settler = self.settler.clone();
+        self.flying.spawn(async move {
+            match safe.await {
+                Ok(()) => {
+                    settler.settle(batch, &State::Recorded);
+                    Ok(())
+                }
+                Err(error) => Err((batch, error)),
+            }
+        });
+    }
+
+    /// Writes until the database says yes or no.
+    async fn attempt(&mut self, records: &[Record], token: &CancellationToken) -> Attempt {
         let mut pause = self.options.retry_min;
         loop {
             // Cut off at a stop, it may have been done: the drain then does it again, which changes nothing.
-            let inserted = tokio::select! {
+            let written = tokio::select! {
                 biased;
                 () = token.cancelled() => return Attempt::Stopped,
-                inserted = self.insert_behind_recent(records) => inserted,
+                written = self.write_behind_recent(records) => written,
             };
-            match inserted {
-                Ok(()) => return Attempt::Written,
-                Err(error) if error.is_refusal() => return Attempt::Refused(chain(&error)),
-                Err(error) => {
-                    self.failed(&error, pause);
-                    if matches!(error, StoreError::TimedOut { .. }) {
-                        self.most = (self.most.min(records.len()) / 2).max(1);
-                        if records.len() > 1 {
-                            return Attempt::TooMany;
-                        }
-                    }
+            let error = match written {
+                Ok(safe) => return Attempt::Written(safe),
+                Err(error) => error,
+            };
+            // Nothing is tried again before it is known what became of the batch before.
+            if !self.flying.is_empty() {
+                let landed = tokio::select! {
+                    biased;
+                    () = token.cancelled() => return Attempt::Stopped,
+                    landed = self.land() => landed,
+                };
+                if let Err(earlier) = landed {
+                    return Attempt::Lost(earlier);
+                }
+                if matches!(error, StoreError::Reconnected { .. }) {
+                    continue;
+                }
+            }
+            if error.is_refusal() {
+                return Attempt::Refused(chain(&error));
+            }
+            self.failed(&error, pause);
+            if matches!(error, StoreError::TimedOut { .. }) {
+                self.most = (self.most.min(records.len()) / 2).max(1);
+                if records.len() > 1 {
+                    return Attempt::TooMany;
                 }
             }
             tokio::select! {
@@ -209,39 +280,58 @@ impl Records {
         }
     }
 
-    /// Inserts once. On a new connection the records that were acknowledged lately come first: the database may have lost
+    /// Writes once. On a new connection the records that were acknowledged lately come first: the database may have lost
     /// them, and they are the parents of these.
-    async fn insert_behind_recent(&mut self, records: &[Record]) -> Result<(), StoreError> {
+    async fn write_behind_recent(&mut self, records: &[Record]) -> Result<Safe, StoreError> {
         if !self.stale {
-            match self.store.insert(records).await {
-                Err(StoreError::Reconnected { .. }) => self.stale = true,
+            match self.store.write(records).await {
+                Err(error @ StoreError::Reconnected { .. }) => {
+                    self.stale = true;
+                    if !self.flying.is_empty() {
+                        return Err(error);
+                    }
+                }
                 done => return done,
             }
         }
-        let recent = self.recent.all();
+        let recent = self.settler.recent().all();
         for part in recent.chunks(self.most) {
             self.store.insert(part).await?;
         }
         self.stale = false;
-        let inserted = self.store.insert(records).await;
-        self.stale = matches!(inserted, Err(StoreError::Reconnected { .. }));
-        inserted
+        let written = self.store.write(records).await;
+        self.stale = matches!(written, Err(StoreError::Reconnected { .. }));
+        written
     }
 
     /// Writes what is queued, within the time for it. No second try: the bindings hold what is left.
     async fn drain(mut self, mut batch: Batch) -> Drained {
         let deadline = Instant::now() + self.options.drain;
         self.jobs.close();
+        // What was on its way goes first.
+        match tokio::time::timeout_at(deadline, self.land()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(mut earlier)) => {
+                earlier.append(batch);
+                batch = earlier;
+            }
+            Err(_) => {
+                let left = self.settler.progress.borrow().queued;
+                let reason = format!("no answer in {:?}", self.options.drain);
+                tracing::warn!(left, reason, "history stops: the bindings keep what is left");
+                return Drained { left };
+            }
+        }
         while let Ok(job) = self.jobs.try_recv() {
             batch.push(job);
         }
         while batch.len() > 0 {
             let rest = batch.split_off(self.options.batch.min(batch.len()));
-            let inserted =
-                tokio::time::timeout_at(deadline, self.insert_behind_recent(&batch.records)).await;
-            let reason = match inserted {
+            let written = async { self.write_behind_recent(&batch.records).await?.await };
+            let written = tokio::time::timeout_at(deadline, written).await;
+            let reason = match written {
                 Ok(Ok(())) => {
-                    self.settle(batch, &State::Recorded);
+                    self.settler.settle(batch, &State::Recorded);
                     batch = rest;
                     continue;
                 }
@@ -255,8 +345,29 @@ impl Records {
         Drained { left: 0 }
     }
 
-    /// Tells who waits, and counts.
-    fn settle(&mut self, batch: Batch, state: &State) {
+    fn failed(&self, error: &StoreError, pause: Duration) {
+        let reason = chain(error);
+        let first = self.settler.progress.send_if_modified(|progress| {
+            let first = progress.failing.is_none();
+            progress.failing = Some(reason.clone());
+            first
+        });
+        // Once at the start of an outage, not at every try: `progress` says how it goes on.
+        if first {
+            tracing::warn!(reason, ?pause, "history is away: decisions wait, scheduling goes on");
+        } else {
+            tracing::debug!(reason, ?pause, "history is still away");
+        }
+    }
+}
+
+impl Settler {
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        // Nothing panics while it is held; what is in it is only a help after a failover.
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, batch: Batch, state: &State) {
         self.details.give_back(batch.detail_bytes());
         let count = batch.len();
         let newest = batch.waiting.last().map(|(_, since)| *since);
@@ -264,7 +375,7 @@ impl Records {
             receipt.send_replace(state.clone());
         }
         if *state == State::Recorded {
-            self.recent.push(batch.records);
+            self.recent().push(batch.records);
         }
         self.progress.send_modify(|progress| {
             progress.queued -= count;
@@ -276,21 +387,6 @@ impl Records {
             // What waits now came after the newest of these.
             progress.oldest = newest.filter(|_| progress.queued > 0);
         });
-    }
-
-    fn failed(&self, error: &StoreError, pause: Duration) {
-        let reason = chain(error);
-        let first = self.progress.send_if_modified(|progress| {
-            let first = progress.failing.is_none();
-            progress.failing = Some(reason.clone());
-            first
-        });
-        // Once at the start of an outage, not at every try: `progress` says how it goes on.
-        if first {
-            tracing::warn!(reason, ?pause, "history is away: decisions wait, scheduling goes on");
-        } else {
-            tracing::debug!(reason, ?pause, "history is still away");
-        }
     }
 }
 

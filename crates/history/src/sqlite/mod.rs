@@ -7,6 +7,7 @@
 mod events;
 mod open;
 mod sql;
+mod standing;
 mod sweep;
 
 use std::path::Path;
@@ -300,7 +301,11 @@ impl Store for SqliteStore {
         now: Timestamp,
         retention: Duration,
     ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
-        Box::pin(sweep::sweep(self, now, retention))
+        Box::pin(async move {
+            let done = sweep::sweep(self, now, retention).await?;
+            standing::take(self, now).await?;
+            Ok(done)
+        })
     }
 
     fn residents<'a>(

@@ -81,8 +81,9 @@ pub(super) const INSERT: &str = "INSERT INTO decisions (id, parent, decided_at, 
      $24, $25, $26, $27) \
      ON CONFLICT DO NOTHING";
 
-pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at, seq, replicas_before, replicas_after, binding_uid) \
-     SELECT $2, decided_at, seq, $3, $4, binding_uid FROM decisions WHERE id = $1";
+pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at, seq, replicas_before, replicas_after, binding_uid, decision, namespace, \
+     workload_kind, workload_name) SELECT $2, decided_at, seq, $3, $4, binding_uid, id, namespace, workload_kind, \
+     workload_name FROM decisions WHERE id = $1";
 
 pub(super) const INSERT_UNCONFIRMED: &str =
     "INSERT INTO unconfirmed (cluster, binding_uid) VALUES ($1, $2) ON CONFLICT DO NOTHING";
@@ -115,34 +116,84 @@ macro_rules! member_events {
 pub(super) const MEMBER_EVENTS: &str = member_events!("");
 pub(super) const MEMBER_EVENTS_OF: &str = member_events!("cluster = $1 AND ");
 
-/// The last change of a binding on cluster $1 up to $2.
-macro_rules! last {
-    ($column:literal) => {
+/// The last of each binding's shares on cluster $1 up to $2, from what was written down at `base` and the changes since.
+/// Rows of earlier versions do not say whose they are: their decisions are looked up.
+macro_rules! last_shares {
+    ($base:literal) => {
         concat!(
-            "(SELECT x.",
-            $column,
-            " FROM changes x WHERE x.cluster = $1 AND x.binding_uid = b.uid AND x.decided_at <= $2 \
-             ORDER BY x.decided_at DESC, x.seq DESC LIMIT 1)"
+            "WITH base (at) AS MATERIALIZED (",
+            $base,
+            "), shares AS (",
+            "SELECT binding_uid, decided_at, seq, replicas, decision, namespace, workload_kind, workload_name \
+             FROM standing_shares WHERE at = (SELECT at FROM base) AND cluster = $1 \
+             UNION ALL \
+             SELECT binding_uid, decided_at, seq, replicas_after, decision, namespace, workload_kind, workload_name \
+             FROM changes WHERE cluster = $1 AND decided_at > (SELECT at FROM base) AND decided_at <= $2",
+            "), numbered AS (SELECT *, row_number() OVER \
+             (PARTITION BY binding_uid ORDER BY decided_at DESC, seq DESC) AS place FROM shares), \
+             last AS (SELECT n.binding_uid, n.decided_at, n.seq, n.replicas, COALESCE(n.decision, d.id) AS decision, \
+             COALESCE(n.namespace, d.namespace) AS namespace, COALESCE(n.workload_kind, d.workload_kind) AS workload_kind, \
+             COALESCE(n.workload_name, d.workload_name) AS workload_name \
+             FROM numbered n LEFT JOIN decisions d ON n.decision IS NULL AND d.seq = n.seq \
+             WHERE n.place = 1 AND n.replicas IS NOT NULL AND COALESCE(n.decision, d.id) IS NOT NULL) "
         )
     };
 }
 
-/// Who was on cluster $1 at $2. From one binding to the next and to its last change then: the time that it takes grows
-/// with the bindings that were ever there, not with what happened to them.
+/// Who was on cluster $1 at $2.
 pub(super) const RESIDENTS: &str = concat!(
-    "WITH RECURSIVE b (uid) AS ( \
-     SELECT (SELECT min(binding_uid) FROM changes WHERE cluster = $1) \
-     UNION ALL SELECT (SELECT min(n.binding_uid) FROM changes n WHERE n.cluster = $1 AND n.binding_uid > b.uid) \
-     FROM b WHERE b.uid IS NOT NULL), \
-     last AS MATERIALIZED (SELECT ",
-    last!("seq"),
-    " AS seq, ",
-    last!("replicas_after"),
-    " AS replicas FROM b WHERE b.uid IS NOT NULL) \
-     SELECT d.binding_uid, d.namespace, d.workload_kind, d.workload_name, last.replicas, d.id, d.decided_at \
-     FROM last CROSS JOIN decisions d ON d.seq = last.seq WHERE last.replicas IS NOT NULL \
-     ORDER BY d.namespace, d.workload_kind, d.workload_name, d.binding_uid"
+    last_shares!(
+        "SELECT COALESCE(max(at), -9223372036854775808) FROM standings WHERE valid AND at <= $2"
+    ),
+    "SELECT binding_uid, namespace, workload_kind, workload_name, replicas, decision AS id, decided_at FROM last \
+     ORDER BY namespace, workload_kind, workload_name, binding_uid"
 );
+
+/// Writes down who stands on cluster $1 at $2, when a standing is taken.
+pub(super) const TAKE_SHARES: &str = concat!(
+    "INSERT INTO standing_shares (at, cluster, binding_uid, decided_at, seq, replicas, decision, namespace, \
+     workload_kind, workload_name) ",
+    last_shares!(
+        "SELECT COALESCE(max(at), -9223372036854775808) FROM standings WHERE valid AND at < $2"
+    ),
+    "SELECT $2, $1, binding_uid, decided_at, seq, replicas, decision, namespace, workload_kind, workload_name FROM last"
+);
+
+/// The oldest standing that became invalid.
+pub(super) const STANDING_INVALID: &str = "SELECT min(at) FROM standings WHERE NOT valid";
+
+/// The latest standing: its time, the last decision up to then, how many stood. Without one the time of the first decision.
+pub(super) const STANDING_LAST: &str = "SELECT * FROM (SELECT at, seq, shares FROM standings ORDER BY at DESC LIMIT 1) \
+     UNION ALL SELECT * FROM (SELECT decided_at, seq - 1, 0 FROM decisions \
+     WHERE NOT EXISTS (SELECT 1 FROM standings) ORDER BY decided_at, seq LIMIT 1)";
+
+/// When the first decision behind number $1 was made.
+pub(super) const DECIDED_BEHIND: &str =
+    "SELECT decided_at FROM decisions WHERE seq > $1 ORDER BY seq LIMIT 1";
+
+/// A standing at $1 that is not valid yet.
+pub(super) const STANDING_BEGIN: &str = "INSERT INTO standings (at, seq, shares, valid) VALUES ($1, 0, 0, 0) \
+     ON CONFLICT (at) DO UPDATE SET valid = 0";
+
+/// Every cluster that has shares. From one to the next, because it has many.
+pub(super) const CLUSTERS: &str = "WITH RECURSIVE c (name) AS (SELECT (SELECT min(cluster) FROM changes) \
+     UNION ALL SELECT (SELECT min(n.cluster) FROM changes n WHERE n.cluster > c.name) FROM c WHERE c.name IS NOT NULL) \
+     SELECT name FROM c WHERE name IS NOT NULL";
+
+/// Gives up what was written down of cluster $1 at $2.
+pub(super) const FORGET_SHARES: &str = "DELETE FROM standing_shares WHERE at = $2 AND cluster = $1";
+
+/// The standing at $1 is valid, unless decisions of its time came in behind number $2. $3 shares stand.
+pub(super) const STANDING_END: &str = "UPDATE standings SET valid = 1, shares = $3, \
+     seq = COALESCE((SELECT seq FROM decisions WHERE decided_at <= $1 ORDER BY decided_at DESC, seq DESC LIMIT 1), 0) \
+     WHERE at = $1 AND NOT EXISTS (SELECT 1 FROM decisions WHERE seq > $2 AND +decided_at <= $1)";
+
+/// Standings from before $1.
+pub(super) const SWEEP_STANDINGS: &str = "DELETE FROM standings WHERE at < $1";
+
+/// Shares that stood before $1, at most $2 of them.
+pub(super) const SWEEP_SHARES: &str = "DELETE FROM standing_shares WHERE (at, cluster, binding_uid) IN \
+     (SELECT at, cluster, binding_uid FROM standing_shares WHERE at < $1 LIMIT $2)";
 
 pub(super) const SWEEP_MEMBERS: &str = "DELETE FROM member_events WHERE at < $1";
 
@@ -162,8 +213,9 @@ macro_rules! part {
 pub(super) const SWEEP_CHANGES: &str = concat!(
     "DELETE FROM changes WHERE seq IN (SELECT seq FROM decisions WHERE ",
     part!(),
-    ") AND EXISTS (SELECT 1 FROM changes n WHERE n.cluster = changes.cluster AND n.binding_uid = changes.binding_uid \
-     AND n.decided_at < $1 AND (n.decided_at, n.seq) > (changes.decided_at, changes.seq))"
+    ") AND EXISTS (SELECT 1 FROM decisions n CROSS JOIN changes x WHERE n.binding_uid = changes.binding_uid \
+     AND (n.decided_at, n.seq) > (changes.decided_at, changes.seq) AND n.decided_at < $1 \
+     AND x.cluster = changes.cluster AND x.decided_at = n.decided_at AND x.seq = n.seq)"
 );
 
 /// Decisions that no share rests on and that are not the last of a binding that goes on.
@@ -181,7 +233,17 @@ pub(super) const SWEEP_MILESTONES: &str =
 
 /// All of them, for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 24] = [
+pub(super) const ALL: [&str; 34] = [
+    STANDING_INVALID,
+    STANDING_LAST,
+    DECIDED_BEHIND,
+    STANDING_BEGIN,
+    CLUSTERS,
+    FORGET_SHARES,
+    TAKE_SHARES,
+    STANDING_END,
+    SWEEP_STANDINGS,
+    SWEEP_SHARES,
     SWEEP_MEMBERS,
     SWEEP_PART,
     SWEEP_CHANGES,

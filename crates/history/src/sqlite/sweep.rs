@@ -12,6 +12,8 @@ use crate::{Position, StoreError, rows};
 
 /// Decisions looked at in one transaction. Each costs a few look-ups.
 const PART: i64 = 1_000;
+/// Rows of standings deleted in one transaction: they lie side by side.
+const SHARES: i64 = 10_000;
 
 pub(super) async fn sweep(
     store: &SqliteStore,
@@ -27,7 +29,13 @@ pub(super) async fn sweep(
         done.decisions += bounded("sweep", part(store, before, from, to)).await?;
         from = to;
     }
-    Ok(done)
+    bounded("sweep", sqlx::query(sql::SWEEP_STANDINGS).bind(before).execute(&store.writer)).await?;
+    loop {
+        let shares = sqlx::query(sql::SWEEP_SHARES).bind(before).bind(SHARES);
+        if bounded("sweep", shares.execute(&store.writer)).await?.rows_affected() == 0 {
+            return Ok(done);
+        }
+    }
 }
 
 /// The last of the next decisions from before that time.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use atoll_history::{
     BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Page,
-    Position, Record, Resident, Row, Store, StoreError,
+    Position, Record, Resident, Row, Safe, Store, StoreError,
 };
 use tokio::sync::watch;
 
@@ -24,6 +24,8 @@ pub(crate) struct Faulty {
     pub(crate) slow: AtomicU64,
     pub(crate) refuse: Mutex<Option<String>>,
     pub(crate) inserts: AtomicUsize,
+    /// Writes that are lost before they are safe.
+    pub(crate) lose_writes: AtomicUsize,
     rounds: AtomicUsize,
 }
 
@@ -68,6 +70,26 @@ impl Store for Faulty {
                 .lose_answers
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
             if lost.is_ok() { Err(unavailable()) } else { Ok(()) }
+        })
+    }
+
+    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Safe, StoreError>> {
+        Box::pin(async move {
+            let before = self.inner.last().await?;
+            self.insert(records).await?;
+            let lost = self
+                .lose_writes
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+            if lost.is_ok() {
+                let written = self.inner.last().await? - before;
+                self.inner.fail_over(usize::try_from(written).unwrap());
+            }
+            let safe: Safe = Box::pin(async move {
+                // Long enough for the next batch to be written meanwhile.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                if lost.is_ok() { Err(unavailable()) } else { Ok(()) }
+            });
+            Ok(safe)
         })
     }
 

@@ -6,6 +6,7 @@ mod api;
 mod contract;
 mod database;
 mod faulty;
+mod limits;
 mod migrations;
 mod outages;
 mod postgres;

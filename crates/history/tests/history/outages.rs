@@ -2,13 +2,14 @@
 //! every decision, each behind its parent, and whoever decides never waits.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_history::{
     Detail, Filter, PostgresStore, Receipt, Record, Recorder, RecorderOptions, State, Store,
 };
-use sqlx::{Connection, Executor, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -202,6 +203,33 @@ async fn a_disk_without_room_delays_rows_until_there_is_some() {
     server.down();
     server.set_room(None);
     server.up();
+    load.end().await;
+}
+
+/// A disk that is really full, where the machine lets a test have one; the limit above stands for it elsewhere.
+#[tokio::test]
+async fn a_full_disk_delays_rows_until_there_is_room() {
+    let Some(mut server) = Server::start("") else { return };
+    if !server.set_disk(16) {
+        let note = "LEFT OUT a full disk: mounting is not allowed here, a limit on file size stands for it\n";
+        std::io::stderr().write_all(note.as_bytes()).unwrap();
+        return;
+    }
+    server.down();
+    server.up();
+    let mut admin = PgConnection::connect(&server.url()).await.unwrap();
+    let small = format!("CREATE TABLESPACE small LOCATION '{}/small'", server.path().display());
+    admin.execute(sqlx::raw_sql(AssertSqlSafe(small))).await.unwrap();
+    admin.execute("ALTER DATABASE postgres SET default_tablespace = small").await.unwrap();
+    let mut load = Load::on(&server);
+    load.decide(10);
+    load.all_recorded().await;
+    load.detail = Some(Detail::from_bytes(vec![7; 10_000]));
+    load.decide(250);
+    load.until_failing(&["No space left on device"]).await;
+    assert!(load.store.page(&Filter::default(), 10, None).await.unwrap().rows.len() == 10);
+    load.decide(10);
+    server.grow_disk(256);
     load.end().await;
 }
 

@@ -71,6 +71,40 @@ async fn an_outage_of_ten_minutes_under_load_delays_rows_and_nothing_else() {
     assert_eq!(running.await.unwrap().left, 0);
 }
 
+/// A database that says yes before its disk does may lose what it said yes to.
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_before_it_is_safe_is_written_again_in_order() {
+    let store = Arc::new(Faulty::default());
+    let options = RecorderOptions { batch: 10, ..RecorderOptions::default() };
+    let (recorder, writer) = Recorder::new(store.clone(), options);
+    let token = CancellationToken::new();
+    let running = tokio::spawn(writer.run(token.clone()));
+    let mut receipts = Vec::new();
+    for n in 0..30 {
+        for binding in 0..10 {
+            receipts.push(recorder.record(decision(binding, n)).unwrap());
+        }
+        if n % 4 == 0 {
+            store.lose_writes.fetch_add(1, Ordering::Relaxed);
+        }
+        tokio::time::sleep(Duration::from_millis(7)).await;
+    }
+    for receipt in &mut receipts {
+        assert_eq!(receipt.settled().await, State::Recorded);
+    }
+    assert_eq!(store.lose_writes.load(Ordering::Relaxed), 0);
+    assert_complete(&*store, 300).await;
+    // One is on its way when it is time to stop: the drain waits for it, and writes it again.
+    store.lose_writes.store(1, Ordering::Relaxed);
+    let mut last = recorder.record(decision(0, 30)).unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(last.state(), State::Queued);
+    token.cancel();
+    assert_eq!(running.await.unwrap().left, 0);
+    assert_eq!(last.settled().await, State::Recorded);
+    assert_complete(&*store, 301).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_and_a_full_purse_drops_details() {
     let store = Arc::new(Faulty::default());

@@ -11,6 +11,7 @@ use atoll_history::{
     PostgresStore, RETENTION, Record, Resident, SqliteStore, Stage, Store, Withdrawal,
 };
 use jiff::Timestamp;
+use sqlx::{Connection, Executor, SqliteConnection};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,9 @@ use crate::faulty::Faulty;
 use crate::support::{ids, record, shares};
 
 const DAY: i64 = 24 * 60 * 60;
+/// How many standings there are, how many are valid, of how many there are shares.
+const STANDINGS: &str = "SELECT count(*), count(*) FILTER (WHERE valid), \
+     (SELECT count(DISTINCT at) FROM standing_shares) FROM standings";
 const CLUSTERS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// A Monday.
@@ -242,6 +246,54 @@ async fn sqlite_knows_who_was_where_whatever_came_late() {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
     who_was_where_is_known_whatever_came_late(&store).await;
+    let name = format!("sqlite://{}", folder.path().join("history.db").display());
+    let mut connection = SqliteConnection::connect(&name).await.unwrap();
+    let counts: (i64, i64, i64) =
+        sqlx::query_as(STANDINGS).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(counts, (11, 11, 11));
+}
+
+/// Decisions of two days, three seconds apart: so many that a standing is due before the week ends.
+const MANY: &str = "INSERT INTO decisions (id, decided_at, trigger_name, mode, outcome, desired, pending, term, binding_kind, \
+     namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, workload_name, \
+     after_clusters) SELECT 'd' || i, {at}, 'Scale', 'Steady', 'Placed', 1, '[]', 1, 'ResourceBinding', 'shop', 'web', \
+     'u', 'apps', 'v1', 'Deployment', 'web', '[]' FROM {rows}";
+
+#[tokio::test]
+async fn who_stood_where_is_written_down_sooner_where_much_happens() {
+    let (begin, due) = (day(0).as_microsecond(), day(0).as_second() + 50_000 * 3);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    let name = format!("sqlite://{}", path.display());
+    let mut connection = SqliteConnection::connect(&name).await.unwrap();
+    let rows = MANY.replace("{at}", &format!("{begin} + i * 3000000")).replace(
+        "{rows}",
+        "(WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 55000) SELECT i FROM n)",
+    );
+    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(rows))).await.unwrap();
+    store.maintain(day(3), RETENTION).await.unwrap();
+    let at: Vec<i64> = sqlx::query_scalar("SELECT at / 1000000 FROM standings WHERE valid")
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(at, [due]);
+
+    let Some(database) = Database::make("busy").await else { return };
+    let store = PostgresStore::new(&database.url).unwrap();
+    store.prepare(day(0)).await.unwrap();
+    let rows = MANY
+        .replace("{at}", &format!("to_timestamp({begin} / 1000000 + i * 3)"))
+        .replace("{rows}", "generate_series(0, 55000) AS i");
+    database.run(&rows).await;
+    store.maintain(day(3), RETENTION).await.unwrap();
+    let mut connection = database.connect().await;
+    let seconds = "SELECT extract(epoch FROM at)::bigint FROM standings WHERE valid";
+    let at: Vec<i64> = sqlx::query_scalar(seconds).fetch_all(&mut connection).await.unwrap();
+    assert_eq!(at, [due]);
+    drop(connection);
+    store.close().await;
+    database.drop().await;
 }
 
 #[tokio::test]
@@ -250,13 +302,8 @@ async fn postgres_knows_who_was_where_whatever_came_late_and_writes_it_down_each
     let store = PostgresStore::new(&database.url).unwrap();
     who_was_where_is_known_whatever_came_late(&store).await;
     let mut connection = database.connect().await;
-    let counts: (i64, i64, i64) = sqlx::query_as(
-        "SELECT count(*), count(*) FILTER (WHERE valid), \
-         (SELECT count(DISTINCT at) FROM standing_shares) FROM standings",
-    )
-    .fetch_one(&mut connection)
-    .await
-    .unwrap();
+    let counts: (i64, i64, i64) =
+        sqlx::query_as(STANDINGS).fetch_one(&mut connection).await.unwrap();
     // The begin of every week but the first, up to a while ago.
     assert_eq!(counts, (11, 11, 11));
     drop(connection);

@@ -99,6 +99,20 @@ async fn over_a_network_only_a_server_that_somebody_vouches_for_gets_rows() {
                     .await
                     .unwrap();
             assert!(encrypted);
+            // Whoever trusts somebody else gets no further, whatever the name.
+            let other = KeyPair::generate().unwrap();
+            let other =
+                CertificateParams::new([name.to_owned()]).unwrap().self_signed(&other).unwrap();
+            let path = server.path().join("other.crt");
+            std::fs::write(&path, other.pem()).unwrap();
+            for mode in ["verify-full", "verify-ca"] {
+                let url = format!("{plain}?sslmode={mode}&sslrootcert={}", path.display());
+                let store = PostgresStore::new(&url).unwrap();
+                let error = store.insert(&[record("stolen", 1, "web", 10)]).await.unwrap_err();
+                let text = format!("{error:?}").to_lowercase();
+                assert!(text.contains("certificate") || text.contains("unknownissuer"), "{text}");
+                store.close().await;
+            }
         } else {
             // It is somebody's, but not that of the host that was asked for.
             let text = format!("{:?}", inserted.unwrap_err()).to_lowercase();
@@ -111,5 +125,18 @@ async fn over_a_network_only_a_server_that_somebody_vouches_for_gets_rows() {
             store.last().await.unwrap_or_else(|error| panic!("{mode}: {error:?}"));
             store.close().await;
         }
+    }
+    // A server that knows no TLS gets nothing of whom it is demanded by.
+    server.down();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    server.set(&format!("-c ssl=off -c listen_addresses=127.0.0.1 -c port={port}"));
+    server.up();
+    for mode in ["", "?sslmode=require", "?sslmode=verify-full"] {
+        let url = format!("postgres://atoll@127.0.0.1:{port}/postgres{mode}");
+        let store = PostgresStore::new(&url).unwrap();
+        let error = store.insert(&[record("plain", 1, "web", 10)]).await.unwrap_err();
+        let text = format!("{error:?}").to_lowercase();
+        assert!(text.contains("tls") || text.contains("ssl"), "{mode}: {text}");
+        store.close().await;
     }
 }

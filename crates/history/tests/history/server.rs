@@ -17,6 +17,8 @@ pub(crate) struct Server {
     settings: String,
     /// Bytes of a file at most, as if the disk had no more.
     room: Option<u64>,
+    /// Mebibytes of a disk of its own, at `small` in its folder, which nobody but the server sees.
+    disk: Option<u64>,
     runs: bool,
 }
 
@@ -33,8 +35,9 @@ impl Server {
             chown(folder.path(), Some(uid), Some(gid)).unwrap();
         }
         let settings = settings.to_owned();
+        let (room, disk) = (None, None);
         let mut server =
-            Self { folder, programs: programs(), user, settings, room: None, runs: false };
+            Self { folder, programs: programs(), user, settings, room, disk, runs: false };
         server.run(
             "initdb",
             &[
@@ -69,6 +72,30 @@ impl Server {
     /// So much room for each file from its next start on; the operating system sees to it.
     pub(crate) fn set_room(&mut self, bytes: Option<u64>) {
         self.room = bytes;
+    }
+
+    /// A disk of so many mebibytes from its next start on, at `small` in its folder, in a mount namespace of the server's
+    /// own. False where the machine does not allow that.
+    pub(crate) fn set_disk(&mut self, mebibytes: u64) -> bool {
+        std::fs::create_dir_all(self.folder.path().join("small")).unwrap();
+        let mut may = Command::new("unshare");
+        may.args(["-m", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs"]);
+        let may = may.arg(self.folder.path().join("small")).output();
+        let may = self.user.is_some() && may.is_ok_and(|done| done.status.success());
+        self.disk = may.then_some(mebibytes);
+        may
+    }
+
+    /// More room on its disk, while it runs.
+    pub(crate) fn grow_disk(&self, mebibytes: u64) {
+        let state = self.folder.path().join("data/postmaster.pid");
+        let state = std::fs::read_to_string(state).unwrap();
+        let namespace = format!("--mount=/proc/{}/ns/mnt", state.lines().next().unwrap());
+        let size = format!("remount,size={mebibytes}m");
+        let mut mount = Command::new("nsenter");
+        mount.args([&namespace, "mount", "-o", &size]).arg(self.folder.path().join("small"));
+        let done = mount.output().unwrap();
+        assert!(done.status.success(), "{done:?}");
     }
 
     /// Gives a file to the server's user.
@@ -118,9 +145,20 @@ impl Server {
 
     fn run(&self, program: &str, args: &[&str]) {
         let program = self.programs.join(program);
-        let mut command = match self.room {
-            None => Command::new(program),
-            Some(bytes) => {
+        let mut command = match (self.room, self.disk.zip(self.user)) {
+            (None, None) => Command::new(program),
+            (_, Some((mebibytes, (uid, gid)))) => {
+                let small = self.folder.path().join("small");
+                let script = format!(
+                    "mount -t tmpfs -o size={mebibytes}m,mode=700,uid={uid},gid={gid} tmpfs '{}' && \
+                     exec setpriv --reuid {uid} --regid {gid} --clear-groups \"$0\" \"$@\"",
+                    small.display()
+                );
+                let mut shell = Command::new("unshare");
+                shell.args(["-m", "/bin/sh", "-c", &script]).arg(program);
+                shell
+            }
+            (Some(bytes), None) => {
                 let mut shell = Command::new("/bin/sh");
                 // A shell counts blocks of 512 bytes.
                 let script = format!("ulimit -S -f {} && exec \"$0\" \"$@\"", bytes / 512);
@@ -133,7 +171,8 @@ impl Server {
     }
 
     fn finish(&self, mut command: Command) {
-        if let Some((uid, gid)) = self.user {
+        // Who mounts a disk becomes the server's user by itself.
+        if let Some((uid, gid)) = self.user.filter(|_| command.get_program() != "unshare") {
             command.uid(uid).gid(gid);
         }
         let null = std::process::Stdio::null;

@@ -1,0 +1,70 @@
+//! Writing down who stood where, so that "who was on a member at a time" reads that and the changes since.
+
+use jiff::Timestamp;
+use sqlx::Connection;
+
+use super::{SqliteStore, bounded, sql};
+use crate::StoreError;
+use crate::lent::Lent;
+use crate::rows::limit;
+use crate::weeks::{MOST_STANDINGS, STANDING_LAG, decisions_between, next_standing};
+
+/// Takes every standing that is due: what became invalid, then one at the begin of each week, and where as many decisions
+/// were made as shares stand.
+pub(super) async fn take(store: &SqliteStore, now: Timestamp) -> Result<(), StoreError> {
+    let latest = now.as_microsecond().saturating_sub(STANDING_LAG);
+    for _ in 0..MOST_STANDINGS {
+        let due = bounded("keep house in", due(store)).await?;
+        let Some(moment) = due.filter(|moment| *moment <= latest) else { break };
+        if !at(store, moment).await? {
+            // Decisions of that time came in meanwhile: the next round takes it.
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// When the next one is due.
+async fn due(store: &SqliteStore) -> Result<Option<i64>, sqlx::Error> {
+    let invalid: Option<i64> =
+        sqlx::query_scalar(sql::STANDING_INVALID).fetch_one(&store.readers).await?;
+    if invalid.is_some() {
+        return Ok(invalid);
+    }
+    let last: Option<(i64, i64, i64)> =
+        sqlx::query_as(sql::STANDING_LAST).fetch_optional(&store.readers).await?;
+    let Some((last, seq, shares)) = last else { return Ok(None) };
+    let busy: Option<i64> = sqlx::query_scalar(sql::DECIDED_BEHIND)
+        .bind(seq.saturating_add(decisions_between(shares)))
+        .fetch_optional(&store.readers)
+        .await?;
+    Ok(Some(next_standing(last, busy)))
+}
+
+/// One cluster at a time, so that writers wait for milliseconds. False: decisions of that time came in meanwhile.
+async fn at(store: &SqliteStore, moment: i64) -> Result<bool, StoreError> {
+    let doing = "keep house in";
+    let begun = sqlx::query(sql::STANDING_BEGIN).bind(moment);
+    bounded(doing, begun.execute(&store.writer)).await?;
+    let seen: i64 = bounded(doing, sqlx::query_scalar(sql::LAST).fetch_one(&store.writer)).await?;
+    let clusters = sqlx::query_scalar(sql::CLUSTERS).fetch_all(&store.readers);
+    let clusters: Vec<String> = bounded(doing, clusters).await?;
+    let mut stood = 0;
+    for cluster in &clusters {
+        stood += bounded(doing, of_cluster(store, cluster, moment)).await?;
+    }
+    let stood = limit(usize::try_from(stood).unwrap_or(usize::MAX));
+    let ended = sqlx::query(sql::STANDING_END).bind(moment).bind(seen).bind(stood);
+    Ok(bounded(doing, ended.execute(&store.writer)).await?.rows_affected() > 0)
+}
+
+async fn of_cluster(store: &SqliteStore, cluster: &str, moment: i64) -> Result<u64, sqlx::Error> {
+    let mut lent = Lent::of(&store.writer).await?;
+    let mut transaction = lent.connection().begin_with("BEGIN IMMEDIATE").await?;
+    sqlx::query(sql::FORGET_SHARES).bind(cluster).bind(moment).execute(&mut *transaction).await?;
+    let taken =
+        sqlx::query(sql::TAKE_SHARES).bind(cluster).bind(moment).execute(&mut *transaction).await?;
+    transaction.commit().await?;
+    lent.sound();
+    Ok(taken.rows_affected())
+}
