@@ -47,7 +47,7 @@ pub(crate) fn suspected(cluster: &str, begins: bool, message: &str, now: Timesta
     }
 }
 
-fn event(
+pub(super) fn event(
     cluster: &Cluster,
     kind: Kind,
     at: Timestamp,
@@ -155,7 +155,7 @@ fn taints(old: Option<&Cluster>, new: &Cluster, now: Timestamp, events: &mut Vec
     }
 }
 
-fn in_words(taint: &Taint) -> String {
+pub(super) fn in_words(taint: &Taint) -> String {
     let value = taint.value.as_deref().filter(|value| !value.is_empty());
     let value = value.map_or(String::new(), |value| format!("={value}"));
     format!("{}{value}:{}", taint.key, taint.effect)

@@ -29,6 +29,7 @@ impl Engine {
             JobDone::Published { subject, result } => self.published(&subject, result),
             JobDone::Unconfirmed { term, claims } => self.unconfirmed_known(term, claims),
             JobDone::Lives { term, known } => self.lives_known(term, known),
+            JobDone::Missed { term, missed } => self.members_missed(term, missed),
         }
     }
 

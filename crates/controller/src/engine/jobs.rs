@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atoll_api::binding::DecisionRecord;
-use atoll_history::{Provenance, State};
+use atoll_history::{MemberEvent, Provenance, State};
 use atoll_scheduler::Decision;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -32,6 +32,8 @@ pub(super) enum JobDone {
     Unconfirmed { term: u64, claims: Vec<(String, Vec<String>)> },
     /// What history knows of how far decisions have come.
     Lives { term: u64, known: Vec<Known> },
+    /// What history was not told of members.
+    Missed { term: u64, missed: Vec<MemberEvent> },
 }
 
 /// What a write to a binding is for.

@@ -102,6 +102,7 @@ impl Engine {
         }
         self.ask_for_unconfirmed(term);
         self.recover_lives(term);
+        self.recover_members(term);
     }
 
     /// Members that were away while a binding was withdrawn hold objects whose binding is no more. History has the

@@ -5,6 +5,7 @@
 //! commit) -> `outward` (what is committed to the members) -> `reports` (what members say) -> `publish` (statuses). A
 //! follower does the first only; `leading` is what happens when the leadership comes and goes.
 
+mod absence;
 mod answers;
 mod departures;
 mod facts;

@@ -134,6 +134,7 @@ impl Engine {
                 );
                 reached.insert((target.name.clone(), stage));
             }
+            steps.extend(dispatched(&target.name, followed, &known.steps, &steps));
         }
         // Noted twice it is kept once, as it was noted first.
         for step in steps {
@@ -218,6 +219,24 @@ fn seen(
     stages
 }
 
+/// Who applied it was told before, at that time at the latest: whoever told it died before history had it.
+fn dispatched(
+    cluster: &str,
+    decision: &DecisionRecord,
+    noted: &[Milestone],
+    read: &[Milestone],
+) -> Option<Milestone> {
+    let of = |steps: &[Milestone], stage: Stage| {
+        let mut own = steps.iter().filter(|step| step.cluster.as_deref() == Some(cluster));
+        own.find(|step| step.decision == decision.id && step.stage == stage).map(|step| step.at)
+    };
+    if of(noted, Stage::Dispatched).is_some() {
+        return None;
+    }
+    let applied = of(noted, Stage::Applied).or_else(|| of(read, Stage::Applied))?;
+    Some(Milestone::of(decision, Some(cluster), Stage::Dispatched, applied))
+}
+
 async fn ask(
     store: &Arc<dyn Store>,
     open: &[(BindingKey, DecisionRecord)],
@@ -287,7 +306,9 @@ async fn row(store: &Arc<dyn Store>, id: &str) -> Result<Option<Record>, String>
     Ok(row.and_then(|row| row.entry.record().cloned()))
 }
 
-async fn limited<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
+pub(super) async fn limited<T>(
+    asked: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, String> {
     match tokio::time::timeout(HISTORY_TIMEOUT, asked).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(error.to_string()),

@@ -163,7 +163,9 @@ async fn ends_after(steps: usize, rests: bool) {
     eventually(&format!("{case}: every step that can be known"), SOON, async || {
         let known = federation.steps(&second).await;
         let first = federation.steps(&first).await;
+        let told = |applied: &String| known.contains(&applied.replace("Applied", "Dispatched"));
         first.contains(&"Superseded".to_owned())
+            && known.iter().filter(|step| step.starts_with("Applied")).all(told)
             && first.iter().filter(|s| *s != "Superseded" && expected(s)).all(|s| known.contains(s))
     })
     .await;
@@ -219,4 +221,36 @@ async fn what_happens_to_members_is_told_once() {
     told(&federation, &cleared).await;
     federation.hub.delete(CLUSTER.0, CLUSTER.1, None, "m1").await;
     told(&federation, &[&cleared[..], &["Left Deleted"]].concat()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happened_to_members_and_was_not_told_the_next_leader_tells() {
+    let federation = Federation::start().await;
+    let taints = json!([{"key": "cluster.atoll.dev/cordoned", "effect": "NoSchedule"}]);
+    let object = json!({"metadata": {"name": "m1"}, "spec": {"taints": taints}});
+    federation.hub.apply(CLUSTER.0, CLUSTER.1, None, object).await;
+    eventually("it is told", SOON, || async {
+        federation.happened("m1").await.len() == 2 && federation.happened("m2").await.len() == 1
+    })
+    .await;
+    federation.store.set_fault(Fault::ReadOnly);
+    let object = json!({"metadata": {"name": "m1"}, "spec": {"taints": []}});
+    federation.hub.apply(CLUSTER.0, CLUSTER.1, None, object).await;
+    federation.hub.delete(CLUSTER.0, CLUSTER.1, None, "m2").await;
+    let mut federation = federation;
+    for _ in 0..2 {
+        // The leader after the next has nothing to add.
+        federation = federation.restart().await;
+        federation.store.set_fault(Fault::None);
+        eventually("it is told by the next", SOON, || async {
+            let (one, two) = (federation.happened("m1").await, federation.happened("m2").await);
+            one[1..]
+                == [
+                    "Cordoned cluster.atoll.dev/cordoned",
+                    "Uncordoned NoticedLater: cluster.atoll.dev/cordoned",
+                ]
+                && two[1..] == ["Left NoticedLater"]
+        })
+        .await;
+    }
 }

@@ -1,0 +1,79 @@
+//! What happened to members while nobody led, told by the next leader, once, when it begins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_history::{Event, MemberEvent, MemberFilter, RETENTION, Store};
+use jiff::{SignedDuration, Timestamp};
+
+use super::Engine;
+use super::jobs::JobDone;
+use super::recovery::limited;
+use crate::chronicle::Found;
+
+/// Events that are read at once.
+const PAGE: usize = 1_000;
+/// Events that are read at most, the newest: some 20 MB. What happened before them counts as told.
+const MOST: usize = 100_000;
+/// Pause before history is asked again that did not answer.
+const AGAIN: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// Asks history what was told of members, for what was not.
+    pub(super) fn recover_members(&mut self, term: u64) {
+        let clusters = self.index.clusters().map(|(name, c)| (name.clone(), Arc::clone(c)));
+        // As they are now: what happens from here on this leader sees.
+        let found = Found { clusters: clusters.collect(), at: self.clock.now() };
+        let store = self.store.clone();
+        self.jobs.spawn(async move {
+            let mut told = false;
+            // Ends with the leadership at the latest, as every job does.
+            loop {
+                match ask(&store, found.at).await {
+                    Ok((history, since)) => {
+                        let missed = found.missed(&history, since);
+                        return JobDone::Missed { term, missed };
+                    }
+                    Err(why) if !std::mem::replace(&mut told, true) => {
+                        tracing::warn!(why, "history does not say what happened to members");
+                    }
+                    Err(_) => {}
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        });
+    }
+
+    /// This is what history lacked.
+    pub(super) fn members_missed(&self, term: u64, missed: Vec<MemberEvent>) {
+        if self.led == Some(term) {
+            for event in missed {
+                self.recorder.note(Event::Member(event));
+            }
+        }
+    }
+}
+
+/// The events that history has, newest first, and since when none is missing among them.
+async fn ask(
+    store: &Arc<dyn Store>,
+    now: Timestamp,
+) -> Result<(Vec<MemberEvent>, Timestamp), String> {
+    let retention = SignedDuration::try_from(RETENTION).unwrap_or(SignedDuration::MAX);
+    let since = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
+    let filter = MemberFilter { since: Some(since), ..MemberFilter::default() };
+    let mut events: Vec<MemberEvent> = Vec::new();
+    let mut after = None;
+    loop {
+        let page = limited(store.member_events(&filter, PAGE, after)).await?;
+        events.extend(page.events);
+        after = page.next;
+        if after.is_none() {
+            return Ok((events, since));
+        }
+        if events.len() >= MOST {
+            let oldest = events.last().map_or(since, |event| event.at);
+            return Ok((events, oldest));
+        }
+    }
+}
