@@ -117,7 +117,8 @@ pub(super) const MEMBER_EVENTS: &str = member_events!("");
 pub(super) const MEMBER_EVENTS_OF: &str = member_events!("cluster = $1 AND ");
 
 /// The last of each binding's shares on cluster $1 up to $2, from what was written down at `base` and the changes since.
-/// Rows of earlier versions do not say whose they are: their decisions are looked up.
+/// Rows of earlier versions do not say whose they are: their decisions are looked up. CASE, because a join looks for the
+/// row before it looks at a condition that spares it.
 macro_rules! last_shares {
     ($base:literal) => {
         concat!(
@@ -134,7 +135,7 @@ macro_rules! last_shares {
              last AS (SELECT n.binding_uid, n.decided_at, n.seq, n.replicas, COALESCE(n.decision, d.id) AS decision, \
              COALESCE(n.namespace, d.namespace) AS namespace, COALESCE(n.workload_kind, d.workload_kind) AS workload_kind, \
              COALESCE(n.workload_name, d.workload_name) AS workload_name \
-             FROM numbered n LEFT JOIN decisions d ON n.decision IS NULL AND d.seq = n.seq \
+             FROM numbered n LEFT JOIN decisions d ON d.seq = CASE WHEN n.decision IS NULL THEN n.seq END \
              WHERE n.place = 1 AND n.replicas IS NOT NULL AND COALESCE(n.decision, d.id) IS NOT NULL) "
         )
     };
