@@ -68,6 +68,7 @@ BEGIN
             EXECUTE format('CREATE INDEX ON %I %s', part.next, substring(part.made FROM 'USING .*'));
         END IF;
     END LOOP;
+    DELETE FROM standing_shares WHERE at < bound;
 
     -- From here on writers wait.
     PERFORM pg_advisory_xact_lock(418565287020);
@@ -83,7 +84,6 @@ BEGIN
         );
     END LOOP;
     UPDATE history_bounds SET kept_until = bound;
-    DELETE FROM standing_shares WHERE at < bound;
     DELETE FROM standings WHERE at < bound;
     RETURN true;
 END
