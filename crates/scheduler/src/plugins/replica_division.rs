@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::binding::Trigger;
-use atoll_api::placement::ClusterAffinity;
+use atoll_api::placement::{ClusterAffinity, StaticClusterWeight};
 use serde_json::Value;
 
 use crate::cycle::intent::Strategy;
@@ -19,6 +19,7 @@ use crate::framework::registry::{ArgError, known_args, word_arg};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 use crate::state::cache::AffinityColumn;
+use crate::state::weights::WeightColumn;
 
 /// See the module.
 #[derive(Debug)]
@@ -50,9 +51,7 @@ impl Plugin for ReplicaDivision {
             return Status::skip();
         }
         let mut rest = cycle.snapshot.all();
-        for rule in rules.iter() {
-            rest.minus(&matching(cycle, &rule.target_cluster).0.pass);
-        }
+        rest.minus(&weighted(cycle, rules).matched);
         let reason = "no rule of staticWeightList matches it";
         verdicts.reject(NAME, Code::Unschedulable, reason, rest, Hold::UnlessChange);
         Status::success()
@@ -81,6 +80,12 @@ impl Plugin for ReplicaDivision {
 
 fn matching(cycle: &Cycle<'_>, affinity: &ClusterAffinity) -> Arc<AffinityColumn> {
     cycle.cache.borrow_mut().affinity.get(cycle.snapshot, affinity)
+}
+
+fn weighted(cycle: &Cycle<'_>, rules: &Arc<[StaticClusterWeight]>) -> Arc<WeightColumn> {
+    // Rules of one frame are one allocation: then nothing is compared.
+    let is = |known: &Arc<[StaticClusterWeight]>| Arc::ptr_eq(known, rules) || known == rules;
+    cycle.cache.borrow_mut().weights.get_by(cycle.snapshot, is, || rules.clone())
 }
 
 /// Duplicated, and kinds without replicas: the same number everywhere.
@@ -288,16 +293,8 @@ fn weights(cycle: &Cycle<'_>) -> Vec<u64> {
     if rules.is_empty() {
         return vec![1; cycle.candidates.len()];
     }
-    let mut weights = vec![0_u64; cycle.candidates.len()];
-    for rule in rules.iter() {
-        let rows = &matching(cycle, &rule.target_cluster).0.pass;
-        for (weight, row) in weights.iter_mut().zip(cycle.candidates.iter()) {
-            if rows.contains(*row as usize) {
-                *weight = (*weight).max(u64::try_from(rule.weight).unwrap_or(0));
-            }
-        }
-    }
-    weights
+    let column = weighted(cycle, rules);
+    cycle.candidates.iter().map(|row| column.weight[*row as usize]).collect()
 }
 
 /// One division over one ground.

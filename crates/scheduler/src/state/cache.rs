@@ -14,6 +14,7 @@ use super::needs::Needs;
 use super::row::Row;
 use super::snapshot::Snapshot;
 use super::supply::Estimate;
+use super::weights::WeightColumn;
 use crate::cycle::frame::Frames;
 use crate::decision::Text;
 use crate::decision::column::UNKNOWN;
@@ -416,6 +417,8 @@ impl DomainColumn {
 pub struct Cache {
     /// By affinity.
     pub affinity: Store<AffinityColumn>,
+    /// By a list of static weights.
+    pub weights: Store<WeightColumn>,
     /// By kind.
     pub api: Store<ApiColumn>,
     /// By tolerations.
@@ -455,6 +458,7 @@ impl Default for Cache {
     fn default() -> Self {
         Self {
             affinity: Store::default(),
+            weights: Store::default(),
             api: Store::default(),
             taints: Store::default(),
             capacity: Store::default(),

@@ -10,3 +10,4 @@ pub mod snapshot;
 pub mod supply;
 pub mod tables;
 pub mod taints;
+pub mod weights;

@@ -1,0 +1,39 @@
+//! A list of static weights, read as a whole: one column instead of one for each rule, so that a list with a rule for
+//! every cluster costs a decision as little as one with a single rule.
+
+use std::sync::Arc;
+
+use atoll_api::placement::StaticClusterWeight;
+
+use super::affinity;
+use super::bits::BitSet;
+use super::cache::Column;
+use super::row::Row;
+
+/// Weights by row.
+#[derive(Debug, Clone)]
+pub struct WeightColumn {
+    /// The largest weight of a rule that matches; 0 where none does.
+    pub weight: Vec<u64>,
+    /// Rows that a rule matches.
+    pub matched: BitSet,
+}
+
+impl Column for WeightColumn {
+    type Key = Arc<[StaticClusterWeight]>;
+
+    fn new(_: &Self::Key, rows: usize) -> Self {
+        Self { weight: vec![0; rows], matched: BitSet::empty(rows) }
+    }
+
+    fn set(&mut self, rules: &Self::Key, at: usize, row: &Row) {
+        let matching =
+            rules.iter().filter(|rule| affinity::matches(&rule.target_cluster, row).is_ok());
+        let largest = matching.map(|rule| u64::try_from(rule.weight).unwrap_or(0)).max();
+        self.weight[at] = largest.unwrap_or(0);
+        match largest {
+            Some(_) => self.matched.insert(at),
+            None => self.matched.remove(at),
+        }
+    }
+}
