@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use crate::placement::Placement;
 use crate::policy::{ConflictResolution, Failover, PurgeMode, Suspension};
 use crate::quantity::ResourceList;
+use crate::shared::Shared;
 
 /// Binds a template to clusters.
 #[derive(CustomResource, Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -46,7 +47,7 @@ pub struct ResourceBindingSpec {
     pub replica_requirements: Option<ReplicaRequirements>,
     /// The placement in force, copied from the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub placement: Option<Placement>,
+    pub placement: Option<Shared<Placement>>,
     /// The scheduler's profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,

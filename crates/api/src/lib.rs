@@ -15,6 +15,7 @@ pub mod placement;
 pub mod policy;
 pub mod quantity;
 pub mod selector;
+pub mod shared;
 mod twin;
 pub mod workload_policy;
 pub mod workload_spread;
@@ -23,6 +24,7 @@ pub use binding::{ClusterResourceBinding, ResourceBinding};
 pub use clock::Clock;
 pub use cluster::Cluster;
 pub use policy::{ClusterPropagationPolicy, PropagationPolicy};
+pub use shared::Shared;
 pub use workload_policy::WorkloadPolicy;
 pub use workload_spread::WorkloadSpread;
 

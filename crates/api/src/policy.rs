@@ -6,6 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::placement::Placement;
+use crate::shared::Shared;
 
 /// Selects objects of its namespace and says where they go.
 #[derive(CustomResource, Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -33,7 +34,7 @@ pub struct PropagationPolicySpec {
     pub resource_selectors: Vec<ResourceSelector>,
     /// Where they go. Empty = to all clusters.
     #[serde(default)]
-    pub placement: Placement,
+    pub placement: Shared<Placement>,
     /// Among several policies that select an object the highest wins. Default 0.
     #[serde(default)]
     pub priority: i32,

@@ -1,9 +1,12 @@
 //! What a binding should say: the body of its creation, or the merge patch that brings it there.
 
+use std::sync::Arc;
+
 use atoll_api::binding::{
     DecisionRecord, GracefulEvictionTask, ObjectReference, PreservedState, ResourceBindingSpec,
     TargetCluster,
 };
+use atoll_api::policy::PropagationPolicySpec;
 use atoll_api::{VERSION, WORK_GROUP, marks};
 use serde_json::{Map, Value, json};
 
@@ -25,7 +28,7 @@ pub struct Decided {
     /// What the copies of a workload that failed somewhere are told of it.
     pub preserved: Option<PreservedState>,
     /// The placement in force, as JSON; nothing where the decision did not look at it.
-    pub applied_placement: Option<String>,
+    pub applied_placement: Option<Arc<str>>,
 }
 
 impl Decided {
@@ -192,11 +195,12 @@ fn set_from_template(spec: &mut ResourceBindingSpec, template: &Template) {
 }
 
 fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim, priority: &Priority) {
-    let policy = claim.policy().map(|policy| policy.spec.clone()).unwrap_or_default();
-    spec.placement = Some(policy.placement);
-    spec.scheduler_name = Some(policy.scheduler_name).filter(|name| !name.is_empty());
-    spec.suspension = policy.suspension;
-    spec.failover = policy.failover;
+    let none = PropagationPolicySpec::default();
+    let policy = claim.policy().map_or(&none, |policy| &policy.spec);
+    spec.placement = Some(policy.placement.clone());
+    spec.scheduler_name = Some(policy.scheduler_name.clone()).filter(|name| !name.is_empty());
+    spec.suspension.clone_from(&policy.suspension);
+    spec.failover.clone_from(&policy.failover);
     spec.conflict_resolution = policy.conflict_resolution;
     spec.preserve_resources_on_deletion = policy.preserve_resources_on_deletion;
     if let Priority::Known(priority) = priority {
@@ -241,6 +245,6 @@ fn set_marks(
 
 fn set_applied_placement(annotations: &mut Map<String, Value>, decided: &Decided) {
     if let Some(placement) = &decided.applied_placement {
-        annotations.insert(marks::APPLIED_PLACEMENT.to_owned(), json!(placement));
+        annotations.insert(marks::APPLIED_PLACEMENT.to_owned(), json!(**placement));
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use atoll_api::placement::Placement;
-use atoll_api::{WorkloadPolicy, WorkloadSpread};
+use atoll_api::{Shared, WorkloadPolicy, WorkloadSpread};
 use serde_json::Value;
 
 use super::intent::{Mistake, Strategy};
@@ -16,7 +16,7 @@ use crate::state::cache::Recent;
 /// A placement that was read.
 #[derive(Debug)]
 pub struct Frame {
-    placement: Placement,
+    placement: Shared<Placement>,
     /// Whether it makes sense by itself.
     pub checked: Result<(), Mistake>,
     /// Its affinity terms, at least one.
@@ -27,13 +27,13 @@ pub struct Frame {
 }
 
 impl Frame {
-    fn read(placement: &Placement) -> Self {
+    fn read(placement: &Shared<Placement>) -> Self {
         Self {
             placement: placement.clone(),
             checked: super::check::static_placement(placement),
             terms: terms(placement).into_iter().map(Arc::new).collect(),
             strategy: Strategy::of(placement),
-            applied: Applied(Arc::new(observe::placement_in_force(placement, None))),
+            applied: Applied::of(observe::placement_in_force(placement, None)),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Default for Frames {
 
 impl Frames {
     /// What a placement says.
-    pub fn get(&mut self, placement: &Placement) -> Arc<Frame> {
+    pub fn get(&mut self, placement: &Shared<Placement>) -> Arc<Frame> {
         let make = || Arc::new(Frame::read(placement));
         self.list.find(|known| known.placement == *placement, make).clone()
     }
@@ -102,7 +102,7 @@ impl Frames {
         let Some(divider) = Divider::of(strategy) else { return frame.applied.clone() };
         let make = || {
             let applied = observe::placement_in_force(&frame.placement, Some(divider.spec()));
-            (frame.clone(), divider.clone(), Applied(Arc::new(applied)))
+            (frame.clone(), divider.clone(), Applied::of(applied))
         };
         let is = |(of, by, _): &(Arc<Frame>, Divider, Applied)| {
             Arc::ptr_eq(of, frame) && by.is(&divider)

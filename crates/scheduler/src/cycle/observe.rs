@@ -56,13 +56,13 @@ fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Seen {
         // Atoll takes a missing annotation for an equal one; to Karmada it is a change.
         return cycle.as_karmada().then(|| "no placement was applied yet".into());
     };
-    let now = in_force(cycle).0;
-    if *applied == *now {
+    let now = in_force(cycle);
+    if *applied == now {
         return None;
     }
     // Karmada compares only the affinity term that was used last.
     let term = previous.term().filter(|_| cycle.as_karmada());
-    let (old, new) = (comparable(applied, term), comparable(&now, term));
+    let (old, new) = (comparable(applied.value(), term), comparable(now.value(), term));
     if old == new {
         return None;
     }

@@ -1,7 +1,6 @@
 //! From a cycle to a Decision: shares, moves, tasks, verdicts, and what would change the answer.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use atoll_api::binding::{Mode, Outcome, PendingReplicas, TargetCluster, Trigger};
 
@@ -108,10 +107,11 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str, applied: Applied
 #[must_use]
 pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &str) -> Decision {
     let previous = request.previous.as_ref();
-    let applied = previous
-        .and_then(|previous| previous.applied_placement.clone())
-        .unwrap_or_else(|| serde_json::to_value(&request.placement).unwrap_or_default());
-    let mut decision = blank(snapshot, request, profile, Applied(Arc::new(applied)));
+    let applied =
+        previous.and_then(|previous| previous.applied_placement.clone()).unwrap_or_else(|| {
+            Applied::of(serde_json::to_value(&request.placement).unwrap_or_default())
+        });
+    let mut decision = blank(snapshot, request, profile, applied);
     decision.after = decision.before.clone().into();
     decision.trigger = match previous.filter(|previous| !previous.clusters.is_empty()) {
         Some(_) => Trigger::Reconcile,
@@ -338,7 +338,7 @@ fn keep_record(decision: &mut Decision, request: &Request) {
             decision.mode = record.mode;
         }
         if let Some(applied) = &previous.applied_placement {
-            decision.applied_placement = Applied(Arc::new(applied.clone()));
+            decision.applied_placement = applied.clone();
         }
     }
 }
@@ -497,7 +497,7 @@ fn avoid_repetition(decision: &mut Decision, request: &Request) {
     let tasks = previous.eviction_tasks.iter().map(|task| &task.from_cluster);
     let same_tasks = tasks.eq(decision.evictions.iter().map(|task| &task.from_cluster));
     let same_placement =
-        previous.applied_placement.as_ref().is_none_or(|old| *old == *decision.applied_placement.0);
+        previous.applied_placement.as_ref().is_none_or(|old| *old == decision.applied_placement);
     let same_outcome = decision.outcome == record.outcome
         || (decision.outcome == Outcome::Unchanged
             && matches!(record.outcome, Outcome::Placed | Outcome::Unchanged));

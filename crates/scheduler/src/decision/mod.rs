@@ -1,5 +1,6 @@
 //! The one output of the core: where a binding runs, why, and what would change the answer. Stored as it is.
 
+pub mod applied;
 pub mod clusters;
 pub mod column;
 pub mod cure;
@@ -18,9 +19,10 @@ use atoll_api::binding::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rustc_hash::FxHasher;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::applied::Applied;
 pub use self::clusters::ClusterSet;
 pub use self::column::Column;
 pub use self::cure::Cure;
@@ -101,22 +103,6 @@ pub struct Decision {
     pub(crate) before: Vec<TargetCluster>,
     #[serde(skip)]
     pub(crate) after: Shares,
-}
-
-/// The placement in force in its JSON form, shared by the decisions that it is in force for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Applied(pub(crate) Arc<serde_json::Value>);
-
-impl Serialize for Applied {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Applied {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        serde_json::Value::deserialize(deserializer).map(|value| Self(Arc::new(value)))
-    }
 }
 
 /// The object of a decision.
@@ -285,8 +271,8 @@ impl Decision {
 
     /// The annotation `policy.atoll.dev/applied-placement`.
     #[must_use]
-    pub fn applied_placement(&self) -> String {
-        self.applied_placement.0.to_string()
+    pub fn applied_placement(&self) -> Arc<str> {
+        self.applied_placement.text().clone()
     }
 
     /// Which events would change the answer.

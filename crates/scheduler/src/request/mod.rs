@@ -4,6 +4,7 @@ pub mod objects;
 
 use std::collections::BTreeMap;
 
+use atoll_api::Shared;
 use atoll_api::binding::{
     DecisionRecord, GracefulEvictionTask, PreservedState, ReplicaRequirements, TargetCluster,
 };
@@ -13,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::decision::Applied;
 use crate::key::BindingKey;
 
 /// One binding to decide on, with everything about it that is not in the snapshot.
@@ -23,7 +25,7 @@ pub struct Request {
     /// The object that it binds.
     pub template: Template,
     /// The placement in force. Empty = all clusters.
-    pub placement: Placement,
+    pub placement: Shared<Placement>,
     /// The policies that the placement comes from.
     pub policies: Vec<PolicyRef>,
     /// Profile of the scheduler; empty = `default`.
@@ -131,7 +133,7 @@ pub struct Previous {
     /// The last decision, in short.
     pub decision: Option<DecisionRecord>,
     /// The placement in force at the last decision, as the annotation says it. Absent counts as equal to today's.
-    pub applied_placement: Option<Value>,
+    pub applied_placement: Option<Applied>,
     /// Clusters that the binding is leaving.
     pub eviction_tasks: Vec<GracefulEvictionTask>,
     /// What the last failover of the application left.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use atoll_api::Shared;
 use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
 use atoll_api::marks::{APPLIED_PLACEMENT, WORKLOAD_POLICY, WORKLOAD_POLICY_ALIASES};
 use atoll_api::names::binding_name;
@@ -12,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::{PolicyRef, Previous, RecoverAfter, Report, Request, Template};
+use crate::decision::Applied;
 use crate::key::BindingKey;
 
 /// Why objects make no request.
@@ -43,7 +45,7 @@ pub enum RequestError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     /// Where they go.
-    pub placement: Placement,
+    pub placement: Shared<Placement>,
     /// The policy, if one claims.
     pub policies: Vec<PolicyRef>,
     /// Profile of the scheduler.
@@ -58,7 +60,7 @@ impl Default for Claim {
     /// The claim without a policy: all clusters, the default profile.
     fn default() -> Self {
         Self {
-            placement: Placement::default(),
+            placement: Shared::default(),
             policies: Vec::new(),
             scheduler_name: DEFAULT_PROFILE.to_owned(),
             failover: None,
@@ -193,7 +195,7 @@ impl Previous {
         let annotation =
             binding.metadata.annotations.as_ref().and_then(|all| all.get(APPLIED_PLACEMENT));
         let applied_placement = annotation
-            .map(|text| serde_json::from_str(text))
+            .map(|text| Applied::read(text))
             .transpose()
             .map_err(|e| RequestError::AppliedPlacement { problem: e.to_string() })?;
         let spec = binding.spec;
