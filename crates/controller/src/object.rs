@@ -1,42 +1,145 @@
-//! Objects as the hub answers them, as JSON.
+//! Objects as the hub gives them: JSON, taken apart once.
 
-use kube::api::{DynamicObject, TypeMeta};
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use kube::Resource;
+use kube::api::ApiResource;
+use kube::core::DynamicResourceScope;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// The object as one JSON value. Its data, nearly all of it, is taken over as it is.
-pub(crate) fn whole(object: DynamicObject) -> Value {
-    let DynamicObject { types, metadata, data } = object;
-    let mut fields = match data {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    };
-    if let Some(TypeMeta { api_version, kind }) = types {
-        fields.insert("apiVersion".to_owned(), api_version.into());
-        fields.insert("kind".to_owned(), kind.into());
+/// An object of any kind. kube's DynamicObject would read most of it into a buffer first and the metadata into types that
+/// nobody here asks for, twice for every write: its answer and the word of the watch.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    fields: Map<String, Value>,
+    /// What kube itself looks at: namespace, name, uid and version.
+    metadata: ObjectMeta,
+}
+
+impl Object {
+    pub(crate) fn of(fields: Map<String, Value>) -> Self {
+        let text = |field: &str| {
+            let value = fields.get("metadata")?.get(field)?.as_str()?;
+            Some(value.to_owned()).filter(|value| !value.is_empty())
+        };
+        let metadata = ObjectMeta {
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            ..ObjectMeta::default()
+        };
+        Self { fields, metadata }
     }
-    // Names, strings and times only: there is no key or number in it that JSON could not hold.
-    fields.insert("metadata".to_owned(), serde_json::to_value(metadata).unwrap_or_default());
-    Value::Object(fields)
+
+    /// Says of which kind it is; items of a list lack that.
+    pub(crate) fn name_kind(&mut self, resource: &ApiResource) {
+        self.fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());
+        self.fields.insert("kind".to_owned(), resource.kind.clone().into());
+    }
+
+    /// Replaces its managed fields. They are lost where they cannot be read: they tell people who changed what, and no
+    /// decision looks at them.
+    pub(crate) fn manage(
+        &mut self,
+        change: impl FnOnce(Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<ManagedFieldsEntry>>,
+    ) {
+        let Some(metadata) = self.fields.get_mut("metadata").and_then(Value::as_object_mut) else {
+            return;
+        };
+        let held = metadata.remove("managedFields");
+        let entries = change(held.and_then(|held| serde_json::from_value(held).ok()));
+        if let Some(entries) = entries.and_then(|entries| serde_json::to_value(entries).ok()) {
+            metadata.insert("managedFields".to_owned(), entries);
+        }
+    }
+
+    /// As one JSON value.
+    pub(crate) fn whole(self) -> Value {
+        Value::Object(self.fields)
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Map::deserialize(deserializer).map(Self::of)
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.fields.serialize(serializer)
+    }
+}
+
+impl Resource for Object {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn api_version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.api_version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::ResourceExt;
     use serde_json::json;
 
     use super::*;
 
     #[test]
-    fn it_is_what_serializing_it_gives() {
+    fn it_is_what_the_hub_says_and_kube_finds_its_name_and_version() {
         let object = json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "a", "generation": 3, "labels": {"b": "c"}},
+            "metadata": {"name": "a", "resourceVersion": "7", "generation": 3, "labels": {"b": "c"}},
             "spec": {"replicas": 1}, "status": {},
         });
-        let read: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+        let read: Object = serde_json::from_value(object.clone()).unwrap();
+        assert_eq!((read.name_any(), read.resource_version()), ("a".into(), Some("7".into())));
         assert_eq!(serde_json::to_value(&read).unwrap(), object);
-        assert_eq!(whole(read), object);
-        let bare: DynamicObject =
-            serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
-        assert_eq!(whole(bare), json!({"metadata": {"name": "a"}}));
+        assert_eq!(read.whole(), object);
+    }
+
+    #[test]
+    fn managed_fields_are_replaced_or_taken_away() {
+        let entry = json!({"manager": "kubectl", "fieldsV1": {"f:spec": {}}});
+        let object = json!({"metadata": {"name": "a", "managedFields": [entry]}});
+        let mut read: Object = serde_json::from_value(object).unwrap();
+        read.manage(|entries| {
+            let mut entries = entries.unwrap();
+            entries[0].fields_v1 = None;
+            Some(entries)
+        });
+        let held = serde_json::to_value(&read).unwrap();
+        assert_eq!(held["metadata"]["managedFields"], json!([{"manager": "kubectl"}]));
+        read.manage(|_| None);
+        assert_eq!(read.whole(), json!({"metadata": {"name": "a"}}));
     }
 }

@@ -12,12 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{ClusterResourceBinding, ResourceBinding, marks};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, Preconditions};
+use kube::api::{Api, ApiResource, DeleteParams, Patch, Preconditions};
 use kube::{Client, Error};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::index::key::BindingKey;
-use crate::{manager, object};
+use crate::manager;
+use crate::object::Object;
 
 /// Limit of one request to the hub.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -80,8 +82,7 @@ impl Ended {
 }
 
 /// The API of the bindings of one scope and namespace.
-#[must_use]
-pub fn api(client: &Client, key: &BindingKey) -> Api<DynamicObject> {
+pub(crate) fn api(client: &Client, key: &BindingKey) -> Api<Object> {
     match &key.namespace {
         Some(namespace) => Api::namespaced_with(
             client.clone(),
@@ -98,8 +99,7 @@ pub async fn perform(client: &Client, write: &Write) -> Ended {
     let attempt = async {
         match &write.action {
             Action::Create(body) => {
-                let object: DynamicObject =
-                    serde_json::from_value(body.clone()).map_err(Error::SerdeError)?;
+                let object = Object::deserialize(body).map_err(Error::SerdeError)?;
                 api.create(&manager::create(marks::MANAGER), &object).await.map(Some)
             }
             Action::Patch(body) => {
@@ -157,7 +157,7 @@ fn is_final(code: u16) -> bool {
 }
 
 /// The answer is lost or says that the name is taken: is what is there what we wrote?
-async fn look(api: &Api<DynamicObject>, write: &Write, otherwise: Ended) -> Ended {
+async fn look(api: &Api<Object>, write: &Write, otherwise: Ended) -> Ended {
     let found = match tokio::time::timeout(TIMEOUT, api.get_opt(&write.key.name)).await {
         Ok(Ok(found)) => found,
         Ok(Err(_)) | Err(_) => return otherwise,
@@ -184,9 +184,9 @@ async fn look(api: &Api<DynamicObject>, write: &Write, otherwise: Ended) -> Ende
     if ours { Ended::Written(found) } else { otherwise }
 }
 
-fn to_json(mut object: DynamicObject) -> Arc<Value> {
-    object.metadata.managed_fields = None;
-    Arc::new(object::whole(object))
+fn to_json(mut object: Object) -> Arc<Value> {
+    object.manage(|_| None);
+    Arc::new(object.whole())
 }
 
 #[cfg(test)]

@@ -221,18 +221,28 @@ pub fn subset_of(spread: &WorkloadSpread, cluster: &Cluster) -> Option<usize> {
     })
 }
 
-/// How many replicas the clusters before this one have, subset by subset in their order and within one by name: where
-/// the ordinals of a StatefulSet begin there. Clusters of no subset come last.
+/// How many replicas the clusters before each of these have, subset by subset in their order and within one by name:
+/// where the ordinals of a StatefulSet begin there. Clusters of no subset come last.
 #[must_use]
-pub fn ordinals_before(
-    shares: &[TargetCluster],
-    cluster: &str,
+pub fn ordinals_before<'a>(
+    shares: &'a [TargetCluster],
+    clusters: impl IntoIterator<Item = &'a str>,
     subset: impl Fn(&str) -> Option<usize>,
-) -> i64 {
-    let place = |name: &str| subset(name).unwrap_or(usize::MAX);
-    let own = (place(cluster), cluster);
-    let before = shares.iter().filter(|share| (place(&share.name), share.name.as_str()) < own);
-    before.fold(0, |sum, share| sum.saturating_add(share.replicas))
+) -> BTreeMap<&'a str, i64> {
+    let place = |name: &'a str| (subset(name).unwrap_or(usize::MAX), name);
+    let mut order: Vec<_> =
+        shares.iter().map(|share| (place(&share.name), share.replicas)).collect();
+    order.sort_unstable();
+    // How many the first so many have together.
+    let mut before = vec![0_i64];
+    for (_, replicas) in &order {
+        before.push(before[before.len() - 1].saturating_add(*replicas));
+    }
+    let begins = |name: &'a str| {
+        let own = place(name);
+        before[order.partition_point(|(place, _)| *place < own)]
+    };
+    clusters.into_iter().map(|name| (name, begins(name))).collect()
 }
 
 /// Labels of a cluster's copy besides the template's: what a copy that failed elsewhere left for it.
@@ -277,4 +287,24 @@ pub fn order(
     let overwrite =
         binding.spec.conflict_resolution == atoll_api::policy::ConflictResolution::Overwrite;
     Ok(Some(Order { objects, object, replicas, preserve, overwrite }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinals_go_on_from_subset_to_subset_and_by_name_within_one() {
+        let share = |name: &str, replicas| TargetCluster { name: name.to_owned(), replicas };
+        let shares = [share("a", 1), share("b", 2), share("c", 4), share("d", 8)];
+        // b and d are in the first subset, c in the second, a in none; e holds a kept copy and has no share.
+        let subset = |name: &str| match name {
+            "b" | "d" | "e" => Some(0),
+            "c" => Some(1),
+            _ => None,
+        };
+        let begins = ordinals_before(&shares, ["a", "b", "c", "d", "e"], subset);
+        let begins: Vec<_> = begins.into_iter().collect();
+        assert_eq!(begins, [("a", 14), ("b", 0), ("c", 10), ("d", 2), ("e", 10)]);
+    }
 }

@@ -93,9 +93,9 @@ impl Engine {
         self.absorb(touched, Urgency::Now, Opening::Binding);
         let binding = self.index.binding(key).cloned();
         match (purpose, binding) {
-            (Purpose::Decision(committing), Some(binding)) => {
+            (Purpose::Decision(mut committing), Some(binding)) => {
                 self.counters.decided(&committing.decided.record);
-                self.record(&binding, &committing);
+                self.record(&binding, &mut committing);
                 self.chronicle(&binding, &committing);
                 self.announce(&binding, &committing);
                 self.dispatch(key);

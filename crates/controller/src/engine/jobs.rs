@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atoll_api::binding::DecisionRecord;
-use atoll_history::{MemberEvent, Provenance, State};
+use atoll_history::{Detail, MemberEvent, Provenance, State};
 use atoll_scheduler::Decision;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -54,6 +54,8 @@ pub(super) struct Committing {
     pub(super) decided: Decided,
     /// The whole decision; nothing for the end of an eviction task.
     pub(super) decision: Option<Decision>,
+    /// The same for history, which takes the longest of all that a commit costs: made beside the engine.
+    pub(super) detail: Option<Detail>,
     /// When it was decided, to the millisecond.
     pub(super) at: Timestamp,
     /// What it was made from.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atoll_history::{Detail, Record, outbox};
+use atoll_history::{Record, outbox};
 use tokio::time::Instant;
 
 use super::Engine;
@@ -147,11 +147,9 @@ impl Engine {
     }
 
     /// Hands a decision that was just committed to history, with its detail.
-    pub(super) fn record(&mut self, binding: &Binding, committing: &Committing) {
+    pub(super) fn record(&mut self, binding: &Binding, committing: &mut Committing) {
+        let detail = committing.detail.take();
         let decision = committing.decision.as_ref();
-        let detail = decision
-            .and_then(|decision| serde_json::to_value(decision).ok())
-            .map(|decision| Detail::encode(&decision));
         let record = Record {
             record: committing.decided.record.clone(),
             binding: binding_ref(binding),

@@ -1,6 +1,6 @@
 //! What is committed, to the members; and bindings on their way out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_api::policy::{ConflictResolution, PurgeMode};
 use atoll_history::{BindingRef, Record, Stage, State, Withdrawal as Withdrawn};
@@ -113,15 +113,26 @@ impl Engine {
         let claim = binding.uid().to_owned();
         let source = self.sent.source(key, &template);
         self.unrendered.remove(key);
+        // Both for all clusters at once: each takes parsing the selectors of all subsets.
+        let shares = &binding.spec.clusters;
+        let concerned = plan.keys().chain(shares.iter().map(|share| &share.name));
+        let subsets: BTreeMap<&str, usize> = spread
+            .iter()
+            .flat_map(|spread| concerned.clone().map(move |name| (spread, name)))
+            .filter_map(|(spread, name)| {
+                let row = self.index.cluster(name)?;
+                Some((name.as_str(), dispatch::subset_of(spread, row)?))
+            })
+            .collect();
+        let subset = |name: &str| subsets.get(name).copied();
+        let ordinals = match spread.is_some() && template.key.kind.kind == "StatefulSet" {
+            true => dispatch::ordinals_before(shares, plan.keys().map(String::as_str), subset),
+            false => BTreeMap::new(),
+        };
         for (cluster, presence) in &plan {
-            let subset = |name: &str| {
-                let (spread, row) = spread.as_deref().zip(self.index.cluster(name))?;
-                dispatch::subset_of(spread, row)
-            };
             let patch = spread.as_deref().zip(subset(cluster));
             let patch = patch.and_then(|(spread, at)| spread.spec.subsets.get(at)?.patch.as_ref());
-            let ordinals = (spread.is_some() && template.key.kind.kind == "StatefulSet")
-                .then(|| dispatch::ordinals_before(&binding.spec.clusters, cluster, subset));
+            let ordinals = ordinals.get(cluster.as_str()).copied();
             let inputs = Inputs {
                 source,
                 claim: claim.clone(),

@@ -146,6 +146,9 @@ impl Engine {
     pub(super) fn publish_due(&mut self, now: Instant) {
         while self.may_publish() {
             let Some(subject) = self.due.pop(now) else { return };
+            if self.is_about_to_change(&subject) && self.due.put_off(&subject, now) {
+                continue;
+            }
             let Some((target, patch)) = self.status_of(&subject) else {
                 self.due.done(&subject, false, now);
                 continue;
@@ -155,6 +158,16 @@ impl Engine {
                 let result = write::write(&client, &target, &patch).await;
                 JobDone::Published { subject, result }
             });
+        }
+    }
+
+    /// Whether a decision on it is due or under way, after which its status says something else.
+    fn is_about_to_change(&self, subject: &Subject) -> bool {
+        match subject {
+            Subject::Binding(key) | Subject::Template(key) => {
+                self.queue.is_in_flight(key) || self.queue.is_ready(key)
+            }
+            Subject::Policy(_) | Subject::WorkloadPolicy(_) | Subject::WorkloadSpread(_) => false,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use atoll_api::binding::{Outcome, Trigger};
+use atoll_history::Detail;
 use atoll_scheduler::{BindingFacts, Cure, Decision, Existing, Request};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -210,6 +211,7 @@ impl Engine {
             let committing = Committing {
                 decided,
                 decision: Some(decision),
+                detail: None,
                 at: self.clock.now(),
                 provenance,
                 parent: None,
@@ -273,6 +275,7 @@ impl Engine {
                     provenance: decision.as_ref().map(made_from),
                     decided,
                     decision,
+                    detail: None,
                     at: self.clock.now(),
                     parent: binding.spec.decision.clone(),
                     before,
@@ -332,7 +335,7 @@ impl Engine {
         self.write(write, Purpose::Decision(Box::new(committing)))
     }
 
-    pub(super) fn write(&mut self, write: Write, purpose: Purpose) -> Step {
+    pub(super) fn write(&mut self, write: Write, mut purpose: Purpose) -> Step {
         let client = self.client.clone();
         // What nobody decided passes no plugin.
         let decision = match &purpose {
@@ -342,6 +345,9 @@ impl Engine {
         let plugins =
             decision.map(|decision| (decision.profile.to_string(), self.extensions.clone()));
         self.jobs.spawn(async move {
+            if let Purpose::Decision(committing) = &mut purpose {
+                committing.detail = committing.decision.as_ref().and_then(detail);
+            }
             let (ended, write) = match plugins {
                 Some((profile, extensions)) => {
                     let passage = Passage { client: client.clone(), write };
@@ -381,6 +387,11 @@ impl Engine {
             applied_placement: None,
         })
     }
+}
+
+/// A decision as history keeps it whole.
+fn detail(decision: &Decision) -> Option<Detail> {
+    Some(Detail::encode(&serde_json::to_value(decision).ok()?))
 }
 
 fn decided_by(decision: &Decision, term: u64) -> Decided {

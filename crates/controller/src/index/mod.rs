@@ -4,6 +4,7 @@
 //! objects and kinds in any: the tables depend on the newest version of each object only. Every change answers with a
 //! [`Touched`], so that nobody has to scan for what to look at again.
 
+mod intake;
 pub mod key;
 pub mod rows;
 mod secondary;
@@ -322,8 +323,8 @@ impl Index {
         for selector in self.policies.values().flat_map(|policy| policy.selectors()) {
             want(selector.kind.clone(), &selector.version);
         }
-        for binding in self.bindings.values() {
-            want(binding.template().kind, binding.spec.resource.version());
+        for (kind, version) in self.by.kinds_of_bindings.keys() {
+            want(kind.clone(), version);
         }
         for spread in self.spreads.values() {
             let target = &spread.spec.target_ref;

@@ -1,4 +1,4 @@
-//! Putting rows into the tables and taking them out, with the secondary indexes kept in step.
+//! Rows put into the tables and taken out of them, with the secondary indexes kept in step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
-use super::rows::{Binding, Namespace, Policy, RowError, Template};
+use super::rows::{Binding, Policy, RowError, Template};
 use super::{Index, Source, Touched};
 use crate::detect;
 
@@ -31,6 +31,8 @@ pub(super) struct Secondary {
     pub(super) bindings_by_uid: BTreeMap<String, BindingKey>,
     pub(super) bindings_by_cluster: BTreeMap<String, BTreeSet<BindingKey>>,
     pub(super) bindings_by_policy: BTreeMap<PolicyKey, BTreeSet<BindingKey>>,
+    /// Kinds and versions that bindings are for, with the number of bindings: asked whenever a binding comes or goes.
+    pub(super) kinds_of_bindings: BTreeMap<(GroupKind, String), usize>,
     /// Node label keys that the pods of placed templates ask for, with the number of bindings that do.
     pub(super) node_labels: BTreeMap<String, usize>,
     /// Bindings that a new or changed cluster may concern though they do not run there.
@@ -47,6 +49,15 @@ fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V
         if values.is_empty() {
             map.remove(key);
         }
+    }
+}
+
+/// Counts one more or one less; what is counted no more is forgotten.
+fn count<K: Ord + Clone>(map: &mut BTreeMap<K, usize>, key: K, present: bool) {
+    let count = map.entry(key.clone()).or_default();
+    *count = if present { *count + 1 } else { count.saturating_sub(1) };
+    if *count == 0 {
+        map.remove(&key);
     }
 }
 
@@ -113,171 +124,13 @@ fn eligibility(cluster: &Cluster) -> impl PartialEq + '_ {
 }
 
 impl Index {
-    pub(super) fn put(&mut self, source: &Source, object: Arc<Value>, touched: &mut Touched) {
-        let result = match source {
-            Source::Clusters => self.put_cluster(&object, touched),
-            Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
-                Policy::read(&object).map(|policy| {
-                    self.set_policy(&policy.key.clone(), Some(policy), touched);
-                })
-            }
-            Source::WorkloadPolicies => read::<WorkloadPolicy>(&object).map(|policy| {
-                self.set_workload_policy(&full_name(&object), Some(policy), touched);
-            }),
-            Source::WorkloadSpreads => read::<WorkloadSpread>(&object).map(|spread| {
-                self.set_spread(&full_name(&object), Some(spread), touched);
-            }),
-            Source::ResourceBindings | Source::ClusterResourceBindings
-                if self.holds_binding(&object) =>
-            {
-                Ok(()) // our own write's answer was here before the watch
-            }
-            Source::ResourceBindings | Source::ClusterResourceBindings => Binding::read(&object)
-                .map(|binding| {
-                    self.set_binding(&binding.key.clone(), Some(binding), touched);
-                }),
-            Source::Templates(kind) => Template::read(kind, object.clone()).map(|template| {
-                let key = template.key.clone();
-                self.put_template(&key, Some(template), touched);
-            }),
-            Source::Namespaces => {
-                let deleting = !object["metadata"]["deletionTimestamp"].is_null();
-                self.namespaces
-                    .insert(name_of(&object).1, Namespace { object: object.clone(), deleting });
-                Ok(())
-            }
-            Source::Nodes => {
-                if self.nodes.insert(name_of(&object).1) && self.nodes.len() == 1 {
-                    self.touch_pod_makers(touched);
-                }
-                Ok(())
-            }
-            Source::ReplicaSets | Source::Pods => {
-                self.put_controlled(source, &object, touched);
-                Ok(())
-            }
-            Source::PriorityClasses => {
-                let value = object["value"].as_i64().and_then(|value| i32::try_from(value).ok());
-                self.set_priority_class(&name_of(&object).1, Some(value.unwrap_or(0)), touched);
-                Ok(())
-            }
-        };
-        if let Err(error) = result {
-            let (namespace, name) = name_of(&object);
-            let who = PolicyKey { namespace, name };
-            touched.unreadable.push((format!("{source:?} {who}"), error));
-        }
-    }
-
-    pub(super) fn take(
+    pub(super) fn put_cluster(
         &mut self,
-        source: &Source,
-        (namespace, name): &(Option<String>, String),
-        uid: Option<&str>,
+        object: &Value,
         touched: &mut Touched,
-    ) {
-        let full = (namespace.clone().unwrap_or_default(), name.clone());
-        match source {
-            Source::Clusters => {
-                if self.clusters.remove(name).is_some() {
-                    self.touch_cluster(name, touched);
-                }
-            }
-            Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
-                let key = PolicyKey { namespace: namespace.clone(), name: name.clone() };
-                self.set_policy(&key, None, touched);
-            }
-            Source::WorkloadPolicies => self.set_workload_policy(&full, None, touched),
-            Source::WorkloadSpreads => self.set_spread(&full, None, touched),
-            Source::ResourceBindings | Source::ClusterResourceBindings => {
-                let key = BindingKey { namespace: namespace.clone(), name: name.clone() };
-                // A late word of an older binding's end says nothing of the one that is there now.
-                let another = |row: &Arc<Binding>| uid.is_some_and(|uid| uid != row.uid());
-                if !self.bindings.get(&key).is_some_and(another) {
-                    self.set_binding(&key, None, touched);
-                }
-            }
-            Source::Templates(kind) => {
-                let key = TemplateKey {
-                    kind: kind.clone(),
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                };
-                self.put_template(&key, None, touched);
-            }
-            Source::Namespaces => {
-                self.namespaces.remove(name);
-            }
-            Source::Nodes => {
-                if self.nodes.remove(name) && self.nodes.is_empty() {
-                    self.touch_pod_makers(touched);
-                }
-            }
-            Source::ReplicaSets | Source::Pods => {
-                let id = (source.clone(), format!("{}/{}", full.0, full.1));
-                if let Some(owner) = self.controlled.remove(&id) {
-                    touched.keys.insert(owner.binding());
-                }
-            }
-            Source::PriorityClasses => self.set_priority_class(name, None, touched),
-        }
-    }
-
-    /// Everything that a source's becoming readable or unreadable concerns.
-    pub(super) fn touch_source(&self, source: &Source, touched: &mut Touched) {
-        if let Source::Templates(kind) = source {
-            for template in self.templates_of(kind) {
-                touched.keys.insert(template.key.binding());
-            }
-            let of_kind = self.bindings.values().filter(|b| b.template().kind == *kind);
-            touched.keys.extend(of_kind.map(|binding| binding.key.clone()));
-            touched.policies.extend(self.policies_for(kind).map(|policy| policy.key.clone()));
-        }
-        if *source == Source::PriorityClasses {
-            let named = |policy: &&Arc<Policy>| policy.spec.schedule_priority.is_some();
-            touched.policies.extend(self.policies().filter(named).map(|p| p.key.clone()));
-        }
-    }
-
-    pub(super) fn names(&self, source: &Source) -> Vec<(Option<String>, String)> {
-        let plain = |name: &String| (None, name.clone());
-        let full = |(namespace, name): &NamespacedName| (Some(namespace.clone()), name.clone());
-        match source {
-            Source::Clusters => self.clusters.keys().map(plain).collect(),
-            Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
-                let namespaced = *source == Source::PropagationPolicies;
-                let keys = self.policies.keys();
-                keys.filter(|key| key.namespace.is_some() == namespaced)
-                    .map(|key| (key.namespace.clone(), key.name.clone()))
-                    .collect()
-            }
-            Source::WorkloadPolicies => self.workload_policies.keys().map(full).collect(),
-            Source::WorkloadSpreads => self.spreads.keys().map(full).collect(),
-            Source::ResourceBindings | Source::ClusterResourceBindings => {
-                let namespaced = *source == Source::ResourceBindings;
-                let keys = self.bindings.keys();
-                keys.filter(|key| key.namespace.is_some() == namespaced)
-                    .map(|key| (key.namespace.clone(), key.name.clone()))
-                    .collect()
-            }
-            Source::Templates(kind) => self
-                .templates_of(kind)
-                .map(|template| (template.key.namespace.clone(), template.key.name.clone()))
-                .collect(),
-            Source::Namespaces => self.namespaces.keys().map(plain).collect(),
-            Source::Nodes => self.nodes.iter().map(plain).collect(),
-            Source::PriorityClasses => self.priority_classes.keys().map(plain).collect(),
-            Source::ReplicaSets | Source::Pods => {
-                let ids = self.controlled.keys().filter(|(held, _)| held == source);
-                ids.filter_map(|(_, id)| id.split_once('/'))
-                    .map(|(namespace, name)| (Some(namespace.to_owned()), name.to_owned()))
-                    .collect()
-            }
-        }
-    }
-
-    fn put_cluster(&mut self, object: &Value, touched: &mut Touched) -> Result<(), RowError> {
-        let cluster: Arc<Cluster> = Arc::new(read(object)?);
+    ) -> Result<(), RowError> {
+        let cluster = Cluster::deserialize(object).map_err(|e| RowError::Shape(e.to_string()))?;
+        let cluster = Arc::new(cluster);
         let name = cluster.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
         let before = self.clusters.insert(name.clone(), cluster.clone());
         touched.clusters.insert(name.clone());
@@ -287,14 +140,19 @@ impl Index {
         Ok(())
     }
 
-    fn touch_cluster(&self, name: &str, touched: &mut Touched) {
+    pub(super) fn touch_cluster(&self, name: &str, touched: &mut Touched) {
         touched.clusters.insert(name.to_owned());
         touched.keys.extend(self.by.bindings_by_cluster.get(name).into_iter().flatten().cloned());
         touched.keys.extend(self.by.bindings_following_clusters.iter().cloned());
         touched.workload_policies.extend(self.workload_policies.keys().cloned());
     }
 
-    fn set_policy(&mut self, key: &PolicyKey, policy: Option<Policy>, touched: &mut Touched) {
+    pub(super) fn set_policy(
+        &mut self,
+        key: &PolicyKey,
+        policy: Option<Policy>,
+        touched: &mut Touched,
+    ) {
         let policy = policy.map(Arc::new);
         let before = match &policy {
             Some(policy) => self.policies.insert(key.clone(), policy.clone()),
@@ -333,7 +191,7 @@ impl Index {
         touched.keys.extend(bound.cloned());
     }
 
-    fn put_template(
+    pub(super) fn put_template(
         &mut self,
         key: &TemplateKey,
         template: Option<Template>,
@@ -393,7 +251,7 @@ impl Index {
     }
 
     /// Whether this version of a binding, or a newer one, is in the tables.
-    fn holds_binding(&self, object: &Value) -> bool {
+    pub(super) fn holds_binding(&self, object: &Value) -> bool {
         let (namespace, name) = name_of(object);
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let held = self.bindings.get(&BindingKey { namespace, name });
@@ -403,7 +261,12 @@ impl Index {
         })
     }
 
-    fn set_binding(&mut self, key: &BindingKey, binding: Option<Binding>, touched: &mut Touched) {
+    pub(super) fn set_binding(
+        &mut self,
+        key: &BindingKey,
+        binding: Option<Binding>,
+        touched: &mut Touched,
+    ) {
         let binding = binding.map(Arc::new);
         let before = match &binding {
             Some(binding) => self.bindings.insert(key.clone(), binding.clone()),
@@ -444,6 +307,21 @@ impl Index {
         }
     }
 
+    /// A binding repeats its policy's placement, the largest part of it by far: all that say the same share one.
+    pub(super) fn share_placement(&self, binding: &mut Binding) {
+        let key = binding.policy();
+        let policy = key.as_ref().and_then(|key| self.policies.get(key));
+        // Where bindings are listed before policies, or say what the policy said yesterday.
+        let others = key.as_ref().and_then(|key| self.by.bindings_by_policy.get(key));
+        let other = others.and_then(|keys| self.bindings.get(keys.last()?));
+        let before = self.bindings.get(&binding.key);
+        let Some(placement) = &mut binding.spec.placement else { return };
+        let held = other.into_iter().chain(before).filter_map(|row| row.spec.placement.as_ref());
+        for known in held.chain(policy.map(|policy| &policy.spec.placement)) {
+            placement.share(known);
+        }
+    }
+
     fn link_binding(&mut self, binding: &Binding, present: bool) {
         let key = &binding.key;
         let by = &mut self.by;
@@ -468,21 +346,19 @@ impl Index {
             }
         }
         for label in node_labels(binding) {
-            let count = by.node_labels.entry(label.clone()).or_default();
-            *count = if present { *count + 1 } else { count.saturating_sub(1) };
-            if *count == 0 {
-                by.node_labels.remove(&label);
-            }
+            count(&mut by.node_labels, label, present);
         }
+        let version = binding.spec.resource.version().to_owned();
+        count(&mut by.kinds_of_bindings, (binding.template().kind, version), present);
         let has_replicas = binding.spec.replicas.is_some();
-        if present && follows_clusters(binding.spec.placement.as_ref(), has_replicas) {
+        if present && follows_clusters(binding.spec.placement.as_deref(), has_replicas) {
             by.bindings_following_clusters.insert(key.clone());
         } else {
             by.bindings_following_clusters.remove(key);
         }
     }
 
-    fn set_workload_policy(
+    pub(super) fn set_workload_policy(
         &mut self,
         key: &NamespacedName,
         policy: Option<WorkloadPolicy>,
@@ -505,7 +381,7 @@ impl Index {
         touched.keys.extend(self.templates_with(key).map(TemplateKey::binding));
     }
 
-    fn set_spread(
+    pub(super) fn set_spread(
         &mut self,
         key: &NamespacedName,
         spread: Option<WorkloadSpread>,
@@ -551,7 +427,12 @@ impl Index {
     }
 
     /// Bindings keep the value that they have; only what policies say of their class may read differently.
-    fn set_priority_class(&mut self, name: &str, value: Option<i32>, touched: &mut Touched) {
+    pub(super) fn set_priority_class(
+        &mut self,
+        name: &str,
+        value: Option<i32>,
+        touched: &mut Touched,
+    ) {
         let before = match value {
             Some(value) => self.priority_classes.insert(name.to_owned(), value),
             None => self.priority_classes.remove(name),
@@ -566,7 +447,12 @@ impl Index {
         touched.policies.extend(self.policies().filter(names).map(|policy| policy.key.clone()));
     }
 
-    fn put_controlled(&mut self, source: &Source, object: &Value, touched: &mut Touched) {
+    pub(super) fn put_controlled(
+        &mut self,
+        source: &Source,
+        object: &Value,
+        touched: &mut Touched,
+    ) {
         let (namespace, name) = name_of(object);
         let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let owner = owners.filter(|owner| owner["controller"] == true).find_map(|owner| {
@@ -583,7 +469,7 @@ impl Index {
         }
     }
 
-    fn touch_pod_makers(&self, touched: &mut Touched) {
+    pub(super) fn touch_pod_makers(&self, touched: &mut Touched) {
         let makers = self.templates.keys().filter(|key| key.kind.makes_pods());
         touched.keys.extend(makers.map(TemplateKey::binding));
         touched.policies.extend(self.policies.keys().cloned());
@@ -608,13 +494,4 @@ fn supersedes(fresh: &str, held: &str) -> bool {
         (Ok(fresh), Ok(held)) => fresh > held,
         _ => fresh != held,
     }
-}
-
-fn read<K: for<'a> Deserialize<'a>>(object: &Value) -> Result<K, RowError> {
-    K::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))
-}
-
-fn full_name(object: &Value) -> NamespacedName {
-    let (namespace, name) = name_of(object);
-    (namespace.unwrap_or_default(), name)
 }

@@ -264,16 +264,9 @@ async fn write(
             (next, state.desired.reopens())
         };
         if let Some(next) = next {
-            match wire::message(next) {
-                Ok((message, kind)) => {
-                    cx.metrics.sent.get_or_create(&super::metrics::Sent { kind }).inc();
-                    permit.send(Ok(v1::ControllerMessage { term, message: Some(message) }));
-                }
-                Err(error) => {
-                    tracing::error!(cluster = member.name, %error, "a manifest is no JSON");
-                    return Status::internal("a manifest could not be written as JSON");
-                }
-            }
+            let (message, kind) = wire::message(next);
+            cx.metrics.sent.get_or_create(&super::metrics::Sent { kind }).inc();
+            permit.send(Ok(v1::ControllerMessage { term, message: Some(message) }));
             continue;
         }
         drop(permit);

@@ -4,12 +4,11 @@ use atoll_api::cluster::{ApiEnablement, ApiResource, NodeSummary, ResourceSummar
 use atoll_api::policy::ConflictResolution;
 use atoll_api::quantity::{Quantity, ResourceList};
 use atoll_protocol::v1;
-use atoll_render::{Key, Rendered};
-use bytes::Bytes;
+use atoll_render::Key;
 use jiff::Timestamp;
 use tonic::Status;
 
-use super::desired::{Held, Mark, Next};
+use super::desired::{Held, Mark, Next, Packed};
 use super::types::{ApplyResult, Counted, MemberFacts, NodeClass, ObjectHealth, Report};
 
 /// Longest text of a reason or message that is taken from an agent.
@@ -47,16 +46,14 @@ pub(super) fn held(entry: v1::InventoryEntry) -> Result<(Key, Held), Status> {
 }
 
 /// A message for the agent, and its kind for counting.
-pub(super) fn message(
-    next: Next,
-) -> Result<(v1::controller_message::Message, &'static str), serde_json::Error> {
+pub(super) fn message(next: Next) -> (v1::controller_message::Message, &'static str) {
     use v1::controller_message::Message;
-    Ok(match next {
-        Next::Ensure(rendered) => {
-            (Message::Upsert(upsert(&rendered, ConflictResolution::Abort, true)?), "ensure")
+    match next {
+        Next::Ensure(packed) => {
+            (Message::Upsert(upsert(&packed, ConflictResolution::Abort, true)), "ensure")
         }
-        Next::Upsert(rendered, conflict) => {
-            (Message::Upsert(upsert(&rendered, conflict, false)?), "upsert")
+        Next::Upsert(packed, conflict) => {
+            (Message::Upsert(upsert(&packed, conflict, false)), "upsert")
         }
         Next::Remove(key, object_uid) => {
             (Message::Remove(v1::Remove { key: Some(wire_key(&key)), object_uid }), "remove")
@@ -65,26 +62,22 @@ pub(super) fn message(
             (Message::Release(v1::Release { key: Some(wire_key(&key)), object_uid }), "release")
         }
         Next::Synced(digest) => (Message::Synced(v1::Synced { digest: digest.to_vec() }), "synced"),
-    })
+    }
 }
 
-fn upsert(
-    rendered: &Rendered,
-    conflict: ConflictResolution,
-    if_absent: bool,
-) -> Result<v1::Upsert, serde_json::Error> {
+fn upsert(packed: &Packed, conflict: ConflictResolution, if_absent: bool) -> v1::Upsert {
     let conflict = match conflict {
         ConflictResolution::Abort => v1::ConflictResolution::Abort,
         ConflictResolution::Overwrite => v1::ConflictResolution::Overwrite,
     };
-    Ok(v1::Upsert {
-        key: Some(wire_key(&rendered.key)),
-        hash: rendered.hash.clone(),
-        manifest_json: Bytes::from(serde_json::to_vec(&rendered.manifest)?),
-        api_version: rendered.api_version.clone(),
+    v1::Upsert {
+        key: Some(wire_key(&packed.key)),
+        hash: packed.hash.clone(),
+        manifest_json: packed.manifest.clone(),
+        api_version: packed.api_version.clone(),
         conflict_resolution: conflict.into(),
         if_absent,
-    })
+    }
 }
 
 pub(super) fn apply_result(result: v1::ApplyResult) -> Result<ApplyResult, Status> {

@@ -345,6 +345,12 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         self.flights.contains_key(key)
     }
 
+    /// Whether a key is in the active pool.
+    #[must_use]
+    pub fn is_ready(&self, key: &Key) -> bool {
+        matches!(self.states.get(key), Some(State::Active(_)))
+    }
+
     /// How many keys are where.
     #[must_use]
     pub fn lengths(&self) -> Lengths {

@@ -55,6 +55,8 @@ impl Desk {
                 thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
                     while let Some(question) = asked.blocking_recv() {
                         let decision = decide(&mut scheduler, &question);
+                        // Before the answer: while somebody holds the snapshot, what the answer leads to copies parts of it.
+                        drop(question);
                         if answer.blocking_send(Box::new(decision)).is_err() {
                             return;
                         }
@@ -65,6 +67,7 @@ impl Desk {
                 tasks.spawn(async move {
                     while let Some(question) = asked.recv().await {
                         let decision = decide(&mut scheduler, &question);
+                        drop(question);
                         if answer.send(Box::new(decision)).await.is_err() {
                             return;
                         }

@@ -32,6 +32,11 @@ pub const TEMPLATE_INTERVAL: Duration = Duration::from_secs(5);
 pub const POLICY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a binding on its way waits for more to come: about what containers need to start.
 pub const BINDING_PROGRESS: Duration = Duration::from_secs(3);
+/// How long the status of a binding that is about to be decided is put off at a time. After the decision it would be
+/// written again, and what moves work goes before what tells of it.
+pub const PUT_OFF: Duration = Duration::from_secs(5);
+/// How long it is put off in all: who waits in a long queue is told the truth meanwhile.
+pub const MOST_PUT_OFF: Duration = Duration::from_secs(60);
 /// How long what came to rest waits for company: reports of several members that come at one time.
 pub const SETTLE: Duration = Duration::from_millis(100);
 
@@ -66,6 +71,8 @@ pub enum Pace {
 struct Entry {
     due: Option<Instant>,
     written: Option<Instant>,
+    /// When it was put off first since it was written last.
+    put_off: Option<Instant>,
     in_flight: bool,
 }
 
@@ -119,10 +126,26 @@ impl Due {
         }
     }
 
+    /// A subject that was popped is about to change anyway: it comes again in a while, unless it was put off for long.
+    /// Answers whether it was.
+    pub fn put_off(&mut self, subject: &Subject, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(subject) else { return false };
+        let first = *entry.put_off.get_or_insert(now);
+        if first + MOST_PUT_OFF <= now {
+            return false;
+        }
+        entry.in_flight = false;
+        let due = now + PUT_OFF;
+        entry.due = Some(due);
+        self.timers.insert((due, subject.clone()));
+        true
+    }
+
     /// The subject was looked at; `wrote` tells whether it was written.
     pub fn done(&mut self, subject: &Subject, wrote: bool, now: Instant) {
         let Some(entry) = self.entries.get_mut(subject) else { return };
         entry.in_flight = false;
+        entry.put_off = None;
         if wrote {
             entry.written = Some(now);
         }
@@ -173,6 +196,28 @@ mod tests {
         assert_eq!(due.pop(rest + SETTLE), Some(subject()));
         due.done(&subject(), true, rest + SETTLE);
         assert_eq!(due.next(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_about_to_be_decided_is_put_off_but_not_for_ever() {
+        let start = Instant::now();
+        let mut due = Due::default();
+        due.mark(subject(), Pace::AtRest, start);
+        let mut now = start + SETTLE;
+        let first = now;
+        while due.pop(now) == Some(subject()) && due.put_off(&subject(), now) {
+            assert_eq!(due.pop(now), None);
+            now += PUT_OFF;
+        }
+        assert_eq!(now, first + MOST_PUT_OFF);
+        due.done(&subject(), true, now);
+        // The decision came: what it left is written as soon as it may be.
+        due.mark(subject(), Pace::OnItsWay, now);
+        assert_eq!(due.pop(now + BINDING_PROGRESS), Some(subject()));
+        assert!(due.put_off(&subject(), now + BINDING_PROGRESS), "anew");
+        let rest = now + BINDING_PROGRESS;
+        due.mark(subject(), Pace::AtRest, rest);
+        assert_eq!(due.pop(rest + SETTLE), Some(subject()));
     }
 
     #[tokio::test(start_paused = true)]

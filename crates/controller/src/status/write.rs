@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use atoll_api::marks;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, TypeMeta};
+use kube::api::{Api, ApiResource, Patch};
 use serde_json::{Value, json};
 
 use crate::commit::diff::merge_patch;
-use crate::{manager, object};
+use crate::manager;
+use crate::object::Object;
 
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,7 +48,7 @@ pub fn patch(before: &Value, after: &Value) -> Option<Value> {
 /// # Errors
 /// As the hub answers, or when it does not in time.
 pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Arc<Value>, Failure> {
-    let api: Api<DynamicObject> = match &target.namespace {
+    let api: Api<Object> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource),
         None => Api::all_with(client.clone(), &target.resource),
     };
@@ -57,12 +58,9 @@ pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Ar
     let failure = |message: String, again| Failure { message, again };
     match tokio::time::timeout(TIMEOUT, request).await {
         Ok(Ok(mut object)) => {
-            object.metadata.managed_fields = None;
-            object.types = Some(TypeMeta {
-                api_version: target.resource.api_version.clone(),
-                kind: target.resource.kind.clone(),
-            });
-            Ok(Arc::new(object::whole(object)))
+            object.manage(|_| None);
+            object.name_kind(&target.resource);
+            Ok(Arc::new(object.whole()))
         }
         Ok(Err(error)) => {
             // An object that is gone, and a kind without a status, will not take one later either.

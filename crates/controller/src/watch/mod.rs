@@ -19,7 +19,7 @@ use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{Api, ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Client, discovery};
 use rustc_hash::FxHasher;
@@ -30,7 +30,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::chronicle;
 use crate::index::Source;
-use crate::object;
+use crate::object::Object;
 use backoff::Backoff;
 
 /// First wait after a failed list or watch.
@@ -195,7 +195,7 @@ impl Stream {
 
     /// Lists and watches until the kind has to be looked up anew.
     async fn follow(&mut self, resource: &ApiResource) -> Result<(), Closed> {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
+        let api: Api<Object> = Api::all_with(self.client.clone(), resource);
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
         let mut listing = Vec::new();
         while let Some(event) = events.next().await {
@@ -259,13 +259,10 @@ fn refusal(error: &watcher::Error) -> Option<String> {
 
 /// The object as JSON with apiVersion and kind, which items of a list lack; of managedFields, which are half of its size,
 /// only who changed it last.
-fn json(mut object: DynamicObject, resource: &ApiResource) -> Arc<Value> {
-    object.metadata.managed_fields = chronicle::reduce(object.metadata.managed_fields.take());
-    object.types = Some(kube::api::TypeMeta {
-        api_version: resource.api_version.clone(),
-        kind: resource.kind.clone(),
-    });
-    Arc::new(object::whole(object))
+fn json(mut object: Object, resource: &ApiResource) -> Arc<Value> {
+    object.manage(chronicle::reduce);
+    object.name_kind(resource);
+    Arc::new(object.whole())
 }
 
 /// The API resource of a source that Atoll knows.

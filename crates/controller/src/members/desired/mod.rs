@@ -6,7 +6,9 @@
 //! member that does not read costs one entry per key, and gets the newest.
 
 mod budget;
+mod inventory;
 mod object;
+mod packed;
 mod persons;
 #[cfg(test)]
 mod tests;
@@ -21,9 +23,10 @@ use tokio::time::Instant;
 
 use self::budget::Budget;
 use self::object::{Kept, Leaving, Need, Object, Said, Want};
-use super::types::{ApplyResult, HeldObject, Proof, Verdict, Withdrawal};
+use super::types::{ApplyResult, HeldObject, Proof, Withdrawal};
 
 pub(super) use self::object::{Held, Mark};
+pub(super) use self::packed::Packed;
 pub(super) use self::persons::Departing;
 
 /// Where a session is.
@@ -42,9 +45,9 @@ enum Phase {
 #[derive(Debug, Clone)]
 pub(super) enum Next {
     /// Make it where it is missing.
-    Ensure(Arc<Rendered>),
+    Ensure(Arc<Packed>),
     /// Apply it.
-    Upsert(Arc<Rendered>, ConflictResolution),
+    Upsert(Arc<Packed>, ConflictResolution),
     /// Delete the object with this uid (empty: the one that was applied).
     Remove(Key, String),
     /// Take the marks off the object with this uid.
@@ -56,7 +59,7 @@ pub(super) enum Next {
 /// A namespace that others need.
 #[derive(Debug)]
 struct Prerequisite {
-    rendered: Arc<Rendered>,
+    packed: Arc<Packed>,
     users: BTreeSet<String>,
     /// There, or said in this session.
     done: bool,
@@ -113,11 +116,12 @@ impl DesiredSet {
         }
         for rendered in objects {
             let key = rendered.key.clone();
-            if !object::is_claimed(&rendered.manifest) {
+            let packed = Arc::new(Packed::of(&rendered));
+            if !packed.claimed {
                 let needed = self.prerequisites.entry(key.clone()).or_insert_with(|| {
-                    Prerequisite { rendered: rendered.clone(), users: BTreeSet::new(), done: false }
+                    Prerequisite { packed: packed.clone(), users: BTreeSet::new(), done: false }
                 });
-                needed.rendered = rendered;
+                needed.packed = packed;
                 needed.users.insert(claim.to_owned());
                 if !needed.done && self.phase != Phase::Apart {
                     self.due.insert(key);
@@ -126,7 +130,7 @@ impl DesiredSet {
             }
             self.by_claim.entry(claim.to_owned()).or_default().insert(key.clone());
             let object = self.objects.entry(key.clone()).or_default();
-            object.wants.insert(claim.to_owned(), Want { rendered, conflict });
+            object.wants.insert(claim.to_owned(), Want { packed, conflict });
             object.gone.remove(claim);
             object.kept = None;
             let waiting = object.leaving.take().map(|leaving| leaving.claims);
@@ -203,141 +207,6 @@ impl DesiredSet {
         self.due.clear();
     }
 
-    /// The digest of what the member should hold once everything is carried out.
-    pub(super) fn intended(&self) -> Digest {
-        let marks: Vec<_> = self
-            .objects
-            .iter()
-            .filter_map(|(key, object)| Some((key, object.intended()?)))
-            .collect();
-        Digest::of(marks.iter().map(|(key, mark)| mark.entry(key)))
-    }
-
-    /// The member's digest is [`DesiredSet::intended`]: it holds exactly that.
-    pub(super) fn agree(&mut self) {
-        for object in self.objects.values_mut() {
-            let mark = object.intended();
-            let uid = object.held.take().map(|held| held.uid).unwrap_or_default();
-            object.held = mark.map(|mark| Held { mark, uid });
-        }
-        for needed in self.prerequisites.values_mut() {
-            needed.done = true;
-        }
-        self.start_wave();
-    }
-
-    /// (claim, key) pairs of an inventory on which a verdict is needed.
-    pub(super) fn undecided(&self, entries: &[(Key, Held)]) -> Vec<(String, Key)> {
-        entries
-            .iter()
-            .filter(|(key, _)| self.objects.get(key).is_none_or(|object| object.wants.is_empty()))
-            .flat_map(|(key, held)| held.mark.claims.iter().map(move |claim| (claim, key)))
-            .filter(|(claim, _)| !self.withdrawn.contains_key(*claim))
-            .map(|(claim, key)| (claim.clone(), key.clone()))
-            .collect()
-    }
-
-    /// The member holds exactly these. Claims that nobody set here are judged by `verdicts`; one without a verdict
-    /// counts as unknown.
-    pub(super) fn inventory(
-        &mut self,
-        entries: Vec<(Key, Held)>,
-        verdicts: &BTreeMap<(String, Key), Verdict>,
-    ) {
-        for object in self.objects.values_mut() {
-            object.held = None;
-            object.said = None;
-            object.kept = None;
-            object.gone.clear();
-        }
-        let namespaces: BTreeSet<_> =
-            entries.iter().filter_map(|(key, _)| key.namespace.clone()).collect();
-        for needed in self.prerequisites.values_mut() {
-            needed.done = namespaces.contains(&needed.rendered.key.name);
-        }
-        for (key, held) in entries {
-            for claim in &held.mark.claims {
-                self.by_claim.entry(claim.clone()).or_default().insert(key.clone());
-            }
-            let judged: Vec<_> = held
-                .mark
-                .claims
-                .iter()
-                .map(|claim| (claim.clone(), self.judge(claim, &key, verdicts)))
-                .collect();
-            let object = self.objects.entry(key.clone()).or_default();
-            object.gone = held
-                .mark
-                .claims
-                .iter()
-                .filter(|claim| self.withdrawn.contains_key(*claim))
-                .cloned()
-                .collect();
-            object.held = Some(held);
-            if object.wants.is_empty() {
-                self.classify(&key, judged);
-            }
-        }
-        self.start_wave();
-    }
-
-    fn judge(
-        &self,
-        claim: &str,
-        key: &Key,
-        verdicts: &BTreeMap<(String, Key), Verdict>,
-    ) -> Verdict {
-        match self.withdrawn.get(claim) {
-            Some((Withdrawal::Remove, proof)) => Verdict::Remove(*proof),
-            Some((Withdrawal::Release, proof)) => Verdict::Release(*proof),
-            None => {
-                verdicts.get(&(claim.to_owned(), key.clone())).copied().unwrap_or(Verdict::Unknown)
-            }
-        }
-    }
-
-    /// Decides on an object that the member holds and nobody wants.
-    fn classify(&mut self, key: &Key, judged: Vec<(String, Verdict)>) {
-        let departing = self.departing;
-        let Some(object) = self.objects.get_mut(key) else { return };
-        let any = |wanted: Verdict| judged.iter().any(|(_, verdict)| *verdict == wanted);
-        object.kept = if any(Verdict::Wanted) {
-            Some(Kept::Awaited)
-        } else if any(Verdict::Frozen) {
-            Some(Kept::Frozen)
-        } else if any(Verdict::Unknown) || judged.is_empty() {
-            Some(Kept::Orphan)
-        } else {
-            None
-        };
-        if object.kept.is_some() {
-            object.leaving = None;
-            self.held_back.remove(key);
-            return;
-        }
-        let mut leaving: Option<Leaving> = None;
-        for (claim, verdict) in judged {
-            let (how, proof) = match verdict {
-                Verdict::Remove(proof) => (Withdrawal::Remove, proof),
-                Verdict::Release(proof) => (Withdrawal::Release, proof),
-                Verdict::Wanted | Verdict::Unknown | Verdict::Frozen => continue,
-            };
-            self.withdrawn.entry(claim.clone()).or_insert((how, proof));
-            let how = effective(key, object, how, proof, departing);
-            let held_back = object.leaving.as_ref().is_some_and(|leaving| leaving.held_back);
-            let leaving = leaving.get_or_insert_with(|| Leaving {
-                how,
-                proof,
-                claims: BTreeSet::new(),
-                held_back,
-            });
-            leaving.how = leaving.how.max(how);
-            leaving.proof = leaving.proof.min(proof);
-            leaving.claims.insert(claim);
-        }
-        object.leaving = leaving;
-    }
-
     fn start_wave(&mut self) {
         self.phase = Phase::Wave;
         self.dirty.clear();
@@ -370,7 +239,7 @@ impl DesiredSet {
         while let Some(key) = self.due.pop_first() {
             if let Some(needed) = self.prerequisites.get_mut(&key) {
                 needed.done = true;
-                return Some(Next::Ensure(needed.rendered.clone()));
+                return Some(Next::Ensure(needed.packed.clone()));
             }
         }
         if self.budget.reopens().is_some_and(|at| now >= at) {
@@ -404,9 +273,9 @@ impl DesiredSet {
             Need::Nothing => None,
             Need::Upsert => {
                 let mark = object.mark()?;
-                let (rendered, conflict) = object.manifest(&mark)?;
+                let (packed, conflict) = object.manifest(&mark)?;
                 object.said = Some(Said::Upsert(mark, conflict));
-                Some(Next::Upsert(rendered, conflict))
+                Some(Next::Upsert(packed, conflict))
             }
             Need::Leave => {
                 let uid = object.held.as_ref().map(|held| held.uid.clone()).unwrap_or_default();
@@ -497,7 +366,7 @@ impl DesiredSet {
         self.objects
             .get(key)
             .and_then(|object| object.wants.first_key_value())
-            .is_some_and(|(_, want)| want.rendered.hash == hash)
+            .is_some_and(|(_, want)| want.packed.hash == hash)
     }
 
     /// What the member holds, as far as is known.

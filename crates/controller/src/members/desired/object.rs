@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::marks;
 use atoll_api::policy::ConflictResolution;
 use atoll_protocol::digest;
-use atoll_render::{Key, Rendered};
-use serde_json::{Value, json};
+use atoll_render::Key;
 
+use super::packed::Packed;
 use crate::members::types::{Proof, Withdrawal};
 
 /// What of an object both ends must agree on; what the digest covers.
@@ -33,7 +32,7 @@ pub(crate) struct Held {
 /// What one claim wants.
 #[derive(Debug, Clone)]
 pub(super) struct Want {
-    pub(super) rendered: Arc<Rendered>,
+    pub(super) packed: Arc<Packed>,
     pub(super) conflict: ConflictResolution,
 }
 
@@ -93,9 +92,9 @@ impl Object {
     pub(super) fn mark(&self) -> Option<Mark> {
         let (_, first) = self.wants.first_key_value()?;
         Some(Mark {
-            hash: first.rendered.hash.clone(),
+            hash: first.packed.hash.clone(),
             claims: self.wants.keys().cloned().collect(),
-            preserve: self.wants.values().any(|want| preserved(&want.rendered.manifest)),
+            preserve: self.wants.values().any(|want| want.packed.preserve),
         })
     }
 
@@ -158,28 +157,19 @@ impl Object {
     /// Claims whose rendering is not the one that is sent: they hear of it as a conflict.
     pub(super) fn outvoted(&self) -> Vec<String> {
         let Some((_, first)) = self.wants.first_key_value() else { return Vec::new() };
-        let others =
-            self.wants.iter().filter(|(_, want)| want.rendered.hash != first.rendered.hash);
+        let others = self.wants.iter().filter(|(_, want)| want.packed.hash != first.packed.hash);
         others.map(|(claim, _)| claim.clone()).collect()
     }
 
     /// The manifest to send. Several claims mostly want the same object of the same template, so the first one's rendering
     /// stands for all; only the marks are put together.
-    pub(super) fn manifest(&self, mark: &Mark) -> Option<(Arc<Rendered>, ConflictResolution)> {
+    pub(super) fn manifest(&self, mark: &Mark) -> Option<(Arc<Packed>, ConflictResolution)> {
         let (_, first) = self.wants.first_key_value()?;
-        if self.wants.len() == 1 {
-            return Some((first.rendered.clone(), first.conflict));
-        }
-        let mut rendered = Rendered::clone(&first.rendered);
-        if let Some(annotations) =
-            rendered.manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
-        {
-            annotations.insert(marks::CLAIMS.to_owned(), json!(mark.claims.join(",")));
-            if mark.preserve {
-                annotations.insert(marks::PRESERVE.to_owned(), json!("true"));
-            }
-        }
-        Some((Arc::new(rendered), first.conflict))
+        let packed = match self.wants.len() {
+            1 => first.packed.clone(),
+            _ => first.packed.marked(&mark.claims, mark.preserve),
+        };
+        Some((packed, first.conflict))
     }
 }
 
@@ -196,19 +186,6 @@ impl Mark {
             preserve: self.preserve,
         }
     }
-}
-
-/// Whether a manifest carries a claim; one without is only a condition for others (a namespace).
-pub(super) fn is_claimed(manifest: &Value) -> bool {
-    annotation(manifest, marks::CLAIMS).is_some_and(|claims| !claims.is_empty())
-}
-
-fn preserved(manifest: &Value) -> bool {
-    annotation(manifest, marks::PRESERVE) == Some("true")
-}
-
-fn annotation<'a>(manifest: &'a Value, name: &str) -> Option<&'a str> {
-    manifest.get("metadata")?.get("annotations")?.get(name)?.as_str()
 }
 
 /// Kinds that are never deleted as a side effect: what lives in them goes with them.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use atoll_api::marks;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -55,9 +55,9 @@ impl Agent {
             match next {
                 Next::Ensure(rendered) => self.log.push(format!("ensure {}", rendered.key.name)),
                 Next::Upsert(rendered, _) => {
-                    let annotation = |name| {
-                        rendered.manifest["metadata"]["annotations"][name].as_str().unwrap_or("")
-                    };
+                    let manifest: Value = serde_json::from_slice(&rendered.manifest).unwrap();
+                    let annotation =
+                        |name| manifest["metadata"]["annotations"][name].as_str().unwrap_or("");
                     let claims = annotation(marks::CLAIMS).split(',').map(str::to_owned).collect();
                     let preserve = annotation(marks::PRESERVE) == "true";
                     let mark = Mark { hash: rendered.hash.clone(), claims, preserve };

@@ -1,0 +1,187 @@
+//! Words of streams into the tables: whose row an object is.
+
+use std::sync::Arc;
+
+use atoll_api::{WorkloadPolicy, WorkloadSpread};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::key::{BindingKey, NamespacedName, PolicyKey, TemplateKey};
+use super::rows::{Binding, Namespace, Policy, RowError, Template};
+use super::secondary::name_of;
+use super::{Index, Source, Touched};
+
+impl Index {
+    pub(super) fn put(&mut self, source: &Source, object: Arc<Value>, touched: &mut Touched) {
+        let result = match source {
+            Source::Clusters => self.put_cluster(&object, touched),
+            Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
+                Policy::read(&object).map(|policy| {
+                    self.set_policy(&policy.key.clone(), Some(policy), touched);
+                })
+            }
+            Source::WorkloadPolicies => read::<WorkloadPolicy>(&object).map(|policy| {
+                self.set_workload_policy(&full_name(&object), Some(policy), touched);
+            }),
+            Source::WorkloadSpreads => read::<WorkloadSpread>(&object).map(|spread| {
+                self.set_spread(&full_name(&object), Some(spread), touched);
+            }),
+            Source::ResourceBindings | Source::ClusterResourceBindings
+                if self.holds_binding(&object) =>
+            {
+                Ok(()) // our own write's answer was here before the watch
+            }
+            Source::ResourceBindings | Source::ClusterResourceBindings => Binding::read(&object)
+                .map(|mut binding| {
+                    self.share_placement(&mut binding);
+                    self.set_binding(&binding.key.clone(), Some(binding), touched);
+                }),
+            Source::Templates(kind) => Template::read(kind, object.clone()).map(|template| {
+                let key = template.key.clone();
+                self.put_template(&key, Some(template), touched);
+            }),
+            Source::Namespaces => {
+                let deleting = !object["metadata"]["deletionTimestamp"].is_null();
+                self.namespaces
+                    .insert(name_of(&object).1, Namespace { object: object.clone(), deleting });
+                Ok(())
+            }
+            Source::Nodes => {
+                if self.nodes.insert(name_of(&object).1) && self.nodes.len() == 1 {
+                    self.touch_pod_makers(touched);
+                }
+                Ok(())
+            }
+            Source::ReplicaSets | Source::Pods => {
+                self.put_controlled(source, &object, touched);
+                Ok(())
+            }
+            Source::PriorityClasses => {
+                let value = object["value"].as_i64().and_then(|value| i32::try_from(value).ok());
+                self.set_priority_class(&name_of(&object).1, Some(value.unwrap_or(0)), touched);
+                Ok(())
+            }
+        };
+        if let Err(error) = result {
+            let (namespace, name) = name_of(&object);
+            let who = PolicyKey { namespace, name };
+            touched.unreadable.push((format!("{source:?} {who}"), error));
+        }
+    }
+
+    pub(super) fn take(
+        &mut self,
+        source: &Source,
+        (namespace, name): &(Option<String>, String),
+        uid: Option<&str>,
+        touched: &mut Touched,
+    ) {
+        let full = (namespace.clone().unwrap_or_default(), name.clone());
+        match source {
+            Source::Clusters => {
+                if self.clusters.remove(name).is_some() {
+                    self.touch_cluster(name, touched);
+                }
+            }
+            Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
+                let key = PolicyKey { namespace: namespace.clone(), name: name.clone() };
+                self.set_policy(&key, None, touched);
+            }
+            Source::WorkloadPolicies => self.set_workload_policy(&full, None, touched),
+            Source::WorkloadSpreads => self.set_spread(&full, None, touched),
+            Source::ResourceBindings | Source::ClusterResourceBindings => {
+                let key = BindingKey { namespace: namespace.clone(), name: name.clone() };
+                // A late word of an older binding's end says nothing of the one that is there now.
+                let another = |row: &Arc<Binding>| uid.is_some_and(|uid| uid != row.uid());
+                if !self.bindings.get(&key).is_some_and(another) {
+                    self.set_binding(&key, None, touched);
+                }
+            }
+            Source::Templates(kind) => {
+                let key = TemplateKey {
+                    kind: kind.clone(),
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                };
+                self.put_template(&key, None, touched);
+            }
+            Source::Namespaces => {
+                self.namespaces.remove(name);
+            }
+            Source::Nodes => {
+                if self.nodes.remove(name) && self.nodes.is_empty() {
+                    self.touch_pod_makers(touched);
+                }
+            }
+            Source::ReplicaSets | Source::Pods => {
+                let id = (source.clone(), format!("{}/{}", full.0, full.1));
+                if let Some(owner) = self.controlled.remove(&id) {
+                    touched.keys.insert(owner.binding());
+                }
+            }
+            Source::PriorityClasses => self.set_priority_class(name, None, touched),
+        }
+    }
+
+    /// Everything that a source's becoming readable or unreadable concerns.
+    pub(super) fn touch_source(&self, source: &Source, touched: &mut Touched) {
+        if let Source::Templates(kind) = source {
+            for template in self.templates_of(kind) {
+                touched.keys.insert(template.key.binding());
+            }
+            let of_kind = self.bindings.values().filter(|b| b.template().kind == *kind);
+            touched.keys.extend(of_kind.map(|binding| binding.key.clone()));
+            touched.policies.extend(self.policies_for(kind).map(|policy| policy.key.clone()));
+        }
+        if *source == Source::PriorityClasses {
+            let named = |policy: &&Arc<Policy>| policy.spec.schedule_priority.is_some();
+            touched.policies.extend(self.policies().filter(named).map(|p| p.key.clone()));
+        }
+    }
+
+    pub(super) fn names(&self, source: &Source) -> Vec<(Option<String>, String)> {
+        let plain = |name: &String| (None, name.clone());
+        let full = |(namespace, name): &NamespacedName| (Some(namespace.clone()), name.clone());
+        match source {
+            Source::Clusters => self.clusters.keys().map(plain).collect(),
+            Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
+                let namespaced = *source == Source::PropagationPolicies;
+                let keys = self.policies.keys();
+                keys.filter(|key| key.namespace.is_some() == namespaced)
+                    .map(|key| (key.namespace.clone(), key.name.clone()))
+                    .collect()
+            }
+            Source::WorkloadPolicies => self.workload_policies.keys().map(full).collect(),
+            Source::WorkloadSpreads => self.spreads.keys().map(full).collect(),
+            Source::ResourceBindings | Source::ClusterResourceBindings => {
+                let namespaced = *source == Source::ResourceBindings;
+                let keys = self.bindings.keys();
+                keys.filter(|key| key.namespace.is_some() == namespaced)
+                    .map(|key| (key.namespace.clone(), key.name.clone()))
+                    .collect()
+            }
+            Source::Templates(kind) => self
+                .templates_of(kind)
+                .map(|template| (template.key.namespace.clone(), template.key.name.clone()))
+                .collect(),
+            Source::Namespaces => self.namespaces.keys().map(plain).collect(),
+            Source::Nodes => self.nodes.iter().map(plain).collect(),
+            Source::PriorityClasses => self.priority_classes.keys().map(plain).collect(),
+            Source::ReplicaSets | Source::Pods => {
+                let ids = self.controlled.keys().filter(|(held, _)| held == source);
+                ids.filter_map(|(_, id)| id.split_once('/'))
+                    .map(|(namespace, name)| (Some(namespace.to_owned()), name.to_owned()))
+                    .collect()
+            }
+        }
+    }
+}
+
+fn read<K: for<'a> Deserialize<'a>>(object: &Value) -> Result<K, RowError> {
+    K::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))
+}
+
+fn full_name(object: &Value) -> NamespacedName {
+    let (namespace, name) = name_of(object);
+    (namespace.unwrap_or_default(), name)
+}
