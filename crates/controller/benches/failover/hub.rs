@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use atoll_api::Cluster;
 use atoll_api::cluster::ClusterSpec;
+use atoll_api::{Cluster, ResourceBinding};
 use atoll_apiserver::{Options, Server, Service};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
@@ -15,15 +15,17 @@ use http::{Method, Request, Response};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::PostParams;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{MEMBERS, placement};
 
 /// Requests under way at once while the hub is filled.
 const AT_ONCE: usize = 16;
+/// Commits under way at once where the API server is measured alone: as many as the controller has.
+const COMMITS_AT_ONCE: usize = 64;
 
 pub(crate) fn name(at: usize) -> String {
     format!("m{at:02}")
@@ -85,6 +87,21 @@ pub(crate) async fn until_evicting(client: &Client, look: Duration) {
     }
 }
 
+/// A workload of two replicas.
+pub(crate) fn deployment(name: &str) -> Value {
+    let labels = json!({"app": name});
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 2, "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "nginx:1.27"}]},
+            },
+        },
+    })
+}
+
 /// One policy, and so many Deployments that it claims.
 pub(crate) async fn fill(client: &Client, bindings: usize) {
     let policies: Api<atoll_api::PropagationPolicy> = Api::namespaced(client.clone(), "bench");
@@ -101,22 +118,40 @@ pub(crate) async fn fill(client: &Client, bindings: usize) {
     let deployments: &Api<Deployment> = &Api::namespaced(client.clone(), "bench");
     stream::iter(0..bindings)
         .for_each_concurrent(AT_ONCE, async |at| {
-            let name = format!("w{at:06}");
-            let labels = json!({"app": name});
-            let object = serde_json::from_value(json!({
-                "metadata": {"name": name},
-                "spec": {
-                    "replicas": 2, "selector": {"matchLabels": labels},
-                    "template": {
-                        "metadata": {"labels": labels},
-                        "spec": {"containers": [{"name": "c", "image": "nginx:1.27"}]},
-                    },
-                },
-            }))
-            .unwrap();
+            let object = serde_json::from_value(deployment(&format!("w{at:06}"))).unwrap();
             deployments.create(&PostParams::default(), &object).await.unwrap();
         })
         .await;
+}
+
+/// What the API server takes alone: the write that a decision is, for so many bindings, as many at once as the controller
+/// has under way.
+pub(crate) async fn commits(client: &Client, most: usize) {
+    let bindings: &Api<ResourceBinding> = &Api::namespaced(client.clone(), "bench");
+    let all = bindings.list(&ListParams::default().limit(most as u32)).await.unwrap().items;
+    let count = all.len();
+    let cpu = crate::cpu();
+    let start = Instant::now();
+    stream::iter(all)
+        .for_each_concurrent(COMMITS_AT_ONCE, async |mut binding| {
+            let spec = &mut binding.spec;
+            let mut decision = spec.decision.take().unwrap();
+            decision.parent = Some(std::mem::replace(&mut decision.id, "0".repeat(32)));
+            spec.clusters.pop();
+            let patch = json!({
+                "metadata": {"resourceVersion": binding.metadata.resource_version},
+                "spec": {"clusters": spec.clusters, "decision": decision},
+            });
+            let name = binding.metadata.name.unwrap();
+            bindings.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        })
+        .await;
+    let took = start.elapsed();
+    let rate = count as f64 / took.as_secs_f64();
+    let each = crate::each(crate::cpu() - cpu, count);
+    println!(
+        "  the API server alone: {count} commits in {took:.2?}, {rate:.0}/s, CPU {each:.2} ms each"
+    );
 }
 
 /// How often something was written, and when last.

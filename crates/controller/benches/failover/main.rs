@@ -1,10 +1,11 @@
 //! Mass failover: every workload has a replica on the member that dies, and all of them have to move.
 //!
-//! Two figures: `plan` is the scheduler alone on one thread; `run` is the whole way, from the taint on the dead member to
-//! the survivors' orders: the real controller, an embedded API server in memory, and agents that answer everything at
-//! once, in one process. The pace is off.
+//! `plan` is the scheduler on one thread, from objects to decisions; `run` is the whole way, from the taint on the dead
+//! member to the survivors' orders: the real controller, an embedded API server in memory, and agents that answer
+//! everything at once, in one process. The pace is off. `hub::commits` is what that API server takes without a controller.
 //!
 //! `cargo xtask bench failover [-- BINDINGS...]`; each size runs in a process of its own, so that its memory is its own.
+//! Figures are printed as they come, so that a run that is cut short says what it got to.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,6 +46,10 @@ const BACKLOG: usize = 64;
 const STUCK: Duration = Duration::from_secs(120);
 /// How often progress is looked at.
 const LOOK: Duration = Duration::from_millis(5);
+/// How often it is told.
+const TELL: Duration = Duration::from_secs(10);
+/// Writes of the hub that count for its own figure, at most.
+const COMMITS: usize = 10_000;
 
 /// Short, so that the benchmark does not wait for production's five minutes.
 const HEALTH: HealthTimes = HealthTimes {
@@ -75,9 +80,8 @@ fn main() {
 }
 
 fn one(bindings: usize) {
-    let (cold, warm) = plan::measure(bindings);
     println!("{bindings} bindings over {MEMBERS} members, all with a replica on the one that dies");
-    println!("  planned, one thread: {cold:.2?}; each decision seeing the one before: {warm:.2?}");
+    plan::measure(bindings);
     println!("  resident after planning: {} MiB", resident());
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -124,27 +128,23 @@ async fn run(bindings: usize) {
 
     let start = Instant::now();
     hub::fill(&client, bindings).await;
-    progress("placed", || fleet.upserts() >= 2 * bindings).await;
+    progress("placed", 2 * bindings, || fleet.upserts()).await;
     // Statuses follow; what is written for them must not count into the failover.
-    let mut before = board.total();
-    loop {
-        tokio::time::sleep(Duration::from_secs(8)).await;
-        let now = board.total();
-        if now - before < bindings / 1000 + 20 {
-            break;
-        }
-        before = now;
-    }
-    println!("  setting up took {:.1?}, {} MiB resident", start.elapsed(), resident());
+    quiet(&board, bindings).await;
+    println!(
+        "  setting up: {:.1?}, CPU of all {:.1?}, hub writes {}, {} MiB resident",
+        start.elapsed(),
+        cpu(),
+        board.summary(),
+        resident()
+    );
 
     fleet.kill(&hub::name(0));
     hub::until_evicting(&client, LOOK).await;
     let start = Instant::now();
     let (_, upserts, cpu) = (board.take(), fleet.upserts(), cpu());
-    progress("moved", || {
-        board.count("bindings") >= bindings && fleet.upserts() - upserts >= bindings
-    })
-    .await;
+    // As many copies are to be made as decisions are: the slower one says how far it is.
+    progress("moved", bindings, || board.count("bindings").min(fleet.upserts() - upserts)).await;
     let committed = board.last("bindings").unwrap().duration_since(start);
     let dispatched = fleet.last().unwrap().duration_since(start);
     let rate = bindings as f64 / committed.as_secs_f64();
@@ -152,22 +152,60 @@ async fn run(bindings: usize) {
         "  decided and committed: {committed:.2?} ({rate:.0} bindings/s through the API server)"
     );
     println!("  dispatched and acknowledged: {dispatched:.2?}");
-    let cpu = self::cpu() - cpu;
-    let each = cpu.as_secs_f64() * 1000.0 / bindings as f64;
-    println!("  CPU of all until then: {cpu:.1?}, {each:.2} ms for each binding");
+    let used = self::cpu() - cpu;
+    println!("  CPU of all until then: {used:.1?}, {:.2} ms a binding", each(used, bindings));
     let writes = board.total() as f64 / start.elapsed().as_secs_f64();
     println!("  hub writes until then: {} ({writes:.0}/s)", board.summary());
-    println!("  resident: {} MiB", resident());
+    println!("  resident: {} MiB, peak {} MiB", resident(), peak());
+    quiet(&board, bindings).await;
+    let used = self::cpu() - cpu;
+    println!(
+        "  until statuses rest: {:.1?}, hub writes {}, CPU of all {used:.1?}, {:.2} ms a binding",
+        start.elapsed(),
+        board.summary(),
+        each(used, bindings)
+    );
     token.cancel();
     controller.await.unwrap().unwrap();
+    hub::commits(&client, bindings.min(COMMITS)).await;
 }
 
-/// Waits for something that goes on.
-async fn progress(what: &str, done: impl Fn() -> bool) {
+fn each(cpu: Duration, bindings: usize) -> f64 {
+    cpu.as_secs_f64() * 1000.0 / bindings as f64
+}
+
+/// Waits for something that goes on, and tells how far it is.
+async fn progress(what: &str, goal: usize, count: impl Fn() -> usize) {
     let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < STUCK * 10, "{what}: not within {:?}", STUCK * 10);
+    let (mut before, mut moved, mut told) = (0, start, start);
+    loop {
+        let now = count();
+        if now >= goal {
+            return;
+        }
+        if now != before {
+            (before, moved) = (now, Instant::now());
+        }
+        assert!(moved.elapsed() < STUCK, "{what}: stuck at {now} of {goal} for {STUCK:?}");
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            let (after, memory) = (start.elapsed().as_secs(), resident());
+            println!("    {what} {now} of {goal} after {after} s, CPU {:.0?}, {memory} MiB", cpu());
+        }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Waits until next to nothing is written any more.
+async fn quiet(board: &Board, bindings: usize) {
+    let mut before = board.total();
+    loop {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        let now = board.total();
+        if now - before < bindings / 1000 + 20 {
+            return;
+        }
+        before = now;
     }
 }
 
