@@ -35,8 +35,9 @@ pub const BINDING_PROGRESS: Duration = Duration::from_secs(3);
 /// How long the status of a binding that is about to be decided is put off at a time. After the decision it would be
 /// written again, and what moves work goes before what tells of it.
 pub const PUT_OFF: Duration = Duration::from_secs(5);
-/// How long it is put off in all: who waits in a long queue is told the truth meanwhile.
-pub const MOST_PUT_OFF: Duration = Duration::from_secs(60);
+/// How long it is put off in all, so that who waits in a long queue is told the truth at last. Enough for some 100,000
+/// workloads that move at once, which twice as many statuses would hold up.
+pub const MOST_PUT_OFF: Duration = Duration::from_secs(300);
 /// How long what came to rest waits for company: reports of several members that come at one time.
 pub const SETTLE: Duration = Duration::from_millis(100);
 
