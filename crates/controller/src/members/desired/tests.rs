@@ -4,6 +4,7 @@ use atoll_api::marks;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::members::Verdict;
 
 const NONE: &BTreeMap<(String, Key), Verdict> = &BTreeMap::new();
 
