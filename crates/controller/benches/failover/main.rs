@@ -88,7 +88,6 @@ fn one(bindings: usize) {
         .build()
         .unwrap()
         .block_on(run(bindings));
-    println!("  peak memory (API server, controller and agents in one process): {} MiB", peak());
 }
 
 async fn run(bindings: usize) {
@@ -165,6 +164,7 @@ async fn run(bindings: usize) {
         board.summary(),
         each(used, bindings)
     );
+    println!("  peak memory (API server, controller and agents in one process): {} MiB", peak());
     token.cancel();
     controller.await.unwrap().unwrap();
     hub::commits(&client, bindings.min(COMMITS)).await;
