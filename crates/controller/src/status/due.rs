@@ -32,9 +32,12 @@ pub const TEMPLATE_INTERVAL: Duration = Duration::from_secs(5);
 pub const POLICY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a binding on its way waits for more to come: about what containers need to start.
 pub const BINDING_PROGRESS: Duration = Duration::from_secs(3);
-/// How long the status of a binding that is about to be decided is put off at a time. After the decision it would be
-/// written again, and what moves work goes before what tells of it.
-pub const PUT_OFF: Duration = Duration::from_secs(5);
+/// How long the status of a binding that is about to be decided is put off at least. After the decision it would be written
+/// again, and what moves work goes before what tells of it. From then on as long again as it has waited, so that a hundred
+/// thousand that wait in a long queue are not looked at all the time.
+pub const PUT_OFF: Duration = Duration::from_secs(1);
+/// How long it is put off at a time at most: what was decided without a change is told of so late.
+pub const PUT_OFF_MOST: Duration = Duration::from_secs(30);
 /// How long it is put off in all, so that who waits in a long queue is told the truth at last. Enough for some 100,000
 /// workloads that move at once, which twice as many statuses would hold up.
 pub const MOST_PUT_OFF: Duration = Duration::from_secs(300);
@@ -132,11 +135,12 @@ impl Due {
     pub fn put_off(&mut self, subject: &Subject, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(subject) else { return false };
         let first = *entry.put_off.get_or_insert(now);
-        if first + MOST_PUT_OFF <= now {
+        let last = first + MOST_PUT_OFF;
+        if last <= now {
             return false;
         }
         entry.in_flight = false;
-        let due = now + PUT_OFF;
+        let due = (now + (now - first).clamp(PUT_OFF, PUT_OFF_MOST)).min(last);
         entry.due = Some(due);
         self.timers.insert((due, subject.clone()));
         true
@@ -206,10 +210,13 @@ mod tests {
         due.mark(subject(), Pace::AtRest, start);
         let mut now = start + SETTLE;
         let first = now;
+        let mut looks = Vec::new();
         while due.pop(now) == Some(subject()) && due.put_off(&subject(), now) {
             assert_eq!(due.pop(now), None);
-            now += PUT_OFF;
+            now = due.next().unwrap();
+            looks.push((now - first).as_secs());
         }
+        assert_eq!(looks[..7], [1, 2, 4, 8, 16, 32, 62], "as long again as it has waited, or 30 s");
         assert_eq!(now, first + MOST_PUT_OFF);
         due.done(&subject(), true, now);
         // The decision came: what it left is written as soon as it may be.
