@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use atoll_api::binding::Outcome;
-use atoll_scheduler::decision::{Decision, Standing};
+use atoll_decision::explain;
+use atoll_decision::{Decision, Standing};
 use atoll_scheduler::offline::{Answer, Fate, InputError, Settings, batch};
-use atoll_scheduler::{Profiles, Scheduler, SchedulerConfiguration, explain};
+use atoll_scheduler::{Profiles, Scheduler, SchedulerConfiguration};
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use serde_json::{Value, json};

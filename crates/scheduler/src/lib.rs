@@ -10,13 +10,10 @@
 extern crate self as atoll_scheduler;
 
 pub mod cycle;
-pub mod decision;
 pub mod detect;
 pub mod divide;
-pub mod explain;
 pub mod framework;
 pub mod hash;
-pub mod key;
 pub mod lint;
 pub mod lint_policy;
 #[cfg(test)]
@@ -28,12 +25,11 @@ mod scheduler;
 pub mod select;
 pub mod state;
 
-pub use decision::{Cure, Decision};
+pub use atoll_decision::{BindingKey, Cure, Decision, PolicyRef};
 pub use framework::config::SchedulerConfiguration;
 pub use framework::profile::{Profile, Profiles};
-pub use key::BindingKey;
 pub use request::objects::{Claim, Existing, RequestError};
-pub use request::{PolicyRef, Previous, RecoverAfter, Report, Request, Template};
+pub use request::{Previous, RecoverAfter, Report, Request, Template};
 pub use scheduler::Scheduler;
 pub use state::change::Change;
 pub use state::row::{LiveCluster, Session};

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 
 use crate::cycle::{self, report};
-use crate::decision::Decision;
 use crate::framework::profile::Profiles;
 use crate::request::Request;
 use crate::state::cache::Cache;
 use crate::state::snapshot::Snapshot;
+use atoll_decision::Decision;
 
 /// Decides, one request at a time. Equal snapshots and requests give equal decisions, whatever was decided before.
 #[derive(Debug, Default)]

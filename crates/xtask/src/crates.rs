@@ -14,12 +14,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("merge", &[]),
     ("interpreter", &["api"]),
-    ("scheduler", &["api", "interpreter"]),
+    ("decision", &["api"]),
+    ("scheduler", &["api", "decision", "interpreter"]),
     ("render", &["api", "interpreter", "merge"]),
-    ("history", &["api", "scheduler"]),
+    ("history", &["api", "decision"]),
     ("protocol", &["api"]),
-    ("controller", &["api", "interpreter", "scheduler", "render", "history", "protocol"]),
-    ("agent", &["api", "interpreter", "merge", "protocol"]),
+    (
+        "controller",
+        &["api", "decision", "interpreter", "scheduler", "render", "history", "protocol"],
+    ),
+    ("agent", &["api", "interpreter", "protocol"]),
     ("apiserver", &["api", "merge"]),
     (
         "simulator",
@@ -29,6 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "api",
+            "decision",
             "interpreter",
             "scheduler",
             "render",
@@ -44,7 +49,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without async runtime, clock, network, database and randomness.
-pub(crate) const PURE: [&str; 4] = ["interpreter", "merge", "render", "scheduler"];
+pub(crate) const PURE: [&str; 5] = ["decision", "interpreter", "merge", "render", "scheduler"];
 /// All that pure crates use from outside: data types, formats, hashes, error types.
 const PURE_MAY_USE: [&str; 10] = [
     "jiff",

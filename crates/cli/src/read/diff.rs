@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_scheduler::decision::{Decision, Standing};
+use atoll_decision::{Decision, Standing};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;

@@ -1,8 +1,7 @@
 //! `atoll explain WORKLOAD`.
 
 use anyhow::{Context, bail};
-use atoll_scheduler::decision::{Column, Decision, Standing, Verdict};
-use atoll_scheduler::explain;
+use atoll_decision::{Column, Decision, Standing, Verdict, explain};
 use clap::Args;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! What waiting bindings are filed under, and what an event is about.
 
-use atoll_scheduler::decision::ClusterSet;
+use atoll_decision::ClusterSet;
 use atoll_scheduler::{Change, Cure};
 
 use super::Cures;
@@ -88,7 +88,7 @@ impl Cures for Cure {
     }
 
     fn is_met_by(&self, change: &Change) -> bool {
-        Cure::is_met_by(self, change)
+        change.meets(self)
     }
 }
 

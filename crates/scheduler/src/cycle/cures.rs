@@ -11,13 +11,12 @@ use super::intent::Strategy;
 use super::ladder::Allowed;
 use super::recovery;
 use super::state::Cycle;
-use crate::decision::{ClusterSet, Column, Cure, Decision};
 use crate::plugins::{
     api_enablement, application_health, cluster_affinity, cluster_eviction, taint_toleration,
     topology_spread, workload_spread,
 };
-use crate::state::bits::BitSet;
 use crate::state::row::Ready;
+use atoll_decision::{BitSet, ClusterSet, Column, Cure, Decision};
 
 /// The cures of a decision.
 #[must_use]

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::intent::{Mistake, Strategy};
 use super::observe;
 use super::state::Term;
-use crate::decision::Applied;
 use crate::state::cache::Recent;
+use atoll_decision::Applied;
 
 /// A placement that was read.
 #[derive(Debug)]

@@ -10,9 +10,10 @@ use atoll_api::placement::{
 
 use super::frame::Frame;
 use crate::framework::profile::{Profile, Semantics};
-use crate::request::{PolicyRef, Request};
+use crate::request::Request;
 use crate::state::needs::Needs;
 use crate::state::snapshot::Snapshot;
+use atoll_decision::PolicyRef;
 
 /// How replicas are divided.
 #[derive(Debug, Clone)]

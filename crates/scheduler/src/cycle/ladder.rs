@@ -3,7 +3,7 @@
 use atoll_api::binding::{Mode, Trigger};
 use atoll_api::placement::RescheduleOn;
 
-use crate::decision::Rung;
+use atoll_decision::Rung;
 
 /// What was seen, in words.
 pub type Seen = Option<std::borrow::Cow<'static, str>>;

@@ -7,11 +7,10 @@ use atoll_api::policy::PurgeMode;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::decision::Shares;
 use crate::request::Request;
-use crate::state::bits::BitSet;
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
+use atoll_decision::{BitSet, Shares};
 
 /// How long a member keeps what leaves it while the replacements are not healthy, when the policy does not say.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(600);

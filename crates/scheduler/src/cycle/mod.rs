@@ -27,16 +27,15 @@ use self::intent::Intent;
 use self::ladder::{Allowed, Facts, Seen};
 use self::report::Draft;
 use self::state::{Cycle, Rules, Targets, Term};
-use crate::decision::Decision;
 use crate::framework::plugin::Point;
 use crate::framework::profile::{Profile, Semantics};
 use crate::framework::scores::{PluginScores, Scores, Values};
 use crate::framework::status::Code;
 use crate::framework::verdicts::Verdicts;
 use crate::request::Request;
-use crate::state::bits::BitSet;
 use crate::state::cache::Cache;
 use crate::state::snapshot::Snapshot;
+use atoll_decision::{BitSet, Decision};
 
 /// Why a term gives no result.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::ladder::{Allowed, Facts, Seen};
 use super::state::Cycle;
 use super::{leave, recovery};
-use crate::decision::Applied;
 use crate::framework::verdicts::Hold;
 use crate::plugins::{application_health, workload_spread};
 use crate::request::Previous;
+use atoll_decision::Applied;
 
 /// Keys beside the placement's own in the annotation: what else was in force.
 pub const WITH_POLICY: &str = "workloadPolicy";

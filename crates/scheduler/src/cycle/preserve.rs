@@ -7,9 +7,9 @@ use atoll_api::names;
 use atoll_api::policy::StatePreservationRule;
 use serde_json::Value;
 
-use crate::decision::Shares;
 use crate::plugins::application_health;
 use crate::request::Request;
+use atoll_decision::Shares;
 
 /// What goes along with a decision: that of a failover of the application; else what an earlier one left, as long as one
 /// of the clusters that have it is a target. With a note for every rule that found nothing.

@@ -8,8 +8,8 @@ use super::state::Cycle;
 use crate::framework::status::Code;
 use crate::framework::verdicts::Hold;
 use crate::request::Request;
-use crate::state::bits::BitSet;
 use crate::state::row::{Ready, Row};
+use atoll_decision::BitSet;
 
 /// When a member that became Ready a short time ago is stable; nothing where it is, or where no time makes it so.
 #[must_use]

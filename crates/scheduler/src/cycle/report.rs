@@ -8,15 +8,14 @@ use super::intent::Strategy;
 use super::ladder::Facts;
 use super::state::{Assignment, Cycle};
 use super::{Failure, leave, observe, preserve, shrink};
-use crate::decision::{
-    Applied, ClusterSet, Column, Decision, Move, Rejection, Rung, Shares, Standing, TemplateRef,
-    Verdict,
-};
 use crate::framework::verdicts::Hold;
 use crate::request::Request;
-use crate::state::bits::BitSet;
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
+use atoll_decision::{
+    Applied, BitSet, ClusterSet, Column, Decision, Move, Rejection, Rung, Shares, Standing,
+    TemplateRef, Verdict, cut_reason,
+};
 
 /// What the ladder and the attempts found out.
 pub struct Draft {
@@ -46,8 +45,6 @@ impl Draft {
     }
 }
 
-/// Longest text of a pending group, as the CRD says.
-const MAX_REASON: usize = 256;
 /// Most pending groups, as the CRD says; further ones are put together.
 const MAX_PENDING: usize = 16;
 
@@ -128,16 +125,16 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
         decision.after = shrink::shares(&decision.before, desired).into();
     }
     if open > 0 {
-        decision.pending = vec![PendingReplicas { replicas: open, reason: cut(mistake) }];
+        decision.pending = vec![PendingReplicas { replicas: open, reason: cut_reason(mistake) }];
     }
     let field = mistake.split_once(": ").map_or(mistake, |(field, _)| field).to_owned();
-    decision.waits_for = vec![crate::decision::Cure::Edit { field }];
+    decision.waits_for = vec![atoll_decision::Cure::Edit { field }];
     for (kind, name) in [("WorkloadPolicy", request.template.workload_policy.clone())] {
         if let (true, Some(name)) = (mistake.starts_with(kind), name) {
             let namespace = request.template.namespace.clone().unwrap_or_default();
             decision
                 .waits_for
-                .push(crate::decision::Cure::WorkloadPolicyChanges { namespace, name });
+                .push(atoll_decision::Cure::WorkloadPolicyChanges { namespace, name });
         }
     }
     if mistake.starts_with("WorkloadSpread") {
@@ -149,8 +146,8 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
     decision
 }
 
-fn spread_cure(request: &Request) -> crate::decision::Cure {
-    crate::decision::Cure::WorkloadSpreadChanges {
+fn spread_cure(request: &Request) -> atoll_decision::Cure {
+    atoll_decision::Cure::WorkloadSpreadChanges {
         namespace: request.template.namespace.clone().unwrap_or_default(),
         kind: request.template.kind.clone(),
         name: request.template.name.clone(),
@@ -187,23 +184,10 @@ fn shares_only(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Verdict
     }]
 }
 
-/// A text that fits where the CRD allows so much.
-#[must_use]
-pub fn cut(text: &str) -> String {
-    if text.len() <= MAX_REASON {
-        return text.to_owned();
-    }
-    let mut end = MAX_REASON - '…'.len_utf8();
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &text[..end])
-}
-
 fn pending(groups: &[(i64, String)]) -> Vec<PendingReplicas> {
     let mut merged: Vec<PendingReplicas> = Vec::new();
     for (replicas, reason) in groups.iter().filter(|(replicas, _)| *replicas > 0) {
-        let reason = cut(reason);
+        let reason = cut_reason(reason);
         let full = merged.len() == MAX_PENDING;
         match merged.iter_mut().rev().find(|group| full || group.reason == reason) {
             Some(group) => group.replicas = group.replicas.saturating_add(*replicas),

@@ -9,7 +9,6 @@ use atoll_api::binding::{Mode, TargetCluster, Trigger};
 use atoll_api::placement::{ClusterAffinity, OverflowAffinity};
 
 use super::intent::Intent;
-use crate::decision::GroupReport;
 use crate::divide::ground::Ties;
 use crate::divide::limits::{Bound, Minimum, Skew};
 use crate::framework::profile::{Profile, Semantics};
@@ -17,9 +16,9 @@ use crate::framework::scores::PluginScores;
 use crate::framework::verdicts::Verdicts;
 use crate::hash::TieHash;
 use crate::request::Request;
-use crate::state::bits::BitSet;
 use crate::state::cache::{Cache, CapacityColumn};
 use crate::state::snapshot::Snapshot;
+use atoll_decision::{BitSet, GroupReport};
 
 /// The state of one decision, for one affinity term.
 pub struct Cycle<'a> {

@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use super::report::{rejection, rows_of};
 use super::state::Cycle;
-use crate::decision::column::Figures;
-use crate::decision::{ClusterSet, Column, Standing, Text, Verdict};
 use crate::framework::scores::{PluginScores, Values};
-use crate::state::bits::BitSet;
 use crate::state::cache::CapacityColumn;
+use atoll_decision::{BitSet, ClusterSet, Column, Figures, Standing, Text, Verdict};
 
 /// Classes beyond which rows are classed one by one.
 const MAX_CLASSES: usize = 64;

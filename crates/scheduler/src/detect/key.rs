@@ -7,7 +7,7 @@ use atoll_api::binding::ObjectReference;
 use atoll_api::marks;
 use atoll_api::names::binding_name;
 
-use crate::key::BindingKey;
+use atoll_decision::BindingKey;
 
 /// A kind, whatever version serves it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -18,8 +18,8 @@ use atoll_api::policy::Preemption;
 
 pub use self::key::{GroupKind, PolicyKey, TemplateKey};
 pub use self::policy::{ObjectError, Policy, ReadSelector, Which};
-use crate::request::PolicyRef;
 use crate::request::objects::Claim as Asked;
+use atoll_decision::PolicyRef;
 
 /// How narrowly a selector takes an object. The order is the order of strength.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

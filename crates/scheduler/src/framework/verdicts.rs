@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::status::Code;
-use crate::decision::Text;
-use crate::state::bits::BitSet;
 use crate::state::cache::Classes;
+use atoll_decision::{BitSet, Text};
 
 /// Whether a cluster that already runs the binding stays although it fails the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

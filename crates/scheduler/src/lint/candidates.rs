@@ -5,8 +5,8 @@ use atoll_api::selector::Selector;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::check::{Check, subset_of};
-use crate::decision::Standing;
 use crate::state::row::Row;
+use atoll_decision::Standing;
 
 impl Check<'_> {
     /// I8: every cluster with a share satisfies the placement, or is kept and says which rule it fails.

@@ -9,10 +9,10 @@ use atoll_api::selector::Selector;
 use atoll_api::workload_spread::WorkloadSpread;
 
 use super::Fault;
-use crate::decision::Decision;
 use crate::request::Request;
 use crate::state::row::Row;
 use crate::state::snapshot::Snapshot;
+use atoll_decision::Decision;
 
 pub(super) struct Check<'a> {
     pub(super) snapshot: &'a Snapshot,

@@ -5,9 +5,9 @@ mod check;
 mod groups;
 mod shares;
 
-use crate::decision::Decision;
 use crate::request::Request;
 use crate::state::snapshot::Snapshot;
+use atoll_decision::Decision;
 
 /// One rule that a decision breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use atoll_api::policy::PurgeMode;
 
 use super::Fault;
 use super::check::Check;
-use crate::decision::Standing;
+use atoll_decision::Standing;
 
 impl Check<'_> {
     /// I2: one share a cluster, none below zero, none on a cluster that is not there.

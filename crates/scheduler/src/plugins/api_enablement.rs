@@ -11,7 +11,7 @@ pub struct ApiEnablement;
 super::without_args!(ApiEnablement);
 
 /// Its name.
-pub const NAME: &str = "APIEnablement";
+pub const NAME: &str = atoll_decision::plugin::API_ENABLEMENT;
 
 impl Plugin for ApiEnablement {
     fn name(&self) -> &'static str {

@@ -9,7 +9,7 @@ use crate::framework::plugin::Plugin;
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 use crate::request::Request;
-use crate::state::bits::BitSet;
+use atoll_decision::BitSet;
 
 /// See the module.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct ApplicationHealth;
 super::without_args!(ApplicationHealth);
 
 /// Its name.
-pub const NAME: &str = "ApplicationHealth";
+pub const NAME: &str = atoll_decision::plugin::APPLICATION_HEALTH;
 
 impl Plugin for ApplicationHealth {
     fn name(&self) -> &'static str {

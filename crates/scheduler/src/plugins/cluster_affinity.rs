@@ -4,7 +4,7 @@ use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::bits::BitSet;
+use atoll_decision::BitSet;
 
 /// See the module.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct ClusterAffinity;
 super::without_args!(ClusterAffinity);
 
 /// Its name.
-pub const NAME: &str = "ClusterAffinity";
+pub const NAME: &str = atoll_decision::plugin::CLUSTER_AFFINITY;
 /// Tier of a cluster that is in none.
 pub const NO_TIER: u32 = u32::MAX;
 

@@ -4,7 +4,7 @@ use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::bits::BitSet;
+use atoll_decision::BitSet;
 
 /// See the module.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct ClusterEviction;
 super::without_args!(ClusterEviction);
 
 /// Its name.
-pub const NAME: &str = "ClusterEviction";
+pub const NAME: &str = atoll_decision::plugin::CLUSTER_EVICTION;
 
 impl Plugin for ClusterEviction {
     fn name(&self) -> &'static str {

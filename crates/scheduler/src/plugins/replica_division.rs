@@ -26,7 +26,7 @@ use crate::state::weights::WeightColumn;
 pub struct ReplicaDivision;
 
 /// Its name.
-pub const NAME: &str = "ReplicaDivision";
+pub const NAME: &str = atoll_decision::plugin::REPLICA_DIVISION;
 
 impl ReplicaDivision {
     /// Makes it. Arg `semantics`: `Atoll` (default), or `Karmada` for a profile that decides as Karmada does.

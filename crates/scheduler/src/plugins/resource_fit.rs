@@ -18,7 +18,7 @@ pub struct ResourceFit {
 }
 
 /// Its name.
-pub const NAME: &str = "ResourceFit";
+pub const NAME: &str = atoll_decision::plugin::RESOURCE_FIT;
 
 impl ResourceFit {
     /// Makes it. Arg `strategy`: `LeastAllocated` (default) prefers clusters with the most room, `MostAllocated` those

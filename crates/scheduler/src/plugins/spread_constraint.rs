@@ -24,7 +24,7 @@ pub struct SpreadConstraint;
 super::without_args!(SpreadConstraint);
 
 /// Its name.
-pub const NAME: &str = "SpreadConstraint";
+pub const NAME: &str = atoll_decision::plugin::SPREAD_CONSTRAINT;
 
 /// The topology key that a constraint groups by.
 #[must_use]

@@ -16,7 +16,7 @@ pub struct Sticky;
 super::without_args!(Sticky);
 
 /// Its name.
-pub const NAME: &str = "Sticky";
+pub const NAME: &str = atoll_decision::plugin::STICKY;
 
 impl Plugin for Sticky {
     fn name(&self) -> &'static str {

@@ -9,7 +9,7 @@ use crate::framework::plugin::Plugin;
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::bits::BitSet;
+use atoll_decision::BitSet;
 
 /// See the module.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct TaintToleration;
 super::without_args!(TaintToleration);
 
 /// Its name.
-pub const NAME: &str = "TaintToleration";
+pub const NAME: &str = atoll_decision::plugin::TAINT_TOLERATION;
 
 impl Plugin for TaintToleration {
     fn name(&self) -> &'static str {

@@ -21,7 +21,7 @@ pub struct TopologySpread;
 super::without_args!(TopologySpread);
 
 /// Its name.
-pub const NAME: &str = "TopologySpread";
+pub const NAME: &str = atoll_decision::plugin::TOPOLOGY_SPREAD;
 
 fn domains(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Arc<DomainColumn> {
     cycle.cache.borrow_mut().domains.get(cycle.snapshot, &constraint.topology_key)

@@ -7,14 +7,13 @@ use atoll_api::workload_policy::{AllocationMethod, AllocationType, WorkloadPolic
 
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
-use crate::decision::GroupReport;
 use crate::divide::workload_policy::{self as division, Domain};
 use crate::framework::plugin::Plugin;
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::bits::BitSet;
 use crate::state::cache::DomainColumn;
+use atoll_decision::{BitSet, GroupReport};
 
 /// See the module.
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub struct WorkloadPolicy;
 super::without_args!(WorkloadPolicy);
 
 /// Its name.
-pub const NAME: &str = "WorkloadPolicy";
+pub const NAME: &str = atoll_decision::plugin::WORKLOAD_POLICY;
 
 /// The plugin's own state: the domains, with what other bindings run in them.
 struct Prepared {

@@ -10,13 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
-use crate::decision::GroupReport;
 use crate::divide::ground::UNBOUNDED;
 use crate::divide::workload_spread::{self as division, Plan, Subset};
 use crate::framework::plugin::Plugin;
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::bits::BitSet;
+use atoll_decision::{BitSet, GroupReport};
 
 /// See the module.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub struct WorkloadSpread;
 super::without_args!(WorkloadSpread);
 
 /// Its name.
-pub const NAME: &str = "WorkloadSpread";
+pub const NAME: &str = atoll_decision::plugin::WORKLOAD_SPREAD;
 
 /// How long a replica may be unschedulable before it moves on, when the object does not say, as in OpenKruise.
 pub const CRITICAL: SignedDuration = SignedDuration::from_secs(30);

@@ -10,12 +10,9 @@ use atoll_api::binding::{
 };
 use atoll_api::placement::Placement;
 use atoll_api::policy::Failover;
+use atoll_decision::{Applied, BindingKey, PolicyRef};
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::decision::Applied;
-use crate::key::BindingKey;
 
 /// One binding to decide on, with everything about it that is not in the snapshot.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -104,25 +101,6 @@ impl Template {
     pub fn is_workload(&self) -> bool {
         self.replicas.is_some()
     }
-}
-
-/// A policy that a decision rests on.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PolicyRef {
-    /// For example `PropagationPolicy`.
-    pub kind: String,
-    /// Absent for cluster-scoped policies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Name.
-    pub name: String,
-    /// uid.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-    /// metadata.generation that was read.
-    #[serde(default)]
-    pub generation: i64,
 }
 
 /// What the last decision left.

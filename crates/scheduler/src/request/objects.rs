@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::{PolicyRef, Previous, RecoverAfter, Report, Request, Template};
-use crate::decision::Applied;
-use crate::key::BindingKey;
+use atoll_decision::{Applied, BindingKey, PolicyRef};
+
+use super::{Previous, RecoverAfter, Report, Request, Template};
 
 /// Why objects make no request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

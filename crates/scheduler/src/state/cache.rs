@@ -9,16 +9,14 @@ use atoll_api::binding::ReplicaRequirements;
 use atoll_api::placement::ClusterAffinity;
 use k8s_openapi::api::core::v1::Toleration;
 
-use super::bits::BitSet;
 use super::needs::Needs;
 use super::row::Row;
 use super::snapshot::Snapshot;
 use super::supply::Estimate;
 use super::weights::WeightColumn;
 use crate::cycle::frame::Frames;
-use crate::decision::Text;
-use crate::decision::column::UNKNOWN;
 use crate::framework::scores::MAX;
+use atoll_decision::{BitSet, Text, UNKNOWN};
 
 /// Columns of one kind that are kept.
 const KEPT: usize = 128;

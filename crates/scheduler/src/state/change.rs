@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::row::Row;
-use crate::key::BindingKey;
+use atoll_api::selector::Selector;
+use atoll_decision::{BindingKey, Cure};
+
+use super::needs::Needs;
 
 /// Something changed that another decision may have waited for.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,4 +63,56 @@ pub enum Change {
         /// Labels that its pods had.
         pod_labels: Arc<BTreeMap<String, String>>,
     },
+}
+
+impl Change {
+    /// Whether this event changes the answer that a decision with this cure gave.
+    #[must_use]
+    pub fn meets(&self, cure: &Cure) -> bool {
+        match (cure, self) {
+            (Cure::ClusterJoins, Self::ClusterJoined { .. }) => true,
+            (Cure::TargetChanges { clusters }, Self::ClusterLeft { cluster }) => {
+                clusters.contains(cluster)
+            }
+            (
+                Cure::TargetChanges { clusters },
+                Self::ClusterLabels { row } | Self::ClusterTaints { row },
+            ) => clusters.contains(&row.name),
+            (Cure::LabelsChange, Self::ClusterLabels { .. })
+            | (Cure::TaintsChange, Self::ClusterTaints { .. }) => true,
+            (Cure::ServesApi { api_version, kind }, Self::ClusterApis { row }) => {
+                row.apis.serves(api_version, kind)
+            }
+            (Cure::CapacityRises { clusters, had, requests, node }, Self::Capacity { row }) => {
+                let Some(at) = clusters.position(&row.name) else { return false };
+                let needs = Needs {
+                    requests: requests.clone(),
+                    node: node.clone(),
+                    given: !requests.is_empty() || node.is_some(),
+                };
+                let now = row.supply.estimate(&needs, &row.reserved).more;
+                match (had.get(at), now) {
+                    (Some(had), Some(now)) => now > had,
+                    (had, now) => had != now,
+                }
+            }
+            (
+                Cure::WorkloadPolicyChanges { namespace, name },
+                Self::WorkloadPolicy { namespace: in_namespace, name: of },
+            ) => namespace == in_namespace && name == of,
+            (
+                Cure::WorkloadSpreadChanges { namespace, kind, name },
+                Self::WorkloadSpread { namespace: in_namespace, target },
+            ) => namespace == in_namespace && (kind, name) == (&target.0, &target.1),
+            (
+                Cure::BindingShrinks { namespace, selector, except },
+                Self::BindingShrank { key, pod_labels },
+            ) => {
+                key != except
+                    && key.namespace.as_deref() == Some(namespace)
+                    && Selector::parse(selector).is_ok_and(|s| s.matches(pod_labels))
+            }
+            _ => false,
+        }
+    }
 }

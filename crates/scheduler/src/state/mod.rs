@@ -1,7 +1,6 @@
 //! What decisions look at: the tables that the controller feeds, and immutable snapshots of them.
 
 pub mod affinity;
-pub mod bits;
 pub mod cache;
 pub mod change;
 pub mod needs;

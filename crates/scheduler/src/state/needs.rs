@@ -1,12 +1,9 @@
 //! What one replica needs of a cluster, read once per decision.
 
-use std::collections::BTreeMap;
-
 use atoll_api::binding::{NodeClaim, ReplicaRequirements};
 use atoll_api::quantity::{Quantity, QuantityError, ResourceList};
 
-/// Amounts by resource: `cpu` in thousandths, everything else in whole units, as Kubernetes counts them.
-pub type Amounts = BTreeMap<String, i64>;
+pub use atoll_decision::Amounts;
 
 /// The resource that counts pods.
 pub const PODS: &str = "pods";

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use atoll_api::{WorkloadPolicy, WorkloadSpread};
 
-use super::bits::BitSet;
 use super::row::Row;
 use super::tables::{BindingFacts, Namespace};
+use atoll_decision::BitSet;
 
 /// Rows of a chunk.
 pub(super) const CHUNK: usize = 64;
@@ -26,8 +26,7 @@ pub(super) struct Logged {
     pub(super) room_only: bool,
 }
 
-/// Names of the rows, shared by decisions that speak of them.
-pub type Names = Arc<[Arc<str>]>;
+pub use atoll_decision::Names;
 
 /// The view.
 #[derive(Debug, Clone, Default)]

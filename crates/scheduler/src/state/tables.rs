@@ -12,7 +12,7 @@ use super::change::Change;
 use super::needs::{Amounts, Needs, PODS};
 use super::row::{LiveCluster, Row};
 use super::snapshot::{CHUNK, LOG, Logged, Snapshot};
-use crate::key::BindingKey;
+use atoll_decision::BindingKey;
 
 /// What other decisions must see of a binding.
 #[derive(Debug, Clone, PartialEq, Default)]

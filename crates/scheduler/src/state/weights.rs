@@ -6,9 +6,9 @@ use std::sync::Arc;
 use atoll_api::placement::StaticClusterWeight;
 
 use super::affinity;
-use super::bits::BitSet;
 use super::cache::Column;
 use super::row::Row;
+use atoll_decision::BitSet;
 
 /// Weights by row.
 #[derive(Debug, Clone)]

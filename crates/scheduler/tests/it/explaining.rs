@@ -1,7 +1,7 @@
 //! What people see of a decision: twelve situations, and the size of the largest decision.
 
 use atoll_api::placement::RescheduleOn;
-use atoll_scheduler::explain::render;
+use atoll_decision::explain::render;
 use serde_json::{Value, json};
 
 use crate::support::*;

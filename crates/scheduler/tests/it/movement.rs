@@ -54,7 +54,7 @@ fn a_target_that_no_longer_matches_stays_until_a_cluster_change_is_allowed() {
     let decision = world.scale(&mut request, 6);
     assert_eq!(shares(&decision), map(&[("a", 2), ("b", 4)]), "kept, and it never grows");
     let (verdict, _) = decision.verdict("a").unwrap();
-    assert_eq!(verdict.standing, atoll_scheduler::decision::Standing::Kept);
+    assert_eq!(verdict.standing, atoll_decision::Standing::Kept);
     assert!(verdict.rejections[0].reason.contains("it is iron"), "{verdict:?}");
     request.placement.reschedule_on = Some(vec![RescheduleOn::ClusterChange]);
     let decision = world.decide(&request);

@@ -185,7 +185,7 @@ fn labels_and_missing_policies_are_named() {
     assert_eq!(decision.outcome(), Outcome::Unschedulable);
     assert!(decision.reason.contains("does not exist"), "{}", decision.reason);
     let change = world.policy(policy(SEED, "Preferred", "Balance"));
-    assert!(decision.waits_for().iter().any(|cure| cure.is_met_by(&change[0])), "{decision:?}");
+    assert!(decision.waits_for().iter().any(|cure| change[0].meets(cure)), "{decision:?}");
     request.template.pod_labels.clear();
     let decision = world.decide(&request);
     assert!(decision.reason.contains("pod labels"), "{}", decision.reason);

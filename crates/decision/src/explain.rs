@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::decision::{Cure, Decision, Standing, Verdict};
+use crate::{Cure, Decision, Standing, Verdict, plugin};
 
 /// Rows of a table before the rest is counted.
 const MAX_ROWS: usize = 12;
@@ -314,26 +314,25 @@ pub fn cures(decision: &Decision, cluster: &str) -> Vec<String> {
 
 /// What people can do about a built-in rule; its reason says which value failed.
 fn remedy(plugin: &str) -> Option<&'static str> {
-    use crate::plugins as p;
     Some(match plugin {
-        p::cluster_affinity::NAME => {
+        plugin::CLUSTER_AFFINITY => {
             "name it in the policy's placement.clusterAffinity, or give the cluster labels that it selects"
         }
-        p::taint_toleration::NAME => {
+        plugin::TAINT_TOLERATION => {
             "take the taint off the cluster, or tolerate it in the policy's placement.clusterTolerations"
         }
-        p::api_enablement::NAME => "install the kind's API on the cluster",
-        p::cluster_eviction::NAME => "the eviction from it ends",
-        p::resource_fit::NAME | p::replica_division::NAME => {
+        plugin::API_ENABLEMENT => "install the kind's API on the cluster",
+        plugin::CLUSTER_EVICTION => "the eviction from it ends",
+        plugin::RESOURCE_FIT | plugin::REPLICA_DIVISION => {
             "free room on the cluster, or ask for less in each replica"
         }
-        p::spread_constraint::NAME => {
+        plugin::SPREAD_CONSTRAINT => {
             "give the cluster the field that the policy's placement.spreadConstraints name"
         }
-        p::topology_spread::NAME => "give the cluster the label that the topology spread names",
-        p::sticky::NAME => "ask for a rebalance: placement.sticky keeps the workload where it is",
-        p::workload_policy::NAME => "let a domain of the WorkloadPolicy select the cluster",
-        p::workload_spread::NAME => "let a subset of the WorkloadSpread select the cluster",
+        plugin::TOPOLOGY_SPREAD => "give the cluster the label that the topology spread names",
+        plugin::STICKY => "ask for a rebalance: placement.sticky keeps the workload where it is",
+        plugin::WORKLOAD_POLICY => "let a domain of the WorkloadPolicy select the cluster",
+        plugin::WORKLOAD_SPREAD => "let a subset of the WorkloadSpread select the cluster",
         _ => return None,
     })
 }

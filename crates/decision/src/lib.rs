@@ -1,11 +1,20 @@
-//! The one output of the core: where a binding runs, why, and what would change the answer. Stored as it is.
+//! The record of one scheduling decision: where a binding runs, why, and what would change the answer.
+//!
+//! The scheduler writes these records, the controller commits them, history stores them as they are, and [`explain`]
+//! turns them into text. This crate has no scheduling logic, so that readers do not depend on the scheduler.
 
-pub mod applied;
-pub mod clusters;
-pub mod column;
-pub mod cure;
-pub mod shares;
-pub mod text;
+mod applied;
+mod binding_key;
+mod bits;
+mod clusters;
+mod code;
+mod column;
+mod cure;
+pub mod explain;
+pub mod plugin;
+mod policy_ref;
+mod shares;
+mod text;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,22 +31,23 @@ use rustc_hash::FxHasher;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use self::applied::Applied;
-pub use self::clusters::ClusterSet;
-pub use self::column::Column;
-pub use self::cure::Cure;
-pub use self::shares::Shares;
-pub use self::text::Text;
-use crate::framework::status::Code;
-use crate::key::BindingKey;
-use crate::request::PolicyRef;
+pub use applied::Applied;
+pub use binding_key::BindingKey;
+pub use bits::BitSet;
+pub use clusters::{ClusterSet, Names};
+pub use code::Code;
+pub use column::{Column, Figures, UNKNOWN};
+pub use cure::{Amounts, Cure};
+pub use policy_ref::PolicyRef;
+pub use shares::Shares;
+pub use text::{Text, cut_reason};
 
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", from = "Wire")]
 pub struct Decision {
     /// 128 bits in hex of SHA-256 over template uid, parent and what was decided.
-    pub(crate) id: String,
+    pub id: String,
     /// id of the binding's decision before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
@@ -93,16 +103,18 @@ pub struct Decision {
     pub waits_for: Vec<Cure>,
     /// Clusters that the binding is leaving after this decision.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) evictions: Vec<GracefulEvictionTask>,
+    pub evictions: Vec<GracefulEvictionTask>,
     /// What a failed application's copies elsewhere are told of it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) preserved: Option<PreservedState>,
+    pub preserved: Option<PreservedState>,
     /// The placement in force, for the annotation.
-    pub(crate) applied_placement: Applied,
+    pub applied_placement: Applied,
+    /// Shares before the decision, by name. Not stored: `verdicts` has them.
     #[serde(skip)]
-    pub(crate) before: Vec<TargetCluster>,
+    pub before: Vec<TargetCluster>,
+    /// Shares after the decision. Not stored: `verdicts` has them.
     #[serde(skip)]
-    pub(crate) after: Shares,
+    pub after: Shares,
 }
 
 /// The object of a decision.
@@ -326,14 +338,14 @@ impl Decision {
             pending: self.pending.clone(),
             affinity_name: self.affinity_name.clone(),
             reason: (self.pending.is_empty() && !self.reason.is_empty())
-                .then(|| crate::cycle::report::cut(&self.reason)),
+                .then(|| cut_reason(&self.reason)),
             at: Time(self.now),
             term: i64::try_from(term).unwrap_or(i64::MAX),
         }
     }
 
     /// Computes the id from everything that later decisions depend on.
-    pub(crate) fn seal(&mut self) {
+    pub fn seal(&mut self) {
         let mut bytes = Vec::with_capacity(256);
         let mut text = |text: &str| {
             bytes.extend_from_slice(text.as_bytes());

@@ -46,3 +46,19 @@ impl<'de> Deserialize<'de> for Text {
         String::deserialize(deserializer).map(Into::into)
     }
 }
+
+/// Longest reason in a binding's decision record, in bytes, as its CRD says.
+const MAX_REASON: usize = 256;
+
+/// Cuts a reason to what the CRD of bindings allows.
+#[must_use]
+pub fn cut_reason(text: &str) -> String {
+    if text.len() <= MAX_REASON {
+        return text.to_owned();
+    }
+    let mut end = MAX_REASON - '…'.len_utf8();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}

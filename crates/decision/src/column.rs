@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::state::bits::BitSet;
+use crate::bits::BitSet;
 
 /// "Unknown" among cached figures; no count, score or capacity is negative.
 pub const UNKNOWN: i64 = i64::MIN;

@@ -1,16 +1,18 @@
 //! What could cure a rejection. Only an event that does wakes the binding.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use super::ClusterSet;
-use super::column::Column;
-use crate::key::BindingKey;
-use crate::state::change::Change;
-use crate::state::needs::{Amounts, Needs};
+use crate::binding_key::BindingKey;
+use crate::clusters::ClusterSet;
+use crate::column::Column;
 use atoll_api::binding::NodeClaim;
-use atoll_api::selector::Selector;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+/// Amounts by resource: `cpu` in thousandths, everything else in whole units, as Kubernetes counts them.
+pub type Amounts = BTreeMap<String, i64>;
 
 /// One event that would change an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -91,56 +93,6 @@ pub enum Cure {
 }
 
 impl Cure {
-    /// Whether this event is the cure.
-    #[must_use]
-    pub fn is_met_by(&self, change: &Change) -> bool {
-        match (self, change) {
-            (Self::ClusterJoins, Change::ClusterJoined { .. }) => true,
-            (Self::TargetChanges { clusters }, Change::ClusterLeft { cluster }) => {
-                clusters.contains(cluster)
-            }
-            (
-                Self::TargetChanges { clusters },
-                Change::ClusterLabels { row } | Change::ClusterTaints { row },
-            ) => clusters.contains(&row.name),
-            (Self::LabelsChange, Change::ClusterLabels { .. })
-            | (Self::TaintsChange, Change::ClusterTaints { .. }) => true,
-            (Self::ServesApi { api_version, kind }, Change::ClusterApis { row }) => {
-                row.apis.serves(api_version, kind)
-            }
-            (Self::CapacityRises { clusters, had, requests, node }, Change::Capacity { row }) => {
-                let Some(at) = clusters.position(&row.name) else { return false };
-                let needs = Needs {
-                    requests: requests.clone(),
-                    node: node.clone(),
-                    given: !requests.is_empty() || node.is_some(),
-                };
-                let now = row.supply.estimate(&needs, &row.reserved).more;
-                match (had.get(at), now) {
-                    (Some(had), Some(now)) => now > had,
-                    (had, now) => had != now,
-                }
-            }
-            (
-                Self::WorkloadPolicyChanges { namespace, name },
-                Change::WorkloadPolicy { namespace: in_namespace, name: of },
-            ) => namespace == in_namespace && name == of,
-            (
-                Self::WorkloadSpreadChanges { namespace, kind, name },
-                Change::WorkloadSpread { namespace: in_namespace, target },
-            ) => namespace == in_namespace && (kind, name) == (&target.0, &target.1),
-            (
-                Self::BindingShrinks { namespace, selector, except },
-                Change::BindingShrank { key, pod_labels },
-            ) => {
-                key != except
-                    && key.namespace.as_deref() == Some(namespace)
-                    && Selector::parse(selector).is_ok_and(|s| s.matches(pod_labels))
-            }
-            _ => false,
-        }
-    }
-
     /// The time at which to look again, if time is the cure.
     #[must_use]
     pub fn due(&self) -> Option<Timestamp> {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use atoll_api::binding::TargetCluster;
 
-use crate::state::snapshot::Names;
+use crate::clusters::Names;
 
 /// Shares, in ascending order of name.
 #[derive(Debug, Clone)]

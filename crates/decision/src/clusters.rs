@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::state::bits::BitSet;
-use crate::state::snapshot::Names;
+use crate::bits::BitSet;
+
+/// Names of clusters in ascending order, shared by the decisions that refer to them.
+pub type Names = Arc<[Arc<str>]>;
 
 /// A set of clusters, as rows of a table of names that several sets share.
 #[derive(Debug, Clone)]

@@ -1,0 +1,26 @@
+//! Names of the built-in plugins, as decisions and profiles refer to them.
+
+/// The cluster serves the kind.
+pub const API_ENABLEMENT: &str = "APIEnablement";
+/// The application was not sick there.
+pub const APPLICATION_HEALTH: &str = "ApplicationHealth";
+/// The policy selects the cluster.
+pub const CLUSTER_AFFINITY: &str = "ClusterAffinity";
+/// The binding is not being evicted from the cluster.
+pub const CLUSTER_EVICTION: &str = "ClusterEviction";
+/// How replicas are divided.
+pub const REPLICA_DIVISION: &str = "ReplicaDivision";
+/// One replica fits.
+pub const RESOURCE_FIT: &str = "ResourceFit";
+/// The cluster has the field that groups are made of.
+pub const SPREAD_CONSTRAINT: &str = "SpreadConstraint";
+/// A placed workload stays.
+pub const STICKY: &str = "Sticky";
+/// The policy tolerates the cluster's taints.
+pub const TAINT_TOLERATION: &str = "TaintToleration";
+/// The cluster has the label of the topology spread.
+pub const TOPOLOGY_SPREAD: &str = "TopologySpread";
+/// A domain of the WorkloadPolicy selects the cluster.
+pub const WORKLOAD_POLICY: &str = "WorkloadPolicy";
+/// A subset of the WorkloadSpread selects the cluster.
+pub const WORKLOAD_SPREAD: &str = "WorkloadSpread";
