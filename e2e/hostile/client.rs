@@ -1,0 +1,195 @@
+//! Clients that do what a test wants, at every layer: TCP, TLS, HTTP/2, gRPC, and a member's session.
+//!
+//! They believe any server, so that a foreign certificate gets as far as the controller lets it.
+#![allow(dead_code, reason = "each topic uses its part of this")]
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use atoll_protocol::member::MemberIdentity;
+use atoll_protocol::transport::{self, ChannelError};
+use atoll_protocol::v1;
+use atoll_protocol::v1::agent_message::Message as Say;
+use atoll_protocol::v1::agent_service_client::AgentServiceClient;
+use atoll_protocol::v1::controller_message::Message as Hear;
+use bytes::Bytes;
+use h2::client::SendRequest;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+use crate::support::wait::LIMIT;
+use crate::target::StolenMember;
+
+/// TLS 1.3 over TCP, showing this certificate. Note that in TLS 1.3 a client finishes before the server has looked at
+/// its certificate: a refusal shows at the first read.
+pub(crate) async fn tls(
+    address: SocketAddr,
+    identity: Option<&MemberIdentity>,
+) -> io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let name = ServerName::try_from("controller.atoll.dev").unwrap();
+    TlsConnector::from(config(identity)).connect(name, stream).await
+}
+
+/// HTTP/2 frames of the test's own making: `ready().await`, `send_request`, `send_data`.
+pub(crate) async fn http2(
+    address: SocketAddr,
+    identity: Option<&MemberIdentity>,
+) -> io::Result<SendRequest<Bytes>> {
+    let stream = tls(address, identity).await?;
+    let (requests, connection) = h2::client::handshake(stream).await.map_err(io::Error::other)?;
+    // It ends with the connection; what went wrong shows at the request.
+    tokio::spawn(connection);
+    Ok(requests)
+}
+
+/// The head of a gRPC call of `method`: `Enroll`, `Renew` or `Session`.
+pub(crate) fn call(method: &str) -> http::Request<()> {
+    http::Request::post(format!(
+        "https://controller.atoll.dev/atoll.agent.v1.AgentService/{method}"
+    ))
+    .header("content-type", "application/grpc")
+    .header("te", "trailers")
+    .body(())
+    .unwrap()
+}
+
+/// The prefix of a gRPC message that says how many bytes follow.
+pub(crate) fn prefix(length: u32) -> Bytes {
+    let mut prefix = vec![0];
+    prefix.extend(length.to_be_bytes());
+    prefix.into()
+}
+
+/// The generated gRPC client.
+pub(crate) async fn grpc(
+    address: SocketAddr,
+    identity: Option<&MemberIdentity>,
+) -> Result<AgentServiceClient<Channel>, ChannelError> {
+    let stream = TcpStream::connect(address).await.map_err(ChannelError::Handshake)?;
+    Ok(transport::client(transport::channel(stream, config(identity)).await?))
+}
+
+/// A Hello that says what an honest agent without any objects would say.
+pub(crate) fn hello(member: &StolenMember) -> v1::Hello {
+    v1::Hello {
+        cluster_uid: member.identity.cluster_uid().to_string(),
+        epoch: 1,
+        agent_version: "hostile".to_owned(),
+        highest_term: 0,
+        inventory_digest: atoll_protocol::digest::Digest::of(std::iter::empty()).to_vec(),
+        member_uid: member.member_uid.clone(),
+    }
+}
+
+/// A member's session.
+pub(crate) struct Session {
+    say: mpsc::Sender<v1::AgentMessage>,
+    hear: Streaming<v1::ControllerMessage>,
+}
+
+impl Session {
+    /// Opens a session with this certificate and says Hello. The answer is not read yet.
+    pub(crate) async fn open(
+        address: SocketAddr,
+        identity: &MemberIdentity,
+        hello: v1::Hello,
+    ) -> Result<Self, Status> {
+        let client = grpc(address, Some(identity)).await;
+        let mut client = client.map_err(|error| Status::unavailable(error.to_string()))?;
+        let (say, said) = mpsc::channel(64);
+        say.send(v1::AgentMessage { message: Some(Say::Hello(hello)) }).await.unwrap();
+        let hear = client.session(ReceiverStream::new(said)).await?.into_inner();
+        Ok(Self { say, hear })
+    }
+
+    /// Sends a message; whether the session still takes any.
+    pub(crate) async fn say(&self, message: Say) -> bool {
+        self.say.send(v1::AgentMessage { message: Some(message) }).await.is_ok()
+    }
+
+    /// The controller's next message, or how the session ended.
+    pub(crate) async fn next(&mut self) -> Result<Hear, Status> {
+        let next = timeout(LIMIT, self.hear.message()).await.expect("a message or an end in time");
+        let message = next?.ok_or_else(|| Status::ok("the stream ended"))?;
+        message.message.ok_or_else(|| Status::internal("an empty message"))
+    }
+
+    /// How the session ends, whatever comes before.
+    pub(crate) async fn end(&mut self) -> Status {
+        loop {
+            if let Err(status) = self.next().await {
+                return status;
+            }
+        }
+    }
+}
+
+fn config(identity: Option<&MemberIdentity>) -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer));
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let leaf = identity.chain().iter().take(1).cloned().collect();
+            builder.with_client_auth_cert(leaf, identity.key().unwrap()).unwrap()
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+/// Believes whoever answers.
+#[derive(Debug)]
+struct AnyServer;
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.2 was not offered".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let provider = rustls::crypto::ring::default_provider();
+        provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,169 @@
+//! The controller under attack: a process of its own on a hub in the test's process.
+#![allow(dead_code, reason = "each topic uses its part of this")]
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use atoll_api::Clock;
+use atoll_controller::members;
+use atoll_protocol::ca::CertificateAuthority;
+use atoll_protocol::identity::ClusterUid;
+use atoll_protocol::member::{KeyRequest, MemberIdentity};
+use atoll_protocol::v1;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::{Code, Status};
+
+use crate::client;
+use crate::support::cli::{atoll, run};
+use crate::support::federation::{free_ports, objects};
+use crate::support::process::Process;
+use crate::support::servers::ApiServer;
+use crate::support::wait::{LIMIT, until};
+
+/// A member that enrolled, as an attacker who stole its certificate has it. No agent runs for it.
+pub(crate) struct StolenMember {
+    pub(crate) name: String,
+    pub(crate) identity: MemberIdentity,
+    /// What it claims to be the uid of its kube-system namespace.
+    pub(crate) member_uid: String,
+}
+
+/// A running controller and its hub.
+pub(crate) struct Target {
+    pub(crate) hub: ApiServer,
+    /// Where agents connect.
+    pub(crate) agents: SocketAddr,
+    /// Where /healthz, /readyz and /metrics are served.
+    pub(crate) http: SocketAddr,
+    /// The federation's own authority, read from the hub: lets a test make certificates that nobody else could.
+    pub(crate) authority: CertificateAuthority,
+    pub(crate) controller: Process,
+    folder: tempfile::TempDir,
+}
+
+impl Target {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// Starts it with more flags for `atoll controller`.
+    pub(crate) async fn start_with(flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let hub = ApiServer::hub(folder.path()).await;
+        let port = free_ports(2);
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let (agents, http) = (address(port), address(port + 1));
+        let mut command = atoll();
+        command.args(["controller", "--listen", &agents.to_string(), "--http", &http.to_string()]);
+        command.args(flags).arg("--history").arg(folder.path().join("history.db"));
+        command.arg("--kubeconfig").arg(&hub.kubeconfig);
+        let controller = Process::spawn("atoll controller", command.stdin(Stdio::null()));
+        let secrets = objects(&hub.client, "", "v1", "Secret", "atoll-system");
+        until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
+        let authority = members::load(&hub.client).await.unwrap().unwrap();
+        Self { hub, agents, http, authority, controller, folder }
+    }
+
+    /// A verb of `atoll` on this hub.
+    pub(crate) fn atoll(&self, args: &[&str]) -> Command {
+        let mut command = atoll();
+        command.args(args).arg("--kubeconfig").arg(&self.hub.kubeconfig);
+        command
+    }
+
+    /// A folder for files of the test.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Registers a member and enrols it by the token that `atoll join` prints.
+    pub(crate) async fn join(&self, name: &str) -> StolenMember {
+        let address = self.agents.to_string();
+        let printed = run(&mut self.atoll(&["join", name, "--address", &address, "-o", "json"]));
+        let printed: Value = serde_json::from_str(&printed).unwrap();
+        self.enrol(name, printed["token"].as_str().unwrap()).await
+    }
+
+    /// Enrols a member by this token.
+    pub(crate) async fn enrol(&self, name: &str, token: &str) -> StolenMember {
+        let request = KeyRequest::generate().unwrap();
+        let member_uid = format!("kube-system-{name}");
+        let message = v1::EnrollRequest {
+            token: token.to_owned(),
+            csr_der: request.csr_der().to_vec(),
+            member_uid: member_uid.clone(),
+            kubernetes_version: "v1.33.0".to_owned(),
+        };
+        let response = self.enrol_with(message).await.unwrap();
+        let hash = self.authority.hash();
+        let identity = MemberIdentity::from_response(&request, &response, &hash).unwrap();
+        StolenMember { name: name.to_owned(), identity, member_uid }
+    }
+
+    /// Calls Enroll without a certificate, again while the controller does not lead yet.
+    pub(crate) async fn enrol_with(
+        &self,
+        message: v1::EnrollRequest,
+    ) -> Result<v1::CertificateResponse, Status> {
+        let answer = async {
+            loop {
+                let mut client = client::grpc(self.agents, None).await.unwrap();
+                match client.enroll(message.clone()).await {
+                    Err(status) if status.code() == Code::Unavailable => {
+                        tokio::task::yield_now().await;
+                    }
+                    answer => return answer.map(tonic::Response::into_inner),
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, answer).await.expect("the controller leads in time")
+    }
+
+    /// A certificate for this Cluster uid, signed by an authority of the same trust domain that is not the federation's.
+    pub(crate) fn foreign(&self, uid: &ClusterUid) -> MemberIdentity {
+        let now = Clock::system().now();
+        let foreign = CertificateAuthority::create(self.authority.trust_domain(), now).unwrap();
+        signed_by(&foreign, uid)
+    }
+
+    /// Status and body of a page of --http.
+    pub(crate) async fn page(&self, path: &str) -> std::io::Result<(u16, String)> {
+        page(self.http, path).await
+    }
+
+    /// Resident memory of the controller, in bytes.
+    pub(crate) fn memory(&mut self) -> u64 {
+        let pid = self.controller.child().id();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        kib * 1024
+    }
+}
+
+/// A certificate for this Cluster uid as this authority issues it now.
+pub(crate) fn signed_by(authority: &CertificateAuthority, uid: &ClusterUid) -> MemberIdentity {
+    let request = KeyRequest::generate().unwrap();
+    let issued = authority.sign_member(request.csr_der(), uid, Clock::system().now()).unwrap();
+    let response = v1::CertificateResponse {
+        chain_der: issued.chain.iter().map(|der| der.to_vec()).collect(),
+        cluster_uid: uid.to_string(),
+        cluster_name: "any".to_owned(),
+        trust_domain: authority.trust_domain().to_string(),
+    };
+    MemberIdentity::from_response(&request, &response, &authority.hash()).unwrap()
+}
+
+/// Status and body of a page over plain HTTP.
+pub(crate) async fn page(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: atoll\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.ok_or(std::io::ErrorKind::InvalidData)?, body.to_owned()))
+}
