@@ -37,4 +37,6 @@ pub use recorder::{
     Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,
 };
 pub use sqlite::SqliteStore;
-pub use store::{BoxFuture, MILESTONES, Maintained, Page, Position, Safe, Store, StoreError};
+pub use store::{
+    BoxFuture, MILESTONES, Maintained, NEWEST, Newest, Page, Position, Safe, Store, StoreError,
+};

@@ -6,12 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use std::time::Duration;
 
+use atoll_api::binding::Trigger;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::events::{Event, MemberEvent, MemberFilter, MemberPage, Milestone, Resident, Stage};
 use crate::store::{MILESTONES, Maintained};
-use crate::{BoxFuture, Entry, Filter, Page, Position, Record, Row, Store, StoreError};
+use crate::{BoxFuture, Entry, Filter, Newest, Page, Position, Record, Row, Store, StoreError};
 
 /// Holds records as long as it lives. Without bound: it is for runs that end.
 #[derive(Debug)]
@@ -309,6 +310,28 @@ impl Store for MemoryStore {
             let rows = self.rows();
             let of = rows.unconfirmed.iter().filter(|(member, _)| member == cluster);
             Ok(of.map(|(_, uid)| uid.clone()).collect())
+        })
+    }
+
+    fn newest<'a>(
+        &'a self,
+        bindings: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>> {
+        Box::pin(async move {
+            self.begin("read", false).await?;
+            let wanted: BTreeSet<&String> = bindings.iter().collect();
+            let rows = self.rows();
+            let mut newest: BTreeMap<&String, &Record> = BTreeMap::new();
+            for record in rows.records.iter().filter(|r| wanted.contains(&r.binding.uid)) {
+                newest.insert(&record.binding.uid, record);
+            }
+            let row = |record: &Record| Newest {
+                binding_uid: record.binding.uid.clone(),
+                decision: record.record.id.clone(),
+                term: record.record.term,
+                withdrawn: record.record.trigger == Trigger::Withdrawn,
+            };
+            Ok(newest.into_values().map(row).collect())
         })
     }
 

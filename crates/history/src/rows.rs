@@ -1,6 +1,6 @@
 //! Between rows and records, for every database that speaks SQL.
 
-use atoll_api::binding::{DecisionRecord, ObjectReference, TargetCluster};
+use atoll_api::binding::{DecisionRecord, ObjectReference, TargetCluster, Trigger};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 
 use crate::events::{MemberEvent, MemberEventKind, MemberPage, Milestone, Resident, Stage};
-use crate::{BindingRef, Detail, Entry, Page, Position, Record, Row};
+use crate::{BindingRef, Detail, Entry, Newest, Page, Position, Record, Row};
 
 /// What the databases' rows have in common.
 pub(crate) trait Columns {
@@ -96,6 +96,21 @@ fn milestone(row: &impl Columns) -> Result<Milestone, sqlx::Error> {
         stage: Stage::from_name(&row.text("stage")?.unwrap_or_default()),
         at: time(row, "at")?,
     })
+}
+
+/// The newest rows of bindings.
+pub(crate) fn newest(rows: &[impl Columns]) -> Result<Vec<Newest>, sqlx::Error> {
+    let withdrawn = name(&Trigger::Withdrawn);
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        found.push(Newest {
+            binding_uid: row.text("binding_uid")?.unwrap_or_default(),
+            decision: row.text("id")?.unwrap_or_default(),
+            term: row.number("term")?,
+            withdrawn: row.text("trigger_name")?.as_deref() == Some(withdrawn.as_str()),
+        });
+    }
+    Ok(found)
 }
 
 /// Milestones by decision, then time, then stage.

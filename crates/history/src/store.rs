@@ -68,6 +68,13 @@ pub trait Store: Send + Sync + 'static {
         cluster: &'a str,
     ) -> BoxFuture<'a, Result<Vec<String>, StoreError>>;
 
+    /// The newest row of each of these bindings (by uid), in the order of writing, whatever its clock said. Bindings
+    /// without rows are left out. Ask for at most [`NEWEST`] at once.
+    fn newest<'a>(
+        &'a self,
+        bindings: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>>;
+
     /// Writes events; those that are there already are left as they are, so that a milestone keeps its first time.
     fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>>;
 
@@ -110,6 +117,22 @@ pub struct Maintained {
     /// Decisions that were deleted one by one.
     pub decisions: u64,
 }
+
+/// The newest row of a binding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Newest {
+    /// uid of the binding.
+    pub binding_uid: String,
+    /// Id of the decision.
+    pub decision: String,
+    /// Term of the leader that made it.
+    pub term: i64,
+    /// Whether it records that the binding was withdrawn.
+    pub withdrawn: bool,
+}
+
+/// Bindings that one call of [`Store::newest`] asks for at most: some milliseconds of an index.
+pub const NEWEST: usize = 1_000;
 
 /// Milestones of one answer at most: those of a page of 100 decisions on 100 members.
 pub const MILESTONES: usize = 50_000;

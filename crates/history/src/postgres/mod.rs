@@ -25,7 +25,9 @@ use crate::lent::Lent;
 use crate::rows;
 use crate::store::Maintained;
 use crate::weeks::{MOST_STANDINGS, STANDING_LAG, begin, week};
-use crate::{BoxFuture, Filter, Page, Position, Record, Row, Safe, Scope, Store, StoreError};
+use crate::{
+    BoxFuture, Filter, Newest, Page, Position, Record, Row, Safe, Scope, Store, StoreError,
+};
 
 /// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
 const OPERATION: Duration = Duration::from_secs(10);
@@ -443,6 +445,17 @@ impl Store for PostgresStore {
         Box::pin(async move {
             let uids = sqlx::query_scalar(sql::UNCONFIRMED).bind(cluster).fetch_all(&self.readers);
             self.bounded("read", uids).await
+        })
+    }
+
+    fn newest<'a>(
+        &'a self,
+        bindings: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>> {
+        Box::pin(async move {
+            let bindings = bindings.to_vec();
+            let rows = self.rows("read", sql::NEWEST, |query| query.bind(bindings)).await?;
+            rows::newest(&rows).map_err(|error| classify("read", error))
         })
     }
 

@@ -149,6 +149,11 @@ pub(super) const INSERT_UNCONFIRMED: &str = "INSERT INTO unconfirmed (cluster, b
 
 pub(super) const UNCONFIRMED: &str = "SELECT binding_uid FROM unconfirmed WHERE cluster = $1::text ORDER BY binding_uid COLLATE \"C\"";
 
+/// The newest row of each of the bindings $1. The inner query needs the index of bindings and nothing else.
+pub(super) const NEWEST: &str = "SELECT d.binding_uid, d.id, d.term, d.trigger_name FROM \
+     (SELECT max(n.seq) AS seq FROM decisions n WHERE n.binding_uid = ANY($1::text[]) GROUP BY n.binding_uid) l \
+     JOIN decisions d ON d.seq = l.seq";
+
 pub(super) const NOTE_MILESTONES: &str = concat!(
     "INSERT INTO milestones (decision, decided_at, cluster, stage, at) SELECT r.decision, ",
     time!("r.decided"),
@@ -215,7 +220,8 @@ pub(super) const NOT_FOR_US: &str =
 
 /// All of them, for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 26] = [
+pub(super) const ALL: [&str; 27] = [
+    NEWEST,
     FLUSH,
     SWEEP,
     TAKE_STANDING,

@@ -23,7 +23,7 @@ use crate::lent::Lent;
 use crate::record::changes;
 use crate::rows;
 use crate::store::Maintained;
-use crate::{BoxFuture, Detail, Filter, Page, Position, Record, Row, Store, StoreError};
+use crate::{BoxFuture, Detail, Filter, Newest, Page, Position, Record, Row, Store, StoreError};
 
 /// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
 const OPERATION: Duration = Duration::from_secs(10);
@@ -269,6 +269,17 @@ impl Store for SqliteStore {
         Box::pin(async move {
             let uids = sqlx::query_scalar(sql::UNCONFIRMED).bind(cluster).fetch_all(&self.readers);
             bounded("read", uids).await
+        })
+    }
+
+    fn newest<'a>(
+        &'a self,
+        bindings: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>> {
+        Box::pin(async move {
+            let bindings = rows::json(&bindings);
+            let rows = self.rows("read", sql::NEWEST, |query| query.bind(bindings)).await?;
+            rows::newest(&rows).map_err(|error| classify("read", error))
         })
     }
 

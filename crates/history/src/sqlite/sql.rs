@@ -91,6 +91,11 @@ pub(super) const INSERT_UNCONFIRMED: &str =
 pub(super) const UNCONFIRMED: &str =
     "SELECT binding_uid FROM unconfirmed WHERE cluster = $1 ORDER BY binding_uid";
 
+/// The newest row of each of the bindings in the JSON array $1.
+pub(super) const NEWEST: &str = "SELECT d.binding_uid, d.id, d.term, d.trigger_name FROM \
+     (SELECT max(n.seq) AS seq FROM json_each($1) j CROSS JOIN decisions n ON n.binding_uid = j.value \
+     GROUP BY n.binding_uid) l CROSS JOIN decisions d ON d.seq = l.seq";
+
 pub(super) const NOTE_MILESTONE: &str = "INSERT INTO milestones (decision, decided_at, cluster, stage, at) \
      VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
 
@@ -234,7 +239,8 @@ pub(super) const SWEEP_MILESTONES: &str =
 
 /// All of them, for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 34] = [
+pub(super) const ALL: [&str; 35] = [
+    NEWEST,
     STANDING_INVALID,
     STANDING_LAST,
     DECIDED_BEHIND,

@@ -216,6 +216,25 @@ async fn withdrawals_name_who_has_not_confirmed(store: &dyn Store) {
     assert_eq!(store.unconfirmed("c").await.unwrap(), Vec::<String>::new());
 }
 
+async fn the_newest_row_of_a_binding_is_the_one_written_last(store: &dyn Store) {
+    let mut second = record("late", 1, "web", 50);
+    second.record.parent = Some("early".to_owned());
+    second.record.term = 7;
+    // The second leader's clock is behind: by its time its decision is the older one.
+    written(store, &[record("early", 1, "web", 100), second, record("other", 2, "api", 60)]).await;
+    let gone = record("x", 3, "db", 1);
+    let withdrawal = Withdrawal { clusters: vec!["a".to_owned()], unconfirmed: Vec::new() };
+    let at = gone.record.at.0;
+    let gone = Record::withdrawn(gone.binding, gone.workload, None, vec![], withdrawal, at, 1);
+    written(store, &[record("third", 3, "db", 200), gone]).await;
+    let bindings = ["binding-1", "binding-3", "binding-9"].map(str::to_owned);
+    let mut newest = store.newest(&bindings).await.unwrap();
+    newest.sort_by(|a, b| a.binding_uid.cmp(&b.binding_uid));
+    let [first, third] = newest.as_slice() else { panic!("{newest:?}") };
+    assert_eq!((first.decision.as_str(), first.term, first.withdrawn), ("late", 7, false));
+    assert_eq!((third.binding_uid.as_str(), third.withdrawn), ("binding-3", true));
+}
+
 async fn milestones_keep_their_first_time(store: &dyn Store) {
     let mut one = record("one", 1, "web", 100);
     one.record.at = at("1970-01-01T00:01:40.7Z").into();
@@ -377,6 +396,7 @@ contract!(
     filters_select,
     followers_see_every_row_once_in_order,
     withdrawals_name_who_has_not_confirmed,
+    the_newest_row_of_a_binding_is_the_one_written_last,
     milestones_keep_their_first_time,
     events_of_members_are_paged_newest_first_and_kept_once,
     who_was_on_a_member_is_known_for_every_time,

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use atoll_history::{
-    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Page,
-    Position, Record, Resident, Row, Safe, Store, StoreError,
+    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Newest,
+    Page, Position, Record, Resident, Row, Safe, Store, StoreError,
 };
 use tokio::sync::watch;
 
@@ -125,6 +125,13 @@ impl Store for Faulty {
 
     fn unconfirmed<'a>(&'a self, c: &'a str) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
         self.inner.unconfirmed(c)
+    }
+
+    fn newest<'a>(
+        &'a self,
+        bindings: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>> {
+        self.inner.newest(bindings)
     }
 
     fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {

@@ -22,7 +22,7 @@ const EVERYTHING: &str = "BEGIN; LOCK TABLE decisions, changes, milestones, memb
      standing_shares, history_bounds IN ACCESS EXCLUSIVE MODE";
 
 /// Everything that a store does, by name.
-const DOES: [&str; 14] = [
+const DOES: [&str; 15] = [
     "insert",
     "write",
     "page",
@@ -30,6 +30,7 @@ const DOES: [&str; 14] = [
     "tail",
     "last",
     "unconfirmed",
+    "newest",
     "note",
     "milestones",
     "member_events",
@@ -63,6 +64,7 @@ async fn does(store: &PostgresStore, what: &str) -> Result<(), StoreError> {
         "tail" => store.tail(&filter, 0, 10).await.map(drop),
         "last" => store.last().await.map(drop),
         "unconfirmed" => store.unconfirmed("a").await.map(drop),
+        "newest" => store.newest(&["binding-1".to_owned()]).await.map(drop),
         "note" => store.note(&events).await,
         "milestones" => store.milestones(&["one".to_owned()]).await.map(drop),
         "member_events" => store.member_events(&members, 10, None).await.map(drop),

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use atoll_history::{
-    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Page,
-    Position, Record, Resident, Row, Store, StoreError,
+    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Newest,
+    Page, Position, Record, Resident, Row, Store, StoreError,
 };
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -95,6 +95,16 @@ impl Store for Reached {
         Box::pin(async move {
             self.gate("read").await?;
             self.rows.unconfirmed(cluster).await
+        })
+    }
+
+    fn newest<'a>(
+        &'a self,
+        bindings: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>> {
+        Box::pin(async move {
+            self.gate("read").await?;
+            self.rows.newest(bindings).await
         })
     }
 
