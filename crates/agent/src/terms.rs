@@ -37,6 +37,14 @@ impl<'a> Terms<'a> {
         self.highest
     }
 
+    /// Raises the Lease's epoch above this one, and returns it.
+    ///
+    /// # Errors
+    /// When the Lease is lost, or the write fails.
+    pub(crate) async fn raise_epoch(&self, floor: u64) -> Result<u64, LeaseError> {
+        self.lease.raise_epoch(floor).await
+    }
+
     /// Lets a message of this term through, or not. A higher one is on the member when this returns.
     ///
     /// # Errors

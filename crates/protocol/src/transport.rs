@@ -23,6 +23,8 @@ pub const STREAM_WINDOW: u32 = 1 << 20;
 pub const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Largest message. A manifest is at most 1.5 MiB (etcd's limit); an inventory page of 5,000 keys about 2 MiB.
 pub const MAX_MESSAGE: usize = 16 << 20;
+/// Metadata of the status that refuses a session because of its epoch: the highest epoch seen of the member, in decimal.
+pub const EPOCH_FLOOR: &str = "atoll-epoch-floor";
 /// Most keys in one page of an inventory.
 pub const INVENTORY_PAGE: usize = 5_000;
 /// Largest header list taken; ours has a few hundred bytes.

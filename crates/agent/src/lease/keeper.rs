@@ -15,8 +15,20 @@ use crate::member::{Fence, Member, MemberError};
 const RENEW_LIMIT: Duration = Duration::from_secs(2);
 /// Limit of giving the Lease up at a stop: the next agent can wait for its end as well.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
-/// Terms that wait to be written. One session at a time asks, one term at a time.
+/// Changes that wait to be written. One session at a time asks, one change at a time.
 const REQUESTS: usize = 4;
+
+/// What is to be written to the Lease.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    /// The highest term of a leader that the agent acted on.
+    Term(u64),
+    /// An epoch above this one.
+    EpochAbove(u64),
+}
+
+/// A change, and where the epoch goes that the Lease has after it.
+type Request = (Change, oneshot::Sender<Result<u64, LeaseError>>);
 
 /// Why something could not be written to the Lease.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +112,7 @@ pub(crate) struct Held {
     pub first: bool,
     /// Ends when another agent has the Lease.
     pub lost: CancellationToken,
-    terms: mpsc::Sender<(u64, oneshot::Sender<Result<(), LeaseError>>)>,
+    changes: mpsc::Sender<Request>,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -111,8 +123,21 @@ impl Held {
     /// # Errors
     /// When the Lease is lost, or the write fails.
     pub(crate) async fn persist_term(&self, term: u64) -> Result<(), LeaseError> {
+        self.change(Change::Term(term)).await.map(drop)
+    }
+
+    /// Raises the epoch above one that the controller has seen of this member, and returns it. An agent that was replaced
+    /// cannot: the write is guarded, and finds that the Lease is another's.
+    ///
+    /// # Errors
+    /// When the Lease is lost, or the write fails.
+    pub(crate) async fn raise_epoch(&self, floor: u64) -> Result<u64, LeaseError> {
+        self.change(Change::EpochAbove(floor)).await
+    }
+
+    async fn change(&self, change: Change) -> Result<u64, LeaseError> {
         let (done, wait) = oneshot::channel();
-        self.terms.send((term, done)).await.map_err(|_| LeaseError::Lost)?;
+        self.changes.send((change, done)).await.map_err(|_| LeaseError::Lost)?;
         wait.await.map_err(|_| LeaseError::Lost)?
     }
 
@@ -127,13 +152,13 @@ impl Held {
 
 /// Starts to keep the Lease.
 pub(super) fn keep(member: Member, options: LeaseOptions, record: Record, fence: Fence) -> Held {
-    let (terms, requests) = mpsc::channel(REQUESTS);
+    let (changes, requests) = mpsc::channel(REQUESTS);
     let (lost, stop) = (CancellationToken::new(), CancellationToken::new());
     let (epoch, term, first) = (record.epoch, record.term, record.made);
     fence.set(true);
     let keeper = Keeper { member, options, record, fence, renewed: Instant::now() };
     let task = tokio::spawn(keeper.run(requests, lost.clone(), stop.clone()));
-    Held { epoch, term, first, lost, terms, stop, task }
+    Held { epoch, term, first, lost, changes, stop, task }
 }
 
 struct Keeper {
@@ -147,7 +172,7 @@ struct Keeper {
 impl Keeper {
     async fn run(
         mut self,
-        mut requests: mpsc::Receiver<(u64, oneshot::Sender<Result<(), LeaseError>>)>,
+        mut requests: mpsc::Receiver<Request>,
         lost: CancellationToken,
         stop: CancellationToken,
     ) {
@@ -170,8 +195,8 @@ impl Keeper {
                     return;
                 }
                 request = requests.recv() => {
-                    let Some((term, done)) = request else { return };
-                    let result = self.write_term(term).await;
+                    let Some((change, done)) = request else { return };
+                    let result = self.carry_out(change).await;
                     let over = matches!(result, Err(LeaseError::Lost));
                     // A session that ended meanwhile does not wait for the answer any more.
                     let _ = done.send(result);
@@ -198,9 +223,13 @@ impl Keeper {
         lost.cancel();
     }
 
-    async fn write_term(&mut self, term: u64) -> Result<(), LeaseError> {
-        let next = self.record.with_term(term).renewed(self.options.clock.now());
-        self.write(next).await
+    async fn carry_out(&mut self, change: Change) -> Result<u64, LeaseError> {
+        let next = match change {
+            Change::Term(term) => self.record.with_term(term),
+            Change::EpochAbove(floor) => self.record.above(floor),
+        };
+        self.write(next.renewed(self.options.clock.now())).await?;
+        Ok(self.record.epoch)
     }
 
     /// Writes the record. When somebody else wrote (an annotation, say) and we still are the holder, once more upon theirs.
@@ -214,7 +243,10 @@ impl Keeper {
                 if current.holder() != self.options.instance || current.epoch != self.record.epoch {
                     return Err(LeaseError::Lost);
                 }
-                let next = current.with_term(next.term).renewed(self.options.clock.now());
+                let next = current
+                    .above(next.epoch.saturating_sub(1))
+                    .with_term(next.term)
+                    .renewed(self.options.clock.now());
                 self.member.replace(&target, &key, &next.object, RENEW_LIMIT).await
             }
             other => other,

@@ -101,6 +101,13 @@ impl Record {
         next
     }
 
+    /// The record with an epoch above this one. Whoever holds the Lease may count on from what the controller has seen.
+    pub(super) fn above(&self, floor: u64) -> Self {
+        let mut next = Self { epoch: self.epoch.max(floor.saturating_add(1)), ..self.clone() };
+        next.annotate();
+        next
+    }
+
     pub(super) fn released(&self) -> Self {
         let mut next = self.clone();
         next.object["spec"]["holderIdentity"] = json!("");
@@ -143,6 +150,15 @@ mod tests {
         let second = Record::read(later.taken("b", earlier, 15).object);
         assert_eq!((second.holder(), second.epoch, second.term), ("b", first.epoch + 1, 7));
         assert_eq!(second.object["spec"]["leaseTransitions"], 1);
+    }
+
+    #[test]
+    fn the_holder_counts_on_from_what_the_controller_has_seen() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let first = Record::new("atoll-system", now).taken("a", now, 15).with_term(7);
+        let raised = Record::read(first.above(first.epoch + 3_600).object);
+        assert_eq!((raised.epoch, raised.term), (first.epoch + 3_601, 7));
+        assert_eq!(raised.above(5).epoch, raised.epoch, "never down");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use atoll_protocol::transport::EPOCH_FLOOR;
 use tonic::Code;
 
 use crate::backoff::{Backoff, Jitter};
@@ -18,6 +19,8 @@ pub(crate) enum Refusal {
     NotLeader,
     /// The controller does not want this agent.
     Identity,
+    /// The controller has seen this epoch of the member, which is higher than the agent's.
+    Epoch(u64),
     /// Anything that may pass: no connection, an error, an end.
     Other,
 }
@@ -26,6 +29,11 @@ impl Refusal {
     /// What an error of the controller means.
     #[must_use]
     pub(crate) fn of(status: &tonic::Status) -> Self {
+        let floor =
+            status.metadata().get(EPOCH_FLOOR).and_then(|text| text.to_str().ok()?.parse().ok());
+        if let Some(floor) = floor {
+            return Self::Epoch(floor);
+        }
         match status.code() {
             Code::Unavailable if status.message().starts_with("not leader") => Self::NotLeader,
             Code::Unauthenticated
@@ -79,7 +87,7 @@ impl Addresses {
         self.at = (self.at + 1) % self.list.len();
         self.tried += 1;
         self.not_leader |= *why == Refusal::NotLeader;
-        if *why == Refusal::Identity {
+        if matches!(why, Refusal::Identity | Refusal::Epoch(_)) {
             self.failures += 1;
             return REFUSED.half_jitter(self.failures, &self.jitter);
         }

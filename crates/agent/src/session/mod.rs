@@ -106,6 +106,12 @@ pub(crate) async fn run(
                 End::Refused(Refusal::Other)
             }
         };
+        let end = match end {
+            End::Refused(Refusal::Epoch(floor)) => {
+                End::Refused(raise_epoch(&mut sessions, &terms, floor).await)
+            }
+            other => other,
+        };
         let wait = match end {
             End::Stopped => return,
             End::Refused(refusal) => sessions.addresses.failed(&refusal),
@@ -115,6 +121,29 @@ pub(crate) async fn run(
             biased;
             () = token.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// The controller has seen a higher epoch of this member. While the Lease is ours, no other agent has replaced this one: the
+/// Lease was deleted, or came from a backup, and the clock was wrong when it began to count anew.
+async fn raise_epoch(sessions: &mut Sessions<'_>, terms: &Terms<'_>, floor: u64) -> Refusal {
+    match terms.raise_epoch(floor).await {
+        Ok(epoch) => {
+            tracing::warn!(
+                before = sessions.epoch,
+                epoch,
+                "the controller has seen a higher epoch of this member: the lease counts on from there"
+            );
+            sessions.epoch = epoch;
+            Refusal::Other
+        }
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the lease's epoch was not raised"
+            );
+            Refusal::Epoch(floor)
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_protocol::ca::MEMBER_BACKDATE;
-use atoll_protocol::transport::INVENTORY_PAGE;
+use atoll_protocol::transport::{EPOCH_FLOOR, INVENTORY_PAGE};
 use atoll_protocol::v1;
 use atoll_render::Key;
 use jiff::Timestamp;
@@ -160,10 +160,13 @@ fn admit(
     );
     let mut state = member.lock();
     if hello.epoch < state.epoch {
-        return Err(Status::failed_precondition(format!(
+        let mut refused = Status::failed_precondition(format!(
             "hello.epoch {} is below {}: another agent of this member took over",
             hello.epoch, state.epoch
-        )));
+        ));
+        // Whoever holds the member's Lease may count on from there: a Lease made anew under a wrong clock begins too low.
+        refused.metadata_mut().insert(EPOCH_FLOOR, state.epoch.into());
+        return Err(refused);
     }
     state.epoch = hello.epoch;
     if let Some(old) = state.session.replace(session.clone()) {
@@ -256,9 +259,9 @@ async fn write(
         }
         let (next, reopens) = {
             let mut state = member.lock();
-            let held_back = state.desired.held_back();
-            let next = state.desired.next(Instant::now());
-            if state.desired.held_back() != held_back {
+            let held_back = state.desired.held_back().len();
+            let next = state.desired.next(Instant::now(), &|claim| cx.oracle.limit(claim));
+            if state.desired.held_back().len() != held_back {
                 cx.due.mark(&member.name);
             }
             (next, state.desired.reopens())

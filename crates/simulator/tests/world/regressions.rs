@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atoll_simulator::world::soak::{Action, Damaged, Going, Step, play};
+use atoll_simulator::world::soak::{Action, Damaged, Going, Poison, Step, play};
 use atoll_simulator::world::{Events, Fuse, Skew, Way, Who};
 
 fn at(millis: u64, action: Action) -> Step {
@@ -234,4 +234,70 @@ fn what_is_withdrawn_while_an_agents_index_is_damaged_goes_all_the_same() {
             ],
         );
     }
+}
+
+/// A policy changed while the controller's watch lagged, and the controller died before it saw that. The next one decided
+/// after the World had found everything as it should be by the old policy; the end of what it moved was taken for a
+/// decision without a cause.
+#[test]
+fn a_policy_that_only_the_next_leader_sees_is_decided_once() {
+    let who = Who::Controller(1);
+    let behind = Action::Watches {
+        who: who.clone(),
+        events: Events::Behind,
+        span: Duration::from_millis(11_684),
+    };
+    let fuse = Fuse { site: Some("INSERT history".to_owned()), nth: 2, after: true };
+    let (within, away) = (Duration::from_millis(2_086), Duration::from_millis(7_316));
+    holds(
+        910_152,
+        &[
+            at(0, Action::Create { app: 1, replicas: 7, placement: 765_355_126 }),
+            at(10_174, behind),
+            at(12_439, Action::Place { app: 1, placement: 1_738_378_377 }),
+            at(14_387, Action::Die { who, fuse, within, away }),
+        ],
+    );
+}
+
+/// A wiped member came back while its agent's clock was an hour behind. Its new Lease began to count at that time of day,
+/// below the number that the controller had seen, and every session was refused for good.
+#[test]
+fn a_wiped_member_whose_clock_is_behind_is_taken_back() {
+    let wiped = |later| Action::Restore {
+        member: "member2".to_owned(),
+        wiped: true,
+        later: Duration::from_millis(later),
+    };
+    let behind = |span| Action::Clock {
+        who: Who::Agent("member2".to_owned()),
+        skew: Skew::Behind(Duration::from_secs(3_600)),
+        span: Duration::from_millis(span),
+    };
+    holds(910_166, &[at(17_414, behind(21_564)), at(21_531, wiped(9_530))]);
+    holds(910_217, &[at(3_435, wiped(6_940)), at(9_800, behind(37_445))]);
+}
+
+/// A new leader's watch lagged: it had listed a binding that its predecessor withdrew meanwhile, and gave it to the members
+/// again. When its watch caught up, no proof was left by which the copies could go.
+#[test]
+fn what_a_lagging_leader_gives_again_after_its_withdrawal_goes_again() {
+    let first = Who::Controller(1);
+    let fuse = Fuse { site: None, nth: 6, after: true };
+    let (within, away) = (Duration::from_millis(1_247), Duration::from_millis(1_787));
+    let behind = Action::Watches {
+        who: first.clone(),
+        events: Events::Behind,
+        span: Duration::from_millis(15_388),
+    };
+    let large = Action::Poisoned { what: Poison::Large, span: Duration::from_millis(17_332) };
+    holds(
+        910_564,
+        &[
+            at(2_600, Action::Die { who: first, fuse, within, away }),
+            at(7_551, large),
+            at(21_579, behind),
+            at(26_352, Action::Hold { span: Duration::from_millis(10_852) }),
+        ],
+    );
 }

@@ -111,6 +111,9 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
     let recovery = healed.elapsed();
     // What was changed last may leave everything as it is, and is decided all the same.
     world.rest(HEARD).await;
+    // A controller that was away learns only now what was changed meanwhile: what it decided then has to come to its end too.
+    world.until("observed is desired again", LIMIT, expect::as_desired).await;
+    world.until_settled(LIMIT).await;
     // And stays: what nobody changes does not move.
     let before = world.decided();
     world.rest(STAYS).await;
