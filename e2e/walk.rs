@@ -9,6 +9,8 @@
 mod draining;
 mod support;
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use support::cli::{example, fail, has_kubectl, run};
 use support::federation::{
@@ -155,6 +157,7 @@ async fn the_walk_through_of_the_readme() {
     drop(live);
 
     workload_policy(&federation).await;
+    many_fail_over_and_come_back(&federation).await;
 
     // A stop is quick and clean, and loses nothing; nor does a kill.
     let port = federation.port;
@@ -327,6 +330,60 @@ async fn workload_policy(federation: &Federation) {
     assert_eq!(pending.iter().map(|group| group["replicas"].as_i64().unwrap()).sum::<i64>(), 2);
     until(&floater, "clusterlink-floater-mix", "4 ready", |d| d["status"]["readyReplicas"] == 4)
         .await;
+}
+
+/// 13: more than the limit on mass removals lets go at once fails over, and a returning member gives up all of it.
+async fn many_fail_over_and_come_back(federation: &Federation) {
+    const MANY: usize = 300;
+    let kubectl = |args: &[&str]| run(federation.kubectl("hub").args(args));
+    let template = std::fs::read_to_string(example("13-many-app.yaml")).unwrap();
+    let names: Vec<String> = (1..=MANY).map(|number| format!("app-{number}")).collect();
+    let all: String = names.iter().map(|name| template.replace("APP", name)).collect();
+    let file = federation.folder.join("many.yaml");
+    std::fs::write(&file, all).unwrap();
+    kubectl(&["apply", "-f", &example("13-many-policy.yaml")]);
+    kubectl(&["apply", "-f", file.to_str().unwrap()]);
+    let hub = federation.client("hub").await;
+    let (deployment, binding) = (deployments(&hub, "many"), bindings(&hub, "many"));
+    for name in &names {
+        until(&deployment, name, "it is ready", |d| ready(d, 1)).await;
+    }
+    let mut pods = Vec::new();
+    for member in ["member1", "member2", "member3"] {
+        pods.push(objects(&federation.client(member).await, "", "v1", "Pod", "many"));
+    }
+    let first = deployments(&federation.client("member1").await, "many");
+    assert_eq!(first.list(&Default::default()).await.unwrap().items.len(), MANY);
+
+    run(&mut federation.sim(&["stop", "member1"]));
+    for name in &names {
+        until(&binding, &format!("{name}-deployment"), "it runs elsewhere", |b| {
+            let shares = shares(b);
+            !shares.is_empty() && shares.iter().all(|(name, _)| name != "member1")
+        })
+        .await;
+        until(&deployment, name, "it is ready elsewhere", |d| ready(d, 1)).await;
+    }
+    run(&mut federation.sim(&["start", "member1"]));
+    let back = Instant::now();
+    loop {
+        let mut counts = Vec::new();
+        for objects in pods.iter().chain([&first]) {
+            // A member that was just started may refuse a connection.
+            let listed = objects.list(&Default::default()).await;
+            counts.push(listed.map(|list| list.items.len()).ok());
+        }
+        let running = counts[..pods.len()].iter().copied().sum::<Option<usize>>();
+        if running == Some(MANY) && counts.last() == Some(&Some(0)) {
+            break;
+        }
+        assert!(
+            back.elapsed() < Duration::from_secs(60),
+            "{MANY} pods are asked for; pods on each member, and old copies on member1: {counts:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    kubectl(&["delete", "namespace", "many"]);
 }
 
 /// The first steps by the client library alone.
