@@ -133,9 +133,17 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub orphaned_objects: Vec<ObjectName>,
+    /// Removals on the member that are held back by their limit (condition `PruneHeld`): these objects still run there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub removals_held: Option<i64>,
+    /// The first 100 objects whose removal is held back, by group, kind, namespace and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub held_objects: Vec<ObjectName>,
 }
 
-/// Most entries of [`ClusterStatus::orphaned_objects`]: more tell a person no more, and every Cluster is in every cache.
+/// Most entries of [`ClusterStatus::orphaned_objects`] and of [`ClusterStatus::held_objects`]: more tell a person no more, and every Cluster is in every cache.
 pub const MAX_ORPHANED_OBJECTS: usize = 100;
 
 /// One object of a member.

@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub const READY: &str = "Ready";
 /// Cluster that is to be emptied (drained, failed or deleted): nothing is placed there any more; else what holds it up.
 pub const EMPTIED: &str = "Emptied";
+/// Cluster: removals are held back by their limit.
+pub const PRUNE_HELD: &str = "PruneHeld";
 /// Policies: the controller understands the object and acts on it.
 pub const ACCEPTED: &str = "Accepted";
 /// Bindings: every wanted replica has a place.

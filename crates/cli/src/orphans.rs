@@ -40,7 +40,7 @@ pub(crate) struct PruneArgs {
     /// Orphans as `atoll orphans` names them, for example Deployment.apps/shop/web [default: all that it lists]
     #[arg(value_name = "KIND[.GROUP]/NAMESPACE/NAME", conflicts_with = "confirm")]
     objects: Vec<ObjectName>,
-    /// Let removals go that are held back because they are many (condition PruneHeld); no orphans
+    /// Let removals go that are held back by their limit (condition PruneHeld); no orphans
     #[arg(long)]
     confirm: bool,
     /// Do not ask
@@ -54,39 +54,55 @@ pub(crate) async fn list(flags: &HubFlags, args: OrphansArgs, out: &Printer) -> 
         Some(name) => vec![cluster::get(&hub, name).await?],
         None => get::list(&hub, &Api::all(hub.client.clone())).await?,
     };
-    let rows = clusters.iter().flat_map(|cluster| {
-        let name = cluster.name_any();
-        objects(cluster).iter().map(move |object| (name.clone(), object))
-    });
     let answer = match args.output.output {
         Format::Table => {
-            let rows: Vec<Vec<Text>> = rows
-                .map(|(member, object)| vec![member.into(), object.to_string().into()])
+            let row = |cluster: &Cluster, object: &ObjectName, why: &str| -> Vec<Text> {
+                vec![cluster.name_any().into(), object.to_string().into(), why.into()]
+            };
+            let rows: Vec<Vec<Text>> = clusters
+                .iter()
+                .flat_map(|cluster| {
+                    let orphans = objects(cluster).iter().map(|o| row(cluster, o, "Orphan"));
+                    orphans.chain(held(cluster).iter().map(|o| row(cluster, o, "RemovalHeld")))
+                })
                 .collect();
             if rows.is_empty() {
                 out.line("No orphans.")
             } else {
-                out.table(&["MEMBER", "OBJECT"], rows)
+                out.table(&["MEMBER", "OBJECT", "REASON"], rows)
             }
         }
         format => {
-            let items: Vec<Value> = rows
-                .map(|(member, object)| {
-                    let mut item = json!(object);
-                    item["cluster"] = member.into();
-                    item
-                })
-                .collect();
-            out.object(format, &json!({"orphans": items}))
+            let items = |of: fn(&Cluster) -> &[ObjectName]| -> Vec<Value> {
+                clusters
+                    .iter()
+                    .flat_map(|cluster| of(cluster).iter().map(|object| named(cluster, object)))
+                    .collect()
+            };
+            out.object(format, &json!({"orphans": items(objects), "heldRemovals": items(held)}))
         }
     };
     for cluster in &clusters {
-        let (counted, listed) = (count(cluster), objects(cluster).len());
-        if counted > listed {
-            note(format!("{}: {} more than these {listed}", cluster.name_any(), counted - listed));
+        let name = cluster.name_any();
+        for (what, counted, listed) in [
+            ("orphans", count(cluster), objects(cluster).len()),
+            ("held removals", held_count(cluster), held(cluster).len()),
+        ] {
+            if counted > listed {
+                note(format!("{name}: {} more {what} than these {listed}", counted - listed));
+            }
+        }
+        if let Some(condition) = cluster::condition(cluster, PRUNE_HELD) {
+            note(format!("{name}: {}", condition.message));
         }
     }
     answer
+}
+
+fn named(cluster: &Cluster, object: &ObjectName) -> Value {
+    let mut item = json!(object);
+    item["cluster"] = cluster.name_any().into();
+    item
 }
 
 pub(crate) async fn prune(flags: &HubFlags, args: PruneArgs, out: &Printer) -> anyhow::Result<()> {
@@ -151,6 +167,17 @@ async fn carry_out(
 
 fn objects(cluster: &Cluster) -> &[ObjectName] {
     cluster.status.as_ref().map_or(&[], |status| &status.orphaned_objects)
+}
+
+/// Objects whose removal is held back, as far as the Cluster names them.
+pub(crate) fn held(cluster: &Cluster) -> &[ObjectName] {
+    cluster.status.as_ref().map_or(&[], |status| &status.held_objects)
+}
+
+/// How many removals are held back.
+pub(crate) fn held_count(cluster: &Cluster) -> usize {
+    let held = cluster.status.as_ref().and_then(|status| status.removals_held).unwrap_or_default();
+    usize::try_from(held).unwrap_or_default()
 }
 
 fn count(cluster: &Cluster) -> usize {

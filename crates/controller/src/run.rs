@@ -295,6 +295,7 @@ impl Core {
             notes,
             recorder,
             store: hub.history,
+            retention: hub.retention,
             outlet,
             verdicts,
             election,

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use atoll_api::binding::{AggregatedStatusItem, ResourceBindingSpec, ResourceBindingStatus};
+use atoll_api::cluster::ObjectName;
 use atoll_api::{ClusterResourceBinding, ResourceBinding};
 use clap::Args;
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +14,9 @@ use serde_json::json;
 
 use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
-use crate::print::{Printer, Text, Tone};
+use crate::orphans;
+use crate::print::{Printer, Text, Tone, note};
+use crate::read::get;
 
 /// Bindings that one request brings.
 const PAGE: u32 = 500;
@@ -36,6 +40,8 @@ struct Work {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     name: String,
+    /// Absent where only the member's Cluster names the object.
+    #[serde(skip_serializing_if = "String::is_empty")]
     binding: String,
     /// Replicas that it is to have there, those of a task that keeps them included.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,6 +63,8 @@ enum Standing {
     Leaving,
     /// It has no share; its copy goes as soon as it can be told.
     Gone,
+    /// It has no share, and its copy still runs: the removal is held back by the limit on mass removals.
+    RemovalHeld,
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyhow::Result<()> {
@@ -78,11 +86,37 @@ pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyh
             work.extend(of(&name, &binding.spec, binding.status.as_ref()));
         }
     }
+    // Whoever may read bindings of a namespace need not be allowed to read Clusters.
+    let clusters = match get::list(&hub, &Api::all(hub.client.clone())).await {
+        Ok(clusters) => clusters,
+        Err(error) => {
+            note(format!("removals that are held back are not shown: {error:#}"));
+            Vec::new()
+        }
+    };
+    for cluster in &clusters {
+        mark_held(
+            &mut work,
+            &cluster.name_any(),
+            orphans::held(cluster),
+            flags.namespace.as_deref(),
+        );
+    }
     work.retain(|work| args.member.as_ref().is_none_or(|member| *member == work.member));
     let key = |work: &Work| {
         (work.member.clone(), work.namespace.clone(), work.kind.clone(), work.name.clone())
     };
     work.sort_by_cached_key(key);
+    for cluster in
+        clusters.iter().filter(|c| args.member.as_ref().is_none_or(|m| *m == c.name_any()))
+    {
+        let (name, count) = (cluster.name_any(), orphans::held_count(cluster));
+        if count > 0 {
+            note(format!(
+                "{name}: {count} removals are held back; `atoll orphans {name}` says why, `atoll prune --confirm {name}` lets them go"
+            ));
+        }
+    }
     match args.output.output {
         Format::Table if work.is_empty() => out.line("No work."),
         Format::Table => out.table(
@@ -114,6 +148,34 @@ where
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(found),
+        }
+    }
+}
+
+/// Marks what a member still runs although it belongs elsewhere. Objects of which no binding says so any more are added.
+fn mark_held(work: &mut Vec<Work>, member: &str, held: &[ObjectName], namespace: Option<&str>) {
+    for object in held {
+        let is = |work: &&mut Work| {
+            let group = work.api_version.split_once('/').map_or("", |(group, _)| group);
+            work.member == member
+                && (group, &work.kind, &work.namespace, &work.name)
+                    == (object.group.as_str(), &object.kind, &object.namespace, &object.name)
+        };
+        if let Some(known) = work.iter_mut().find(is) {
+            known.standing = Standing::RemovalHeld;
+        } else if namespace.is_none_or(|wanted| object.namespace.as_deref() == Some(wanted)) {
+            work.push(Work {
+                member: member.to_owned(),
+                // The Cluster names the group alone.
+                api_version: object.group.clone(),
+                kind: object.kind.clone(),
+                namespace: object.namespace.clone(),
+                name: object.name.clone(),
+                binding: String::new(),
+                replicas: None,
+                standing: Standing::RemovalHeld,
+                report: None,
+            });
         }
     }
 }
@@ -187,6 +249,26 @@ fn row(work: &Work) -> Vec<Text> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_held_back_on_a_member_is_shown_as_running_there() {
+        let spec: ResourceBindingSpec = serde_json::from_value(json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"},
+            "replicas": 2, "clusters": [{"name": "b", "replicas": 2}],
+            "gracefulEvictionTasks": [{"fromCluster": "a", "replicas": 2, "keep": false, "reason": "Failover",
+                "creationTimestamp": "2026-01-01T00:00:00Z"}],
+        }))
+        .unwrap();
+        let mut work = of("web-deployment", &spec, None);
+        let names = ["Deployment.apps/shop/web", "Deployment.apps/shop/api"];
+        let held = names.map(|name| name.parse().unwrap());
+        mark_held(&mut work, "a", &held, Some("shop"));
+        mark_held(&mut work, "a", &held[1..], Some("other"));
+        let seen: Vec<_> =
+            work.iter().map(|w| (w.member.as_str(), w.name.as_str(), w.standing)).collect();
+        let (target, held) = (Standing::Target, Standing::RemovalHeld);
+        assert_eq!(seen, [("a", "web", held), ("b", "web", target), ("a", "api", held)]);
+    }
 
     #[test]
     fn a_member_runs_its_share_and_what_it_keeps() {

@@ -43,6 +43,12 @@ pub struct Handed {
 }
 
 impl Handed {
+    /// uid of the binding.
+    #[must_use]
+    pub fn claim(&self) -> &str {
+        &self.inputs.claim
+    }
+
     /// The newest revision of the template that renders to this hash here; nothing for a hash of before our time.
     #[must_use]
     pub fn revision(&self, hash: &str) -> Option<i64> {

@@ -9,7 +9,7 @@ use atoll_render::{Key, Rendered};
 
 use super::verdicts::{Judgement, Verdicts};
 use crate::lifecycle::emptying::Emptying;
-use crate::members::{Members, Oracle, Proof, Verdict, Withdrawal};
+use crate::members::{LimitReason, Members, Oracle, Proof, Verdict, Withdrawal};
 
 /// Hands orders to members. Calls never wait: the members' side keeps the newest word for each member and binding.
 pub trait Outlet: Send + Sync + 'static {
@@ -27,6 +27,8 @@ pub trait Outlet: Send + Sync + 'static {
     fn stepped_down(&self);
     /// Every committed decision was handed over: what else members hold may be judged.
     fn caches_complete(&self);
+    /// Removals that are limited may be unlimited from now on, or for another reason.
+    fn limits_changed(&self);
     /// Node label keys by which members shall tell their nodes apart, because placed templates ask for them.
     fn watch_labels(&self, keys: &BTreeSet<String>);
     /// How far a member is from being empty, where that is wanted.
@@ -60,6 +62,10 @@ impl Outlet for Members {
         Self::caches_complete(self);
     }
 
+    fn limits_changed(&self) {
+        Self::limits_changed(self);
+    }
+
     fn watch_labels(&self, keys: &BTreeSet<String>) {
         Self::watch_labels(self, keys);
     }
@@ -88,5 +94,9 @@ impl Oracle for Verdicts {
             Judgement::Frozen => Verdict::Frozen,
             Judgement::Unknown => Verdict::Unknown,
         }
+    }
+
+    fn limit(&self, claim: &str) -> Option<LimitReason> {
+        Self::limit(self, claim)
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
+use crate::members::LimitReason;
 
 /// What an object is to a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,15 +36,44 @@ struct Known {
     deleting: bool,
     preserve: bool,
     frozen: bool,
+    /// Id of the decision.
+    decision: String,
+    /// Whether this leader made it.
+    ours: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    term: u64,
     claims: BTreeMap<String, Known>,
     /// uids of the bindings in `claims`.
     uids: BTreeMap<BindingKey, String>,
     /// Withdrawn bindings by the members that have not confirmed, from history.
     unconfirmed: BTreeMap<String, BTreeSet<String>>,
+    /// Decisions of earlier leaders that are the newest in history, by uid of their bindings.
+    newest: BTreeMap<String, String>,
+    /// Why all removals are limited.
+    limit: Option<LimitReason>,
+}
+
+impl Inner {
+    /// Until history was asked, nothing is known of it.
+    fn begin(term: u64) -> Self {
+        Self {
+            term,
+            claims: BTreeMap::new(),
+            uids: BTreeMap::new(),
+            unconfirmed: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            limit: Some(LimitReason::HistoryUnreachable),
+        }
+    }
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self::begin(0)
+    }
 }
 
 /// The verdicts.
@@ -59,14 +89,17 @@ impl Verdicts {
         left: BTreeSet<String>,
         frozen: bool,
     ) {
+        let decision = binding.spec.decision.as_ref();
+        let mut inner = self.lock();
         let known = Known {
             wanted,
             left,
             deleting: binding.deleting(),
             preserve: binding.spec.preserve_resources_on_deletion,
             frozen,
+            decision: decision.map(|decision| decision.id.clone()).unwrap_or_default(),
+            ours: decision.is_some_and(|held| u64::try_from(held.term) == Ok(inner.term)),
         };
-        let mut inner = self.lock();
         let uid = binding.uid().to_owned();
         if let Some(before) = inner.uids.insert(binding.key.clone(), uid.clone())
             && before != uid
@@ -85,8 +118,29 @@ impl Verdicts {
     }
 
     /// Forgets everything: a term begins, and what bindings were in an earlier one proves nothing.
-    pub fn clear(&self) {
-        *self.lock() = Inner::default();
+    pub fn begin(&self, term: u64) {
+        *self.lock() = Inner::begin(term);
+    }
+
+    /// Decisions of earlier leaders that are the newest in history, by uid of their bindings.
+    pub fn newest(&self, decisions: BTreeMap<String, String>) {
+        self.lock().newest = decisions;
+    }
+
+    /// Why all removals are limited from now on, if they are.
+    pub fn limit_all(&self, reason: Option<LimitReason>) {
+        self.lock().limit = reason;
+    }
+
+    /// Why removals are limited by which an object of this claim leaves a member that its decision does not name.
+    #[must_use]
+    pub fn limit(&self, claim: &str) -> Option<LimitReason> {
+        let inner = self.lock();
+        let known = inner.claims.get(claim);
+        let newest = known.is_some_and(|known| {
+            known.ours || inner.newest.get(claim).is_some_and(|id| *id == known.decision)
+        });
+        inner.limit.or((!newest).then_some(LimitReason::DecisionNotNewest))
     }
 
     /// A member has not confirmed the withdrawal of these bindings, by history.
@@ -135,6 +189,40 @@ mod tests {
             object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
         Binding::read(&object).unwrap()
+    }
+
+    #[test]
+    fn only_decisions_that_are_the_newest_remove_without_a_limit() {
+        let decided = |term: i64| {
+            let mut binding = binding("u1", false, false);
+            binding.spec.decision = serde_json::from_value(json!({
+                "id": format!("d{term}"), "trigger": "Failover", "mode": "Steady", "outcome": "Placed",
+                "desired": 1, "at": "2026-01-01T00:00:00Z", "term": term,
+            }))
+            .unwrap();
+            binding
+        };
+        let verdicts = Verdicts::default();
+        verdicts.begin(7);
+        let set_decided = |term| verdicts.set(&decided(term), set(&["a"]), set(&[]), false);
+        set_decided(7);
+        assert_eq!(verdicts.limit("u1"), Some(LimitReason::HistoryUnreachable), "not asked yet");
+        verdicts.limit_all(None);
+        assert_eq!(verdicts.limit("u1"), None, "made by this leader");
+        assert_eq!(verdicts.limit("u2"), Some(LimitReason::DecisionNotNewest), "not known");
+        set_decided(6);
+        assert_eq!(verdicts.limit("u1"), Some(LimitReason::DecisionNotNewest));
+        verdicts.newest(BTreeMap::from([("u1".to_owned(), "d6".to_owned())]));
+        assert_eq!(verdicts.limit("u1"), None, "the newest in history");
+        set_decided(5);
+        assert_eq!(verdicts.limit("u1"), Some(LimitReason::DecisionNotNewest), "an older one");
+        set_decided(7);
+        for reason in [LimitReason::HubOlderThanHistory, LimitReason::TermRaised] {
+            verdicts.limit_all(Some(reason));
+            assert_eq!(verdicts.limit("u1"), Some(reason), "whoever made it");
+        }
+        verdicts.begin(8);
+        assert_eq!(verdicts.limit("u1"), Some(LimitReason::HistoryUnreachable));
     }
 
     fn set(names: &[&str]) -> BTreeSet<String> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_history::{Event, MemberEvent, MemberFilter, RETENTION, Store};
+use atoll_history::{Event, MemberEvent, MemberFilter, Store};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Engine;
@@ -24,12 +24,12 @@ impl Engine {
         let clusters = self.index.clusters().map(|(name, c)| (name.clone(), Arc::clone(c)));
         // As they are now: what happens from here on this leader sees.
         let found = Found { clusters: clusters.collect(), at: self.clock.now() };
-        let store = self.store.clone();
+        let (store, retention) = (self.store.clone(), self.retention);
         self.jobs.spawn(async move {
             let mut told = false;
             // Ends with the leadership at the latest, as every job does.
             loop {
-                match ask(&store, found.at).await {
+                match ask(&store, found.at, retention).await {
                     Ok((history, since)) => {
                         let missed = found.missed(&history, since);
                         return JobDone::Missed { term, missed };
@@ -58,8 +58,9 @@ impl Engine {
 async fn ask(
     store: &Arc<dyn Store>,
     now: Timestamp,
+    retention: Duration,
 ) -> Result<(Vec<MemberEvent>, Timestamp), String> {
-    let retention = SignedDuration::try_from(RETENTION).unwrap_or(SignedDuration::MAX);
+    let retention = SignedDuration::try_from(retention).unwrap_or(SignedDuration::MAX);
     let since = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
     let filter = MemberFilter { since: Some(since), ..MemberFilter::default() };
     let mut events: Vec<MemberEvent> = Vec::new();

@@ -30,6 +30,10 @@ impl Engine {
             JobDone::Unconfirmed { term, claims } => self.unconfirmed_known(term, claims),
             JobDone::Lives { term, known } => self.lives_known(term, known),
             JobDone::Missed { term, missed } => self.members_missed(term, missed),
+            JobDone::Compared { term, compared } => self.compared(term, compared),
+            JobDone::Reissued { term, asked, withdrawn } => {
+                self.records_known(term, &asked, &withdrawn);
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Writes and look-ups that run beside the engine, each owned by it, and what they bring back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::binding::DecisionRecord;
@@ -9,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use super::freshness::Compared;
 use super::recovery::Known;
 use super::work::Waiting;
 use crate::commit::draft::Decided;
@@ -34,6 +36,10 @@ pub(super) enum JobDone {
     Lives { term: u64, known: Vec<Known> },
     /// What history was not told of members.
     Missed { term: u64, missed: Vec<MemberEvent> },
+    /// Whether history has newer decisions than the hub.
+    Compared { term: u64, compared: Compared },
+    /// Which of these bindings history records as withdrawn.
+    Reissued { term: u64, asked: Vec<String>, withdrawn: BTreeSet<String> },
 }
 
 /// What a write to a binding is for.

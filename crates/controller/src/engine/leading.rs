@@ -6,8 +6,10 @@ use atoll_history::{Record, outbox};
 use tokio::time::Instant;
 
 use super::Engine;
+use super::freshness::Freshness;
 use super::jobs::{Committing, JobDone};
 use super::outward::binding_ref;
+use super::reissued::Reissued;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::queue::{Queue, Urgency};
@@ -25,9 +27,11 @@ impl Engine {
         if term == self.led {
             return;
         }
+        let raised = self.led.is_some() && term.is_some();
         if self.led.is_some() {
             self.step_down();
         }
+        self.freshness = Freshness::begin(raised);
         if let Some(term) = term {
             self.take_over(term);
         }
@@ -53,6 +57,7 @@ impl Engine {
         self.offer_again = None;
         self.lives.clear();
         self.told.clear();
+        self.reissued = Reissued::default();
         self.views.clear();
         self.outlet.stepped_down();
         let bindings: Vec<_> = self.index.bindings().cloned().collect();
@@ -70,7 +75,7 @@ impl Engine {
         self.led = Some(term);
         self.counters.leads.set(1);
         // Those of an earlier term may be of bindings that are gone.
-        self.verdicts.clear();
+        self.verdicts.begin(term);
         let bindings: Vec<_> = self.index.bindings().cloned().collect();
         for binding in &bindings {
             self.dispatch(&binding.key);
@@ -100,6 +105,8 @@ impl Engine {
             let subject = crate::status::due::Subject::WorkloadSpread(spread);
             self.due.mark(subject, crate::status::due::Pace::OnItsWay, now);
         }
+        self.review_limit();
+        self.compare_with_history(term);
         self.ask_for_unconfirmed(term);
         self.recover_lives(term);
         self.recover_members(term);

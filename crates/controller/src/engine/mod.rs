@@ -9,6 +9,7 @@ mod absence;
 mod answers;
 mod departures;
 mod facts;
+mod freshness;
 mod gates;
 mod intake;
 mod jobs;
@@ -17,12 +18,14 @@ mod outward;
 mod publish;
 mod recording;
 mod recovery;
+mod reissued;
 mod reports;
 mod telling;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
@@ -55,7 +58,9 @@ use crate::schedule::extend::Extensions;
 use crate::status::due::Due;
 use crate::status::views::Views;
 use crate::watch::{Arrival, Streams};
+use freshness::Freshness;
 use jobs::Jobs;
+use reissued::Reissued;
 use work::Deciding;
 
 /// Events taken in before work is handed out again, so that neither starves the other.
@@ -69,6 +74,7 @@ pub(crate) struct Parts {
     pub(crate) notes: Notes,
     pub(crate) recorder: Recorder,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) retention: Duration,
     pub(crate) outlet: Arc<dyn Outlet>,
     pub(crate) verdicts: Arc<Verdicts>,
     pub(crate) election: Election,
@@ -144,6 +150,12 @@ pub(crate) struct Engine {
     lives: Lives,
     /// Clusters as history last heard of them.
     told: BTreeMap<String, Arc<Cluster>>,
+    /// Whether the hub may be older than history, and removals are limited.
+    freshness: Freshness,
+    /// What was given to members of bindings that had ended.
+    reissued: Reissued,
+    /// How long history is kept.
+    retention: Duration,
 }
 
 impl Engine {
@@ -197,6 +209,9 @@ impl Engine {
             authors: Authors::default(),
             lives: Lives::default(),
             told: BTreeMap::new(),
+            freshness: Freshness::default(),
+            reissued: Reissued::default(),
+            retention: parts.retention,
         }
     }
 

@@ -328,6 +328,7 @@ impl Engine {
 
     /// A binding is gone from the hub.
     pub(super) fn forget_binding(&mut self, key: &BindingKey) {
+        self.note_reissued(key);
         self.verdicts.forget(key);
         self.sent.forget(key);
         self.views.forget(key);

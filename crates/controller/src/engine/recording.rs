@@ -30,6 +30,9 @@ impl Engine {
     /// History fell behind, or keeps up again: the bindings whose decisions wait, or waited, say so.
     pub(super) fn follow_history(&mut self) {
         self.behind = !self.behind;
+        if self.led.is_some() {
+            self.review_limit();
+        }
         let behind = self.behind;
         let concerned: Vec<_> = self
             .index

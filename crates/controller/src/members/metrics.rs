@@ -24,6 +24,7 @@ pub struct Metrics {
     pub(super) sessions: Gauge,
     pub(super) lost: Gauge,
     pub(super) suspicion: Gauge,
+    pub(super) removals_held: Gauge,
     pub(super) refused: Family<Refused, Counter>,
     pub(super) sent: Family<Sent, Counter>,
     pub(super) hub_writes: Counter,
@@ -48,6 +49,11 @@ impl Metrics {
             "suspicion",
             "1 while the controller suspects itself and writes no taint",
             self.suspicion.clone(),
+        );
+        registry.register(
+            "removals_held",
+            "Removals from members that are held back by their limit",
+            self.removals_held.clone(),
         );
         registry.register("refused", "Calls refused, by reason", self.refused.clone());
         registry.register("sent", "Messages sent to agents, by kind", self.sent.clone());

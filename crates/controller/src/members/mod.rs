@@ -58,7 +58,7 @@ pub use self::metrics::Metrics;
 pub use self::registry::REVOKED_BEFORE;
 pub use self::tokens::{IssuedToken, TokenStoreError, list_tokens, revoke_token};
 pub use self::types::{
-    ApplyResult, Counted, HeldObject, LostReason, MemberEvent, MemberFacts, NodeClass,
+    ApplyResult, Counted, HeldObject, LimitReason, LostReason, MemberEvent, MemberFacts, NodeClass,
     ObjectHealth, Oracle, Proof, Report, Verdict, Withdrawal,
 };
 
@@ -196,6 +196,20 @@ impl Members {
     /// and no member is told that it is in sync.
     pub fn caches_complete(&self) {
         self.0.complete.send_replace(true);
+    }
+
+    /// [`Oracle::limit`] may answer otherwise than before: removals that are held back are tried again.
+    pub fn limits_changed(&self) {
+        for member in self.0.registry.all() {
+            let mut state = member.lock();
+            if state.desired.held_back().is_empty() {
+                continue;
+            }
+            state.desired.let_held_back_go();
+            drop(state);
+            self.0.due.mark(&member.name);
+            member.wake.notify_one();
+        }
     }
 
     /// A Cluster, as the hub's watch brought it.

@@ -22,7 +22,8 @@ pub enum Withdrawal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Proof {
     /// The binding exists, its committed targets lack the member, and no eviction task with `keep` names it. Removes on
-    /// this proof are limited to the larger of 100 objects and 30 % of the member's in 10 minutes.
+    /// this proof are limited to the larger of 100 objects and 30 % of the member's in 10 minutes while there is a
+    /// [`LimitReason`].
     NotTargeted,
     /// The binding has a deletionTimestamp.
     BindingDeleted,
@@ -30,6 +31,51 @@ pub enum Proof {
     Recorded,
     /// A person asked for it, by the object's name or for the whole member.
     Asked,
+}
+
+/// Why removals on [`Proof::NotTargeted`] are limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LimitReason {
+    /// The history database was not reachable, so that the hub's decisions could not be compared with it.
+    HistoryUnreachable,
+    /// History has decisions that the hub lacks: the hub was restored from a backup, or lost its last writes.
+    HubOlderThanHistory,
+    /// A member had seen a higher term than the hub's, which was raised since this controller leads.
+    TermRaised,
+    /// The binding's decision was neither made by this leader nor is it the newest in history.
+    DecisionNotNewest,
+}
+
+impl LimitReason {
+    /// The reason of the condition and of Events.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HistoryUnreachable => "HistoryUnreachable",
+            Self::HubOlderThanHistory => "HubOlderThanHistory",
+            Self::TermRaised => "TermRaised",
+            Self::DecisionNotNewest => "DecisionNotNewest",
+        }
+    }
+}
+
+impl fmt::Display for LimitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HistoryUnreachable => {
+                "the history database is unreachable, so it is not known whether the hub's decisions are the newest"
+            }
+            Self::HubOlderThanHistory => {
+                "history has newer decisions than the hub, which may have been restored from a backup"
+            }
+            Self::TermRaised => {
+                "a member had seen a newer leader than the hub, which may have been restored from a backup"
+            }
+            Self::DecisionNotNewest => {
+                "their bindings hold decisions that are not the newest in history"
+            }
+        })
+    }
 }
 
 /// What is to become of an object that a member holds and nobody set.
@@ -52,6 +98,12 @@ pub enum Verdict {
 pub trait Oracle: Send + Sync + 'static {
     /// What is to become of `key` on `cluster` as far as `claim` (a binding's uid) goes.
     fn verdict(&self, cluster: &str, claim: &str, key: &Key) -> Verdict;
+
+    /// Why removals on [`Proof::NotTargeted`] of this claim's objects are limited; `None` = they are not. Asked while a
+    /// member's lock is held: it must not wait, nor call back. Whoever does not answer keeps the limit.
+    fn limit(&self, _claim: &str) -> Option<LimitReason> {
+        Some(LimitReason::DecisionNotNewest)
+    }
 }
 
 /// What happened to one Upsert, Remove or Release.

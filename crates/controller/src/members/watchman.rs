@@ -38,6 +38,7 @@ pub(super) async fn run(cx: Arc<Context>) {
                 }
                 if now_leading.is_none() {
                     *cx.grace.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    cx.metrics.removals_held.set(0);
                 }
                 leading = now_leading;
             }
@@ -86,11 +87,13 @@ fn look(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut Vec<S
     let mut presences = Vec::with_capacity(members.len());
     let mut turns = Vec::new();
     let mut lost = 0;
+    let mut held = 0;
     for member in &members {
         let mut state = member.lock();
         let turn = state.vitals.judge(now, &cx.times);
         presences.push(state.vitals.presence(now, &cx.times));
         let standing = state.vitals.standing();
+        held += state.desired.held_back().len();
         if turn == Turn::Lost
             && let Some(session) = &state.session
         {
@@ -118,6 +121,7 @@ fn look(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut Vec<S
         turns.push((member, turn, step));
     }
     cx.metrics.lost.set(lost);
+    cx.metrics.removals_held.set(i64::try_from(held).unwrap_or(i64::MAX));
     let absent: Vec<String> = members
         .iter()
         .zip(&presences)

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::context::{Context, HUB_TIMEOUT};
+use super::events;
 use super::health::draft::{self, Known};
 use crate::manager;
 
@@ -123,12 +124,14 @@ fn plan(cx: &Context, name: &str) -> Option<Plan> {
         cluster_id: state.cluster_id.as_deref(),
         epoch: state.epoch,
         orphans: orphans.as_deref(),
-        held_back: state.desired.held_back(),
+        held_back: state.agreed.then(|| state.desired.held_back()),
         emptying: &state.emptying,
         departure: state.departure.as_ref(),
     };
     let status = draft::status(&cluster, &known, wall);
     let old = cluster.status.clone().unwrap_or_default();
+    let held = status.removals_held.is_some() && old.removals_held.is_none();
+    let held = if held { draft::removals_held(name, state.desired.held_back()) } else { None };
     let age = now.saturating_duration_since(state.written);
     let due = draft::is_due(&old, &status, age, &cx.times);
     let taints = draft::taints(&cluster, &standing, &cx.times, frozen, (now, wall));
@@ -138,6 +141,9 @@ fn plan(cx: &Context, name: &str) -> Option<Plan> {
     let has: Vec<_> = draft::own(&cluster).cloned().collect();
     let differ = brief(&has) != brief(&taints);
     drop(state);
+    if let Some((_, message)) = held {
+        events::publish(cx, &member, "RemovalsHeld", &message);
+    }
     let finalizer = cluster.metadata.deletion_timestamp.is_none()
         && !cluster.finalizers().iter().any(|held| held == marks::CLUSTER_FINALIZER);
     let (status, taints) = (due.then_some(status), differ.then_some(taints));

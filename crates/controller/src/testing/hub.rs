@@ -154,6 +154,15 @@ impl Hub {
         hub
     }
 
+    /// A hub that is brought up from a backup made now.
+    pub(crate) fn copy(&self) -> Self {
+        let now = self.clock.clone();
+        let options = Options { clock: Arc::new(move || now.now()), seed: 99, ..Options::memory() };
+        let server = self.server.copy(options).unwrap();
+        let client = server.client();
+        Self { server, clock: self.clock.clone(), client }
+    }
+
     /// A client whose requests are watched.
     pub(crate) fn spied(&self) -> (Client, Spy) {
         let spy = Spy::default();

@@ -338,6 +338,8 @@ impl Outlet for FakeMembers {
         self.state.lock().unwrap().complete = true;
     }
 
+    fn limits_changed(&self) {}
+
     fn watch_labels(&self, keys: &BTreeSet<String>) {
         self.state.lock().unwrap().labels.clone_from(keys);
     }

@@ -15,6 +15,7 @@ mod history;
 mod leaders;
 mod leaving;
 mod regressions;
+mod returning;
 mod rights;
 mod scenario;
 mod soak;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::dispatch::verdicts::Verdicts;
 use crate::leader::{Candidate, LeaseTimes};
 use crate::lifecycle::pace::PaceLimits;
 use crate::metrics::Counters;
@@ -28,6 +29,7 @@ pub(super) struct Federation {
     pub(super) store: Arc<MemoryStore>,
     pub(super) spy: Spy,
     pub(super) counters: Counters,
+    pub(super) verdicts: Arc<Verdicts>,
     token: CancellationToken,
     running: JoinHandle<Result<(), ControllerError>>,
     starts: u32,
@@ -40,6 +42,8 @@ pub(super) struct Setup {
     pub(super) pace: PaceLimits,
     pub(super) profiles: Profiles,
     pub(super) plugins: Vec<Arc<dyn Extension>>,
+    /// How long history is kept, where that is not the default.
+    pub(super) retention: Option<Duration>,
 }
 
 /// How long a member is well before work moves back to it, in the controller of these tests.
@@ -86,7 +90,7 @@ impl Federation {
         let mut core = Core::new(HubOptions {
             client,
             clock: hub.clock.clone(),
-            retention: atoll_history::RETENTION,
+            retention: setup.retention.unwrap_or(atoll_history::RETENTION),
             history: store.clone(),
             candidate: candidate(starts),
             profiles: setup.profiles.clone(),
@@ -97,7 +101,7 @@ impl Federation {
         core.pace = setup.pace;
         core.recover_after = RECOVER_AFTER;
         core.plugins.clone_from(&setup.plugins);
-        let counters = core.counters.clone();
+        let (counters, verdicts) = (core.counters.clone(), core.verdicts.clone());
         let seen = spy.clone();
         // I5: whatever reaches a member, a decision is durable in the hub before.
         let durable = move || {
@@ -114,7 +118,8 @@ impl Federation {
         let token = CancellationToken::new();
         let outlet = Arc::new(members.clone());
         let running = tokio::spawn(core.run(outlet, token.clone(), CancellationToken::new()));
-        let federation = Self { hub, members, store, spy, counters, token, running, starts, setup };
+        let federation =
+            Self { hub, members, store, spy, counters, verdicts, token, running, starts, setup };
         let members = &federation.members;
         eventually("leads", SOON, || async { members.is_complete() }).await;
         for name in ["m1", "m2", "m3"] {
@@ -128,6 +133,13 @@ impl Federation {
         self.token.cancel();
         self.running.await.unwrap().unwrap();
         Self::with(self.hub, self.store, Some(self.members), self.starts + 1, self.setup).await
+    }
+
+    /// The same with the next controller on another hub.
+    pub(super) async fn restart_on(self, hub: Hub) -> Self {
+        self.token.cancel();
+        self.running.await.unwrap().unwrap();
+        Self::with(hub, self.store, Some(self.members), self.starts + 1, self.setup).await
     }
 
     /// Waits until a path of an object of the namespace `shop` has a value.

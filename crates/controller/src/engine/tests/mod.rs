@@ -1,5 +1,6 @@
 mod chronicle;
 mod corpus;
+mod freshness;
 mod harness;
 mod leaving;
 mod life;

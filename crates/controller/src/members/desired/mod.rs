@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use self::budget::Budget;
 use self::object::{Kept, Leaving, Need, Object, Said, Want};
-use super::types::{ApplyResult, HeldObject, Proof, Withdrawal};
+use super::types::{ApplyResult, HeldObject, LimitReason, Proof, Withdrawal};
 
 pub(super) use self::object::{Held, Mark};
 pub(super) use self::packed::Packed;
@@ -68,6 +68,9 @@ struct Prerequisite {
 /// Position in the order of sending: what is applied first, in rank order; then removals in reverse.
 type Position = (u8, Key);
 
+/// Why removals of a claim's objects are limited, if they are.
+pub(super) type Limits<'a> = dyn Fn(&str) -> Option<LimitReason> + 'a;
+
 #[derive(Debug, Default)]
 pub(super) struct DesiredSet {
     objects: BTreeMap<Key, Object>,
@@ -80,7 +83,8 @@ pub(super) struct DesiredSet {
     withdrawn: BTreeMap<String, (Withdrawal, Proof)>,
     confirmed: Vec<String>,
     dirty: BTreeSet<Position>,
-    held_back: BTreeSet<Key>,
+    /// Removals over the limit of their window, and why they are limited.
+    held_back: BTreeMap<Key, LimitReason>,
     budget: Budget,
     phase: Phase,
     /// The member leaves the federation.
@@ -180,10 +184,15 @@ impl DesiredSet {
                     claims: BTreeSet::new(),
                     held_back: false,
                 });
-                // Of several withdrawals the one that deletes less counts.
+                // Of several withdrawals the one that deletes less counts, and of several claims' proofs the weaker one.
                 leaving.how = leaving.how.max(how);
-                leaving.proof = leaving.proof.min(proof);
                 leaving.claims.insert(claim.to_owned());
+                let alone = leaving.claims.len() == 1;
+                leaving.proof = if alone { proof } else { leaving.proof.min(proof) };
+                if leaving.held_back && leaving.proof != Proof::NotTargeted {
+                    leaving.held_back = false;
+                    self.held_back.remove(key);
+                }
             }
         }
         self.refresh(key);
@@ -231,8 +240,9 @@ impl DesiredSet {
         self.confirm(open);
     }
 
-    /// What to say next; `None` when everything is said. Asked only when there is room to send.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Next> {
+    /// What to say next; `None` when everything is said. Asked only when there is room to send. `limits` tells which
+    /// removals are limited now.
+    pub(super) fn next(&mut self, now: Instant, limits: &Limits<'_>) -> Option<Next> {
         if self.phase == Phase::Apart {
             return None;
         }
@@ -246,7 +256,7 @@ impl DesiredSet {
             self.let_held_back_go();
         }
         while let Some((_, key)) = self.dirty.pop_first() {
-            if let Some(next) = self.say(&key, now) {
+            if let Some(next) = self.say(&key, now, limits) {
                 return Some(next);
             }
         }
@@ -257,17 +267,24 @@ impl DesiredSet {
         None
     }
 
-    fn say(&mut self, key: &Key, now: Instant) -> Option<Next> {
+    /// Why an object's removal is limited, if it is.
+    fn limit(&self, object: &Object, limits: &Limits<'_>) -> Option<LimitReason> {
+        match &object.leaving {
+            // Who takes a member out wants everything gone from it.
+            _ if self.departing.is_some() => None,
+            Some(Leaving {
+                how: Withdrawal::Remove, proof: Proof::NotTargeted, claims, ..
+            }) => claims.iter().filter_map(|claim| limits(claim)).min(),
+            _ => None,
+        }
+    }
+
+    fn say(&mut self, key: &Key, now: Instant, limits: &Limits<'_>) -> Option<Next> {
         let held = || self.objects.values().filter(|object| object.held.is_some()).count();
         let object = self.objects.get(key)?;
         let need = object.need();
-        let limited = matches!(
-            &object.leaving,
-            Some(Leaving { how: Withdrawal::Remove, proof: Proof::NotTargeted, .. })
-        );
-        // Who takes a member out wants everything gone from it.
-        let limited = limited && self.departing.is_none();
-        let hold_back = need == Need::Leave && limited && !self.budget.take(now, held);
+        let limit = if need == Need::Leave { self.limit(object, limits) } else { None };
+        let hold_back = limit.filter(|_| !self.budget.take(now, held));
         let object = self.objects.get_mut(key)?;
         match need {
             Need::Nothing => None,
@@ -280,9 +297,9 @@ impl DesiredSet {
             Need::Leave => {
                 let uid = object.held.as_ref().map(|held| held.uid.clone()).unwrap_or_default();
                 let leaving = object.leaving.as_mut()?;
-                leaving.held_back = hold_back;
-                if hold_back {
-                    self.held_back.insert(key.clone());
+                leaving.held_back = hold_back.is_some();
+                if let Some(reason) = hold_back {
+                    self.held_back.insert(key.clone(), reason);
                     return None;
                 }
                 object.said = Some(Said::Gone);
@@ -394,9 +411,9 @@ impl DesiredSet {
             .collect()
     }
 
-    /// Removals over the limit of their window.
-    pub(super) fn held_back(&self) -> usize {
-        self.held_back.len()
+    /// Removals over the limit of their window, and why they are limited.
+    pub(super) fn held_back(&self) -> &BTreeMap<Key, LimitReason> {
+        &self.held_back
     }
 
     /// When removals that are held back may go on.
@@ -404,8 +421,9 @@ impl DesiredSet {
         if self.held_back.is_empty() { None } else { self.budget.reopens() }
     }
 
-    fn let_held_back_go(&mut self) {
-        for key in std::mem::take(&mut self.held_back) {
+    /// Removals that are held back are tried again: the limit of their window, or the reason for it, may be gone.
+    pub(super) fn let_held_back_go(&mut self) {
+        for key in std::mem::take(&mut self.held_back).into_keys() {
             if let Some(leaving) =
                 self.objects.get_mut(&key).and_then(|object| object.leaving.as_mut())
             {

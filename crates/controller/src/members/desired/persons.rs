@@ -20,7 +20,7 @@ pub(crate) struct Departing {
 impl DesiredSet {
     /// Somebody looked and says that what is held back may go.
     pub(in crate::members) fn confirm_prune(&mut self) {
-        for key in std::mem::take(&mut self.held_back) {
+        for key in std::mem::take(&mut self.held_back).into_keys() {
             if let Some(leaving) =
                 self.objects.get_mut(&key).and_then(|object| object.leaving.as_mut())
             {

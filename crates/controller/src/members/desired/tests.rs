@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::members::Verdict;
 
+/// Every removal because of a decision is limited.
+const LIMITED: fn(&str) -> Option<LimitReason> = |_| Some(LimitReason::HubOlderThanHistory);
 const NONE: &BTreeMap<(String, Key), Verdict> = &BTreeMap::new();
 
 fn key(name: &str) -> Key {
@@ -52,7 +54,7 @@ impl Agent {
     fn follow(&mut self, set: &mut DesiredSet, now: Instant) {
         // What it should hold once everything is carried out, refused or not.
         let mut intent = self.objects.clone();
-        while let Some(next) = set.next(now) {
+        while let Some(next) = set.next(now, &LIMITED) {
             match next {
                 Next::Ensure(rendered) => self.log.push(format!("ensure {}", rendered.key.name)),
                 Next::Upsert(rendered, _) => {
@@ -131,7 +133,7 @@ async fn differences_only_and_nothing_after_a_restart_with_equal_digests() {
     let (mut set, mut agent, now) = start();
     set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
     set.set("b2", vec![rendered("api", "b2", "h1")], ABORT);
-    assert!(set.next(now).is_none(), "nothing is said without a session");
+    assert!(set.next(now, &LIMITED).is_none(), "nothing is said without a session");
     agent.connect(&mut set, NONE, now);
     assert_eq!(agent.log, ["upsert api b2", "upsert web b1"]);
 
@@ -210,10 +212,10 @@ async fn an_upsert_on_its_way_is_followed_by_its_removal() {
     let (mut set, mut agent, now) = start();
     agent.connect(&mut set, NONE, now);
     set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
-    assert!(matches!(set.next(now), Some(Next::Upsert(..))));
+    assert!(matches!(set.next(now, &LIMITED), Some(Next::Upsert(..))));
     set.withdraw("b1", Withdrawal::Remove, Proof::NotTargeted);
     assert_eq!(set.take_confirmed(), [""; 0], "it may be there by now");
-    assert!(matches!(set.next(now), Some(Next::Remove(_, uid)) if uid.is_empty()));
+    assert!(matches!(set.next(now, &LIMITED), Some(Next::Remove(_, uid)) if uid.is_empty()));
     set.applied(&key("web"), "h1", ApplyResult::Applied, "uid");
     assert_eq!(set.take_confirmed(), [""; 0]);
     set.applied(&key("web"), "", ApplyResult::Removed, "uid");
@@ -232,7 +234,7 @@ async fn a_claim_that_comes_back_cancels_its_withdrawal() {
     assert_eq!(agent.log, [""; 0]);
     // The same after the removal was said: it is applied again.
     set.withdraw("b1", Withdrawal::Remove, Proof::NotTargeted);
-    assert!(matches!(set.next(now), Some(Next::Remove(..))));
+    assert!(matches!(set.next(now, &LIMITED), Some(Next::Remove(..))));
     set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
     set.applied(&key("web"), "", ApplyResult::Removed, "uid-web");
     agent.objects.clear();
@@ -366,12 +368,12 @@ async fn removals_by_decision_are_limited_to_the_larger_of_100_and_30_per_cent()
             set.withdraw(&format!("b{i}"), Withdrawal::Remove, Proof::NotTargeted);
         }
         agent.follow(&mut set, now);
-        assert_eq!((agent.log.len(), set.held_back()), (first, objects - first));
+        assert_eq!((agent.log.len(), set.held_back().len()), (first, objects - first));
         assert_eq!(set.take_confirmed().len(), first);
         // A new session is no way around it, and both ends agree on what is left.
         agent.connect(&mut set, NONE, now);
         assert_eq!(agent.log.len(), 0);
-        // A deleted binding is not limited.
+        // A deleted binding is not limited, although its removal was held back before.
         let i = (0..objects).find(|i| agent.objects.contains_key(&key(&format!("w{i}")))).unwrap();
         set.withdraw(&format!("b{i}"), Withdrawal::Remove, Proof::BindingDeleted);
         set.set("own", vec![rendered("own", "own", "h1")], ABORT);
@@ -385,8 +387,39 @@ async fn removals_by_decision_are_limited_to_the_larger_of_100_and_30_per_cent()
         // A person who looked lets everything go.
         set.confirm_prune();
         agent.follow(&mut set, later);
-        assert_eq!((agent.objects.len(), set.held_back()), (0, 0));
+        assert_eq!((agent.objects.len(), set.held_back().len()), (0, 0));
     }
+}
+
+/// A member that returns after a failover: removals of decisions that are known to be the newest are not limited, and what
+/// was held back goes as soon as they are.
+#[tokio::test]
+async fn removals_of_the_newest_decisions_are_not_limited() {
+    let (mut set, mut agent, now) = start();
+    let objects = 400;
+    for i in 0..objects {
+        let (name, claim) = (format!("w{i}"), format!("b{i}"));
+        set.set(&claim, vec![rendered(&name, &claim, "h1")], ABORT);
+    }
+    agent.connect(&mut set, NONE, now);
+    for i in 0..objects {
+        set.withdraw(&format!("b{i}"), Withdrawal::Remove, Proof::NotTargeted);
+    }
+    let said = |set: &mut DesiredSet, limits: &Limits<'_>| {
+        std::iter::from_fn(|| set.next(now, limits)).count()
+    };
+    // Two bindings hold a decision that is not the newest; of the others nothing counts against the window.
+    let two = |claim: &str| ["b1", "b2"].contains(&claim).then_some(LimitReason::DecisionNotNewest);
+    let unreachable = |_: &str| Some(LimitReason::HistoryUnreachable);
+    assert_eq!(said(&mut set, &unreachable), 120);
+    assert_eq!(set.held_back().len(), objects - 120);
+    assert!(set.held_back().values().all(|reason| *reason == LimitReason::HistoryUnreachable));
+    set.let_held_back_go();
+    let rest = said(&mut set, &two);
+    let held: Vec<_> = set.held_back().iter().map(|(key, reason)| (&*key.name, *reason)).collect();
+    assert_eq!(rest + held.len(), objects - 120);
+    assert!(held.len() <= 2, "{held:?}");
+    assert!(held.iter().all(|(_, reason)| *reason == LimitReason::DecisionNotNewest), "{held:?}");
 }
 
 /// The way of a random federation: whatever is set, withdrawn, lost and refused, the digests agree after every

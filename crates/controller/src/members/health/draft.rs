@@ -1,5 +1,6 @@
 //! What a Cluster should say of its member, and when that is worth a write. Pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use atoll_api::cluster::{
@@ -12,16 +13,15 @@ use atoll_render::Key;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
 use tokio::time::Instant;
 
 use super::times::HealthTimes;
 use super::vitals::Standing;
 use crate::lifecycle::emptying::Emptying;
 use crate::members::departure::Departure;
-use crate::members::types::MemberFacts;
+use crate::members::types::{LimitReason, MemberFacts};
 
-/// Condition: removals are held back by their limit.
-const PRUNE_HELD: &str = "PruneHeld";
 /// Condition: the Cluster is deleted, and its member is being emptied.
 const LEAVING: &str = "Leaving";
 /// Condition: objects of ours may be on the member that its agent cannot see.
@@ -44,7 +44,8 @@ pub(crate) struct Known<'a> {
     pub(crate) epoch: u64,
     /// `None` before the first agreement on an inventory.
     pub(crate) orphans: Option<&'a [&'a Key]>,
-    pub(crate) held_back: usize,
+    /// Removals that are held back by their limit; `None` before the first agreement on an inventory.
+    pub(crate) held_back: Option<&'a BTreeMap<Key, LimitReason>>,
     /// How far it is from being empty.
     pub(crate) emptying: &'a Emptying,
     /// How far its way out of the federation is.
@@ -107,15 +108,17 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
         let holds = conditions::Status::True;
         conditions::set(list, LEAVING, holds, reason, &message, generation, now);
     }
-    if known.held_back > 0 {
-        let message = format!(
-            "{} removals wait: more than the larger of 100 objects and 30 % of the member's lost their place within 10 minutes",
-            known.held_back
-        );
-        let holds = conditions::Status::True;
-        conditions::set(list, PRUNE_HELD, holds, "LimitReached", &message, generation, now);
-    } else {
-        list.retain(|condition| condition.type_ != PRUNE_HELD);
+    if let Some(held) = known.held_back {
+        status.removals_held =
+            (!held.is_empty()).then(|| i64::try_from(held.len()).unwrap_or(i64::MAX));
+        status.held_objects = held.keys().take(MAX_ORPHANED_OBJECTS).map(name).collect();
+        match removals_held(&cluster.name_any(), held) {
+            Some((reason, message)) => {
+                let (holds, type_) = (conditions::Status::True, conditions::PRUNE_HELD);
+                conditions::set(list, type_, holds, reason, &message, generation, now);
+            }
+            None => list.retain(|condition| condition.type_ != conditions::PRUNE_HELD),
+        }
     }
     match known.facts {
         Some(facts) if !facts.unlisted.is_empty() => {
@@ -139,13 +142,31 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
 
 /// Objects as a Cluster names them.
 pub(crate) fn names(keys: &[&Key]) -> Vec<ObjectName> {
-    let name = |key: &&Key| ObjectName {
+    keys.iter().map(|key| name(key)).collect()
+}
+
+fn name(key: &Key) -> ObjectName {
+    ObjectName {
         group: key.group.clone(),
         kind: key.kind.clone(),
         namespace: key.namespace.clone(),
         name: key.name.clone(),
-    };
-    keys.iter().map(name).collect()
+    }
+}
+
+/// Reason and message of removals that are held back, if any are.
+pub(crate) fn removals_held(
+    cluster: &str,
+    held: &BTreeMap<Key, LimitReason>,
+) -> Option<(&'static str, String)> {
+    let reason = held.values().min()?;
+    let count = held.len();
+    let message = format!(
+        "{count} objects that belong elsewhere still run here: their removal is limited to the larger of 100 objects and \
+         30 % of the member's in 10 minutes, because {reason}; `atoll orphans {cluster}` lists them, `atoll prune --confirm \
+         {cluster}` removes them now"
+    );
+    Some((reason.name(), message))
 }
 
 fn session(old: Option<SessionStatus>, known: &Known<'_>, now: Timestamp) -> Option<SessionStatus> {
@@ -218,11 +239,12 @@ pub(crate) fn is_due(
     };
     let orphans = |status: &ClusterStatus| status.orphans.unwrap_or_default();
     let resources = |status: &ClusterStatus| status.resource_summary.clone().unwrap_or_default();
+    let held = |status: &ClusterStatus| status.removals_held.unwrap_or_default();
     let emptied = |status: &ClusterStatus| {
         conditions::find(&status.conditions, conditions::EMPTIED).map(|held| held.message.clone())
     };
     age >= times.status_interval
-        || (age >= EMPTYING && emptied(old) != emptied(new))
+        || (age >= EMPTYING && (emptied(old) != emptied(new) || held(old) != held(new)))
         || brief(old) != brief(new)
         || old.cluster_id != new.cluster_id
         || old.kubernetes_version != new.kubernetes_version
@@ -340,7 +362,7 @@ mod tests {
             cluster_id: Some("kube-system-uid"),
             epoch: 3,
             orphans: Some(&[]),
-            held_back: 0,
+            held_back: None,
             emptying: &Emptying::Unknown,
             departure: None,
         }
