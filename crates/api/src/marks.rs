@@ -38,6 +38,9 @@ pub const CONFIRM_PRUNE: &str = "atoll.dev/confirm-prune";
 /// Annotation on a Cluster, whatever its value: a person says that silent members are really lost, so the controller need
 /// not suspect itself. It counts for all that are silent by then; the controller takes it away.
 pub const CONFIRM_LOST: &str = "atoll.dev/confirm-lost";
+/// Annotation on a Cluster, whatever its value: a person accepts the term that the member's agent names (condition
+/// `TermAhead`), and the leader raises its own above it. The controller takes it away once it has.
+pub const ACCEPT_TERM: &str = "atoll.dev/accept-term";
 /// Annotation of the leader's Lease: the fencing term.
 pub const TERM: &str = "atoll.dev/term";
 /// Label on the leader's own Pod.

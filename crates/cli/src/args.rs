@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    confirm_lost, cordon, drain, join, lint, orphans, read, schedule, serve, sim, token, unjoin, up,
+    accept_term, confirm_lost, cordon, drain, join, lint, orphans, read, schedule, serve, sim, token, unjoin, up,
 };
 
 /// A federation control plane for Kubernetes.
@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Prune(orphans::PruneArgs),
     /// Say that silent members are really lost, where the controller suspects its own network
     ConfirmLost(confirm_lost::ConfirmLostArgs),
+    /// Accept the leader's term that a member's agent names, after the hub was restored from a backup
+    AcceptTerm(accept_term::AcceptTermArgs),
     /// Bootstrap tokens, by which members join
     Token(token::TokenArgs),
     /// Give a member no new work

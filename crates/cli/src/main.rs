@@ -1,6 +1,7 @@
 //! The `atoll` binary: reads arguments, wires the crates, prints. One module per verb; what a verb does lives in the
 //! crates below.
 
+mod accept_term;
 mod args;
 mod cluster;
 mod confirm_lost;
@@ -65,6 +66,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Unjoin(args) => unjoin::run(&cli.hub, args, &out).await,
             Command::Orphans(args) => orphans::list(&cli.hub, args, &out).await,
             Command::Prune(args) => orphans::prune(&cli.hub, args, &out).await,
+            Command::AcceptTerm(args) => accept_term::run(&cli.hub, args, &out).await,
             Command::ConfirmLost(args) => confirm_lost::run(&cli.hub, args, &out).await,
             Command::Token(args) => token::run(&cli.hub, args, &out).await,
             Command::Cordon(args) => cordon::cordon(&cli.hub, args, &out).await,

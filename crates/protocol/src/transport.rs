@@ -27,6 +27,13 @@ pub const MAX_MESSAGE: usize = 16 << 20;
 pub const EPOCH_FLOOR: &str = "atoll-epoch-floor";
 /// Most keys in one page of an inventory.
 pub const INVENTORY_PAGE: usize = 5_000;
+/// Most bytes of one page of an inventory; agents cut it there. A controller takes [`MAX_FROM_AGENT`].
+pub const INVENTORY_PAGE_BYTES: usize = 1 << 20;
+/// Largest `Status.status_json`: it goes into the status of an object in the hub, for several members.
+pub const MAX_STATUS: usize = 64 << 10;
+/// Largest message that the controller takes from an agent: facts of a large member, or a page of an inventory. Small
+/// messages can be large in memory, so this is less than [`MAX_MESSAGE`].
+pub const MAX_FROM_AGENT: usize = 8 << 20;
 /// Largest header list taken; ours has a few hundred bytes.
 const MAX_HEADERS: u32 = 16 << 10;
 /// Streams at once on one connection: a session and a renewal, with room.

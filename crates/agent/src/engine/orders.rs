@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_protocol::transport::INVENTORY_PAGE;
+use atoll_protocol::transport::{INVENTORY_PAGE, INVENTORY_PAGE_BYTES};
 use atoll_protocol::v1;
 use atoll_protocol::v1::controller_message::Message;
 use bytes::Bytes;
@@ -87,7 +87,7 @@ impl Engine {
         let inventory = self.table.inventory();
         if let Some(session) = &mut self.session {
             session.agreement.begin(inventory);
-            session.outbox.inventory(session.agreement.pages(INVENTORY_PAGE));
+            session.outbox.inventory(session.agreement.pages(INVENTORY_PAGE, INVENTORY_PAGE_BYTES));
         }
     }
 

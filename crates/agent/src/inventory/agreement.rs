@@ -79,30 +79,38 @@ impl Agreement {
         }))
     }
 
-    /// The picture in pages, for the controller; at least one.
+    /// The picture in pages of at most so many entries and bytes, for the controller; at least one.
     #[must_use]
-    pub(crate) fn pages(&self, size: usize) -> Vec<v1::Inventory> {
-        let entries: Vec<_> = self
-            .lines
-            .iter()
-            .map(|(key, line)| v1::InventoryEntry {
+    pub(crate) fn pages(&self, size: usize, most: usize) -> Vec<v1::Inventory> {
+        let (mut pages, mut page, mut bytes) = (Vec::new(), v1::Inventory::default(), 0);
+        for (key, line) in &self.lines {
+            let entry = v1::InventoryEntry {
                 key: Some(key.to_wire()),
                 hash: line.hash.clone(),
                 object_uid: line.uid.clone(),
                 claims: line.claims.clone(),
                 preserve: line.preserve,
-            })
-            .collect();
-        let mut pages: Vec<_> = entries
-            .chunks(size)
-            .map(|page| v1::Inventory { entries: page.to_vec(), last: false })
-            .collect();
-        match pages.last_mut() {
-            Some(page) => page.last = true,
-            None => pages.push(v1::Inventory { entries: Vec::new(), last: true }),
+            };
+            let more = bytes_of(&entry);
+            if page.entries.len() >= size || (bytes + more > most && !page.entries.is_empty()) {
+                pages.push(std::mem::take(&mut page));
+                bytes = 0;
+            }
+            bytes += more;
+            page.entries.push(entry);
         }
+        page.last = true;
+        pages.push(page);
         pages
     }
+}
+
+/// Bytes that an entry takes in a message: its texts, and a tag and a length for each.
+fn bytes_of(entry: &v1::InventoryEntry) -> usize {
+    const HEAD: usize = 4;
+    let key = entry.key.iter().flat_map(|key| [&key.group, &key.kind, &key.namespace, &key.name]);
+    let texts = key.chain([&entry.hash, &entry.object_uid]).chain(&entry.claims);
+    texts.map(|text| text.len() + HEAD).sum::<usize>() + 3 * HEAD
 }
 
 /// Claims as the annotation has them: comma separated.
@@ -145,10 +153,15 @@ mod tests {
     #[test]
     fn pages_are_bounded_and_the_last_one_says_so() {
         let mut agreement = Agreement::default();
-        assert_eq!(agreement.pages(2), [v1::Inventory { entries: vec![], last: true }]);
+        assert_eq!(agreement.pages(2, 1 << 20), [v1::Inventory { entries: vec![], last: true }]);
         agreement.begin((0..5).map(|n| (key(&n.to_string()), line("1", "x"))).collect());
-        let pages = agreement.pages(2);
-        let sizes: Vec<_> = pages.iter().map(|page| (page.entries.len(), page.last)).collect();
-        assert_eq!(sizes, [(2, false), (2, false), (1, true)]);
+        let sizes = |entries, bytes| {
+            let pages = agreement.pages(entries, bytes);
+            pages.iter().map(|page| (page.entries.len(), page.last)).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(2, 1 << 20), [(2, false), (2, false), (1, true)]);
+        let one = bytes_of(&agreement.pages(5, 1 << 20)[0].entries[0]);
+        assert_eq!(sizes(5, 3 * one), [(3, false), (2, true)], "bounded in bytes too");
+        assert_eq!(sizes(5, 0).len(), 5, "an entry that is too long goes alone");
     }
 }

@@ -1,6 +1,7 @@
 //! What is reported of one object: how it is, in the words of the interpreter, under the hash that it was applied with.
 
 use atoll_interpreter::HealthState;
+use atoll_protocol::transport::MAX_STATUS;
 use atoll_protocol::v1;
 use serde_json::Value;
 
@@ -17,6 +18,8 @@ pub(crate) fn status(
     unschedulable: Option<&Unschedulable>,
 ) -> v1::Status {
     let seen = atoll_interpreter::observed(object);
+    let text = seen.status.map(|status| status.to_string()).unwrap_or_default();
+    let (left_out, size) = (text.len() > MAX_STATUS, text.len() as u64);
     let mut status = v1::Status {
         key: Some(key.to_wire()),
         hash: live.hash.clone(),
@@ -32,7 +35,8 @@ pub(crate) fn status(
         }
         .into(),
         health_reason: seen.health.reason,
-        status_json: seen.status.map(|status| status.to_string().into()).unwrap_or_default(),
+        status_json: if left_out { Default::default() } else { text.into() },
+        status_left_out: if left_out { size } else { 0 },
         object_uid: live.uid.clone(),
         ..v1::Status::default()
     };

@@ -123,7 +123,8 @@ pub(crate) async fn run() {
     let client = hub::client(Path::new(&setting("KUBECONFIG"))).await;
     let listener = TcpListener::bind(setting("ADDRESS")).await.unwrap();
     let (sender, mut events) = mpsc::channel(EVENTS);
-    let (_term, term) = watch::channel(Some(setting("TERM").parse().unwrap()));
+    let leads = setting("TERM").parse().unwrap();
+    let (_term, term) = watch::channel(Some(leads));
     let options = MembersOptions {
         client: client.clone(),
         clock: Clock::system(),
@@ -171,7 +172,7 @@ pub(crate) async fn run() {
     if !desired.is_empty() {
         set(&desired, 0, setting("MEMBERS").parse().unwrap(), 1, 1_000);
     }
-    members.caches_complete();
+    members.caches_complete(leads);
 
     answer(async |words| match words {
         ["stats"] => json!({"resident_kib": resident_kib("self"), "cpu_ms": cpu_ms()}),

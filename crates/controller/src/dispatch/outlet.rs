@@ -25,8 +25,8 @@ pub trait Outlet: Send + Sync + 'static {
     fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof);
     /// We lead no more: what was wanted of members is another leader's matter, and may be another thing when we lead again.
     fn stepped_down(&self);
-    /// Every committed decision was handed over: what else members hold may be judged.
-    fn caches_complete(&self);
+    /// Every committed decision was handed over in this term: what else members hold may be judged.
+    fn caches_complete(&self, term: u64);
     /// Removals that are limited may be unlimited from now on, or for another reason.
     fn limits_changed(&self);
     /// Node label keys by which members shall tell their nodes apart, because placed templates ask for them.
@@ -58,8 +58,8 @@ impl Outlet for Members {
         Self::stepped_down(self);
     }
 
-    fn caches_complete(&self) {
-        Self::caches_complete(self);
+    fn caches_complete(&self, term: u64) {
+        Self::caches_complete(self, term);
     }
 
     fn limits_changed(&self) {

@@ -9,6 +9,7 @@ use super::{Engine, gates};
 use crate::commit::draft::Demand;
 use crate::index::key::BindingKey;
 use crate::index::{Source, Touched};
+use crate::leader::is_out_of_range;
 use crate::queue::{Opening, Urgency};
 use crate::status::due::{Pace, Subject};
 use crate::watch::{ALWAYS, Arrival, News};
@@ -158,14 +159,16 @@ impl Engine {
             return self.tables.remove_binding(key);
         };
         let term = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
+        let ours = self.led.unwrap_or_default();
         self.ready.send_if_modified(|ready| match ready {
-            Some(highest) if *highest < term => {
+            Some(highest) if *highest < term && !is_out_of_range(term, ours.max(*highest)) => {
                 *highest = term;
                 true
             }
             _ => false,
         });
         if self.led.is_some_and(|ours| ours < term) {
+            // The hub's own word: only administrators may write bindings.
             self.election.heard_term(term);
         }
         self.views.seed(key, &binding.status);

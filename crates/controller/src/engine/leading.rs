@@ -144,7 +144,7 @@ impl Engine {
             self.verdicts.unconfirmed(&cluster, uids);
         }
         if self.led == Some(term) {
-            self.outlet.caches_complete();
+            self.outlet.caches_complete(term);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::detect::{self, Claim};
 use crate::index::Source;
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
 use crate::index::rows::{Binding, Template};
+use crate::leader::is_out_of_range;
 use crate::status::due::{Pace, Subject};
 use crate::status::views::View;
 use crate::status::write::{self, Target};
@@ -47,6 +48,18 @@ impl binding::Knowledge for Known<'_> {
         }
         if self.binding.spec.suspension.as_ref().is_some_and(|suspension| suspension.dispatching) {
             return Some(("Suspended", "spec.suspension.dispatching is set".to_owned()));
+        }
+        let term = self.binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
+        let ours = self.engine.led.unwrap_or_default();
+        if is_out_of_range(term, ours) {
+            return Some((
+                "TermOutOfRange",
+                format!(
+                    "spec.decision.term is {term}, more than 2^32 above the leader's term {ours}: no new decision can be \
+                     stored. Restore the binding, or set annotation {} of the controller's Lease to {term}",
+                    atoll_api::marks::TERM
+                ),
+            ));
         }
         let kind = self.binding.template().kind;
         self.engine.index.frozen(&kind).map(|why| ("KindUnreadable", why))

@@ -15,6 +15,7 @@ use crate::commit::{self, Action, Ended, Write};
 use crate::detect::{self, Claim};
 use crate::index::key::BindingKey;
 use crate::index::rows::{Binding, Template};
+use crate::leader::is_out_of_range;
 use crate::lifecycle::{eviction, gone};
 use crate::queue::{Done, Urgency};
 use crate::schedule::Question;
@@ -254,7 +255,11 @@ impl Engine {
         let now = self.clock.now_seconds();
         let held = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
         if held > term {
-            // The hub would refuse it: somebody has led after us, or still does.
+            // The hub refuses a decision with a lower term than the one that it holds.
+            if is_out_of_range(held, term) {
+                self.mark_status(&key);
+                return Step::Done(Done::Waits(Vec::new(), None));
+            }
             self.election.heard_term(held);
             return Step::Done(Done::Failed);
         }

@@ -19,6 +19,8 @@ use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use rows::{Binding, Namespace, Policy, RowError, Template};
 use secondary::Secondary;
 
+use crate::leader::is_out_of_range;
+
 /// A stream of objects that feeds the tables.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
@@ -299,11 +301,21 @@ impl Index {
         })
     }
 
-    /// Highest term in any binding.
+    /// Highest term in any binding, leaving out those that are more than [`crate::leader::LARGEST_TERM_STEP`] above all others: no election
+    /// can have reached them.
     #[must_use]
     pub fn highest_term(&self) -> u64 {
         let decisions = self.bindings.values().filter_map(|binding| binding.spec.decision.as_ref());
-        decisions.map(|decision| decision.term.max(0).unsigned_abs()).max().unwrap_or_default()
+        let terms: BTreeSet<u64> =
+            decisions.map(|decision| decision.term.max(0).unsigned_abs()).collect();
+        let mut terms = terms.into_iter();
+        let lowest = terms.next().unwrap_or_default();
+        terms
+            .try_fold(lowest, |reached, term| match is_out_of_range(term, reached) {
+                true => Err(reached),
+                false => Ok(term),
+            })
+            .unwrap_or_else(|reached| reached)
     }
 
     /// Kinds that must be watched, with the version to read them in: what policies select, what bindings are for, what

@@ -15,7 +15,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,10 +24,11 @@ use record::Seen;
 
 use crate::manager;
 
-/// Largest step by which a member's word raises the term: one member cannot burn the counter.
+/// Largest step by which a term read from a binding or reported by members raises ours. Elections raise it by one, so a
+/// larger step is a damaged or forged value; believing it would use the counter up.
 pub const LARGEST_TERM_STEP: u64 = 1 << 32;
-/// How many requests to raise the term may wait; more are dropped, because members repeat them.
-const WAITING_TERMS: usize = 16;
+/// Shortest time between two raises of the term. Each raise makes every agent connect again, which takes up to 8 s.
+pub const RAISE_PAUSE: Duration = Duration::from_secs(30);
 
 /// How many times a follower looks at the Lease while a leader renews it once. A look is one small read.
 pub const LOOKS: u32 = 4;
@@ -126,7 +127,8 @@ impl Leadership {
 #[derive(Clone)]
 pub struct Election {
     state: watch::Receiver<Option<Leadership>>,
-    heard: mpsc::Sender<u64>,
+    /// Highest term that was reported to us: raises wait for each other, so only the highest counts.
+    heard: watch::Sender<u64>,
 }
 
 impl Election {
@@ -136,12 +138,26 @@ impl Election {
         self.state.clone()
     }
 
-    /// A member knows this term, which is higher than ours: raise ours above it.
+    /// A term that is higher than ours is in force somewhere: raise ours above it, at most once in [`RAISE_PAUSE`]. The
+    /// caller has checked the source: a binding in the hub, enough members, or a person.
     pub fn heard_term(&self, term: u64) {
-        if self.heard.try_send(term).is_err() {
-            tracing::debug!(term, "a higher term is already being dealt with");
+        let Some(ours) = self.state.borrow().map(|leadership| leadership.term) else { return };
+        if is_out_of_range(term, ours) {
+            tracing::warn!(term, ours, "term refused: more than 2^32 above ours");
+            return;
         }
+        self.heard.send_if_modified(|highest| {
+            let higher = term > *highest;
+            *highest = (*highest).max(term);
+            higher
+        });
     }
+}
+
+/// Whether a term is too far above `ours` to be the result of elections.
+#[must_use]
+pub fn is_out_of_range(term: u64, ours: u64) -> bool {
+    term.saturating_sub(ours) > LARGEST_TERM_STEP
 }
 
 /// The election's task.
@@ -150,10 +166,14 @@ pub struct Elector {
     candidate: Candidate,
     clock: Clock,
     state: watch::Sender<Option<Leadership>>,
-    heard: mpsc::Receiver<u64>,
+    heard: watch::Receiver<u64>,
     /// Highest term in any binding, once the caches are complete; before that we do not stand.
     ready: watch::Receiver<Option<u64>>,
     seen: Option<Seen>,
+    /// Highest term that this process led with: a Lease that was restored or deleted does not make it fall.
+    highest: u64,
+    /// When the term may be raised again.
+    raise_from: Instant,
 }
 
 /// Makes an election: run [`Elector::run`] in a task of its own. It does not stand before `ready` holds the highest term
@@ -172,9 +192,11 @@ pub fn election(
         return Err(ElectionError::Times { renew: renew_deadline, lease: duration, retry });
     }
     let (state, receiver) = watch::channel(None);
-    let (sender, heard) = mpsc::channel(WAITING_TERMS);
+    let (sender, heard) = watch::channel(0);
     let api = Api::namespaced(client, &candidate.namespace);
-    let elector = Elector { api, candidate, clock, state, heard, ready, seen: None };
+    let raise_from = Instant::now();
+    let elector =
+        Elector { api, candidate, clock, state, heard, ready, seen: None, highest: 0, raise_from };
     Ok((Election { state: receiver, heard: sender }, elector))
 }
 
@@ -200,13 +222,15 @@ impl Elector {
         }
         let mut at_least = 0;
         loop {
+            at_least = self.raise().unwrap_or(at_least);
             let attempt = self.attempt(at_least).await;
             self.judge(attempt);
             let pause = self.pause();
+            let may_raise = Instant::now() >= self.raise_from;
             tokio::select! {
                 biased;
                 () = token.cancelled() => break,
-                Some(term) = self.heard.recv() => at_least = self.accept(term).unwrap_or(at_least),
+                Ok(()) = self.heard.changed(), if may_raise => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -234,21 +258,37 @@ impl Elector {
         }
     }
 
-    fn accept(&self, heard: u64) -> Option<u64> {
+    /// The term to take next, where a higher one than ours was reported and enough time has passed since the last raise.
+    fn raise(&mut self) -> Option<u64> {
         let ours = self.state.borrow().map(|leadership| leadership.term)?;
-        if heard <= ours {
+        let heard = *self.heard.borrow_and_update();
+        let now = Instant::now();
+        if heard <= ours || is_out_of_range(heard, ours) || now < self.raise_from {
             return None;
         }
-        if heard - ours > LARGEST_TERM_STEP {
-            tracing::warn!(heard, ours, "a member names a term that no election can have reached");
-            return None;
-        }
+        self.raise_from = now + RAISE_PAUSE;
+        tracing::warn!(heard, ours, "a higher term is in force: raising ours above it");
         Some(heard + 1)
     }
 
-    fn judge(&self, attempt: Attempt) {
+    /// Highest term in any binding, as far as it is in range of the highest known otherwise.
+    fn floor(&self, known: u64) -> u64 {
+        let floor = self.ready.borrow().unwrap_or_default();
+        if is_out_of_range(floor, known) {
+            tracing::warn!(
+                floor,
+                known,
+                "a binding's spec.decision.term is more than 2^32 above the Lease's: ignored"
+            );
+            return known;
+        }
+        floor.max(known)
+    }
+
+    fn judge(&mut self, attempt: Attempt) {
         match attempt {
             Attempt::Held { term, asked } => {
+                self.highest = self.highest.max(term);
                 let deadline = asked + self.candidate.times.renew_deadline;
                 self.state.send_if_modified(|state| {
                     let taken = state.is_none_or(|held| held.term != term);
@@ -297,10 +337,9 @@ impl Elector {
     /// One look at the record and, if it is ours to take or to renew, one guarded write. The term, if we hold it.
     async fn try_hold(&mut self, at_least: u64) -> Result<Option<u64>, kube::Error> {
         let identity = self.candidate.identity();
-        let floor = self.ready.borrow().unwrap_or_default();
         let current = self.api.get_opt(&self.candidate.name).await?;
         let Some(current) = current else {
-            let term = floor.max(at_least.saturating_sub(1)) + 1;
+            let term = self.floor(self.highest.max(at_least.saturating_sub(1))) + 1;
             let fresh = record::taken(None, &self.candidate, &identity, term, self.clock.now());
             let mut created = self.api.create(&manager::create(marks::MANAGER), &fresh).await;
             if matches!(&created, Err(kube::Error::Api(status)) if status.is_not_found()) {
@@ -316,16 +355,22 @@ impl Elector {
         let holder = record::holder(&current).to_owned();
         let held_term = record::term(&current);
         let now = self.clock.now();
-        let leading = self.state.borrow().is_some();
-        let (fresh, term) = if holder == identity && leading {
-            let term = held_term.max(at_least);
+        let ours = self.state.borrow().map(|leadership| leadership.term);
+        let leading = ours.is_some();
+        let (fresh, term) = if holder == identity
+            && let Some(ours) = ours
+        {
+            // The Lease is the hub's own word. A term in it that is neither ours nor the one that we asked for last (its
+            // answer may have been lost) was somebody else's: ours must differ from it.
+            let theirs = held_term > ours && held_term != at_least;
+            let term = if theirs { held_term + 1 } else { ours.max(at_least) };
             (record::renewed(&current, &self.candidate, term, now), term)
         } else {
             let expired = self.expired(&current);
             if !holder.is_empty() && !expired && !self.candidate.is_dead_predecessor(&holder) {
                 return Ok(None);
             }
-            let term = held_term.max(floor) + 1;
+            let term = self.floor(held_term.max(self.highest)) + 1;
             (record::taken(Some(&current), &self.candidate, &identity, term, now), term)
         };
         match self.api.replace(&self.candidate.name, &manager::create(marks::MANAGER), &fresh).await

@@ -29,11 +29,26 @@ pub(super) fn holder(lease: &Lease) -> &str {
     spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// The term that it carries; 0 where there is none.
+/// Largest term that is read from a Lease. Bindings store the term in 63 bits; this leaves room for raises.
+const LARGEST_TERM: u64 = 1 << 62;
+
+/// The term that it carries; 0 where there is none, or none that can be used.
 pub(super) fn term(lease: &Lease) -> u64 {
     let annotations = lease.metadata.annotations.as_ref();
-    let term = annotations.and_then(|annotations| annotations.get(marks::TERM));
-    term.and_then(|term| term.parse().ok()).unwrap_or_default()
+    let Some(text) = annotations.and_then(|annotations| annotations.get(marks::TERM)) else {
+        return 0;
+    };
+    match text.parse() {
+        Ok(term) if term <= LARGEST_TERM => term,
+        _ => {
+            tracing::warn!(
+                text,
+                "annotation {} of the Lease must be a number up to 2^62: ignored",
+                marks::TERM
+            );
+            0
+        }
+    }
 }
 
 /// The record after we took it.

@@ -1,5 +1,5 @@
 //! What people ask of a member by its Cluster: to leave the federation, to let orphans go, to let held removals go, to be
-//! believed lost. Everything is asked by annotations, so that kubectl and the hub's RBAC are enough; an annotation stays
+//! believed lost, to have the term accepted that its agent names. Everything is asked by annotations, so that kubectl and the hub's RBAC are enough; an annotation stays
 //! until what it asks for is done, whichever controller leads by then.
 
 use std::collections::BTreeSet;
@@ -15,13 +15,14 @@ use tokio::time::Instant;
 
 use super::context::Context;
 use super::registry::Member;
-use super::{departure, writes};
+use super::{departure, terms, writes};
 
 /// Time between two looks at what is not done yet: certificates of a member that left are refused within seconds.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Annotations that ask for something.
-const ASKING: [&str; 3] = [marks::PRUNE, marks::CONFIRM_PRUNE, marks::CONFIRM_LOST];
+const ASKING: [&str; 4] =
+    [marks::PRUNE, marks::CONFIRM_PRUNE, marks::CONFIRM_LOST, marks::ACCEPT_TERM];
 
 /// Whether anything is asked of this Cluster's member.
 pub(super) fn has_any(cluster: &Cluster) -> bool {
@@ -82,9 +83,11 @@ fn is_asked(member: &Member) -> bool {
 
 /// Does for one member what can be done now.
 async fn attend(cx: &Context, member: &Member) -> Result<(), writes::WriteError> {
-    let (cluster, done) = {
+    let Some(cluster) = member.lock().cluster.clone() else { return Ok(()) };
+    let accepts = cluster.annotations().contains_key(marks::ACCEPT_TERM);
+    let accepted = accepts && terms::accept(cx, member);
+    let done = {
         let mut state = member.lock();
-        let Some(cluster) = state.cluster.clone() else { return Ok(()) };
         let asked = |name: &str| cluster.annotations().get(name);
         let mut done = Vec::new();
         let agreed = state.session.is_some() && state.agreed;
@@ -101,7 +104,10 @@ async fn attend(cx: &Context, member: &Member) -> Result<(), writes::WriteError>
         if asked(marks::CONFIRM_LOST).is_some() {
             done.push(marks::CONFIRM_LOST);
         }
-        (cluster, done)
+        if accepted {
+            done.push(marks::ACCEPT_TERM);
+        }
+        done
     };
     member.wake.notify_one();
     if done.contains(&marks::CONFIRM_LOST) {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::bounds::Rooms;
 use super::health::HealthTimes;
 use super::health::suspicion::Suspicion;
 use super::metrics::Metrics;
@@ -32,14 +33,16 @@ pub(super) struct Context {
     pub(super) times: HealthTimes,
     /// `None` = not the leader.
     pub(super) term: watch::Receiver<Option<u64>>,
-    /// Whether the hub's side has set everything that it knows.
-    pub(super) complete: watch::Sender<bool>,
+    /// The term in which the hub's side has set everything that it knows.
+    pub(super) complete: watch::Sender<Option<u64>>,
     /// Node label keys that templates use.
     pub(super) labels: watch::Sender<Vec<String>>,
     pub(super) authority: watch::Sender<Option<Arc<CertificateAuthority>>>,
     pub(super) oracle: Arc<dyn Oracle>,
     pub(super) registry: Registry,
     pub(super) outbox: Outbox,
+    /// Memory for what members send, in bytes.
+    pub(super) room: Rooms,
     /// Clusters whose status or taints may have to be written.
     pub(super) due: Due,
     /// Clusters that go, or of which a person asks something.

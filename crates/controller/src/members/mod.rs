@@ -10,6 +10,7 @@
 //! ```
 
 mod authority;
+mod bounds;
 mod chores;
 mod context;
 mod departure;
@@ -24,6 +25,7 @@ mod registry;
 mod server;
 mod service;
 mod session;
+mod terms;
 mod tokens;
 mod types;
 mod watchman;
@@ -104,12 +106,13 @@ impl Members {
             clock: options.clock,
             times: options.health,
             term: options.term,
-            complete: watch::Sender::new(false),
+            complete: watch::Sender::new(None),
             labels: watch::Sender::new(Vec::new()),
             authority: watch::Sender::new(None),
             oracle,
             registry: registry::Registry::default(),
             outbox: outbox::Outbox::default(),
+            room: bounds::Rooms::default(),
             due: writes::Due::default(),
             chores: writes::Due::default(),
             metrics: options.metrics,
@@ -183,19 +186,25 @@ impl Members {
         member.wake.notify_one();
     }
 
-    /// The leadership is lost. Nothing is wanted on any member any more, and nothing is judged, until the next one has set
-    /// everything anew: bindings may come and go meanwhile, and nobody would take back what they wanted.
+    /// The leadership, or a term of it, is over. Nothing is wanted on any member any more, and nothing is judged, until the
+    /// next term has set everything anew. Sessions of the term are over too: their agents connect again, and get what the
+    /// next term wants.
     pub fn stepped_down(&self) {
-        self.0.complete.send_replace(false);
+        let ended = self.0.complete.send_replace(None);
         for member in self.0.registry.all() {
-            member.lock().desired = Default::default();
+            let mut state = member.lock();
+            state.desired = Default::default();
+            state.agreed = false;
+            if let Some(session) = state.session.clone().filter(|held| ended == Some(held.term)) {
+                session.end(session::term_ended(self.0.term()));
+            }
         }
     }
 
-    /// The hub's side has set everything that it knows, and its [`Oracle`] can answer. Before, no inventory is judged
-    /// and no member is told that it is in sync.
-    pub fn caches_complete(&self) {
-        self.0.complete.send_replace(true);
+    /// In this term the hub's side has set everything that it knows, and its [`Oracle`] can answer. Before, no inventory is
+    /// judged and no member is told that it is in sync.
+    pub fn caches_complete(&self, term: u64) {
+        self.0.complete.send_replace(Some(term));
     }
 
     /// [`Oracle::limit`] may answer otherwise than before: removals that are held back are tried again.

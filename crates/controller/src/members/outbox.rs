@@ -1,35 +1,132 @@
-//! Events on their way to the hub's side: in order, bounded, and of several reports on one object only the newest.
+//! Events on their way to the hub's side: in order for each member, bounded, and of several reports on one object only the
+//! newest.
+//!
+//! Each member has a queue of its own, and they are emptied in turn. A member that sends more than is taken waits by itself;
+//! the others' events pass.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use atoll_render::Key;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::types::MemberEvent;
+use super::types::{HeldObject, MemberEvent, Report};
 
-/// Sessions stop reading above so many events, until the hub's side has caught up. A burst of all objects' first
-/// reports of some members fits.
+/// Above so many events of all members, a session reads on only while nothing of its own waits.
 const ROOM: usize = 8_192;
+/// The same in bytes.
+const ROOM_BYTES: usize = 256 << 20;
+/// Above so many of its own events a session stops reading. A burst of first reports fits.
+const MEMBER_ROOM: usize = 1_024;
+/// The same in bytes.
+const MEMBER_BYTES: usize = 16 << 20;
+/// What an event takes in memory besides its texts, about.
+const EVENT_BYTES: usize = 512;
 
 #[derive(Debug)]
 enum Slot {
     Event(Box<MemberEvent>),
     /// Place of the newest report on this object.
-    Status(String, Key),
+    Status(Key),
+}
+
+/// What waits of one member.
+#[derive(Debug, Default)]
+struct Lane {
+    slots: VecDeque<Slot>,
+    newest: HashMap<Key, MemberEvent>,
+    bytes: usize,
+    /// Something was taken.
+    taken: Arc<Notify>,
+}
+
+impl Lane {
+    fn push(&mut self, event: MemberEvent) -> Grown {
+        let more = bytes(&event);
+        if let MemberEvent::Status { key, .. } = &event {
+            let key = key.clone();
+            let old = self.newest.insert(key.clone(), event);
+            let less = old.as_ref().map_or(0, bytes);
+            self.bytes = self.bytes + more - less;
+            if old.is_none() {
+                self.slots.push_back(Slot::Status(key));
+            }
+            return Grown { events: usize::from(old.is_none()), more, less };
+        }
+        // An agent that connects again and again says the same each time.
+        if let Some(Slot::Event(last)) = self.slots.back()
+            && **last == event
+        {
+            return Grown { events: 0, more: 0, less: 0 };
+        }
+        self.bytes += more;
+        self.slots.push_back(Slot::Event(Box::new(event)));
+        Grown { events: 1, more, less: 0 }
+    }
+
+    fn pop(&mut self) -> Option<MemberEvent> {
+        let event = match self.slots.pop_front()? {
+            Slot::Event(event) => Some(*event),
+            Slot::Status(key) => self.newest.remove(&key),
+        };
+        self.bytes -= event.as_ref().map_or(0, bytes);
+        event
+    }
+}
+
+/// By how much an event made a queue longer.
+struct Grown {
+    events: usize,
+    more: usize,
+    less: usize,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    slots: VecDeque<Slot>,
-    newest: HashMap<(String, Key), MemberEvent>,
+    lanes: BTreeMap<String, Lane>,
+    /// Members of whom something waits, in the order in which they are served.
+    turns: VecDeque<String>,
+    events: usize,
+    bytes: usize,
+}
+
+impl Queue {
+    fn is_full(&self) -> bool {
+        self.events >= ROOM || self.bytes >= ROOM_BYTES
+    }
+
+    fn has_room(&self, member: &str) -> bool {
+        let Some(lane) = self.lanes.get(member) else { return true };
+        lane.slots.is_empty()
+            || (!self.is_full() && lane.slots.len() < MEMBER_ROOM && lane.bytes < MEMBER_BYTES)
+    }
+
+    fn pop(&mut self) -> Option<MemberEvent> {
+        let member = self.turns.pop_front()?;
+        let lane = self.lanes.get_mut(&member)?;
+        let before = lane.bytes;
+        let event = lane.pop();
+        self.bytes -= before - lane.bytes;
+        self.events -= 1;
+        // Not for each event: a session that may read on shall find room for more than one.
+        if lane.slots.len() <= MEMBER_ROOM / 2 && lane.bytes <= MEMBER_BYTES / 2 {
+            lane.taken.notify_waiters();
+        }
+        if lane.slots.is_empty() {
+            self.lanes.remove(&member);
+        } else {
+            self.turns.push_back(member);
+        }
+        event
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
     filled: Notify,
+    /// It was full and is no more.
     emptied: Notify,
 }
 
@@ -41,46 +138,71 @@ impl Outbox {
     /// Never waits: what comes from the hub's side itself is few, and sessions ask [`Outbox::room`] before they read.
     pub(super) fn push(&self, event: MemberEvent) {
         let mut queue = self.lock();
-        if let MemberEvent::Status { cluster, key, .. } = &event {
-            let place = (cluster.clone(), key.clone());
-            if queue.newest.insert(place.clone(), event).is_none() {
-                queue.slots.push_back(Slot::Status(place.0, place.1));
-            }
-        } else {
-            queue.slots.push_back(Slot::Event(Box::new(event)));
+        let member = event.cluster().to_owned();
+        let lane = queue.lanes.entry(member.clone()).or_default();
+        let first = lane.slots.is_empty();
+        let grown = lane.push(event);
+        if first {
+            queue.turns.push_back(member);
         }
+        queue.events += grown.events;
+        queue.bytes = queue.bytes + grown.more - grown.less;
         drop(queue);
         self.filled.notify_one();
     }
 
-    /// Waits until a session may read on.
-    pub(super) async fn room(&self) {
+    /// Whether this member's session may read on.
+    pub(super) fn has_room(&self, member: &str) -> bool {
+        self.lock().has_room(member)
+    }
+
+    /// Waits until this member's session may read on.
+    pub(super) async fn room(&self, member: &str) {
         loop {
             let emptied = self.emptied.notified();
             tokio::pin!(emptied);
-            // Registered before the look, so that an emptying in between is not missed.
+            // Registered before the look, so that what is taken in between is not missed.
             emptied.as_mut().enable();
-            if !self.is_full() {
+            let taken = {
+                let queue = self.lock();
+                if queue.has_room(member) {
+                    return;
+                }
+                queue.lanes.get(member).map(|lane| lane.taken.clone())
+            };
+            let Some(lane) = taken else { continue };
+            let taken = lane.notified();
+            tokio::pin!(taken);
+            taken.as_mut().enable();
+            if self.has_room(member) {
                 return;
             }
-            emptied.await;
+            tokio::select! {
+                biased;
+                () = taken => (),
+                () = emptied => (),
+            }
         }
     }
 
     /// Whether sessions do not read because of it: their members' silence means nothing then.
     pub(super) fn is_full(&self) -> bool {
-        self.lock().slots.len() >= ROOM
+        self.lock().is_full()
     }
 
     fn pop(&self) -> Option<MemberEvent> {
         let mut queue = self.lock();
-        match queue.slots.pop_front()? {
-            Slot::Event(event) => Some(*event),
-            Slot::Status(cluster, key) => queue.newest.remove(&(cluster, key)),
+        let was_full = queue.is_full();
+        let event = queue.pop();
+        let freed = was_full && !queue.is_full();
+        drop(queue);
+        if freed {
+            self.emptied.notify_waiters();
         }
+        event
     }
 
-    /// Hands the events over until `token` ends it or nobody takes them any more.
+    /// Hands the events over until `token` ends it or nothing takes them any more.
     pub(super) async fn forward(
         &self,
         events: mpsc::Sender<MemberEvent>,
@@ -105,11 +227,38 @@ impl Outbox {
                 }
             };
             permit.send(event);
-            if !self.is_full() {
-                self.emptied.notify_waiters();
-            }
         }
     }
+}
+
+/// Memory that an event takes, about.
+fn bytes(event: &MemberEvent) -> usize {
+    let texts = |texts: &[String]| texts.iter().map(|text| text.len() + 24).sum::<usize>();
+    let content = match event {
+        MemberEvent::Status { claims, report, .. } => texts(claims) + report_bytes(report),
+        MemberEvent::Applied { claims, reason, message, .. } => {
+            texts(claims) + reason.len() + message.len()
+        }
+        MemberEvent::Inventory { held, .. } => held.iter().map(held_bytes).sum(),
+        MemberEvent::Suspicion { message, .. } => message.len(),
+        // The facts are shared with the member's own state, which bounds them.
+        MemberEvent::Facts { .. }
+        | MemberEvent::Connected { .. }
+        | MemberEvent::Lost { .. }
+        | MemberEvent::Withdrawn { .. }
+        | MemberEvent::HigherTerm { .. } => 0,
+    };
+    EVENT_BYTES + content
+}
+
+fn report_bytes(report: &Report) -> usize {
+    // JSON in memory takes some times its text.
+    report.health_reason.len() + report.unschedulable_reason.len() + 4 * report.status_bytes
+}
+
+fn held_bytes(object: &HeldObject) -> usize {
+    let claims: usize = object.claims.iter().map(|claim| claim.len() + 24).sum();
+    object.hash.len() + claims + 256
 }
 
 #[cfg(test)]
@@ -140,6 +289,8 @@ mod tests {
                 health: ObjectHealth::Unknown,
                 health_reason: String::new(),
                 status: None,
+                status_bytes: 0,
+                status_left_out: 0,
                 gone: false,
                 object_uid: String::new(),
             },
@@ -167,21 +318,77 @@ mod tests {
         assert_eq!(taken, [status("a", 2), connected, status("b", 1)]);
     }
 
+    fn of(cluster: &str, name: &str) -> MemberEvent {
+        let MemberEvent::Status { key, claims, report, .. } = status(name, 1) else {
+            unreachable!()
+        };
+        MemberEvent::Status { cluster: cluster.to_owned(), key, claims, report }
+    }
+
     #[tokio::test]
-    async fn sessions_wait_while_it_is_full() {
+    async fn a_member_that_sends_too_much_waits_alone_and_the_others_are_served_in_turn() {
         let outbox = Outbox::default();
-        for i in 0..ROOM {
+        for i in 0..MEMBER_ROOM {
+            outbox.push(of("flood", &i.to_string()));
+        }
+        assert!(!outbox.has_room("flood") && !outbox.is_full());
+        assert!(outbox.has_room("other"));
+        outbox.push(of("other", "a"));
+        outbox.push(of("other", "b"));
+        let served: Vec<_> =
+            (0..4).filter_map(|_| outbox.pop()).map(|event| event.cluster().to_owned()).collect();
+        assert_eq!(served, ["flood", "other", "flood", "other"]);
+
+        // Also where many together fill it, each may have one event.
+        for member in 0..2 * ROOM / MEMBER_ROOM {
+            for i in 0..MEMBER_ROOM {
+                outbox.push(of(&format!("flood-{member}"), &i.to_string()));
+            }
+        }
+        assert!(outbox.is_full() && outbox.has_room("quiet"));
+        outbox.push(of("quiet", "a"));
+        assert!(!outbox.has_room("quiet"));
+    }
+
+    #[tokio::test]
+    async fn a_members_events_are_bounded_in_bytes() {
+        let outbox = Outbox::default();
+        let claims = vec!["x".repeat(MEMBER_BYTES)];
+        let MemberEvent::Status { cluster, key, report, .. } = status("a", 1) else {
+            unreachable!()
+        };
+        outbox.push(MemberEvent::Status { cluster, key, claims, report });
+        assert!(!outbox.has_room("member1"));
+        // A newer report in its place gives the room back, and so does taking it.
+        outbox.push(status("a", 2));
+        assert!(outbox.has_room("member1"));
+        outbox.pop();
+        assert_eq!((outbox.lock().events, outbox.lock().bytes), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn the_same_said_again_and_again_takes_no_room() {
+        let outbox = Outbox::default();
+        for _ in 0..10 {
+            outbox.push(MemberEvent::Connected { cluster: "member1".into() });
+        }
+        assert_eq!(outbox.lock().events, 1);
+    }
+
+    #[tokio::test]
+    async fn sessions_wait_until_something_of_theirs_was_taken() {
+        let outbox = Outbox::default();
+        for i in 0..MEMBER_ROOM {
             outbox.push(status(&i.to_string(), 1));
         }
         let (sender, mut receiver) = mpsc::channel(1);
         let token = CancellationToken::new();
-        assert!(outbox.is_full());
         let wait = async {
-            outbox.room().await;
+            outbox.room("member1").await;
             token.cancel();
         };
         let take = async { while receiver.recv().await.is_some() {} };
         tokio::join!(outbox.forward(sender, token.clone()), wait, take);
-        assert!(!outbox.is_full());
+        assert!(outbox.has_room("member1"));
     }
 }

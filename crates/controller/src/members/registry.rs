@@ -11,10 +11,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::bounds::Taken;
 use super::departure::Departure;
 use super::desired::DesiredSet;
 use super::health::draft;
 use super::health::vitals::Vitals;
+use super::terms::{self, Refusal};
 use super::types::MemberFacts;
 use crate::lifecycle::emptying::Emptying;
 
@@ -40,9 +42,19 @@ pub(super) struct State {
     /// uid of the member's kube-system namespace.
     pub(super) cluster_id: Option<String>,
     pub(super) epoch: u64,
+    /// The epoch begins anew by a new enrolment, and the Cluster does not say so yet.
+    pub(super) epoch_anew: bool,
+    /// uid of the kube-system namespace that its last enrolment named.
+    pub(super) enrolled_id: Option<String>,
+    /// Why its last Hello was refused.
+    pub(super) refusal: Option<Refusal>,
+    /// The term that a person accepts, until ours is above it.
+    pub(super) accepted_term: Option<u64>,
     pub(super) desired: DesiredSet,
     pub(super) vitals: Vitals,
     pub(super) facts: Option<Arc<MemberFacts>>,
+    /// Memory that the facts take.
+    pub(super) facts_room: Option<Taken>,
     pub(super) session: Option<Session>,
     /// Whether controller and agent agreed on an inventory since this controller leads.
     pub(super) agreed: bool,
@@ -59,13 +71,15 @@ pub(super) struct State {
 pub(super) struct Session {
     pub(super) id: u64,
     pub(super) issued: Timestamp,
+    /// The leader's term that it belongs to; it ends with the term.
+    pub(super) term: u64,
     end: Arc<Mutex<Option<Status>>>,
     pub(super) token: CancellationToken,
 }
 
 impl Session {
-    pub(super) fn new(id: u64, issued: Timestamp, parent: &CancellationToken) -> Self {
-        Self { id, issued, end: Arc::default(), token: parent.child_token() }
+    pub(super) fn new(id: u64, issued: Timestamp, term: u64, parent: &CancellationToken) -> Self {
+        Self { id, issued, term, end: Arc::default(), token: parent.child_token() }
     }
 
     /// Ends it; the first reason given is what the agent hears.
@@ -89,9 +103,14 @@ impl Member {
                 revoked_before: None,
                 cluster_id: None,
                 epoch: 0,
+                epoch_anew: false,
+                enrolled_id: None,
+                refusal: None,
+                accepted_term: None,
                 desired: DesiredSet::default(),
                 vitals: Vitals::new(now, false),
                 facts: None,
+                facts_room: None,
                 session: None,
                 agreed: false,
                 emptying: Emptying::default(),
@@ -139,7 +158,12 @@ impl State {
             }
             self.cluster_id = status.and_then(|status| status.cluster_id.clone());
             self.epoch = 0;
+            self.epoch_anew = false;
+            self.enrolled_id = None;
+            self.refusal = None;
+            self.accepted_term = None;
             self.facts = None;
+            self.facts_room = None;
             self.agreed = false;
             self.departure = None;
             self.emptying = Emptying::default();
@@ -155,8 +179,10 @@ impl State {
             self.cluster_id = Some(id.clone());
             self.vitals.came(now.0);
         }
-        let epoch = session.map_or(0, |session| u64::try_from(session.epoch).unwrap_or(0));
-        self.epoch = self.epoch.max(epoch);
+        if !self.epoch_anew {
+            let epoch = session.map_or(0, |session| u64::try_from(session.epoch).unwrap_or(0));
+            self.epoch = self.epoch.max(epoch);
+        }
         let annotations = cluster.metadata.annotations.as_ref();
         self.revoked_before = annotations.and_then(|map| map.get(REVOKED_BEFORE)).map(|text| {
             // A date that cannot be read was meant to revoke: everything issued so far is.
@@ -166,9 +192,35 @@ impl State {
         true
     }
 
+    /// A new certificate was enrolled: its agent counts its own epochs, whatever the ones before it claimed.
+    pub(super) fn enrolled(&mut self, cluster_id: &str) {
+        self.epoch = 0;
+        self.epoch_anew = true;
+        self.enrolled_id = Some(cluster_id.to_owned());
+        self.refusal = None;
+    }
+
+    /// Another Cluster has this member's kube-system uid in the hub: it was never this one's.
+    fn give_up_cluster_id(&mut self, error: &ClusterIdError) {
+        self.cluster_id = None;
+        if let Some(session) = &self.session {
+            session.end(Status::failed_precondition(error.to_string()));
+        }
+    }
+
+    /// Whether the Cluster in the hub says that this is the member's kube-system uid.
+    fn is_cluster_id_stored(&self, id: &str) -> bool {
+        let status = self.cluster.as_ref().and_then(|cluster| cluster.status.as_ref());
+        status.and_then(|status| status.cluster_id.as_deref()) == Some(id)
+    }
+
     /// The server's answer to a write of ours.
     pub(super) fn wrote(&mut self, cluster: Arc<Cluster>, now: Instant) {
         self.written = now;
+        let session = cluster.status.as_ref().and_then(|status| status.session.as_ref());
+        if session.is_none_or(|session| u64::try_from(session.epoch) == Ok(self.epoch)) {
+            self.epoch_anew = false;
+        }
         if self
             .cluster
             .as_ref()
@@ -211,6 +263,8 @@ struct Tables {
     by_uid: BTreeMap<String, Arc<Member>>,
     /// kube-system uid to name.
     by_cluster_id: BTreeMap<String, String>,
+    /// Terms above ours that enrolled members name, by the uids of their Clusters.
+    named_terms: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -258,6 +312,7 @@ impl Registry {
         let other = state.uid().filter(|old| *old != uid).map(str::to_owned);
         if let Some(old) = other {
             tables.by_uid.remove(&old);
+            tables.named_terms.remove(&old);
         }
         let before = state.cluster_id.clone();
         let news = state.take(&Arc::new(cluster.clone()), now);
@@ -267,9 +322,19 @@ impl Registry {
             if let Some(id) = before {
                 tables.by_cluster_id.remove(&id);
             }
-            // The first one keeps it: two Clusters with one id were written by an older controller, or by hand.
             if let Some(id) = after {
-                tables.by_cluster_id.entry(id).or_insert_with(|| name.to_owned());
+                // What the hub holds goes before what an agent only claimed in its first Hello. Of two Clusters with one id
+                // in the hub (by hand, or by an older controller) the first keeps it.
+                let owner = tables.by_cluster_id.get(&id).filter(|owner| *owner != name);
+                let rival = owner.and_then(|owner| tables.by_name.get(owner)).cloned();
+                let mut rival = rival.as_ref().map(|rival| rival.lock());
+                if rival.as_ref().is_none_or(|rival| !rival.is_cluster_id_stored(&id)) {
+                    if let Some(rival) = &mut rival {
+                        let error = ClusterIdError::Duplicate { other: name.to_owned() };
+                        rival.give_up_cluster_id(&error);
+                    }
+                    tables.by_cluster_id.insert(id, name.to_owned());
+                }
             }
         }
         tables.by_uid.insert(uid, member.clone());
@@ -285,6 +350,7 @@ impl Registry {
         };
         if let Some(uid) = uid {
             tables.by_uid.remove(&uid);
+            tables.named_terms.remove(&uid);
         }
         if let Some(id) = id
             && tables.by_cluster_id.get(&id).is_some_and(|owner| owner == name)
@@ -292,6 +358,19 @@ impl Registry {
             tables.by_cluster_id.remove(&id);
         }
         Some(member)
+    }
+
+    /// An enrolled member names this term; the highest term above `ours` that is believed by now.
+    pub(super) fn name_term(&self, uid: &str, named: u64, ours: u64) -> Option<u64> {
+        let mut tables = self.lock();
+        tables.named_terms.insert(uid.to_owned(), named);
+        let enrolled = tables.by_cluster_id.len();
+        terms::believed(tables.named_terms.values().copied(), enrolled, ours)
+    }
+
+    /// The member names no term above ours any more.
+    pub(super) fn forget_term(&self, uid: &str) {
+        self.lock().named_terms.remove(uid);
     }
 
     /// Takes `id` as the kube-system uid of `member` for good, at its first contact.
@@ -302,6 +381,10 @@ impl Registry {
             Some(known) if known == id => return Ok(()),
             Some(known) => return Err(ClusterIdError::Changed { known: known.clone() }),
             None => (),
+        }
+        // The token was for the member that enrolled by it, not for any member that the agent names later.
+        if let Some(known) = state.enrolled_id.clone().filter(|enrolled| enrolled != id) {
+            return Err(ClusterIdError::Changed { known });
         }
         match tables.by_cluster_id.get(id) {
             Some(other) if *other != member.name => {
@@ -336,6 +419,8 @@ pub(super) enum ClusterIdError {
     #[error("IdentityChanged: this Cluster is the member whose kube-system uid is {known}")]
     Changed { known: String },
     /// Another Cluster is this member already.
-    #[error("DuplicateCluster: this member is registered as Cluster {other:?} already")]
+    #[error(
+        "DuplicateCluster: this member is registered as Cluster {other:?} already; if that Cluster is another member, take it out with `atoll unjoin {other}` and connect again"
+    )]
     Duplicate { other: String },
 }

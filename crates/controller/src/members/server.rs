@@ -6,7 +6,7 @@ use std::time::Duration;
 use atoll_protocol::ca::{CONTROLLER_LIFE, CaError, CertificateAuthority};
 use atoll_protocol::identity::TrustDomain;
 use atoll_protocol::tls::{self, ServerCertificate, TlsError};
-use atoll_protocol::transport::{self, MAX_MESSAGE};
+use atoll_protocol::transport::{self, MAX_FROM_AGENT, MAX_MESSAGE};
 use atoll_protocol::v1::agent_service_server::AgentServiceServer;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
@@ -61,7 +61,7 @@ async fn serve(
     cx.tasks.spawn(listener::accept(incoming, config, domain, connections, cx.token.clone()));
     cx.tasks.spawn(renew(cx.clone(), authority, certificate));
     let service = AgentServiceServer::new(Service { cx: cx.clone() })
-        .max_decoding_message_size(MAX_MESSAGE)
+        .max_decoding_message_size(MAX_FROM_AGENT)
         .max_encoding_message_size(MAX_MESSAGE);
     let accepted = ReceiverStream::new(accepted).map(Ok::<_, std::io::Error>);
     let served = transport::server()

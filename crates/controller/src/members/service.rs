@@ -51,7 +51,7 @@ impl Service {
             return Err(self.refuse("expired", status));
         }
         let Some(member) = cx.registry.by_uid(&peer.uid) else {
-            if !*cx.complete.borrow() {
+            if cx.complete.borrow().is_none() {
                 return Err(Status::unavailable("the controller does not know all Clusters yet"));
             }
             let status = Status::permission_denied("no Cluster has the uid of the certificate");
@@ -99,9 +99,15 @@ impl AgentService for Service {
         if self.cx.term().is_none() {
             return Err(self.refuse("not_leader", Status::unavailable("not leader")));
         }
-        let enrolled = enrol::enrol(&self.cx, request.into_inner()).await;
+        let request = request.into_inner();
+        let member_uid = request.member_uid.clone();
+        let enrolled = enrol::enrol(&self.cx, request).await;
         match enrolled {
             Ok((issued, uid, name)) => {
+                if let Some(member) = self.cx.registry.by_uid(&uid) {
+                    member.lock().enrolled(&member_uid);
+                    self.cx.due.mark(&member.name);
+                }
                 tracing::info!(cluster = name, "member enrolled");
                 self.answer(issued, &uid, name)
             }

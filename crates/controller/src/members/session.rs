@@ -23,13 +23,12 @@ use super::context::Context;
 use super::desired::Held;
 use super::listener::Peer;
 use super::registry::{ClusterIdError, Member, Session};
+use super::terms::{self, Refusal};
 use super::types::{ApplyResult, MemberEvent};
-use super::{events, wire};
+use super::{bounds, events, wire};
 
 /// The agent must say Hello within this.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// A term this far above ours is no term that a leader of ours ever had: one member cannot use the counter up.
-const MAX_TERM_LEAD: u64 = 1 << 32;
 /// Most entries of an inventory: 200 pages. An agent that sends more is not ours.
 const MAX_INVENTORY: usize = 200 * INVENTORY_PAGE;
 /// Inventories in one session before it is closed: if both ends do not agree by then, they never will, and the agent's
@@ -60,6 +59,8 @@ pub(super) async fn run<S>(
             _ => Err(Status::failed_precondition("the first message must be Hello")),
         }),
     };
+    // Each session leaves some events: a member that connects again and again waits until its earlier ones were taken.
+    cx.outbox.room(&member.name).await;
     let admitted = match hello {
         Ok(hello) => admit(&cx, &member, &peer, &hello).map(|session| (session, hello)),
         Err(status) => Err(status),
@@ -92,12 +93,12 @@ pub(super) async fn run<S>(
     let mut term = cx.term.clone();
     let deposed = async {
         // An error means that the leader part is gone, and with it the leadership.
-        let _ = term.wait_for(Option::is_none).await;
+        let _ = term.wait_for(|term| *term != Some(session.term)).await;
     };
     let status = tokio::select! {
         biased;
         () = session.token.cancelled() => session.reason(),
-        () = deposed => Status::unavailable("not leader"),
+        () = deposed => term_ended(cx.term()),
         () = tokio::time::sleep(expiry) => Status::unauthenticated("the certificate has ended"),
         status = reading => status,
         written = writer.join_next() => match written {
@@ -131,19 +132,8 @@ fn admit(
         ));
     }
     let term = cx.term().ok_or_else(|| Status::unavailable("not leader"))?;
-    if hello.highest_term > term {
-        if hello.highest_term - term > MAX_TERM_LEAD {
-            tracing::warn!(cluster = member.name, term = hello.highest_term, "absurd term refused");
-            return Err(Status::failed_precondition(
-                "hello.highest_term is more than 2^32 above the leader's",
-            ));
-        }
-        let (cluster, term) = (member.name.clone(), hello.highest_term);
-        cx.outbox.push(MemberEvent::HigherTerm { cluster, term });
-        return Err(Status::unavailable("another leader had a higher term"));
-    }
-    if hello.member_uid.is_empty() {
-        return Err(Status::invalid_argument("hello.member_uid must not be empty"));
+    if hello.member_uid.is_empty() || hello.member_uid.len() > bounds::MAX_ID {
+        return Err(Status::invalid_argument("hello.member_uid must have 1 to 256 bytes"));
     }
     cx.registry.claim_cluster_id(member, &hello.member_uid).map_err(|error| {
         let reason = match &error {
@@ -153,20 +143,37 @@ fn admit(
         events::publish(cx, member, reason, &error.to_string());
         Status::failed_precondition(error.to_string())
     })?;
+    let known = member.lock().epoch;
+    if hello.epoch < known {
+        let message = format!(
+            "hello.epoch {} is below {known}: another agent of this member took over; where there is none, `atoll rejoin {}`",
+            hello.epoch, member.name
+        );
+        events::publish(cx, member, "EpochBelow", &message);
+        let mut refused = Status::failed_precondition(message);
+        // Whoever holds the member's Lease may count on from there: a Lease made anew under a wrong clock begins too low.
+        refused.metadata_mut().insert(EPOCH_FLOOR, known.into());
+        return Err(refused);
+    }
+    let limit = terms::epoch_limit(known, cx.clock.now().as_second());
+    if hello.epoch > limit {
+        let refusal = Refusal::Epoch { named: hello.epoch, limit };
+        return Err(terms::refuse(cx, member, refusal));
+    }
+    if hello.highest_term > term {
+        let refusal = Refusal::Term { named: hello.highest_term, ours: term };
+        return Err(terms::refuse(cx, member, refusal));
+    }
+    terms::accepted(cx, member);
     let session = Session::new(
         cx.next_session(),
         peer.not_before.saturating_add(MEMBER_BACKDATE).unwrap_or(peer.not_before),
+        term,
         &cx.token,
     );
     let mut state = member.lock();
     if hello.epoch < state.epoch {
-        let mut refused = Status::failed_precondition(format!(
-            "hello.epoch {} is below {}: another agent of this member took over",
-            hello.epoch, state.epoch
-        ));
-        // Whoever holds the member's Lease may count on from there: a Lease made anew under a wrong clock begins too low.
-        refused.metadata_mut().insert(EPOCH_FLOOR, state.epoch.into());
-        return Err(refused);
+        return Err(Status::aborted("another session of this member began meanwhile"));
     }
     state.epoch = hello.epoch;
     if let Some(old) = state.session.replace(session.clone()) {
@@ -201,9 +208,10 @@ async fn write(
     let gone = || Status::cancelled("the agent closed the stream");
     let millis = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
     let say = async |message: Message, kind: &'static str| {
-        let Some(term) = cx.term() else {
-            return Err(Status::unavailable("not leader"));
-        };
+        let term = session.term;
+        if cx.term() != Some(term) {
+            return Err(term_ended(cx.term()));
+        }
         cx.metrics.sent.get_or_create(&super::metrics::Sent { kind }).inc();
         let message = v1::ControllerMessage { term, message: Some(message) };
         out.send(Ok(message)).await.map_err(|_| gone())
@@ -220,7 +228,7 @@ async fn write(
     let mut labels = cx.labels.subscribe();
     labels.mark_changed();
     let mut complete = cx.complete.subscribe();
-    if complete.wait_for(|complete| *complete).await.is_err() {
+    if complete.wait_for(|complete| *complete == Some(session.term)).await.is_err() {
         return Status::unavailable("the controller is stopping");
     }
     // Nothing is given to a member whose Cluster could go without it being emptied.
@@ -229,6 +237,10 @@ async fn write(
     }
     let agreed = {
         let mut state = member.lock();
+        // The term may have ended since: then what is wanted is not complete.
+        if *cx.complete.borrow() != Some(session.term) {
+            return term_ended(cx.term());
+        }
         let agreed = state.desired.intended().matches(&hello.inventory_digest);
         if agreed {
             state.desired.agree();
@@ -246,9 +258,10 @@ async fn write(
     loop {
         // Room first, message then: what is not sent yet may still be replaced by something newer.
         let Ok(permit) = out.reserve().await else { return gone() };
-        let Some(term) = cx.term() else {
-            return Status::unavailable("not leader");
-        };
+        let term = session.term;
+        if cx.term() != Some(term) {
+            return term_ended(cx.term());
+        }
         if labels.has_changed().unwrap_or(false) {
             let keys = labels.borrow_and_update().clone();
             if !keys.is_empty() {
@@ -294,9 +307,17 @@ where
     S: Stream<Item = Result<v1::AgentMessage, Status>> + Unpin,
 {
     let mut pages: Vec<(Key, Held)> = Vec::new();
+    let mut taken = cx.room.inventories.none();
     let mut inventories = 0;
     loop {
-        cx.outbox.room().await;
+        while !cx.outbox.has_room(&member.name) {
+            // The hub's side is behind: that nothing is read is not the member's silence.
+            member.lock().vitals.frame(Instant::now());
+            if tokio::time::timeout(cx.times.heartbeat, cx.outbox.room(&member.name)).await.is_ok()
+            {
+                break;
+            }
+        }
         let message = match inbound.next().await {
             None => return Status::cancelled("the agent closed the stream"),
             Some(Err(status)) => {
@@ -307,8 +328,19 @@ where
         member.lock().vitals.frame(Instant::now());
         let heard = match message.message {
             Some(v1::agent_message::Message::Inventory(page)) => {
-                if !*cx.complete.borrow() {
-                    return Status::failed_precondition("nobody asked for an inventory");
+                if *cx.complete.borrow() != Some(session.term) {
+                    return Status::failed_precondition(
+                        "the controller did not ask for an inventory",
+                    );
+                }
+                if page.entries.len() > INVENTORY_PAGE {
+                    return Status::resource_exhausted(
+                        "a page of an inventory may have 5,000 entries",
+                    );
+                }
+                if let Err(status) = bounds::take_page(&mut taken, &page) {
+                    tracing::warn!(cluster = member.name, %status, "inventory refused");
+                    return status;
                 }
                 let last = page.last;
                 for entry in page.entries {
@@ -329,6 +361,7 @@ where
                     return Status::aborted("controller and agent do not agree on the inventory");
                 }
                 take_inventory(cx, member, session, std::mem::take(&mut pages));
+                taken = cx.room.inventories.none();
                 Ok(())
             }
             Some(message) => hear(cx, member, message),
@@ -352,7 +385,10 @@ fn take_inventory(cx: &Context, member: &Member, session: &Session, entries: Vec
         })
         .collect();
     let mut state = member.lock();
-    if state.session.as_ref().is_none_or(|current| current.id != session.id) {
+    if state.session.as_ref().is_none_or(|current| current.id != session.id)
+        // The term ended meanwhile, and with it the verdicts.
+        || *cx.complete.borrow() != Some(session.term)
+    {
         return;
     }
     state.desired.inventory(entries, &verdicts);
@@ -391,8 +427,12 @@ fn hear(cx: &Context, member: &Member, message: v1::agent_message::Message) -> R
             Ok(())
         }
         Message::Facts(facts) => {
+            let taken = bounds::take_facts(&cx.room.facts, &facts)?;
             let facts = Arc::new(wire::facts(facts, cx.clock.now())?);
-            member.lock().facts = Some(facts.clone());
+            let mut state = member.lock();
+            state.facts = Some(facts.clone());
+            state.facts_room = Some(taken);
+            drop(state);
             api(cx, member, facts.api_healthy, facts.api_message.clone());
             cx.due.mark(&member.name);
             cx.outbox.push(MemberEvent::Facts { cluster, facts });
@@ -470,6 +510,14 @@ fn api(cx: &Context, member: &Member, healthy: bool, message: String) {
     if member.lock().vitals.api(Instant::now(), healthy, &message) {
         cx.due.mark(&member.name);
     }
+}
+
+/// Why a session ends with the leader's term, in which the controller leads now, if it does.
+pub(super) fn term_ended(now: Option<u64>) -> Status {
+    Status::unavailable(match now {
+        None => "not leader",
+        Some(_) => "the leadership has a new term: connect again",
+    })
 }
 
 /// Whether a certificate issued then is revoked.

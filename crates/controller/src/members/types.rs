@@ -163,6 +163,10 @@ pub struct Report {
     pub health_reason: String,
     /// The object's `.status`, reduced to what is aggregated; `None` when the agent sent none.
     pub status: Option<Value>,
+    /// Size in bytes of `status` as it came.
+    pub status_bytes: usize,
+    /// Size in bytes of a status that was left out because it is too large; 0 = nothing was left out.
+    pub status_left_out: u64,
     /// The object is gone from the member.
     pub gone: bool,
     /// uid on the member.
@@ -328,9 +332,9 @@ pub enum MemberEvent {
         /// Of them, those that no binding accounts for.
         orphans: usize,
     },
-    /// An agent acted on a higher term than ours: another leader was there, or is.
+    /// A higher term than ours is in force on members, by the word of enough of them or of a person: raise ours above it.
     HigherTerm {
-        /// Name of the Cluster.
+        /// Name of the Cluster whose report completed the proof.
         cluster: String,
         /// The term.
         term: u64,

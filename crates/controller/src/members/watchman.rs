@@ -36,6 +36,9 @@ pub(super) async fn run(cx: Arc<Context>) {
                 if now_leading.is_some() && leading.is_none() {
                     begin(&cx, Instant::now());
                 }
+                if now_leading.is_some() && leading.is_some() && now_leading != leading {
+                    connect_again(&cx, Instant::now());
+                }
                 if now_leading.is_none() {
                     *cx.grace.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     cx.metrics.removals_held.set(0);
@@ -70,6 +73,15 @@ fn begin(cx: &Context, now: Instant) {
         state.vitals.forgive(baseline);
         state.agreed = false;
         drop(state);
+        cx.due.mark(&member.name);
+    }
+}
+
+/// The leader's term was raised: it ended all sessions, and agents need time to connect again. A member that is silent
+/// already stays so.
+fn connect_again(cx: &Context, now: Instant) {
+    for member in cx.registry.all() {
+        member.lock().vitals.forgive(now);
         cx.due.mark(&member.name);
     }
 }

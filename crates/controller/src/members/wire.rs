@@ -3,14 +3,22 @@
 use atoll_api::cluster::{ApiEnablement, ApiResource, NodeSummary, ResourceSummary};
 use atoll_api::policy::ConflictResolution;
 use atoll_api::quantity::{Quantity, ResourceList};
+use atoll_protocol::transport::MAX_STATUS;
 use atoll_protocol::v1;
 use atoll_render::Key;
 use jiff::Timestamp;
 use tonic::Status;
 
+use super::bounds::{MAX_CLAIMS, MAX_ID, MAX_KEY_FIELD};
 use super::desired::{Held, Mark, Next, Packed};
 use super::types::{ApplyResult, Counted, MemberFacts, NodeClass, ObjectHealth, Report};
 
+/// Most replicas that are believed: Kubernetes counts them in 32 bits.
+const MAX_REPLICAS: i64 = i32::MAX as i64;
+/// Most nodes that are believed; Kubernetes is tested with 5,000 a cluster.
+const MAX_NODES: i64 = 1_000_000;
+/// Largest sum of a resource, in thousandths.
+const MAX_MILLI: i128 = i64::MAX as i128 * 1_000;
 /// Longest text of a reason or message that is taken from an agent.
 const MAX_TEXT: usize = 4 * 1024;
 
@@ -19,12 +27,22 @@ pub(super) fn key(key: Option<v1::ObjectKey>) -> Result<Key, Status> {
     if key.kind.is_empty() || key.name.is_empty() {
         return Err(Status::invalid_argument("key.kind and key.name must not be empty"));
     }
+    if [&key.group, &key.kind, &key.namespace, &key.name].iter().any(|f| f.len() > MAX_KEY_FIELD) {
+        return Err(Status::invalid_argument("a field of key is longer than 1 KiB"));
+    }
     Ok(Key {
         group: key.group,
         kind: key.kind,
         namespace: Some(key.namespace).filter(|namespace| !namespace.is_empty()),
         name: key.name,
     })
+}
+
+fn id(field: &str, text: &str) -> Result<(), Status> {
+    match text.len() {
+        0..=MAX_ID => Ok(()),
+        _ => Err(Status::invalid_argument(format!("{field} is longer than {MAX_ID} bytes"))),
+    }
 }
 
 fn wire_key(key: &Key) -> v1::ObjectKey {
@@ -38,7 +56,15 @@ fn wire_key(key: &Key) -> v1::ObjectKey {
 
 pub(super) fn held(entry: v1::InventoryEntry) -> Result<(Key, Held), Status> {
     let key = key(entry.key)?;
+    id("entry.hash", &entry.hash)?;
+    id("entry.object_uid", &entry.object_uid)?;
     let mut claims = entry.claims;
+    if claims.len() > MAX_CLAIMS {
+        return Err(Status::invalid_argument("entry.claims has more than 10,000 entries"));
+    }
+    for claim in &claims {
+        id("entry.claims", claim)?;
+    }
     claims.sort_unstable();
     claims.dedup();
     let mark = Mark { hash: entry.hash, claims, preserve: entry.preserve };
@@ -113,27 +139,35 @@ pub(super) fn report(status: v1::Status, current: bool) -> Result<Report, Status
         v1::Health::Unhealthy => ObjectHealth::Unhealthy,
         v1::Health::Unspecified | v1::Health::Unknown => ObjectHealth::Unknown,
     };
-    let value = if status.status_json.is_empty() {
-        None
+    id("status.hash", &status.hash)?;
+    id("status.object_uid", &status.object_uid)?;
+    let sent = status.status_json.len();
+    let (value, left_out) = if sent > MAX_STATUS {
+        // An agent of ours leaves it out itself.
+        (None, sent as u64)
+    } else if sent == 0 {
+        (None, status.status_left_out)
     } else {
         let value = serde_json::from_slice(&status.status_json)
             .map_err(|_| Status::invalid_argument("status.status_json is not JSON"))?;
-        Some(value)
+        (Some(value), 0)
     };
     let since = status.unschedulable_since;
     Ok(Report {
         hash: status.hash,
         current,
-        generation: status.generation,
-        observed_generation: status.observed_generation,
-        replicas: status.replicas.map(|count| count.max(0)),
-        ready: status.ready.map(|count| count.max(0)),
-        unschedulable: status.unschedulable.max(0),
+        generation: status.generation.max(0),
+        observed_generation: status.observed_generation.max(0),
+        replicas: status.replicas.map(replicas),
+        ready: status.ready.map(replicas),
+        unschedulable: replicas(status.unschedulable),
         unschedulable_since: if since > 0 { Timestamp::from_second(since).ok() } else { None },
         unschedulable_reason: text(status.unschedulable_reason),
         health,
         health_reason: text(status.health_reason),
         status: value,
+        status_bytes: if left_out > 0 { 0 } else { sent },
+        status_left_out: left_out,
         gone: status.gone,
         object_uid: status.object_uid,
     })
@@ -160,7 +194,10 @@ pub(super) fn facts(facts: v1::Facts, now: Timestamp) -> Result<MemberFacts, Sta
         None
     } else {
         Some(Counted {
-            nodes: NodeSummary { total_num: facts.nodes_total, ready_num: facts.nodes_ready },
+            nodes: NodeSummary {
+                total_num: facts.nodes_total.clamp(0, MAX_NODES),
+                ready_num: facts.nodes_ready.clamp(0, MAX_NODES),
+            },
             resources: ResourceSummary {
                 allocatable: list("allocatable_milli", facts.allocatable_milli)?,
                 allocated: list("allocated_milli", facts.allocated_milli)?,
@@ -189,21 +226,29 @@ fn list(
     milli
         .into_iter()
         .map(|(name, value)| match value.parse::<i128>() {
-            Ok(milli) if milli >= 0 => Ok((name, Quantity::from_milli(milli))),
+            Ok(milli) if (0..=MAX_MILLI).contains(&milli) => {
+                Ok((name, Quantity::from_milli(milli)))
+            }
             _ => Err(Status::invalid_argument(format!(
-                "facts.{field}[{name:?}] must be a whole number of thousandths, 0 or more"
+                "facts.{field}[{name:?}] must be a whole number of thousandths from 0 to 2^63 - 1 units"
             ))),
         })
         .collect()
+}
+
+fn replicas(claimed: i64) -> i64 {
+    claimed.clamp(0, MAX_REPLICAS)
+}
+
+fn free(free: v1::FreeVector) -> (i64, std::collections::BTreeMap<String, i64>) {
+    let milli = free.milli.into_iter();
+    let milli = milli.map(|(name, milli)| (name, milli.max(0))).collect();
+    (free.nodes.clamp(0, MAX_NODES), milli)
 }
 
 fn node_class(class: v1::NodeClass) -> NodeClass {
     let mut taints: Vec<_> =
         class.taints.into_iter().map(|taint| (taint.key, taint.value, taint.effect)).collect();
     taints.sort_unstable();
-    NodeClass {
-        taints,
-        labels: class.labels,
-        free: class.free.into_iter().map(|free| (free.nodes, free.milli)).collect(),
-    }
+    NodeClass { taints, labels: class.labels, free: class.free.into_iter().map(free).collect() }
 }

@@ -123,6 +123,8 @@ fn plan(cx: &Context, name: &str) -> Option<Plan> {
         facts: state.facts.as_deref(),
         cluster_id: state.cluster_id.as_deref(),
         epoch: state.epoch,
+        epoch_anew: state.epoch_anew,
+        refusal: state.refusal,
         orphans: orphans.as_deref(),
         held_back: state.agreed.then(|| state.desired.held_back()),
         emptying: &state.emptying,

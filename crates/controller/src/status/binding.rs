@@ -109,7 +109,8 @@ pub fn status(
         summary.applied += i64::from(item.applied);
         summary.unhealthy += i64::from(item.health == ResourceHealth::Unhealthy);
         if *known {
-            summary.ready += item.ready_replicas.unwrap_or_default();
+            let ready = item.ready_replicas.unwrap_or_default();
+            summary.ready = summary.ready.saturating_add(ready);
         } else {
             summary.unknown += 1;
         }

@@ -161,7 +161,12 @@ impl Views {
         view.item = AggregatedStatusItem {
             cluster_name: cluster.to_owned(),
             applied: false,
-            applied_message: None,
+            applied_message: (report.status_left_out > 0).then(|| {
+                format!(
+                    "status left out: it has {} bytes, at most 65536 are taken from a member",
+                    report.status_left_out
+                )
+            }),
             health: match report.health {
                 ObjectHealth::Healthy => ResourceHealth::Healthy,
                 ObjectHealth::Unhealthy => ResourceHealth::Unhealthy,

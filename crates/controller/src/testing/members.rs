@@ -280,6 +280,8 @@ fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Rep
         health: if healthy { ObjectHealth::Healthy } else { ObjectHealth::Unhealthy },
         health_reason: String::new(),
         status,
+        status_bytes: 0,
+        status_left_out: 0,
         gone: false,
         object_uid: "on-the-member".to_owned(),
     }
@@ -334,7 +336,7 @@ impl Outlet for FakeMembers {
         });
     }
 
-    fn caches_complete(&self) {
+    fn caches_complete(&self, _: u64) {
         self.state.lock().unwrap().complete = true;
     }
 

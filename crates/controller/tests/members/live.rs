@@ -81,7 +81,9 @@ impl Controller {
             members.cluster_changed(&cluster);
         }
         before(&members);
-        members.caches_complete();
+        if let Some(term) = *term.borrow() {
+            members.caches_complete(term);
+        }
         let (clusters, follower, ends) = (hub.clusters(), members.clone(), token.clone());
         tokio::spawn(ends.run_until_cancelled_owned(follow(clusters, follower)));
         Self { members, address, term, events, token }

@@ -13,3 +13,4 @@ mod real;
 mod rig;
 mod sessions;
 mod sockets;
+mod terms;

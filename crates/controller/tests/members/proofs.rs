@@ -39,7 +39,7 @@ async fn empty_cache_says_nothing_to_members() {
     // Not even an orphan is counted before everything is known; then what is wanted is.
     assert_eq!(hub.status("member1").await.orphans, None);
     rig.set("member1", "web", "h1");
-    rig.members.caches_complete();
+    rig.members.caches_complete(1);
     assert_eq!(agent.sync(&mut store).await, [""; 0]);
 }
 

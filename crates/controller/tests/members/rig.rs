@@ -151,7 +151,7 @@ impl Drop for Rig {
 impl Rig {
     pub(crate) async fn start(hub: &Hub) -> Self {
         let rig = Self::start_with(hub, HealthTimes::default(), Some(1), |_| ()).await;
-        rig.members.caches_complete();
+        rig.members.caches_complete(1);
         rig
     }
 

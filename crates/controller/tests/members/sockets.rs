@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use atoll_api::marks;
 use atoll_controller::members::MemberEvent;
 use kube::api::DeleteParams;
 
@@ -81,10 +82,13 @@ async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     let mut late =
         Controller::start(&hub, Some(5), |members| set(members, "member1", "a", "old")).await;
     proxy.turn(late.address);
+    eventually(async || hub.condition("member1", "TermAhead").await.is_some()).await;
+    hub.annotate("member1", marks::ACCEPT_TERM, "").await;
     late.event(|event| matches!(event, MemberEvent::HigherTerm { term: 9, .. })).await;
     assert_eq!(member.has("a", "1").await, version);
     // With a term above it is obeyed.
     late.term.send_replace(Some(10));
+    late.members.caches_complete(10);
     member.has("a", "old").await;
 }
 

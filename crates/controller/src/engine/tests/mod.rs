@@ -6,5 +6,6 @@ mod leaving;
 mod life;
 mod moves;
 mod queueing;
+mod terms;
 mod triggers;
 mod writes;

@@ -20,6 +20,7 @@ use super::times::HealthTimes;
 use super::vitals::Standing;
 use crate::lifecycle::emptying::Emptying;
 use crate::members::departure::Departure;
+use crate::members::terms::{self, Refusal};
 use crate::members::types::{LimitReason, MemberFacts};
 
 /// Condition: the Cluster is deleted, and its member is being emptied.
@@ -42,6 +43,10 @@ pub(crate) struct Known<'a> {
     pub(crate) facts: Option<&'a MemberFacts>,
     pub(crate) cluster_id: Option<&'a str>,
     pub(crate) epoch: u64,
+    /// The epoch begins anew: the one in the Cluster does not count.
+    pub(crate) epoch_anew: bool,
+    /// Why the member's last Hello was refused.
+    pub(crate) refusal: Option<Refusal>,
     /// `None` before the first agreement on an inventory.
     pub(crate) orphans: Option<&'a [&'a Key]>,
     /// Removals that are held back by their limit; `None` before the first agreement on an inventory.
@@ -120,6 +125,8 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
             None => list.retain(|condition| condition.type_ != conditions::PRUNE_HELD),
         }
     }
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    terms::show(list, known.refusal, known.connected, name, generation, now);
     match known.facts {
         Some(facts) if !facts.unlisted.is_empty() => {
             let (count, holds) = (facts.unlisted.len(), conditions::Status::True);
@@ -171,7 +178,8 @@ pub(crate) fn removals_held(
 
 fn session(old: Option<SessionStatus>, known: &Known<'_>, now: Timestamp) -> Option<SessionStatus> {
     let before = old.as_ref().map(|session| session.epoch).unwrap_or_default();
-    let epoch = i64::try_from(known.epoch).unwrap_or(i64::MAX).max(before);
+    let epoch = i64::try_from(known.epoch).unwrap_or(i64::MAX);
+    let epoch = if known.epoch_anew { epoch } else { epoch.max(before) };
     let state = match known.standing {
         Standing::Lost { .. } if known.connected => SessionState::Connected,
         Standing::Lost { .. } => SessionState::Lost,
@@ -231,7 +239,8 @@ pub(crate) fn is_due(
             .iter()
             .map(|c| {
                 // People watch a member go, and which kinds cannot be listed.
-                let told = [LEAVING, INVENTORY_INCOMPLETE].contains(&c.type_.as_str());
+                let told = [LEAVING, INVENTORY_INCOMPLETE].contains(&c.type_.as_str())
+                    || terms::CONDITIONS.contains(&c.type_.as_str());
                 let message = told.then(|| c.message.clone());
                 (c.type_.clone(), c.status.clone(), c.reason.clone(), message)
             })
@@ -361,6 +370,8 @@ mod tests {
             facts,
             cluster_id: Some("kube-system-uid"),
             epoch: 3,
+            epoch_anew: false,
+            refusal: None,
             orphans: Some(&[]),
             held_back: None,
             emptying: &Emptying::Unknown,

@@ -1,0 +1,52 @@
+//! `atoll accept-term MEMBER`: a person confirms that the term which a member's agent names was in force, as after a restore
+//! of the hub from a backup.
+
+use std::collections::BTreeMap;
+
+use anyhow::bail;
+use atoll_api::marks;
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::args::HubFlags;
+use crate::cluster;
+use crate::hub::Hub;
+use crate::orphans::agrees;
+use crate::print::{Printer, note};
+
+/// Condition of a Cluster whose agent obeyed a higher term than the leader's.
+const TERM_AHEAD: &str = "TermAhead";
+/// Its reason where the term cannot be accepted.
+const OUT_OF_RANGE: &str = "TermOutOfRange";
+
+#[derive(Debug, Args)]
+pub(crate) struct AcceptTermArgs {
+    /// Name of the member, whose Cluster has the condition TermAhead
+    member: String,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub(crate) async fn run(
+    flags: &HubFlags,
+    args: AcceptTermArgs,
+    out: &Printer,
+) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let found = cluster::get(&hub, &args.member).await?;
+    let ahead = cluster::condition(&found, TERM_AHEAD).filter(|ahead| ahead.status == "True");
+    let Some(ahead) = ahead else {
+        bail!("member {} has no condition {TERM_AHEAD}: there is no term to accept", args.member)
+    };
+    if ahead.reason == OUT_OF_RANGE {
+        bail!("the term cannot be accepted: {}", ahead.message);
+    }
+    note(format!("{}: {}", args.member, ahead.message));
+    if !args.yes && !agrees("Accept the term? All agents connect again; no work is lost.")? {
+        bail!("nothing was changed");
+    }
+    let at = Timestamp::now().to_string();
+    cluster::annotate(&hub, &found, BTreeMap::from([(marks::ACCEPT_TERM, at)])).await?;
+    out.line("The leader raises its term above it; the member connects within seconds.")
+}
