@@ -363,7 +363,8 @@ mod tests {
         outbox.push(status("a", 2));
         assert!(outbox.has_room("member1"));
         outbox.pop();
-        assert_eq!((outbox.lock().events, outbox.lock().bytes), (0, 0));
+        let queue = outbox.lock();
+        assert_eq!((queue.events, queue.bytes), (0, 0));
     }
 
     #[tokio::test]

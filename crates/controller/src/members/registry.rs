@@ -382,15 +382,15 @@ impl Registry {
             Some(known) => return Err(ClusterIdError::Changed { known: known.clone() }),
             None => (),
         }
-        // The token was for the member that enrolled by it, not for any member that the agent names later.
-        if let Some(known) = state.enrolled_id.clone().filter(|enrolled| enrolled != id) {
-            return Err(ClusterIdError::Changed { known });
-        }
         match tables.by_cluster_id.get(id) {
             Some(other) if *other != member.name => {
                 Err(ClusterIdError::Duplicate { other: other.clone() })
             }
             _ => {
+                // The token was for the member that enrolled by it, not for any member that the agent names later.
+                if let Some(known) = state.enrolled_id.clone().filter(|enrolled| enrolled != id) {
+                    return Err(ClusterIdError::Changed { known });
+                }
                 tables.by_cluster_id.insert(id.to_owned(), member.name.clone());
                 state.cluster_id = Some(id.to_owned());
                 Ok(())
