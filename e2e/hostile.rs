@@ -19,3 +19,5 @@ mod target;
 
 #[path = "hostile/identity.rs"]
 mod identity;
+#[path = "hostile/session.rs"]
+mod session;
