@@ -8,7 +8,8 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    accept_term, confirm_lost, cordon, drain, join, lint, orphans, read, schedule, serve, sim, token, unjoin, up,
+    accept_term, confirm_lost, cordon, drain, join, lint, orphans, read, schedule, serve, sim,
+    token, unjoin, up,
 };
 
 /// A federation control plane for Kubernetes.
@@ -130,6 +131,7 @@ impl Command {
             | Self::Orphans(_)
             | Self::Prune(_)
             | Self::ConfirmLost(_)
+            | Self::AcceptTerm(_)
             | Self::Token(_)
             | Self::Cordon(_)
             | Self::Drain(_)

@@ -83,6 +83,8 @@ async fn orphans_are_listed_and_nothing_goes_unasked() {
     assert!(hub.atoll("prune", &["member1", "--yes"]).await.ok().contains("no orphans"));
     let error = hub.atoll("confirm-lost", &["--yes"]).await.failed(1);
     assert!(error.contains("no member is lost"), "{error}");
+    let error = hub.atoll("accept-term", &["member2", "--yes"]).await.failed(1);
+    assert!(error.contains("member2 has no condition TermAhead"), "{error}");
     assert_eq!(
         hub.annotations("member2").await,
         json!(null),

@@ -60,8 +60,11 @@ pub(super) async fn run<S>(
         }),
     };
     // Each session leaves some events: a member that connects again and again waits until its earlier ones were taken.
-    cx.outbox.room(&member.name).await;
+    let room = tokio::time::timeout(HELLO_TIMEOUT, cx.outbox.room(&member.name)).await;
     let admitted = match hello {
+        Ok(_) if room.is_err() => Err(Status::resource_exhausted(
+            "the controller is behind with this member's reports: connect again later",
+        )),
         Ok(hello) => admit(&cx, &member, &peer, &hello).map(|session| (session, hello)),
         Err(status) => Err(status),
     };

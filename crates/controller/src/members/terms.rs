@@ -9,6 +9,7 @@ use atoll_api::{conditions, marks};
 use tonic::Status;
 
 use super::context::Context;
+use super::metrics::Refused;
 use super::registry::Member;
 use super::types::MemberEvent;
 use crate::leader::is_out_of_range;
@@ -39,6 +40,14 @@ impl Refusal {
         match self {
             Self::Term { .. } => TERM_AHEAD,
             Self::Epoch { .. } => EPOCH_AHEAD,
+        }
+    }
+
+    /// Label of the counter of refused calls.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Term { .. } => "term",
+            Self::Epoch { .. } => "epoch",
         }
     }
 
@@ -116,6 +125,7 @@ pub(super) fn believed(
 
 /// Remembers why a Hello is refused, shows it on the Cluster, and has the term raised where enough members say the same.
 pub(super) fn refuse(cx: &Context, member: &Member, refusal: Refusal) -> Status {
+    cx.metrics.refused.get_or_create(&Refused { reason: refusal.label() }).inc();
     let uid = {
         let mut state = member.lock();
         let news = state.refusal.replace(refusal) != Some(refusal);
