@@ -19,13 +19,13 @@ use crate::quantity::{Quantity, ResourceList};
     category = "atoll",
     status = "ClusterStatus",
     derive = "PartialEq",
+    printcolumn = r#"{"name":"Status","type":"string","jsonPath":".status.state"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.reason"}"#,
     printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.kubernetesVersion"}"#,
-    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.nodeSummary.readyNum"}"#,
     printcolumn = r#"{"name":"Region","type":"string","jsonPath":".spec.region","priority":1}"#,
     printcolumn = r#"{"name":"Provider","type":"string","jsonPath":".spec.provider","priority":1}"#,
-    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -116,6 +116,13 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+    /// Conditions, taints and deletion in a few words, for the column STATUS: `Ready`, `NotReady` or `Unknown`, then with
+    /// commas `SchedulingDisabled`, `Draining`, `Drained`, `RemovalsHeld`, `Terminating`. Programs read the conditions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub state: String,
+    /// Reasons of the conditions behind `state`, for the column REASON. Absent for a member that is just ready.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// Nodes, counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_summary: Option<NodeSummary>,

@@ -9,6 +9,8 @@ pub const READY: &str = "Ready";
 pub const EMPTIED: &str = "Emptied";
 /// Cluster: removals are held back by their limit.
 pub const PRUNE_HELD: &str = "PruneHeld";
+/// Cluster: it is deleted, and its member is being emptied.
+pub const LEAVING: &str = "Leaving";
 /// Policies: the controller understands the object and acts on it.
 pub const ACCEPTED: &str = "Accepted";
 /// Bindings: every wanted replica has a place.

@@ -12,9 +12,16 @@ use crate::{
     token, unjoin, up,
 };
 
+/// What scripts can rely on.
+const EXIT_CODES: &str = "Exit codes:
+  0  done; `up`, `controller` and `agent`: ended by Ctrl-C or SIGTERM
+  1  not done: an error, something that does not exist, bad objects (`lint`, `schedule`), a member that is not empty
+     (`drain`). The last line on stderr says what and how to fix it
+  2  wrong arguments; nothing was tried";
+
 /// A federation control plane for Kubernetes.
 #[derive(Debug, Parser)]
-#[command(name = "atoll", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "atoll", version, propagate_version = true, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) hub: HubFlags,
@@ -101,6 +108,10 @@ impl Cli {
             Command::Lint(_) => ("lint", &["kubeconfig", "context", "namespace"][..]),
             Command::Controller(_) => ("controller", &["namespace"][..]),
             Command::Agent(_) => ("agent", &["namespace"][..]),
+            Command::Drain(args) => {
+                let wrong = |text| Self::command().error(ErrorKind::ArgumentConflict, text);
+                return args.check().map_err(wrong);
+            }
             _ => return Ok(()),
         };
         let given = [
@@ -151,7 +162,7 @@ impl Command {
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
-    /// For people, at most 100 columns wide
+    /// For people, as wide as the terminal; 100 columns where there is none
     #[default]
     Table,
     /// The objects, as JSON
@@ -163,7 +174,7 @@ pub(crate) enum Format {
 /// How rows are printed, for verbs whose table has more columns than fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WideFormat {
-    /// For people, at most 100 columns wide
+    /// For people, as wide as the terminal; 100 columns where there is none
     Table,
     /// The table with all its columns, as wide as it is
     Wide,
@@ -266,6 +277,24 @@ mod tests {
         }
         for line in ["atoll up", "atoll history -n shop", "atoll controller --kubeconfig f"] {
             check(line).unwrap();
+        }
+    }
+
+    #[test]
+    fn flags_of_kubectl_drain_without_a_counterpart_say_what_to_do() {
+        let check =
+            |flag: &str| Cli::try_parse_from(["atoll", "drain", "m1", flag]).unwrap().check();
+        for (flag, fix) in [
+            ("--force", "change its policy or delete it"),
+            ("--delete-emptydir-data", "leave it out"),
+            ("--disable-eviction", "leave it out"),
+            ("--grace-period=30", "spec.failover.cluster.gracePeriodSeconds"),
+        ] {
+            let error = check(flag).unwrap_err().to_string();
+            assert!(error.contains(fix), "{error}");
+        }
+        for flag in ["--timeout=0s", "--dry-run", "--dry-run=server", "--ignore-daemonsets"] {
+            check(flag).unwrap();
         }
     }
 

@@ -46,7 +46,7 @@ pub(crate) async fn uncordon(
 ) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
     let member = &args.member;
-    let cluster = apply(&hub, member, |_| Vec::new()).await?;
+    let cluster = apply(&hub, member, |_| Vec::new(), false).await?;
     let ours = |taint: &&Taint| is_cordon(taint) || is_drain(taint);
     if let Some(taint) = cluster.spec.taints.iter().find(ours) {
         bail!(
@@ -65,8 +65,9 @@ pub(crate) async fn uncordon(
 pub(crate) async fn set(hub: &Hub, member: &str) -> anyhow::Result<Cluster> {
     // A drain that is under way goes on.
     let drain = |cluster: &Cluster| cluster.spec.taints.iter().find(|t| is_drain(t)).cloned();
-    apply(hub, member, |cluster| [Some(taint()), drain(cluster)].into_iter().flatten().collect())
-        .await
+    let taints =
+        |cluster: &Cluster| [Some(taint()), drain(cluster)].into_iter().flatten().collect();
+    apply(hub, member, taints, false).await
 }
 
 /// Has the controller empty a member, and gives it nothing new. One that is being drained already keeps the time.
@@ -74,18 +75,28 @@ pub(crate) async fn set(hub: &Hub, member: &str) -> anyhow::Result<Cluster> {
 /// # Errors
 /// As [`set`].
 pub(crate) async fn drain(hub: &Hub, member: &str) -> anyhow::Result<Cluster> {
-    apply(hub, member, |cluster| {
-        let held = cluster.spec.taints.iter().find(|held| is_drain(held));
-        let held = held.filter(|held| held.time_added.is_some()).cloned();
-        vec![taint(), held.unwrap_or_else(|| drain_taint(Timestamp::now()))]
-    })
-    .await
+    apply(hub, member, drain_taints, false).await
+}
+
+/// Asks the hub whether it would take what [`drain`] writes.
+///
+/// # Errors
+/// As [`drain`].
+pub(crate) async fn try_drain(hub: &Hub, member: &str) -> anyhow::Result<Cluster> {
+    apply(hub, member, drain_taints, true).await
+}
+
+fn drain_taints(cluster: &Cluster) -> Vec<Taint> {
+    let held = cluster.spec.taints.iter().find(|held| is_drain(held));
+    let held = held.filter(|held| held.time_added.is_some()).cloned();
+    vec![taint(), held.unwrap_or_else(|| drain_taint(Timestamp::now()))]
 }
 
 async fn apply(
     hub: &Hub,
     member: &str,
     taints: impl FnOnce(&Cluster) -> Vec<Taint>,
+    dry_run: bool,
 ) -> anyhow::Result<Cluster> {
     let Some(cluster) = join::find(hub, member).await? else {
         bail!("there is no member {member}: `atoll get members` lists them");
@@ -101,7 +112,7 @@ async fn apply(
     });
     let clusters: Api<Cluster> = Api::all(hub.client.clone());
     // Somebody's own taint of this key and effect says the same: sharing it is no conflict worth a refusal.
-    let params = PatchParams::apply(MANAGER).force();
+    let params = PatchParams { dry_run, ..PatchParams::apply(MANAGER).force() };
     let doing = format!("write the taints of {member}");
     hub.call(&doing, clusters.patch(member, &params, &Patch::Apply(body))).await
 }

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use kube::Client;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::PostParams;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
 
 use crate::args::HubFlags;
 
@@ -33,7 +35,7 @@ impl Hub {
     pub(crate) async fn find(flags: &HubFlags) -> anyhow::Result<Self> {
         let (config, found) = config(flags).await?;
         let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).with_context(|| format!("use {found}"))?;
+        let client = client(config, &found)?;
         Ok(Self { client, namespace, found })
     }
 
@@ -51,9 +53,10 @@ impl Hub {
             Ok(Err(kube::Error::Api(status))) => {
                 Err(kube::Error::Api(status)).with_context(|| format!("{doing} ({})", self.found))
             }
-            Ok(Err(error)) => Err(error).with_context(|| {
-                format!("{doing}: {} does not answer, is it running?", self.found)
-            }),
+            Ok(Err(error)) => {
+                let advice = advice(&error_text(&error));
+                Err(error).with_context(|| format!("{doing}: {} {advice}", self.found))
+            }
             Err(_) => bail!("{doing}: no answer from {} in {} s", self.found, CALL.as_secs()),
         }
     }
@@ -72,9 +75,8 @@ async fn config(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
     }
     let found = format!("context {context:?} of {source}");
     let options = KubeConfigOptions { context: Some(context), ..KubeConfigOptions::default() };
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .with_context(|| format!("use {found}"))?;
+    let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let mut config = read.with_context(|| unusable(&found))?;
     config.connect_timeout = Some(CONNECT);
     // A person waits: one clear error now is worth more than an answer in minutes.
     config.default_retry = false;
@@ -87,8 +89,7 @@ async fn config(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
 /// # Errors
 /// As [`Hub::find`].
 pub(crate) async fn own_server(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
-    let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    if in_pod && flags.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none() {
+    if in_pod() && flags.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none() {
         let mut config = Config::incluster().context("use the Pod's service account")?;
         config.connect_timeout = Some(CONNECT);
         config.default_retry = false;
@@ -97,13 +98,117 @@ pub(crate) async fn own_server(flags: &HubFlags) -> anyhow::Result<(Config, Stri
     config(flags).await
 }
 
+/// The API server of the member that an agent is for. The defaults of the other verbs lead to the hub, and an agent that
+/// takes the hub for its member writes members' objects there: so it has to be named.
+///
+/// # Errors
+/// When neither flag names it outside of a Pod; else as [`own_server`].
+pub(crate) async fn member_server(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
+    if flags.kubeconfig.is_none() && flags.context.is_none() && !in_pod() {
+        bail!(
+            "which member is this agent for? Name the member's kubeconfig with --kubeconfig FILE, or its context with \
+             --context NAME; only in a Pod of the member neither is needed"
+        );
+    }
+    own_server(flags).await
+}
+
+fn in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+/// A client for this configuration.
+///
+/// # Errors
+/// When its credentials cannot be used.
+pub(crate) fn client(config: Config, found: &str) -> anyhow::Result<Client> {
+    Client::try_from(config).with_context(|| unusable(found))
+}
+
+fn unusable(found: &str) -> String {
+    format!("{found} cannot be used; correct it, or name another file with --kubeconfig")
+}
+
+/// Asks an API server once, before anything starts. What no repetition heals is an error; a server that is away is not: it
+/// may come back.
+///
+/// # Errors
+/// When its certificate or our credentials are refused, or it is no Kubernetes API server.
+pub(crate) async fn check(client: &Client, found: &str) -> anyhow::Result<()> {
+    let review = SelfSubjectReview::default();
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    let params = PostParams::default();
+    let away = match tokio::time::timeout(CONNECT, reviews.create(&params, &review)).await {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(kube::Error::Api(status))) if status.code == 401 => bail!(
+            "{found}: the server does not accept these credentials; renew them, or name another file with --kubeconfig"
+        ),
+        // It answers; what it serves and allows is said where it is needed.
+        Ok(Err(kube::Error::Api(_))) => return Ok(()),
+        Ok(Err(error @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)))) => {
+            return Err(error).with_context(|| {
+                format!(
+                    "{found}: what answers there is no Kubernetes API server; correct `server` in the kubeconfig"
+                )
+            });
+        }
+        Ok(Err(error)) => {
+            let text = error_text(&error);
+            if text.contains(BAD_CERTIFICATE) {
+                return Err(error).with_context(|| format!("{found} {}", advice(&text)));
+            }
+            text
+        }
+        Err(_) => format!("no answer in {} s", CONNECT.as_secs()),
+    };
+    tracing::warn!(server = found, reason = away, "the API server does not answer yet, trying on");
+    Ok(())
+}
+
+/// How rustls begins what it says of a server's certificate.
+const BAD_CERTIFICATE: &str = "invalid peer certificate";
+
+/// What to do when no answer came, by what went wrong.
+fn advice(error: &str) -> &'static str {
+    let Some((_, why)) = error.split_once(BAD_CERTIFICATE) else {
+        return "does not answer, is it running?";
+    };
+    let why = why.to_lowercase().replace(' ', "");
+    if why.contains("expired") || why.contains("notvalidyet") {
+        "shows a certificate that is not valid now: renew it, or correct the clock of this machine"
+    } else if why.contains("notvalidforname") {
+        "shows a certificate for another host name: correct `server` in the kubeconfig, or set `tls-server-name`"
+    } else {
+        "shows a certificate that the kubeconfig's certificate-authority did not sign: it is the kubeconfig of another \
+         server, or an old one; fetch it again and name it with --kubeconfig"
+    }
+}
+
+/// An error and its causes.
+fn error_text(error: &kube::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
 fn kubeconfig(flags: &HubFlags) -> anyhow::Result<(Kubeconfig, String)> {
     if let Some(file) = &flags.kubeconfig {
-        let read = Kubeconfig::read_from(file)
-            .with_context(|| format!("read --kubeconfig {}", file.display()))?;
+        let read = Kubeconfig::read_from(file).with_context(|| {
+            format!(
+                "--kubeconfig {}: give a kubeconfig file (YAML), as kubectl takes it",
+                file.display()
+            )
+        })?;
         return Ok((read, file.display().to_string()));
     }
-    if let Some(read) = Kubeconfig::from_env().context("read the files in $KUBECONFIG")? {
+    if let Some(read) = Kubeconfig::from_env()
+        .context("read the files in $KUBECONFIG; correct it, or name one with --kubeconfig")?
+    {
         return Ok((read, "$KUBECONFIG".to_owned()));
     }
     let home = std::env::home_dir().map(|home| home.join(".kube/config"));
@@ -112,7 +217,9 @@ fn kubeconfig(flags: &HubFlags) -> anyhow::Result<(Kubeconfig, String)> {
             "no kubeconfig: name one with --kubeconfig or $KUBECONFIG, or start `atoll up` in this folder"
         );
     };
-    let read = Kubeconfig::read_from(&file).with_context(|| format!("read {}", file.display()))?;
+    let read = Kubeconfig::read_from(&file).with_context(|| {
+        format!("read {}; correct it, or name another with --kubeconfig", file.display())
+    })?;
     Ok((read, file.display().to_string()))
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::args::{Format, OutputFlag};
-use crate::input::{self, FilesFlag};
+use crate::input::{self, FilesFlag, ValidateFlag};
 use crate::print::{self, Printer, Text, Tone};
 
 #[derive(Debug, Args)]
@@ -20,12 +20,14 @@ pub(crate) struct LintArgs {
     #[command(flatten)]
     files: FilesFlag,
     #[command(flatten)]
+    validate: ValidateFlag,
+    #[command(flatten)]
     output: OutputFlag,
 }
 
 pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
     ensure!(!args.files.files.is_empty(), "give the objects with -f FILE, -f DIR or -f -");
-    let (world, errors) = input::read(&args.files.files)?;
+    let (world, errors) = input::read(&args.files.files, args.validate.validate)?;
     let mut findings = lint_policy::world(&world);
     findings.extend(patches(&world));
     match args.output.output {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use atoll_api::cluster::ObjectName;
-use atoll_api::{Cluster, marks};
+use atoll_api::{Cluster, conditions, marks};
 use clap::Args;
 use jiff::Timestamp;
 use kube::{Api, ResourceExt};
@@ -18,8 +18,6 @@ use crate::hub::Hub;
 use crate::print::{Printer, Text, note};
 use crate::read::get;
 
-/// Condition of a member whose removals are held back.
-const PRUNE_HELD: &str = "PruneHeld";
 /// How long a member that is connected needs at most; one that is not gets the word when it is back.
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -92,7 +90,7 @@ pub(crate) async fn list(flags: &HubFlags, args: OrphansArgs, out: &Printer) -> 
                 note(format!("{name}: {} more {what} than these {listed}", counted - listed));
             }
         }
-        if let Some(condition) = cluster::condition(cluster, PRUNE_HELD) {
+        if let Some(condition) = cluster::condition(cluster, conditions::PRUNE_HELD) {
             note(format!("{name}: {}", condition.message));
         }
     }
@@ -110,7 +108,7 @@ pub(crate) async fn prune(flags: &HubFlags, args: PruneArgs, out: &Printer) -> a
     let seen = cluster::get(&hub, &args.member).await?;
     let name = &args.member;
     if args.confirm {
-        let Some(held) = cluster::condition(&seen, PRUNE_HELD) else {
+        let Some(held) = cluster::condition(&seen, conditions::PRUNE_HELD) else {
             bail!("no removals are held back on {name}");
         };
         note(&held.message);

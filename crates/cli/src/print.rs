@@ -1,6 +1,10 @@
-//! What people and scripts get to see: tables, JSON, YAML, errors.
+//! What people and scripts get to see: tables, JSON, YAML, errors. Every character that reaches a terminal passes here, so
+//! this is where control characters in names and messages of members become visible text.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use anyhow::Context;
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, presets};
@@ -8,8 +12,74 @@ use serde::Serialize;
 
 use crate::args::Format;
 
-/// Widest line of a table or text, in columns: fits a terminal beside an editor, and a mail.
-pub(crate) const WIDTH: u16 = 100;
+/// Columns of a table or text where no terminal says how wide it is: fits a mail and a terminal beside an editor.
+const DEFAULT_WIDTH: u16 = 100;
+/// Fewest columns that tables are laid out for; a narrower terminal wraps lines itself.
+const MIN_WIDTH: u16 = 40;
+
+/// Columns of a table or text: those of the terminal on stdout, else $COLUMNS, else 100. `--help` uses the same order.
+pub(crate) fn width() -> u16 {
+    static WIDTH: OnceLock<u16> = OnceLock::new();
+    *WIDTH.get_or_init(|| {
+        let terminal = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0);
+        let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+        usable_width(terminal.or_else(columns))
+    })
+}
+
+fn usable_width(given: Option<u16>) -> u16 {
+    given.filter(|columns| *columns > 0).map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
+}
+
+/// A text as a terminal may show it: characters that move the cursor, change colours or reorder text are written as their
+/// codes (`\u{1b}`). Line ends and tabs stay.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    escape(text, |c| is_hidden(c) && !matches!(c, '\n' | '\t'))
+}
+
+/// The same for a text that must stay on its line.
+pub(crate) fn visible_line(text: &str) -> Cow<'_, str> {
+    escape(text, is_hidden)
+}
+
+fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_escaped(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Control characters (C0, DEL, C1), and those that change the direction of text or break lines unseen.
+fn is_hidden(c: char) -> bool {
+    let directs = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || directs || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+/// JSON with its hidden characters as escapes: they stand in strings only, and JSON need not escape all of them.
+fn visible_json(text: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| is_hidden(c) && c != '\n';
+    if !text.contains(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_escaped(c) {
+            // All of them are in the basic plane, which JSON writes with four digits.
+            true => {
+                let _ = write!(shown, "\\u{:04x}", u32::from(c));
+            }
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
 
 /// Writes answers to stdout.
 #[derive(Debug)]
@@ -38,13 +108,18 @@ impl Tone {
     }
 }
 
-/// Text of a cell and how it is meant.
+/// Text of a cell and how it is meant. Holds no control characters but line ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Text(String, Tone);
 
 impl Text {
     pub(crate) fn toned(text: impl ToString, tone: Tone) -> Self {
-        Self(text.to_string(), tone)
+        let text = text.to_string();
+        let shown = match visible(&text) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(shown) => Some(shown),
+        };
+        Self(shown.unwrap_or(text), tone)
     }
 }
 
@@ -82,15 +157,23 @@ impl Printer {
     /// # Errors
     /// When stdout is closed.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> anyhow::Result<()> {
-        writeln!(io::stdout().lock(), "{}", text.as_ref()).context("write to stdout")
+        write_line(&visible(text.as_ref()))
     }
 
-    /// A table of [`WIDTH`] columns at most; longer cells go on in the next line.
+    /// Texts side by side, each in its tone's colour.
+    ///
+    /// # Errors
+    /// When stdout is closed.
+    pub(crate) fn styled_line(&self, parts: &[Text]) -> anyhow::Result<()> {
+        write_line(&self.styled(parts))
+    }
+
+    /// A table of [`width`] columns at most; longer cells go on in the next line.
     ///
     /// # Errors
     /// When stdout is closed.
     pub(crate) fn table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> anyhow::Result<()> {
-        self.line(self.layout(header, rows, Some(WIDTH), 0))
+        write_line(&self.layout(header, rows, Some(width()), 0))
     }
 
     /// Like [`Printer::table`], but the first columns, so many of them, are never broken.
@@ -103,7 +186,7 @@ impl Printer {
         header: &[&str],
         rows: Vec<Vec<Text>>,
     ) -> anyhow::Result<()> {
-        self.line(self.layout(header, rows, Some(WIDTH), first))
+        write_line(&self.layout(header, rows, Some(width()), first))
     }
 
     /// A table as wide as its longest lines.
@@ -111,7 +194,7 @@ impl Printer {
     /// # Errors
     /// When stdout is closed.
     pub(crate) fn wide_table(&self, header: &[&str], rows: Vec<Vec<Text>>) -> anyhow::Result<()> {
-        self.line(self.layout(header, rows, None, 0))
+        write_line(&self.layout(header, rows, None, 0))
     }
 
     fn layout(
@@ -150,13 +233,20 @@ impl Printer {
         table.trim_fmt()
     }
 
-    /// Texts side by side, each in its tone's colour.
-    pub(crate) fn styled(&self, parts: &[Text]) -> String {
+    fn styled(&self, parts: &[Text]) -> String {
         let coloured = |Text(text, tone): &Text| match tone.code().filter(|_| self.colours) {
             Some(code) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
             None => text.clone(),
         };
         parts.iter().map(coloured).collect()
+    }
+
+    /// A text that is JSON already, a line or several.
+    ///
+    /// # Errors
+    /// When stdout is closed.
+    pub(crate) fn json(&self, text: &str) -> anyhow::Result<()> {
+        write_line(&visible_json(text))
     }
 
     fn colour(&self, tone: Tone) -> Option<Color> {
@@ -180,16 +270,21 @@ impl Printer {
                 self.line(text.trim_end())
             }
             Format::Json | Format::Table => {
-                self.line(serde_json::to_string_pretty(object).context("write the answer as JSON")?)
+                let text = serde_json::to_string_pretty(object);
+                self.json(&text.context("write the answer as JSON")?)
             }
         }
     }
 }
 
+fn write_line(text: &str) -> anyhow::Result<()> {
+    writeln!(io::stdout().lock(), "{text}").context("write to stdout")
+}
+
 /// Something that is not the answer, for example where it came from.
 pub(crate) fn note(text: impl AsRef<str>) {
-    // A closed stderr leaves nobody to tell.
-    let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
+    // With stderr closed there is no place left to report that.
+    let _ = writeln!(io::stderr().lock(), "{}", visible(text.as_ref()));
 }
 
 /// An error and its causes, in one line.
@@ -247,13 +342,40 @@ mod tests {
     }
 
     #[test]
+    fn control_characters_of_members_show_as_their_codes() {
+        let hostile = "nginx\u{1b}[2J\u{1b}]0;owned\u{7}\r\u{9b}31m\u{202e}gpj\tend";
+        let shown = r"nginx\u{1b}[2J\u{1b}]0;owned\u{7}\r\u{9b}31m\u{202e}gpj";
+        assert_eq!(visible(hostile), format!("{shown}\tend"));
+        assert_eq!(visible_line("a\nb\u{85}"), r"a\nb\u{85}");
+        assert!(matches!(visible("3 réplicas → ▁▂"), Cow::Borrowed(_)));
+        let printer = Printer { colours: true };
+        let rows = vec![vec![Text::toned(hostile, Tone::Bad)]];
+        let table = printer.layout(&["NAME"], rows, Some(100), 0);
+        assert!(table.contains(r"nginx\u{1b}[2J") && !table.contains("\u{1b}[2J"), "{table:?}");
+        let line = printer.styled(&[Text::from(hostile), Text::toned("ok", Tone::Good)]);
+        assert!(!line.contains("\u{1b}[2J") && line.ends_with("\u{1b}[32mok\u{1b}[0m"), "{line:?}");
+        let json = serde_json::to_string(hostile).unwrap();
+        let shown = visible_json(&json);
+        assert!(!shown.contains(is_hidden), "{shown:?}");
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), hostile, "nothing is lost");
+        let yaml = serde_saphyr::to_string(&[hostile]).unwrap();
+        assert!(!visible(&yaml).contains('\u{1b}'), "{yaml:?}");
+    }
+
+    #[test]
+    fn tables_are_as_wide_as_the_terminal() {
+        let widths = [None, Some(0), Some(12), Some(80), Some(240)].map(usable_width);
+        assert_eq!(widths, [100, 100, 40, 80, 240]);
+    }
+
+    #[test]
     fn tables_fit_and_are_plain_where_nobody_looks() {
         let long = "member1 has 3 of 4 nodes full and ".repeat(6);
         let rows = vec![vec![Text::toned("Placed", Tone::Good), Text::from(long)]];
         let plain =
-            Printer { colours: false }.layout(&["OUTCOME", "REASON"], rows.clone(), Some(WIDTH), 0);
+            Printer { colours: false }.layout(&["OUTCOME", "REASON"], rows.clone(), Some(100), 0);
         assert!(plain.lines().count() > 2, "{plain}");
-        assert!(plain.lines().all(|line| line.chars().count() <= usize::from(WIDTH)), "{plain}");
+        assert!(plain.lines().all(|line| line.chars().count() <= 100), "{plain}");
         assert!(plain.starts_with("OUTCOME  REASON") && !plain.contains('\u{1b}'), "{plain}");
         assert!(
             Printer { colours: true }

@@ -15,8 +15,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::args::{Format, WideFormat};
-use crate::input::{self, FilesFlag};
-use crate::print::{self, Printer, Text, Tone, WIDTH};
+use crate::input::{self, FilesFlag, Schemas, ValidateFlag, Validation};
+use crate::print::{self, Printer, Text, Tone};
 
 /// Clusters that a cell of the table names at most.
 const MOST_NAMES: usize = 12;
@@ -32,6 +32,8 @@ const MOST_REFUSALS: usize = 4;
 pub(crate) struct ScheduleArgs {
     #[command(flatten)]
     files: FilesFlag,
+    #[command(flatten)]
+    validate: ValidateFlag,
     /// Scheduling cases, one JSON object a line, or - for stdin; prints one JSON object a line
     #[arg(
         long,
@@ -69,7 +71,7 @@ pub(crate) fn run(args: ScheduleArgs, out: &Printer) -> anyhow::Result<()> {
     let now = args.now.unwrap_or_else(Timestamp::now);
     let settings = Settings { profile: args.profile.clone(), now };
     match &args.batch {
-        Some(path) => run_batch(path, &profiles, &settings),
+        Some(path) => run_batch(path, &profiles, &settings, args.validate.validate),
         None => run_files(&args, profiles, &settings, out),
     }
 }
@@ -82,15 +84,34 @@ fn profiles(config: Option<&Path>) -> anyhow::Result<Profiles> {
     Profiles::read(&config).with_context(named)
 }
 
-fn run_batch(path: &Path, profiles: &Profiles, settings: &Settings) -> anyhow::Result<()> {
+fn run_batch(
+    path: &Path,
+    profiles: &Profiles,
+    settings: &Settings,
+    validation: Validation,
+) -> anyhow::Result<()> {
+    let schemas = Schemas::load()?;
+    let check = |case: &Value| match (validation, schemas.check_case(case)) {
+        (Validation::Ignore, _) | (_, Ok(())) => Ok(()),
+        (Validation::Strict, wrong) => wrong,
+        (Validation::Warn, Err(problem)) => {
+            print::note(format!("warning: case {}: {problem}", case["id"]));
+            Ok(())
+        }
+    };
     let output = BufWriter::new(io::stdout().lock());
     let summary = if path.as_os_str() == "-" {
-        batch::run(io::stdin().lock(), output, profiles, settings)
+        batch::run_checked(io::stdin().lock(), output, profiles, settings, &check)
     } else {
         let file = File::open(path).with_context(|| format!("--batch {}", path.display()))?;
-        batch::run(BufReader::new(file), output, profiles, settings)
+        batch::run_checked(BufReader::new(file), output, profiles, settings, &check)
     }
     .context("run the batch")?;
+    ensure!(
+        summary.lines > 0,
+        "--batch {}: it holds no case; give one JSON object a line",
+        path.display()
+    );
     if summary.bad + summary.invalid > 0 {
         bail!(
             "of {} cases {} could not be read and {} were refused as invalid",
@@ -108,12 +129,16 @@ fn run_files(
     settings: &Settings,
     out: &Printer,
 ) -> anyhow::Result<()> {
-    let (world, errors) = input::read(&args.files.files)?;
+    let (world, errors) = input::read(&args.files.files, args.validate.validate)?;
     let answers = world.decide(&mut Scheduler::new(profiles), settings);
+    if answers.is_empty() && errors.is_empty() {
+        bail!(
+            "nothing to schedule: the input has {} Clusters and {} policies, but no workload and no binding",
+            world.clusters.len(),
+            world.policies.len()
+        );
+    }
     match args.output {
-        WideFormat::Table | WideFormat::Wide if answers.is_empty() && errors.is_empty() => {
-            out.line("No workload.")?;
-        }
         WideFormat::Table | WideFormat::Wide if answers.is_empty() => {}
         WideFormat::Table => out.table(&HEADER, answers.iter().map(row).collect())?,
         WideFormat::Wide => {
@@ -126,7 +151,7 @@ fn run_files(
     if args.explain && matches!(args.output, WideFormat::Table | WideFormat::Wide) {
         for decision in answers.iter().filter_map(decided) {
             out.line("")?;
-            out.line(explain::render(decision, usize::from(WIDTH)).trim_end())?;
+            out.line(explain::render(decision, usize::from(print::width())).trim_end())?;
         }
     }
     for error in &errors {

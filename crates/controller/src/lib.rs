@@ -31,5 +31,5 @@ pub mod status;
 mod testing;
 pub mod watch;
 
-pub use lifecycle::pace;
+pub use lifecycle::{emptying, pace};
 pub use run::{Controller, ControllerError, Hub, MembersSide};

@@ -5,10 +5,11 @@ mod plan;
 
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
+use atoll_api::binding::TargetCluster;
 use atoll_api::cluster::ClusterSpec;
-use atoll_api::{Cluster, conditions};
-use clap::Args;
+use atoll_api::{Cluster, ResourceBinding, conditions};
+use clap::{Args, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use serde_json::json;
@@ -19,6 +20,7 @@ use crate::cordon;
 use crate::hub::Hub;
 use crate::join;
 use crate::print::{self, Printer};
+use crate::read::get;
 
 /// How often the hub is asked how far it is.
 const ASK: Duration = Duration::from_secs(1);
@@ -32,24 +34,102 @@ const NO_WORD: Duration = Duration::from_secs(15);
 #[command(
     after_help = "The controller moves the work, within its pace (`atoll controller --eviction-rate`, \
                         `--eviction-room-percent`), and an old copy goes when its replacement is healthy. It goes on \
-                        when this verb ends; `atoll uncordon MEMBER` stops it. Exit code 0 when the member is empty, 1 \
-                        when something stays there."
+                        when this verb ends; `atoll uncordon MEMBER` stops it. What no other member can take is never \
+                        removed: it is named, and holds the drain unless it takes no room (configuration, access rules, \
+                        Jobs that have ended, DaemonSets). Exit code 0 when the member is empty, 1 when something holds \
+                        it or the time is over."
 )]
 pub(crate) struct DrainArgs {
     /// The member
     #[arg(value_name = "MEMBER")]
     member: String,
     /// Only list what would move, decided by the scheduler on what the hub holds now
-    #[arg(long)]
-    dry_run: bool,
+    #[arg(
+        long,
+        value_name = "STRATEGY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "none",
+        default_missing_value = "client"
+    )]
+    dry_run: DryRun,
     /// Do not wait until the member is empty
     #[arg(long, conflicts_with = "dry_run")]
     no_wait: bool,
-    /// How long to wait: seconds, or 90s, 5m, 1h [default: until it is empty]
+    /// How long to wait: seconds, or 90s, 5m, 1h; 0 = until it is empty [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = seconds::<u64>, conflicts_with_all = ["dry_run", "no_wait"])]
     timeout: Option<u64>,
+    /// Let DaemonSets that have no other place stay; =false refuses to drain a member that has a DaemonSet
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    ignore_daemonsets: bool,
+    #[command(flatten)]
+    kubectls: KubectlFlags,
     #[command(flatten)]
     output: OutputFlag,
+}
+
+/// Whether anything is changed, as kubectl has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum DryRun {
+    /// The member is drained
+    #[default]
+    None,
+    /// Nothing is sent
+    Client,
+    /// The hub also checks whether it would take the drain's taints
+    Server,
+}
+
+/// Flags of `kubectl drain` that have no counterpart. They are known so that the error can say what to do instead.
+#[derive(Debug, Args)]
+struct KubectlFlags {
+    #[arg(long, hide = true)]
+    force: bool,
+    #[arg(long, hide = true)]
+    delete_emptydir_data: bool,
+    #[arg(long, hide = true)]
+    disable_eviction: bool,
+    #[arg(long, hide = true, value_name = "SECONDS", allow_hyphen_values = true)]
+    grace_period: Option<String>,
+}
+
+impl DrainArgs {
+    /// Refuses flags of `kubectl drain` that mean nothing here.
+    ///
+    /// # Errors
+    /// Names the flag and what to do instead.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        const PODS: &str =
+            "a drain moves workloads between members and evicts no pods; leave it out";
+        let flags = &self.kubectls;
+        let refused = [
+            (
+                flags.force,
+                "--force",
+                "what runs is never removed before it runs elsewhere; for what has no other place, change its policy or \
+                 delete it, or see `atoll unjoin --force`",
+            ),
+            (flags.delete_emptydir_data, "--delete-emptydir-data", PODS),
+            (flags.disable_eviction, "--disable-eviction", PODS),
+            (
+                flags.grace_period.is_some(),
+                "--grace-period",
+                "the policy says how long the old copy stays: spec.failover.cluster.gracePeriodSeconds",
+            ),
+        ];
+        match refused.into_iter().find(|(given, ..)| *given) {
+            Some((_, flag, why)) => Err(format!("`atoll drain` has no {flag}: {why}")),
+            None => Ok(()),
+        }
+    }
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: DrainArgs, out: &Printer) -> anyhow::Result<()> {
@@ -58,7 +138,18 @@ pub(crate) async fn run(flags: &HubFlags, args: DrainArgs, out: &Printer) -> any
     if join::find(&hub, member).await?.is_none() {
         bail!("there is no member {member}: `atoll get members` lists them");
     }
-    if args.dry_run {
+    if !args.ignore_daemonsets {
+        let found = daemon_sets(&hub, member).await?;
+        ensure!(
+            found.is_empty(),
+            "cannot drain {member}: it has DaemonSets (leave out --ignore-daemonsets=false to let them be): {}",
+            found.join(", ")
+        );
+    }
+    if args.dry_run != DryRun::None {
+        if args.dry_run == DryRun::Server {
+            cordon::try_drain(&hub, member).await?;
+        }
         return plan::run(&hub, member, args.output.output, out).await;
     }
     let cluster = cordon::drain(&hub, member).await?;
@@ -68,7 +159,8 @@ pub(crate) async fn run(flags: &HubFlags, args: DrainArgs, out: &Printer) -> any
     print::note(format!(
         "{member} is being drained. The controller goes on without this command; `atoll uncordon {member}` stops it."
     ));
-    let until = args.timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let timeout = args.timeout.filter(|seconds| *seconds > 0);
+    let until = timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let word = wait(&hub, &cluster, until).await?;
     let left = (!word.done).then(|| word.message.clone());
     tell(out, args.output.output, member, Some(&word))?;
@@ -76,6 +168,21 @@ pub(crate) async fn run(flags: &HubFlags, args: DrainArgs, out: &Printer) -> any
         None => Ok(()),
         Some(left) => bail!("{member} is not empty: {left}"),
     }
+}
+
+/// DaemonSets with a share on the member.
+async fn daemon_sets(hub: &Hub, member: &str) -> anyhow::Result<Vec<String>> {
+    let bindings: Api<ResourceBinding> = Api::all(hub.client.clone());
+    let mut found = Vec::new();
+    get::each(hub, "list ResourceBindings", &bindings, |binding| {
+        let (spec, here) = (binding.spec, |target: &TargetCluster| target.name == member);
+        if spec.resource.kind == "DaemonSet" && spec.clusters.iter().any(here) {
+            let namespace = spec.resource.namespace.unwrap_or_default();
+            found.push(format!("{namespace}/{}", spec.resource.name));
+        }
+    })
+    .await?;
+    Ok(found)
 }
 
 /// What the controller says of a member that is to be emptied.
@@ -125,7 +232,7 @@ async fn wait(hub: &Hub, cluster: &Cluster, until: Option<Instant>) -> anyhow::R
             bail!("{name} is no member any more");
         };
         let Some(drained) = began(&cluster.spec) else {
-            bail!("somebody ended the drain of {name}: its taint is gone");
+            bail!("the drain of {name} was ended: its taint is gone");
         };
         let word = Word::of(&cluster, drained, Timestamp::now());
         if let Some(word) = word {
@@ -139,13 +246,13 @@ async fn wait(hub: &Hub, cluster: &Cluster, until: Option<Instant>) -> anyhow::R
         }
         if last.is_none() && !warned && start.elapsed() >= NO_WORD {
             warned = true;
-            print::note("no controller has said anything yet: does one run?");
+            print::note("no progress reported yet: is a controller running?");
         }
         if until.is_some_and(|until| Instant::now() >= until) {
             let silent = Word {
                 done: false,
                 reason: "NoWord".to_owned(),
-                message: "no controller has said how far it is".to_owned(),
+                message: "no controller reported any progress; is one running?".to_owned(),
             };
             return Ok(last.unwrap_or(silent));
         }
@@ -156,7 +263,7 @@ async fn wait(hub: &Hub, cluster: &Cluster, until: Option<Instant>) -> anyhow::R
 fn tell(out: &Printer, format: Format, member: &str, word: Option<&Word>) -> anyhow::Result<()> {
     match (format, word) {
         (Format::Table, None) => out.line(format!(
-            "{member} is being drained: `kubectl get cluster {member} -o yaml` says how far."
+            "{member} is being drained: `atoll get members {member}` and its condition Emptied say how far."
         )),
         (Format::Table, Some(word)) if word.done => out.line(format!(
             "{member} is drained: {}. `atoll uncordon {member}` gives it work again.",

@@ -1,15 +1,16 @@
 //! `atoll drain --dry-run`: the decisions that a drain would bring about, made here by the scheduler's own core on what
 //! the hub holds now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use anyhow::Context;
+use anyhow::ensure;
 use atoll_api::binding::{GracefulEvictionTask, TargetCluster};
 use atoll_api::{
     Cluster, ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
     WorkloadPolicy, WorkloadSpread,
 };
+use atoll_controller::emptying::takes_no_room;
 use atoll_controller::pace;
 use atoll_scheduler::offline::{Answer, Document, Fate, Settings, World};
 use atoll_scheduler::{Decision, Profiles, Scheduler};
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use crate::args::Format;
 use crate::cordon;
 use crate::hub::Hub;
+use crate::input;
 use crate::print::{self, Printer, Text, Tone};
 use crate::read::get::each;
 
@@ -38,6 +40,8 @@ struct Row<'a> {
     moves: Vec<(String, i64)>,
     /// Why it stays, if it does.
     stays: Option<String>,
+    /// Whether it holds the drain while it stays.
+    holds: bool,
 }
 
 pub(super) async fn run(
@@ -47,71 +51,43 @@ pub(super) async fn run(
     out: &Printer,
 ) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    let mut world = World::default();
-    let mut templates = BTreeMap::new();
-    let mut problems = Vec::new();
-    {
-        let mut add = |object: Value| {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            if let Err(error) = world.add(Document { origin: name, object }) {
-                problems.push(error.problem);
-            }
-        };
-        let drained = |mut cluster: Cluster| {
-            if cluster.metadata.name.as_deref() == Some(member) {
-                cluster.spec.taints.retain(|taint| !cordon::is_drain(taint));
-                cluster.spec.taints.push(cordon::drain_taint(now));
-            }
-            cluster
-        };
-        list::<Cluster>(hub, &mut |cluster| add(value(&drained(cluster)))).await?;
-        list::<PropagationPolicy>(hub, &mut |policy| add(value(&policy))).await?;
-        list::<ClusterPropagationPolicy>(hub, &mut |policy| add(value(&policy))).await?;
-        list::<WorkloadPolicy>(hub, &mut |policy| add(value(&policy))).await?;
-        list::<WorkloadSpread>(hub, &mut |spread| add(value(&spread))).await?;
-        let mut note = |clusters: &[TargetCluster], tasks: &[GracefulEvictionTask], of: &Value| {
-            let here = clusters.iter().any(|target| target.name == member)
-                || tasks.iter().any(|task| task.from_cluster == member);
-            if here {
-                templates.insert(of.to_string(), of.clone());
-            }
-        };
-        list::<ResourceBinding>(hub, &mut |binding| {
-            let spec = &binding.spec;
-            note(&spec.clusters, &spec.graceful_eviction_tasks, &json!(spec.resource));
-            add(value(&binding));
-        })
-        .await?;
-        list::<ClusterResourceBinding>(hub, &mut |binding| {
-            let spec = &binding.spec;
-            note(&spec.clusters, &spec.graceful_eviction_tasks, &json!(spec.resource));
-            add(value(&binding));
-        })
-        .await?;
-    }
-    for object in fetch(hub, templates.into_values().collect()).await? {
-        let origin = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        if let Err(error) = world.add(Document { origin, object }) {
-            problems.push(error.problem);
-        }
-    }
+    let (world, problems) = read(hub, member, now).await?;
     let settings = Settings { profile: None, now };
     let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
-    let rows: Vec<Row<'_>> = answers.iter().filter_map(|answer| row(answer, member)).collect();
+    let rows: Vec<Row<'_>> =
+        answers.iter().filter_map(|answer| row(answer, &world, member)).collect();
     for problem in &problems {
         print::note(format!("error: {problem}"));
     }
     let staying = rows.iter().filter(|row| row.stays.is_some()).count();
     let moving = rows.len() - staying;
+    let light = rows.iter().filter(|row| row.stays.is_some() && !row.holds).count();
     if !rows.is_empty() {
         print::note(format!(
-            "Of the workloads on {member} {moving} would move and {staying} would stay. The controller moves them at its\n\
+            "Of the workloads on {member} {moving} would move and {staying} would stay{}. The controller moves them at its\n\
              pace: at most {} a second (--eviction-rate), and within 10 s into at most {} % of a member's room\n\
              (--eviction-room-percent), unless it was started with other limits.\n",
+            match light {
+                0 => String::new(),
+                light =>
+                    format!(", {light} of them without holding the drain, as they take no room"),
+            },
             pace::BINDINGS_PER_SECOND,
             pace::ROOM_PERCENT,
         ));
     }
+    print_rows(&rows, member, format, out)?;
+    ensure!(
+        problems.is_empty(),
+        "{} objects could not be read: the plan may lack what they say",
+        problems.len()
+    );
+    Ok(())
+}
+
+fn print_rows(rows: &[Row<'_>], member: &str, format: Format, out: &Printer) -> anyhow::Result<()> {
+    let staying = rows.iter().filter(|row| row.stays.is_some()).count();
+    let moving = rows.len() - staying;
     match format {
         Format::Table if rows.is_empty() => out.line(format!("Nothing runs on {member}.")),
         Format::Table => {
@@ -122,6 +98,76 @@ pub(super) async fn run(
             &json!({"member": member, "moving": moving, "staying": staying, "items": rows.iter().map(item).collect::<Vec<_>>()}),
         ),
     }
+}
+
+/// What the hub holds, with the member drained since `now`; and what of it could not be read.
+async fn read(hub: &Hub, member: &str, now: Timestamp) -> anyhow::Result<(World, Vec<String>)> {
+    let mut world = World::default();
+    let mut templates = BTreeMap::new();
+    let mut problems = Vec::new();
+    {
+        let mut add = |object: Value| {
+            if let Err(problem) = put(&mut world, object) {
+                problems.push(problem);
+            }
+        };
+        let drained = |mut cluster: Cluster| {
+            if cluster.metadata.name.as_deref() == Some(member) {
+                cluster.spec.taints.retain(|taint| !cordon::is_drain(taint));
+                cluster.spec.taints.push(cordon::drain_taint(now));
+            }
+            cluster
+        };
+        list::<Cluster>(hub, &mut |cluster| add(typed(&drained(cluster)))).await?;
+        list::<PropagationPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+        list::<ClusterPropagationPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+        list::<WorkloadPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+        list::<WorkloadSpread>(hub, &mut |spread| add(typed(&spread))).await?;
+        let mut note = |clusters: &[TargetCluster], tasks: &[GracefulEvictionTask], of: &Value| {
+            let here = clusters.iter().any(|target| target.name == member)
+                || tasks.iter().any(|task| task.from_cluster == member);
+            if here {
+                templates.insert(of.to_string(), of.clone());
+            }
+        };
+        list::<ResourceBinding>(hub, &mut |binding| {
+            let spec = &binding.spec;
+            note(&spec.clusters, &spec.graceful_eviction_tasks, &json!(spec.resource));
+            add(typed(&binding));
+        })
+        .await?;
+        list::<ClusterResourceBinding>(hub, &mut |binding| {
+            let spec = &binding.spec;
+            note(&spec.clusters, &spec.graceful_eviction_tasks, &json!(spec.resource));
+            add(typed(&binding));
+        })
+        .await?;
+    }
+    for object in fetch(hub, templates.into_values().collect(), &mut problems).await? {
+        if let Err(problem) = put(&mut world, object) {
+            problems.push(problem);
+        }
+    }
+    Ok((world, problems))
+}
+
+/// Takes an object of the hub; what is wrong with it says which one it is.
+fn put(world: &mut World, object: Value) -> Result<(), String> {
+    let title = input::title(&object);
+    world.add(Document { origin: String::new(), object }).map_err(|error| {
+        match error.problem.starts_with(&title) {
+            true => error.problem,
+            false => format!("{title}: {}", error.problem),
+        }
+    })
+}
+
+/// An object of a kind of Atoll's. Items of lists, and the cluster-scoped kinds, come without apiVersion and kind.
+fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Value {
+    let mut object = value(object);
+    object["apiVersion"] = K::api_version(&()).into();
+    object["kind"] = K::kind(&()).into();
+    object
 }
 
 /// An object of a kind whose type says all.
@@ -138,30 +184,52 @@ where
     each(hub, &format!("list {}", K::plural(&())), &api, take).await
 }
 
-/// The templates of bindings, of whatever kinds. One that is gone has no say: its binding has.
-async fn fetch(hub: &Hub, references: Vec<Value>) -> anyhow::Result<Vec<Value>> {
+/// The templates of bindings, of whatever kinds. One that is gone has no say: its binding has. So it is with kinds that the
+/// hub serves no more, which are `problems`.
+async fn fetch(
+    hub: &Hub,
+    references: Vec<Value>,
+    problems: &mut Vec<String>,
+) -> anyhow::Result<Vec<Value>> {
     let mut resources: BTreeMap<(String, String), ApiResource> = BTreeMap::new();
+    let mut unserved: BTreeSet<(String, String)> = BTreeSet::new();
     let text = |of: &Value, field: &str| of[field].as_str().unwrap_or_default().to_owned();
     for of in &references {
         let key = (text(of, "apiVersion"), text(of, "kind"));
-        if resources.contains_key(&key) {
+        if resources.contains_key(&key) || unserved.contains(&key) {
             continue;
         }
         let (group, version) = key.0.rsplit_once('/').unwrap_or(("", &key.0));
         let gvk = GroupVersionKind::gvk(group, version, &key.1);
         let doing = format!("find {} of {}", key.1, key.0);
-        let (resource, _) = hub.call(&doing, discovery::pinned_kind(&hub.client, &gvk)).await?;
-        resources.insert(key, resource);
+        match hub.call(&doing, discovery::pinned_kind(&hub.client, &gvk)).await {
+            Ok((resource, _)) => {
+                resources.insert(key, resource);
+            }
+            Err(error) if is_absent(&error) => {
+                let same = |other: &&Value| (text(other, "apiVersion"), text(other, "kind")) == key;
+                problems.extend(references.iter().filter(same).map(|of| {
+                    let place = of["namespace"].as_str().map_or(String::new(), |n| format!("{n}/"));
+                    let (kind, name) = (&key.1, text(of, "name"));
+                    format!("{kind} {place}{name}: the hub serves no {kind} of {} any more", key.0)
+                }));
+                unserved.insert(key);
+            }
+            Err(error) => return Err(error),
+        }
     }
-    let found = futures::stream::iter(&references).map(async |of| {
+    let served = references.iter().filter_map(|of| {
         let key = (text(of, "apiVersion"), text(of, "kind"));
-        let resource = resources.get(&key).context("a kind that was just found")?;
+        resources.get(&key).map(|resource| (of, resource))
+    });
+    let found = futures::stream::iter(served).map(async |(of, resource)| {
         let (namespace, name) = (of["namespace"].as_str(), text(of, "name"));
         let api: Api<DynamicObject> = match namespace {
             Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, resource),
             None => Api::all_with(hub.client.clone(), resource),
         };
-        let doing = format!("get {} {name}", resource.kind);
+        let place = namespace.map_or(String::new(), |namespace| format!("{namespace}/"));
+        let doing = format!("get {} {place}{name}", resource.kind);
         let object = hub.call(&doing, api.get_opt(&name)).await?;
         anyhow::Ok(object.map(|mut object| {
             object.types.get_or_insert_with(|| kube::api::TypeMeta {
@@ -175,9 +243,20 @@ async fn fetch(hub: &Hub, references: Vec<Value>) -> anyhow::Result<Vec<Value>> 
     Ok(found.into_iter().flatten().collect())
 }
 
+/// Whether the hub does not serve what was asked for.
+fn is_absent(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
+        || matches!(error.downcast_ref(), Some(kube::Error::Discovery(_)))
+}
+
 /// What becomes of a workload that is on the member; nothing of any other.
-fn row<'a>(answer: &'a Answer, member: &str) -> Option<Row<'a>> {
+fn row<'a>(answer: &'a Answer, world: &World, member: &str) -> Option<Row<'a>> {
     let object = answer.object.to_string();
+    let binding = world.bindings.get(&answer.object.binding());
+    let holds = binding.is_none_or(|binding| {
+        let status = binding.status.clone().unwrap_or_default();
+        !takes_no_room(&binding.spec, &status, member)
+    });
     let decision = match &answer.fate {
         Fate::Decided(decision) => decision,
         Fate::Unusable(why) => {
@@ -186,6 +265,7 @@ fn row<'a>(answer: &'a Answer, member: &str) -> Option<Row<'a>> {
                 decision: None,
                 moves: Vec::new(),
                 stays: Some(why.clone()),
+                holds,
             });
         }
         Fate::NotClaimed(_) => return None,
@@ -216,7 +296,7 @@ fn row<'a>(answer: &'a Answer, member: &str) -> Option<Row<'a>> {
         }
         None => None,
     };
-    Some(Row { object, decision: Some(decision), moves, stays })
+    Some(Row { object, decision: Some(decision), moves, stays, holds })
 }
 
 /// Why a workload stays.
@@ -241,7 +321,8 @@ fn cells(row: &Row<'_>) -> Vec<Text> {
     let moves: Vec<String> = moves.collect();
     let moves = if moves.is_empty() { "-".to_owned() } else { moves.join("\n") };
     let stays = match &row.stays {
-        Some(why) => Text::toned(why, Tone::Warn),
+        Some(why) if row.holds => Text::toned(why, Tone::Warn),
+        Some(why) => Text::from(format!("(does not hold the drain) {why}")),
         None => Text::from(""),
     };
     vec![Text::from(&row.object), Text::from(moves), stays]
@@ -253,6 +334,7 @@ fn item(row: &Row<'_>) -> Value {
         "object": row.object,
         "moves": moves.collect::<Vec<_>>(),
         "stays": row.stays,
+        "holds": row.stays.is_some() && row.holds,
         "decision": row.decision,
     })
 }

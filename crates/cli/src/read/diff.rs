@@ -13,7 +13,7 @@ use super::item::{self, Item};
 use super::workload;
 use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
-use crate::print::{Printer, WIDTH};
+use crate::print::{self, Printer};
 
 /// Lines of a section before the rest is counted; `-o json` has all.
 const MOST: usize = 30;
@@ -241,7 +241,7 @@ fn in_words(change: &Change, width: usize) -> Vec<String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let (from, to) = (text(&change.from), text(&change.to));
     let line = format!("  {:width$}  {from} -> {to}", change.of);
-    if line.chars().count() <= usize::from(WIDTH) {
+    if line.chars().count() <= usize::from(print::width()) {
         return vec![line];
     }
     vec![format!("  {}", change.of), cut(format!("    - {from}")), cut(format!("    + {to}"))]
@@ -252,7 +252,9 @@ fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + word.chars().count() < usize::from(WIDTH) => {
+            Some(line)
+                if line.chars().count() + word.chars().count() < usize::from(print::width()) =>
+            {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -263,7 +265,7 @@ fn wrapped(text: &str) -> Vec<String> {
 }
 
 fn cut(line: String) -> String {
-    let width = usize::from(WIDTH);
+    let width = usize::from(print::width());
     match line.chars().count() > width {
         true => line.chars().take(width - 1).chain(['…']).collect(),
         false => line,
@@ -345,7 +347,7 @@ pub(super) fn made_from(object: &Value) -> Vec<String> {
         .into_iter()
         .flat_map(|(name, value)| {
             let line = format!("  {name}: {value}");
-            match line.chars().count() <= usize::from(WIDTH) {
+            match line.chars().count() <= usize::from(print::width()) {
                 true => vec![line],
                 false => vec![cut(format!("  {name}:")), cut(format!("    {value}"))],
             }

@@ -10,7 +10,7 @@ use super::item::{self, Item};
 use super::{diff, life, workload};
 use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
-use crate::print::{Printer, WIDTH};
+use crate::print::{self, Printer};
 
 /// Decisions among which the last one that placed something is looked up: between two of these lie a few ends of
 /// eviction tasks at most.
@@ -103,7 +103,7 @@ fn explained(object: &Value, cluster: Option<&str>) -> anyhow::Result<String> {
     let mut text = match (detail(object)?, cluster) {
         (Ok(decision), Some(cluster)) => return one_cluster(&decision, cluster),
         (Ok(decision), None) => {
-            explain::render(&decision, usize::from(WIDTH)).trim_end().to_owned()
+            explain::render(&decision, usize::from(print::width())).trim_end().to_owned()
         }
         (Err(missing), _) => format!("{}\n{missing}", in_short(object)),
     };

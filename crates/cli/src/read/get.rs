@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use anyhow::Context;
 use atoll_api::cluster::{ResourceSummary, SessionState};
 use atoll_api::quantity::ResourceList;
-use atoll_api::{Cluster, ResourceBinding};
+use atoll_api::{Cluster, MemberState, ResourceBinding};
 use atoll_history::api::text::age;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -56,10 +56,11 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
     };
     match output.output {
         Format::Table if clusters.is_empty() => out.line("No members."),
-        Format::Table => out.table(
+        Format::Table => out.table_keeping(
+            3,
             &[
-                "NAME", "MODE", "READY", "SESSION", "VERSION", "REPLICAS", "FREE CPU", "FREE MEM",
-                "REASON",
+                "NAME", "STATUS", "REASON", "MODE", "SESSION", "VERSION", "REPLICAS", "FREE CPU",
+                "FREE MEM",
             ],
             {
                 let (shares, now) = (shares(&hub).await?, Timestamp::now());
@@ -142,20 +143,23 @@ fn free(summary: Option<&ResourceSummary>, resource: &str, unit: i128, suffix: &
 
 fn row(cluster: &Cluster, replicas: i64, now: Timestamp) -> Vec<Text> {
     let status = cluster.status.clone().unwrap_or_default();
-    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let terminating = cluster.metadata.deletion_timestamp.is_some();
+    let said = MemberState::of(&cluster.spec, &status.conditions, terminating);
     let (state, since) = match &status.session {
         Some(session) => (session.state, session.since.as_ref()),
         None => (SessionState::Unknown, None),
     };
-    let ready_tone = match ready.map(|condition| condition.status.as_str()) {
-        Some("True") => Tone::Good,
-        Some("False") => Tone::Bad,
+    let tone = match said.state.split(',').next() {
+        Some("NotReady") => Tone::Bad,
+        Some("Ready") if said.state == "Ready" => Tone::Good,
         _ => Tone::Warn,
     };
     vec![
         cluster.name_any().into(),
+        // A word a line: a drained member has three, and the line must fit.
+        Text::toned(said.state.replace(',', "\n"), tone),
+        said.reason.replace(',', "\n").into(),
         format!("{:?}", cluster.spec.mode).into(),
-        Text::toned(ready.map_or("Unknown", |condition| &condition.status), ready_tone),
         match (state, since.map(|since| age(since.0, now))) {
             (SessionState::Connected, Some(age)) => age.into(),
             (state, Some(age)) => format!("{state:?} {age}").into(),
@@ -165,10 +169,5 @@ fn row(cluster: &Cluster, replicas: i64, now: Timestamp) -> Vec<Text> {
         replicas.into(),
         free(status.resource_summary.as_ref(), "cpu", 1, "").into(),
         free(status.resource_summary.as_ref(), "memory", 1 << 30, "Gi").into(),
-        // A reason is of interest where something is wrong; the line must fit.
-        match ready {
-            Some(condition) if condition.status != "True" => (&condition.reason).into(),
-            _ => "".into(),
-        },
     ]
 }

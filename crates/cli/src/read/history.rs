@@ -13,6 +13,7 @@ use super::decisions::{self, Decisions, Fields, Of};
 use super::item::Item;
 use super::{life, members, times, workload};
 use crate::args::{Format, HubFlags, WideFormat};
+use crate::cluster;
 use crate::hub::Hub;
 use crate::print::{Printer, Text};
 
@@ -107,6 +108,10 @@ pub(crate) async fn run(flags: &HubFlags, args: HistoryArgs, out: &Printer) -> a
         let events = members::list(&hub, member, args.since, args.until, limit).await?;
         found.merge(events, limit);
     }
+    if let Some(member) = args.member.as_ref().filter(|_| found.items.is_empty()) {
+        // One that has left has a history; one that is misspelt has neither that nor a Cluster.
+        cluster::get(&hub, member).await?;
+    }
     if args.watch {
         return follow(&hub, &of, &fields, &found, args.output, out).await;
     }
@@ -186,7 +191,7 @@ async fn follow(
 fn show(item: &Value, of: &Of, output: WideFormat, out: &Printer) -> anyhow::Result<()> {
     match output {
         WideFormat::Json => {
-            out.line(serde_json::to_string(item).context("write the answer as JSON")?)
+            out.json(&serde_json::to_string(item).context("write the answer as JSON")?)
         }
         WideFormat::Yaml => {
             out.line("---")?;
@@ -211,7 +216,7 @@ fn show(item: &Value, of: &Of, output: WideFormat, out: &Printer) -> anyhow::Res
                     item.pending()
                 ));
             }
-            out.line(out.styled(&[head.into(), outcome, tail.into()]))
+            out.styled_line(&[head.into(), outcome, tail.into()])
         }
     }
 }

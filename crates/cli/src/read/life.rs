@@ -4,7 +4,7 @@ use atoll_history::api::text;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::print::WIDTH;
+use crate::print;
 
 /// Members that are named; the slowest come first.
 const MOST: usize = 12;
@@ -64,7 +64,7 @@ pub(super) fn lines(object: &Value) -> Vec<String> {
             None => format!("{step} unknown"),
         });
         let line = format!("  {name:width$}  {}", steps.join(", "));
-        lines.push(line.chars().take(usize::from(WIDTH)).collect());
+        lines.push(line.chars().take(usize::from(print::width())).collect());
     }
     if members.len() > MOST {
         lines.push(format!("  and {} more members", members.len() - MOST));

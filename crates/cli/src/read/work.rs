@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::args::{Format, HubFlags, OutputFlag};
+use crate::cluster;
 use crate::hub::Hub;
 use crate::orphans;
 use crate::print::{Printer, Text, Tone, note};
@@ -85,6 +86,12 @@ pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyh
             let name = binding.metadata.name.unwrap_or_default();
             work.extend(of(&name, &binding.spec, binding.status.as_ref()));
         }
+    }
+    if let Some(member) = &args.member
+        && !work.iter().any(|work| work.member == *member)
+    {
+        // Without work it may also be misspelt.
+        cluster::get(&hub, member).await?;
     }
     // Whoever may read bindings of a namespace need not be allowed to read Clusters.
     let clusters = match get::list(&hub, &Api::all(hub.client.clone())).await {

@@ -51,7 +51,8 @@ pub(crate) struct AgentArgs {
 pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
     let token = CancellationToken::new();
     super::end_on_signal(token.clone())?;
-    let (config, found) = hub::own_server(flags).await?;
+    let (config, found) = hub::member_server(flags).await?;
+    hub::check(&hub::client(config.clone(), &found)?, &found).await?;
     let client = atoll_agent::member_client(config).with_context(|| format!("use {found}"))?;
     let join = match (args.token, args.ca_hash) {
         (None, _) => None,

@@ -16,7 +16,6 @@ use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, RecoverAfter, SchedulerConfiguration};
 use clap::Args;
 use kube::Client;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::aggregated;
@@ -131,8 +130,14 @@ impl Database {
     async fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
         match self {
             Self::Sqlite(file) => {
-                let store = SqliteStore::open(file).await;
-                Ok(Arc::new(store.with_context(|| format!("open --history {}", file.display()))?))
+                let store = SqliteStore::open(file).await.with_context(|| {
+                    format!(
+                        "--history {}: give a SQLite file that this user may write, or move a damaged one away: history \
+                         then begins anew",
+                        file.display()
+                    )
+                })?;
+                Ok(Arc::new(store))
             }
             Self::Postgres(url) => {
                 let store = PostgresStore::new(url).context("read --history")?;
@@ -161,16 +166,16 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     let token = CancellationToken::new();
     super::end_on_signal(token.clone())?;
     let (config, found) = hub::own_server(flags).await?;
-    let client = Client::try_from(config).with_context(|| format!("use {found}"))?;
+    let client = hub::client(config, &found)?;
     let clock = Clock::system();
-    let listener = TcpListener::bind(args.listen)
-        .await
-        .with_context(|| format!("listen on --listen {}", args.listen))?;
-    let history = args.history.open().await?;
+    // What is wrong on this machine is said before anything is asked of others.
     let profiles = match &args.scheduler_config {
         None => Profiles::default(),
         Some(file) => read_profiles(file)?,
     };
+    let listener = super::listen("--listen", args.listen).await?;
+    let history = args.history.open().await?;
+    hub::check(&client, &found).await?;
     let pod = match args.pod_namespace.zip(args.identity.clone()) {
         Some((namespace, name)) => Some(OwnPod { client: pod_client(&client)?, namespace, name }),
         None => None,
@@ -192,9 +197,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
             client: client.clone(),
             clock: clock.clone(),
             history: history.clone(),
-            listener: TcpListener::bind(address)
-                .await
-                .with_context(|| format!("listen on --api-address {address}"))?,
+            listener: super::listen("--api-address", address).await?,
             names: vec![args.api_name],
         }),
         None => None,
@@ -232,10 +235,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         controller = controller.with_pod(pod);
     }
     if let Some(address) = args.http {
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| format!("listen on --http {address}"))?;
-        controller = controller.with_http(listener);
+        controller = controller.with_http(super::listen("--http", address).await?);
     }
     let host = Host {
         hub,
@@ -283,10 +283,15 @@ fn own_address(listening: SocketAddr) -> String {
 }
 
 fn read_profiles(file: &std::path::Path) -> anyhow::Result<Profiles> {
-    let doing = || format!("read --scheduler-config {}", file.display());
-    let text = std::fs::read_to_string(file).with_context(doing)?;
-    let config: SchedulerConfiguration = serde_saphyr::from_str(&text).with_context(doing)?;
-    Profiles::read(&config).with_context(doing)
+    let named = || {
+        let file = file.display();
+        format!(
+            "--scheduler-config {file}: correct the file, or leave the flag out for the built-in profiles"
+        )
+    };
+    let text = std::fs::read_to_string(file).with_context(named)?;
+    let config = SchedulerConfiguration::read(&text).with_context(named)?;
+    Profiles::read(&config).with_context(named)
 }
 
 /// The host's name, which names this place in the Lease.

@@ -5,10 +5,8 @@
 
 use std::net::SocketAddr;
 
-use anyhow::Context;
 use axum::Router;
 use axum::routing::get;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -20,9 +18,7 @@ pub(super) async fn serve(
     address: SocketAddr,
     token: CancellationToken,
 ) -> anyhow::Result<JoinHandle<()>> {
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("listen on --health-listen {address}"))?;
+    let listener = super::listen("--health-listen", address).await?;
     let routes = Router::new().route("/livez", get(async || "ok"));
     Ok(tokio::spawn(async move {
         let ends = token.cancelled_owned();

@@ -6,7 +6,11 @@ pub(crate) mod controller;
 mod health;
 mod hosted;
 
+use std::io;
+use std::net::SocketAddr;
+
 use anyhow::Context;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +34,31 @@ pub(crate) fn end_on_signal(token: CancellationToken) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Listens on the address of a flag.
+///
+/// # Errors
+/// When it cannot be had; the text names the flag and what to do.
+async fn listen(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| {
+        let port = address.port();
+        let fix = match error.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "another process listens there (`ss -ltnp 'sport = :{port}'` shows it): stop it, or choose another port"
+            ),
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one".to_owned()
+            }
+            io::ErrorKind::AddrNotAvailable => format!(
+                "{} is no address of this machine: choose one of its own, or 0.0.0.0 for all",
+                address.ip()
+            ),
+            _ => "choose another address".to_owned(),
+        };
+        anyhow::Error::new(error).context(format!("{flag} {address}: {fix}"))
+    })
+}
+
 /// Ends what runs beside a part that has ended.
 async fn end(token: CancellationToken, beside: Option<tokio::task::JoinHandle<()>>) {
     token.cancel();
@@ -37,5 +66,25 @@ async fn end(token: CancellationToken, beside: Option<tokio::task::JoinHandle<()
         && let Err(error) = task.await
     {
         tracing::error!(%error, "a task beside it failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_cannot_be_had_is_named_with_its_flag_and_the_fix() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = taken.local_addr().unwrap();
+        let error = format!("{:#}", listen("--listen", address).await.unwrap_err());
+        assert!(error.starts_with(&format!("--listen {address}: another process")), "{error}");
+        assert!(error.contains("choose another port") && error.contains("in use"), "{error}");
+        let foreign = "192.0.2.1:7443".parse().unwrap();
+        let error = format!("{:#}", listen("--http", foreign).await.unwrap_err());
+        assert!(
+            error.contains("--http 192.0.2.1:7443: 192.0.2.1 is no address of this"),
+            "{error}"
+        );
     }
 }

@@ -26,10 +26,16 @@ impl Ran {
 
 /// Runs the binary at the root of the repository.
 fn atoll(args: &[&str], input: &str) -> Ran {
+    atoll_with(args, input, &[])
+}
+
+fn atoll_with(args: &[&str], input: &str, env: &[(&str, &str)]) -> Ran {
     let mut child = Command::new(env!("CARGO_BIN_EXE_atoll"))
         .args(args)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
         .env_remove("RUST_LOG")
+        .env_remove("COLUMNS")
+        .envs(env.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -107,10 +113,11 @@ fn stdin_lists_and_a_broken_document_beside_good_ones() {
            {replicaSchedulingType: Divided}}}\n";
     let ran = atoll(&["schedule", "-f", "-", "-o", "json"], &input);
     assert_eq!(ran.code, Some(1), "a document that cannot be read is no success");
-    assert!(ran.stderr.contains("stdin#2: apiVersion"), "{}", ran.stderr);
+    let line = 1 + input.lines().position(|line| line == "kind: Deployment").unwrap();
+    assert!(ran.stderr.contains(&format!("stdin:{line}:1: apiVersion")), "{}", ran.stderr);
     let answer = ran.json();
     assert_eq!(answer["items"][0]["clusters"].as_array().unwrap().len(), 3, "{answer}");
-    assert_eq!(answer["errors"][0]["origin"], "stdin#2");
+    assert_eq!(answer["errors"][0]["origin"], format!("stdin:{line}:1"));
 }
 
 fn case(id: Value, replicas: Value) -> String {
@@ -245,4 +252,162 @@ fn files_are_given_as_kubectl_takes_them_and_what_is_missing_is_said() {
         assert!(missing.stderr.contains("-f nowhere.yaml: No such file"), "{}", missing.stderr);
     }
     assert_eq!(atoll(&["lint", "-o", "json"], "").code, Some(1), "nothing to look at");
+}
+
+/// A policy with a misspelt field in line 6, and a workload with one in line 11.
+const MISSPELT: &str = "apiVersion: policy.atoll.dev/v1alpha1
+kind: PropagationPolicy
+metadata: {name: p}
+spec:
+  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}]
+  placment: {clusterAffinity: {clusterNames: [member1]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec: {replica: 3}
+";
+
+#[test]
+fn what_is_not_understood_is_an_error_with_line_and_column() {
+    for verb in ["lint", "schedule"] {
+        let ran = atoll(&[verb, "-f", CLUSTERS, "-f", "-"], MISSPELT);
+        assert_eq!(ran.code, Some(1), "{verb}: {}", ran.stdout);
+        for error in [
+            "stdin:6:3: PropagationPolicy p: spec.placment: unknown field; did you mean \"placement\"?",
+            "stdin:11:8: Deployment web: spec.replica: unknown field; did you mean \"replicas\"?",
+        ] {
+            assert!(ran.stderr.contains(error), "{verb}: {}", ran.stderr);
+        }
+        let kind = MISSPELT.replace("placment", "placement").replace("replica:", "replicas:");
+        let kind = kind.replace("kind: PropagationPolicy\n", "kind: PropagationPolcy\n");
+        let ran = atoll(&[verb, "-f", CLUSTERS, "-f", "-"], &kind);
+        let error = "stdin:2:1: PropagationPolcy p: kind: unknown kind \"PropagationPolcy\" of policy.atoll.dev/v1alpha1; \
+                     did you mean PropagationPolicy?";
+        assert!(ran.code == Some(1) && ran.stderr.contains(error), "{}", ran.stderr);
+    }
+    let warned = atoll(&["lint", "-f", CLUSTERS, "-f", "-", "--validate=warn"], MISSPELT);
+    assert_eq!(warned.code, Some(0), "{}", warned.stderr);
+    assert!(warned.stderr.contains("warning: stdin:6:3: "), "{}", warned.stderr);
+    let ignored = atoll(&["schedule", "-f", CLUSTERS, "-f", "-", "--validate=ignore"], MISSPELT);
+    assert_eq!((ignored.code, &*ignored.stderr), (Some(0), ""));
+    let twice = MISSPELT.replace("placment: ", "resourceSelectors: ");
+    assert_eq!(atoll(&["lint", "-f", "-"], &twice).code, Some(1), "a field that is there twice");
+
+    let wrong = case(json!(1), json!(4)).replace("\"placement\"", "\"placment\"");
+    let ran = atoll(&["schedule", "--batch", "-"], &wrong);
+    assert_eq!(ran.code, Some(1));
+    let detail = ran.lines()[0]["detail"].clone();
+    assert_eq!(detail, "line 1: policy.spec.placment: unknown field; did you mean \"placement\"?");
+    let unknown = case(json!(1), json!(4)).replacen("{\"", "{\"polices\":1,\"", 1);
+    let detail = atoll(&["schedule", "--batch", "-"], &unknown).lines()[0]["detail"].clone();
+    assert!(detail.as_str().unwrap().contains("polices: unknown field"), "{detail}");
+}
+
+#[test]
+fn empty_input_is_an_error_that_says_what_to_give() {
+    for (args, input, error) in [
+        (&["schedule", "-f", "-"][..], "", "no objects in -f -: give YAML or JSON"),
+        (&["schedule", "-f", "-"], "---\n# nothing\n", "no objects in -f -"),
+        (&["schedule", "-f", CLUSTERS], "", "no workload and no binding"),
+        (&["schedule", "--batch", "-"], "\n", "--batch -: it holds no case"),
+        (&["lint", "-f", "-"], "", "no objects in -f -"),
+    ] {
+        let ran = atoll(args, input);
+        assert_eq!((ran.code, &*ran.stdout), (Some(1), ""), "{args:?}");
+        assert!(ran.stderr.contains(error), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn tables_and_help_are_as_wide_as_the_terminal() {
+    let widest = |args: &[&str], columns: &str| {
+        let ran = atoll_with(args, "", &[("COLUMNS", columns)]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ran.stdout.lines().map(|line| line.chars().count()).max().unwrap()
+    };
+    let table = ["schedule", "-f", CLUSTERS, "-f", "crates/cli/tests/offline/refused.yaml"];
+    for args in [&table[..], &["drain", "--help"]] {
+        let (narrow, wide) = (widest(args, "80"), widest(args, "160"));
+        assert!(narrow <= 80 && (101..=160).contains(&wide), "{args:?}: {narrow}, {wide}");
+    }
+}
+
+#[test]
+fn control_characters_in_names_do_not_reach_the_terminal() {
+    let objects = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: \"web\\e[2J\\u009b31m\"}\nspec: {replicas: 1}\n";
+    for output in ["table", "wide", "json", "yaml"] {
+        let ran = atoll(&["schedule", "-f", CLUSTERS, "-f", "-", "-o", output], objects);
+        let shown = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(shown.contains("web"), "{output}: {shown}");
+        let control = shown.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(control, None, "{output}: {shown:?}");
+        if output == "json" {
+            assert_eq!(ran.json()["items"][0]["object"]["name"], "web\u{1b}[2J\u{9b}31m");
+        }
+    }
+}
+
+#[test]
+fn an_agent_does_not_take_the_hubs_kubeconfig_for_its_members() {
+    let env = [("KUBECONFIG", ".atoll/kubeconfig")];
+    let ran = atoll_with(&["agent", "--address", "127.0.0.1:1"], "", &env);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("which member is this agent for?"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--kubeconfig FILE"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_controller_that_cannot_start_names_the_flag_and_the_fix() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let config = |authority: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: hub, contexts: [{{name: hub, context: {{cluster: c, user: u}}}}],
+              clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'{authority}}}}}], users: [{{name: u}}]}}"
+        )
+    };
+    let good = file("good", &config(""));
+    let bad_authority = file("bad-authority", &config(", certificate-authority-data: '!'"));
+    let no_yaml = file("no-yaml", "apiVersion: [");
+    let no_profiles = file("no-profiles", "kind: SchedulerConfiguratoin\n");
+    let no_database = file("no-database", &"no database ".repeat(100));
+    let history = folder.path().join("history.db").display().to_string();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let free = "127.0.0.1:0";
+    for (kubeconfig, flags, named, fix) in [
+        ("/absent", &[][..], "--kubeconfig /absent", "give a kubeconfig file"),
+        (&no_yaml, &[], &*no_yaml, "give a kubeconfig file"),
+        (
+            &bad_authority,
+            &[],
+            &*bad_authority,
+            "correct it, or name another file with --kubeconfig",
+        ),
+        (&good, &["--listen", &taken], "--listen", "choose another port"),
+        (
+            &good,
+            &["--listen", free, "--history", &no_database],
+            "--history",
+            "move a damaged one away",
+        ),
+        (&good, &["--scheduler-config", &no_profiles], "--scheduler-config", "correct the file"),
+    ] {
+        let mut args = vec!["controller", "--kubeconfig", kubeconfig];
+        args.extend(flags);
+        if !flags.contains(&"--history") {
+            args.extend(["--history", &history]);
+        }
+        if !flags.contains(&"--listen") {
+            args.extend(["--listen", free]);
+        }
+        let ran = atoll(&args, "");
+        assert_eq!(ran.code, Some(1), "{args:?}");
+        assert!(ran.stderr.contains(named) && ran.stderr.contains(fix), "{args:?}: {}", ran.stderr);
+    }
 }

@@ -152,6 +152,60 @@ async fn a_dry_run_lists_what_moves_where_and_what_stays_and_why() {
     assert!(clusters.get("member1").await.unwrap().spec.taints.is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_names_what_it_cannot_read_and_what_does_not_hold_the_drain() {
+    let hub = federation().await;
+    let one = json!({"clusterAffinity": {"clusterNames": ["member1"]}});
+    workload(&hub, "settings", one, &[("member1", 0)], false).await;
+    let cluster_policy = json!({
+        "apiVersion": POLICY, "kind": "ClusterPropagationPolicy", "metadata": {"name": "all"},
+        "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret"}], "placement": {}},
+    });
+    let gvk = GroupVersionKind::gvk("policy.atoll.dev", "v1alpha1", "ClusterPropagationPolicy");
+    let policies: Api<DynamicObject> = Api::all_with(hub.client(), &ApiResource::from_gvk(&gvk));
+    let params = PatchParams::apply("test");
+    policies.patch("all", &params, &Patch::Apply(&cluster_policy)).await.unwrap();
+
+    let answer = hub.atoll("drain", &["member1", "--dry-run=server", "-o", "json"]).await;
+    assert!(
+        !answer.stderr.contains("error"),
+        "cluster-scoped policies are read: {}",
+        answer.stderr
+    );
+    let without = "0 would move and 1 would stay, 1 of them without holding the drain";
+    assert!(answer.stderr.contains(without), "{}", answer.stderr);
+    let list = answer.json();
+    assert_eq!(list["items"][0]["object"], "ConfigMap shop/settings");
+    assert_eq!(list["items"][0]["holds"], false);
+
+    let gadget = json!({"metadata": {"name": "g-gadget"}, "spec": {
+        "resource": {"apiVersion": "example.com/v1", "kind": "Gadget", "namespace": "shop", "name": "g"},
+        "clusters": [{"name": "member1"}],
+    }});
+    put(&hub, BINDING, "ResourceBinding", gadget).await;
+    let error = hub.atoll("drain", &["member1", "--dry-run"]).await.failed(1);
+    let named = "error: Gadget shop/g: the hub serves no Gadget of example.com/v1 any more";
+    assert!(error.contains(named), "{error}");
+    let clusters: Api<Cluster> = Api::all(hub.client());
+    assert!(clusters.get("member1").await.unwrap().spec.taints.is_empty(), "nothing was touched");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_is_not_to_ignore_daemon_sets_names_them_and_changes_nothing() {
+    let hub = federation().await;
+    let logs = json!({"metadata": {"name": "logs-daemonset"}, "spec": {
+        "resource": {"apiVersion": "apps/v1", "kind": "DaemonSet", "namespace": "shop", "name": "logs"},
+        "clusters": [{"name": "member1"}],
+    }});
+    put(&hub, BINDING, "ResourceBinding", logs).await;
+    let error = hub.atoll("drain", &["member1", "--ignore-daemonsets=false"]).await.failed(1);
+    assert!(error.contains("it has DaemonSets") && error.contains("shop/logs"), "{error}");
+    let clusters: Api<Cluster> = Api::all(hub.client());
+    assert!(clusters.get("member1").await.unwrap().spec.taints.is_empty());
+    let go = ["member1", "--ignore-daemonsets", "--no-wait"];
+    assert!(hub.atoll("drain", &go).await.ok().contains("is being drained"));
+}
+
 /// Says as the controller how far member1 is.
 async fn say(hub: &Hub, status: &str, reason: &str, message: &str) {
     let clusters: Api<Cluster> = Api::all(hub.client());

@@ -81,6 +81,8 @@ async fn mistakes_are_answered_with_the_flag_and_the_fix() {
             "--until 1970-01-01T00:00:00Z is not after --since",
         ),
         ("history", &["--outcome", "'; DROP TABLE decisions --"], 2, "one of `Placed`"),
+        ("history", &["--member", "member9"], 1, "there is no member member9"),
+        ("history", &["deploy/nginx", "--member", "member9"], 1, "there is no member member9"),
         ("timeline", &["deploy/absent"], 1, "nothing was decided"),
         ("timeline", &["deploy/nginx", "--until", "tomorrow"], 2, "--until"),
         ("timeline", &["deploy/nginx", "--since", "1h", "--until", "2h"], 1, "nothing to draw"),
@@ -140,7 +142,8 @@ async fn a_hub_without_history_shows_what_the_binding_holds_and_says_so() {
     assert!(text.contains("Failover") && text.contains("not known"), "{text}");
     let work = hub.atoll("work", &["member2"]).await.ok();
     assert!(work.contains("deployment/nginx") && work.contains("Target"), "{work}");
-    assert!(hub.atoll("work", &["member9"]).await.ok().contains("No work"));
+    let unknown = hub.atoll("work", &["member9"]).await.failed(1);
+    assert!(unknown.contains("there is no member member9: `atoll get members`"), "{unknown}");
     assert!(hub.atoll("get", &["members"]).await.ok().contains("No members"));
 }
 
@@ -178,4 +181,25 @@ async fn kubectl_reads_decisions() {
     let fields = hub.kubectl(&["explain", "decision.spec.outcome"]).await.ok();
     assert!(fields.contains("How it ended"), "{fields}");
     hub.kubectl(&["delete", "decision", "0000bbbb"]).await.failed(1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_another_authority_is_said_to_be_that() {
+    let (hub, other) = (Hub::without_history().await, Hub::without_history().await);
+    let text = std::fs::read_to_string(hub.kubeconfig()).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let foreign = other.kubeconfig().with_file_name("ca.crt");
+    config["clusters"][0]["cluster"]["certificate-authority"] = json!(foreign);
+    let file = hub.kubeconfig().with_file_name("foreign");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    for (verb, args) in [
+        ("get", &["members", "--kubeconfig", file][..]),
+        ("controller", &["--kubeconfig", file, "--listen", "127.0.0.1:0", "--history", "h.db"]),
+        ("agent", &["--kubeconfig", file, "--address", "127.0.0.1:1"]),
+    ] {
+        let error = hub.atoll(verb, args).await.failed(1);
+        assert!(error.contains("certificate-authority did not sign"), "{verb}: {error}");
+        assert!(error.contains(file) && error.contains("--kubeconfig"), "{verb}: {error}");
+    }
 }

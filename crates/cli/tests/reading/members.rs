@@ -91,3 +91,29 @@ async fn orphans_are_listed_and_nothing_goes_unasked() {
         "nothing was asked of the controller"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_drained_shows_it_in_both_tables() {
+    let hub = Hub::without_history().await;
+    hub.install_crds().await;
+    let mut drained = member("member1", 0, &[]);
+    drained["spec"]["taints"] = json!([
+        {"key": "cluster.atoll.dev/cordoned", "effect": "NoSchedule"},
+        {"key": "cluster.atoll.dev/drain", "effect": "NoExecute"},
+    ]);
+    drained["status"]["conditions"].as_array_mut().unwrap().push(json!({
+        "type": "Emptied", "status": "False", "reason": "NothingTakes", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }));
+    let state = "Ready,SchedulingDisabled,Draining";
+    drained["status"]["state"] = state.into();
+    drained["status"]["reason"] = "NothingTakes".into();
+    hub.create_cluster(drained).await;
+    insta::assert_snapshot!("drained-member", hub.atoll("get", &["members"]).await.ok());
+    if hub.has_kubectl() {
+        let table = hub.kubectl(&["get", "clusters"]).await.ok();
+        let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(lines.next().unwrap()[..3], ["NAME", "STATUS", "REASON"], "{table}");
+        assert_eq!(lines.next().unwrap()[..3], ["member1", state, "NothingTakes"], "{table}");
+    }
+}

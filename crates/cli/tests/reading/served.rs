@@ -247,6 +247,10 @@ impl Hub {
         self.run("kubectl", args).await
     }
 
+    pub(crate) fn kubeconfig(&self) -> std::path::PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
     pub(crate) fn has_kubectl(&self) -> bool {
         let mut command = std::process::Command::new("kubectl");
         command.args(["version", "--client"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -290,6 +294,7 @@ impl Hub {
             .env("KUBECACHEDIR", self.folder.path().join("cache"))
             .env("HOME", self.folder.path())
             .env_remove("RUST_LOG")
+            .env_remove("COLUMNS")
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .kill_on_drop(true);

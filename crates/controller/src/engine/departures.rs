@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Engine;
 use crate::index::key::BindingKey;
-use crate::lifecycle::emptying::{self, Emptying, Left};
+use crate::lifecycle::emptying::{self, Emptying, Leaving, Left};
 use crate::lifecycle::pace::Gain;
 
 /// How often what is left on members that are to be emptied is counted.
@@ -72,8 +72,8 @@ impl Engine {
             let mut left = Left::default();
             for binding in self.index.bindings_on(name) {
                 let hold = self.pace.hold(&binding.key);
-                let place = (name.as_str(), &cluster.spec, terminating);
-                left.count(&binding.key.to_string(), &binding.spec, place, hold);
+                let leaving = Leaving { name, spec: &cluster.spec, terminating };
+                left.count(&binding.spec, &binding.status, leaving, hold);
             }
             said.push((name.clone(), left.say(self.pace.limits(), self.connected(name))));
             again = true;

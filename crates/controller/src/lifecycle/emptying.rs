@@ -1,7 +1,7 @@
-//! How far a member is from being empty, in words for people: what still is there, and what holds each of it up.
+//! How far a member is from being empty, in words for people: each object that is still there, and what holds it up.
 
-use atoll_api::binding::{Outcome, ResourceBindingSpec};
-use atoll_api::cluster::ClusterSpec;
+use atoll_api::binding::{ObjectReference, Outcome, ResourceBindingSpec, ResourceBindingStatus};
+use atoll_api::cluster::{ClusterSpec, ObjectName};
 use atoll_api::marks;
 use atoll_api::placement::RescheduleOn;
 use atoll_api::policy::PurgeMode;
@@ -70,74 +70,152 @@ fn keeps(
     evicting(cluster).all(borne).then_some("placement.clusterTolerations")
 }
 
-/// What is left on a member, counted by what it waits for.
+/// Objects of a group that a message names; the others are counted.
+const NAMED: usize = 10;
+/// Most characters of the reason that is given for one of them: a decision's reason may list hundreds of clusters.
+const MAX_WHY: usize = 300;
+
+/// Objects that wait for the same.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Group {
+    count: usize,
+    /// The first of them.
+    first: Vec<String>,
+}
+
+impl Group {
+    fn add(&mut self, object: &ObjectReference, why: Option<&str>) {
+        self.count += 1;
+        if self.first.len() >= NAMED {
+            return;
+        }
+        let name = object_name(object);
+        self.first.push(match why {
+            None => name.to_string(),
+            Some(why) if why.chars().count() <= MAX_WHY => format!("{name} ({why})"),
+            Some(why) => {
+                format!("{name} ({}...)", why.chars().take(MAX_WHY).collect::<String>())
+            }
+        });
+    }
+
+    /// `2 are being moved: ConfigMap/shop/a, ConfigMap/shop/b`
+    fn say(&self, what: &str) -> String {
+        let more = match self.count - self.first.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{} {what}: {}{more}", self.count, self.first.join(", "))
+    }
+}
+
+fn object_name(object: &ObjectReference) -> ObjectName {
+    ObjectName {
+        group: group(object).to_owned(),
+        kind: object.kind.clone(),
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+    }
+}
+
+fn group(object: &ObjectReference) -> &str {
+    object.api_version.rsplit_once('/').map_or("", |(group, _)| group)
+}
+
+/// Whether an object takes no room on a cluster: configuration, access rules, a Job that has ended, a DaemonSet (whose pods
+/// belong to the nodes; `kubectl drain` passes over them too). Of kinds that are not Kubernetes' own that is not known.
+#[must_use]
+pub fn takes_no_room(
+    spec: &ResourceBindingSpec,
+    status: &ResourceBindingStatus,
+    cluster: &str,
+) -> bool {
+    let object = &spec.resource;
+    match (group(object), object.kind.as_str()) {
+        ("apps", "DaemonSet") => true,
+        ("batch", "Job") => has_ended(status, cluster),
+        ("", "Pod") | ("batch", "CronJob") => false,
+        (group, _) => match spec.replicas {
+            Some(replicas) => replicas == 0,
+            None => ["", "policy", "autoscaling"].contains(&group) || group.ends_with(".k8s.io"),
+        },
+    }
+}
+
+/// Whether a member says of a Job that it is complete or has failed for good.
+fn has_ended(status: &ResourceBindingStatus, cluster: &str) -> bool {
+    let mut items = status.aggregated_status.iter();
+    let item = items.find(|item| item.cluster_name == cluster);
+    let conditions = item.and_then(|item| item.status.as_ref()?.get("conditions")?.as_array());
+    conditions.into_iter().flatten().any(|condition| {
+        condition["status"] == "True"
+            && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    })
+}
+
+/// A member that is to be emptied.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaving<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its taints say why.
+    pub spec: &'a ClusterSpec,
+    /// Its Cluster is being deleted.
+    pub terminating: bool,
+}
+
+/// What is left on a member, by what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Left {
     /// Bindings whose turn has not come: the rate.
-    rate: usize,
+    rate: Group,
     /// The same: the survivors' room.
-    room: usize,
-    /// Bindings that nothing can take.
-    stuck: usize,
+    room: Group,
+    /// Bindings that no other cluster can take.
+    stuck: Group,
     /// Bindings with a share there that no limit holds: just being decided.
-    placed: usize,
+    placed: Group,
     /// Bindings whose policies keep them there.
-    kept_by_policy: usize,
-    /// The first of them, and by which field.
-    keeper: Option<String>,
+    kept_by_policy: Group,
     /// Copies that stay until their replacements are healthy.
-    replacing: usize,
+    replacing: Group,
     /// Copies that the member has not confirmed as removed.
-    unconfirmed: usize,
+    unconfirmed: Group,
     /// Copies that are never purged.
-    kept: usize,
-    /// Why the first one that is stuck is.
-    example: Option<String>,
+    kept: Group,
+    /// Bindings that have no other place and take no room: they hold nothing up.
+    staying: Group,
 }
 
 impl Left {
     /// Counts a binding. `hold` is what it waits for by the pace.
     pub fn count(
         &mut self,
-        name: &str,
         spec: &ResourceBindingSpec,
-        (cluster, row, terminating): (&str, &ClusterSpec, bool),
+        status: &ResourceBindingStatus,
+        leaving: Leaving<'_>,
         hold: Option<Hold>,
     ) {
-        if spec.clusters.iter().any(|target| target.name == cluster) {
-            let last = spec.decision.as_ref();
-            let stuck = last.filter(|last| {
-                matches!(
-                    last.outcome,
-                    Outcome::FailoverInfeasible | Outcome::NoFit | Outcome::Unschedulable
-                )
-            });
-            match (hold, stuck) {
-                (Some(Hold::Rate), _) => self.rate += 1,
-                (Some(Hold::Room), _) => self.room += 1,
-                (None, Some(last)) => {
-                    self.stuck += 1;
-                    self.example.get_or_insert_with(|| {
-                        let pending = last.pending.first().map(|pending| pending.reason.as_str());
-                        let why = last.reason.as_deref().or(pending).unwrap_or("no cluster fits");
-                        format!("{name}: {why}")
-                    });
-                }
-                (None, None) => match keeps(spec, row, terminating) {
-                    Some(field) => {
-                        self.kept_by_policy += 1;
-                        self.keeper.get_or_insert_with(|| format!("{name}: {field}"));
-                    }
-                    None => self.placed += 1,
-                },
+        let object = &spec.resource;
+        if spec.clusters.iter().any(|target| target.name == leaving.name) {
+            // A Cluster that is deleted takes everything with it, so there everything counts.
+            let light = !leaving.terminating && takes_no_room(spec, status, leaving.name);
+            let stays = no_place(spec);
+            match (hold, stays, keeps(spec, leaving.spec, leaving.terminating)) {
+                (Some(Hold::Rate), ..) => self.rate.add(object, None),
+                (Some(Hold::Room), ..) => self.room.add(object, None),
+                (None, None, None) => self.placed.add(object, None),
+                _ if light => self.staying.add(object, None),
+                (None, Some(why), _) => self.stuck.add(object, Some(why)),
+                (None, None, Some(field)) => self.kept_by_policy.add(object, Some(field)),
             }
         }
-        for task in spec.graceful_eviction_tasks.iter().filter(|task| task.from_cluster == cluster)
-        {
+        let tasks = spec.graceful_eviction_tasks.iter();
+        for task in tasks.filter(|task| task.from_cluster == leaving.name) {
             match (task.keep, task.purge_mode) {
-                (_, PurgeMode::Never) => self.kept += 1,
-                (true, _) => self.replacing += 1,
-                (false, _) => self.unconfirmed += 1,
+                (_, PurgeMode::Never) => self.kept.add(object, None),
+                (true, _) => self.replacing.add(object, None),
+                (false, _) => self.unconfirmed.add(object, None),
             }
         }
     }
@@ -145,52 +223,63 @@ impl Left {
     /// What is said of it. `connected` = the member can be asked.
     #[must_use]
     pub fn say(&self, limits: PaceLimits, connected: bool) -> Emptying {
-        let mut parts = Vec::new();
-        let mut reason = None;
-        let mut tell = |count: usize, why: &'static str, text: String| {
-            if count > 0 {
-                reason.get_or_insert(why);
-                parts.push(format!("{count} {text}"));
-            }
-        };
-        let example = self.example.as_deref().unwrap_or_default();
-        tell(self.stuck, "NothingTakes", format!("find no place elsewhere and stay ({example})"));
         let rate = format!("wait for their turn ({} bindings/s)", limits.bindings_per_second);
-        tell(self.rate, "Paced", rate);
         let room = format!(
             "wait for the survivors ({} % of their room in {} s)",
             limits.room_percent,
             ROOM_WINDOW.as_secs()
         );
-        tell(self.room, "Paced", room);
-        tell(self.placed, "Moving", "are being moved".to_owned());
-        let text = "run on until their replacements are healthy".to_owned();
-        tell(self.replacing, "WaitingForReplacements", text);
-        let text = if connected {
+        let unconfirmed = if connected {
             "copies are being removed"
         } else {
             "copies go when the member is back: it cannot be reached"
         };
-        tell(self.unconfirmed, "WaitingForMember", text.to_owned());
-        // Last: only when nothing else is left is it what is waited for.
-        let keeper = self.keeper.as_deref().unwrap_or_default();
-        tell(self.kept_by_policy, "PolicyKeeps", format!("stay by their policies ({keeper})"));
-        let kept = match self.kept {
-            0 => String::new(),
-            kept => format!("; {kept} copies stay there, as their policies say (purgeMode: Never)"),
-        };
-        match reason {
-            None => Emptying::Yes {
-                done: true,
-                reason: "Emptied",
-                message: format!("nothing is placed here any more{kept}"),
-            },
-            Some(reason) => {
-                let message = format!("of the workloads here {}{kept}", parts.join("; "));
-                Emptying::Yes { done: false, reason, message }
-            }
+        // Worst first. What policies keep comes last: only when nothing else is left is it what is waited for.
+        let groups = [
+            (&self.stuck, "NothingTakes", "find no place elsewhere and stay"),
+            (&self.rate, "Paced", &rate),
+            (&self.room, "Paced", &room),
+            (&self.placed, "Moving", "are being moved"),
+            (
+                &self.replacing,
+                "WaitingForReplacements",
+                "run on until their replacements are healthy",
+            ),
+            (&self.unconfirmed, "WaitingForMember", unconfirmed),
+            (&self.kept_by_policy, "PolicyKeeps", "stay by their policies"),
+        ];
+        let mut held = groups.into_iter().filter(|(group, ..)| group.count > 0).peekable();
+        let reason = held.peek().map(|(_, reason, _)| *reason);
+        let mut parts: Vec<String> = held.map(|(group, _, what)| group.say(what)).collect();
+        if reason.is_none() {
+            parts.push("no workload is placed here any more".to_owned());
+        }
+        if self.staying.count > 0 {
+            let what = "that take no room have no other place and may stay";
+            parts.push(self.staying.say(what));
+        }
+        if self.kept.count > 0 {
+            let what = "copies stay there, as their policies say (purgeMode: Never)";
+            parts.push(self.kept.say(what));
+        }
+        Emptying::Yes {
+            done: reason.is_none(),
+            reason: reason.unwrap_or("Emptied"),
+            message: parts.join("; "),
         }
     }
+}
+
+/// Why no other cluster takes an object, by its last decision.
+fn no_place(spec: &ResourceBindingSpec) -> Option<&str> {
+    let last = spec.decision.as_ref().filter(|last| {
+        matches!(
+            last.outcome,
+            Outcome::FailoverInfeasible | Outcome::NoFit | Outcome::Unschedulable
+        )
+    })?;
+    let pending = last.pending.first().map(|pending| pending.reason.as_str());
+    Some(last.reason.as_deref().or(pending).unwrap_or("no cluster fits"))
 }
 
 #[cfg(test)]
@@ -199,8 +288,8 @@ mod tests {
     use serde_json::json;
 
     fn spec(extra: serde_json::Value) -> ResourceBindingSpec {
-        let mut spec =
-            json!({"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+        let mut spec = json!({"replicas": 2, "resource": {"apiVersion": "apps/v1",
+            "kind": "Deployment", "namespace": "shop", "name": "web"}});
         for (key, value) in extra.as_object().unwrap() {
             spec[key] = value.clone();
         }
@@ -222,10 +311,32 @@ mod tests {
         }]}))
     }
 
-    fn on(name: &str) -> (&str, &'static ClusterSpec, bool) {
+    fn on(name: &str) -> Leaving<'_> {
         static DRAINED: std::sync::OnceLock<ClusterSpec> = std::sync::OnceLock::new();
-        let drained = DRAINED.get_or_init(|| tainted(marks::TAINT_DRAIN, "NoExecute"));
-        (name, drained, false)
+        let spec = DRAINED.get_or_init(|| tainted(marks::TAINT_DRAIN, "NoExecute"));
+        Leaving { name, spec, terminating: false }
+    }
+
+    fn count(left: &mut Left, spec: &ResourceBindingSpec, cluster: &str, hold: Option<Hold>) {
+        left.count(spec, &ResourceBindingStatus::default(), on(cluster), hold);
+    }
+
+    fn said(left: &Left) -> (bool, &'static str, String) {
+        match left.say(PaceLimits::default(), true) {
+            Emptying::Yes { done, reason, message } => (done, reason, message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// An object of this kind that no other cluster may run.
+    fn pinned(api_version: &str, kind: &str, name: &str) -> ResourceBindingSpec {
+        let mut pinned = there("NoFit");
+        pinned.replicas = None;
+        pinned.resource = serde_json::from_value(
+            json!({"apiVersion": api_version, "kind": kind, "namespace": "shop", "name": name}),
+        )
+        .unwrap();
+        pinned
     }
 
     fn tainted(key: &str, effect: &str) -> ClusterSpec {
@@ -242,42 +353,93 @@ mod tests {
             let mut stays = there("Placed");
             stays.placement = Some(serde_json::from_value(placement).unwrap());
             let mut left = Left::default();
-            left.count("shop/db", &stays, on("m1"), None);
-            let said = left.say(PaceLimits::default(), true);
-            let Emptying::Yes { done: false, reason, message } = said else { panic!("{said:?}") };
-            assert!(reason == "PolicyKeeps" && message.contains(field), "{message}");
-            left.count("web", &there("Placed"), on("m1"), None);
-            let said = left.say(PaceLimits::default(), true);
-            assert!(matches!(said, Emptying::Yes { reason: "Moving", .. }), "{said:?}");
+            count(&mut left, &stays, "m1", None);
+            let (done, reason, message) = said(&left);
+            assert_eq!((done, reason), (false, "PolicyKeeps"));
+            assert!(message.contains("Deployment.apps/shop/web (placement."), "{message}");
+            assert!(message.contains(field), "{message}");
+            count(&mut left, &there("Placed"), "m1", None);
+            assert_eq!(said(&left).1, "Moving");
         }
     }
 
     #[test]
     fn what_holds_a_member_up_is_said_worst_first() {
         let mut left = Left::default();
-        left.count("web", &task(true, "Gracefully"), on("m1"), None);
-        left.count("web", &there("Placed"), on("m2"), None);
-        let said = |left: &Left| match left.say(PaceLimits::default(), true) {
-            Emptying::Yes { done, reason, message } => (done, reason, message),
-            other => panic!("{other:?}"),
-        };
+        count(&mut left, &task(true, "Gracefully"), "m1", None);
+        count(&mut left, &there("Placed"), "m2", None);
         assert_eq!(said(&left).1, "WaitingForReplacements");
-        left.count("api", &there("Placed"), on("m1"), Some(Hold::Rate));
+        count(&mut left, &there("Placed"), "m1", Some(Hold::Rate));
         assert_eq!(said(&left).1, "Paced");
-        left.count("shop/db", &there("FailoverInfeasible"), on("m1"), None);
+        count(&mut left, &there("FailoverInfeasible"), "m1", None);
         let (done, reason, message) = said(&left);
         assert_eq!((done, reason), (false, "NothingTakes"));
-        assert!(message.contains("shop/db: 2 replicas stay on m1"), "{message}");
-        assert!(message.contains("1 wait for their turn (100 bindings/s)"), "{message}");
+        let stuck =
+            "1 find no place elsewhere and stay: Deployment.apps/shop/web (2 replicas stay on m1)";
+        assert!(message.contains(stuck), "{message}");
+        let paced = "1 wait for their turn (100 bindings/s): Deployment.apps/shop/web";
+        assert!(message.contains(paced), "{message}");
+    }
+
+    #[test]
+    fn every_holder_is_named_up_to_a_limit() {
+        let mut left = Left::default();
+        for at in 0..12 {
+            let mut stays = there("NoFit");
+            stays.resource.name = format!("web-{at}");
+            stays.decision.as_mut().unwrap().reason = Some("x".repeat(5_000));
+            count(&mut left, &stays, "m1", None);
+        }
+        let message = said(&left).2;
+        assert!(message.starts_with("12 find no place"), "{message}");
+        assert!(message.contains("Deployment.apps/shop/web-9 (xxx"), "{message}");
+        assert!(message.ends_with(" and 2 more") && message.len() < 5_000, "{message}");
+    }
+
+    #[test]
+    fn what_cannot_move_and_takes_no_room_does_not_hold_a_drain() {
+        let light = [
+            pinned("v1", "ConfigMap", "settings"),
+            pinned("v1", "Secret", "password"),
+            pinned("rbac.authorization.k8s.io/v1", "Role", "reader"),
+            pinned("apps/v1", "DaemonSet", "logs"),
+        ];
+        let mut left = Left::default();
+        for object in &light {
+            count(&mut left, object, "m1", None);
+        }
+        let mut job = pinned("batch/v1", "Job", "import");
+        job.replicas = Some(1);
+        let ended = json!({"aggregatedStatus": [{"clusterName": "m1", "applied": true,
+            "status": {"conditions": [{"type": "Complete", "status": "True"}]}}]});
+        left.count(&job, &serde_json::from_value(ended).unwrap(), on("m1"), None);
+        let (done, reason, message) = said(&left);
+        assert_eq!((done, reason), (true, "Emptied"), "{message}");
+        for name in ["ConfigMap/shop/settings", "DaemonSet.apps/shop/logs", "Job.batch/shop/import"]
+        {
+            assert!(message.contains(name), "{message}");
+        }
+        let terminating = Leaving { terminating: true, ..on("m1") };
+        let mut deleted = Left::default();
+        deleted.count(&light[0], &ResourceBindingStatus::default(), terminating, None);
+        assert!(!said(&deleted).0, "a Cluster that is deleted takes it along");
+        for holder in [
+            job,
+            pinned("v1", "Pod", "shell"),
+            pinned("batch/v1", "CronJob", "nightly"),
+            pinned("db.example.com/v1", "Postgres", "main"),
+        ] {
+            let mut left = Left::default();
+            count(&mut left, &holder, "m1", None);
+            assert_eq!(said(&left).1, "NothingTakes", "{}", holder.resource.kind);
+        }
     }
 
     #[test]
     fn an_empty_member_is_said_to_be() {
         let mut left = Left::default();
-        left.count("web", &task(false, "Never"), on("m1"), None);
-        let Emptying::Yes { done, message, .. } = left.say(PaceLimits::default(), true) else {
-            panic!()
-        };
+        count(&mut left, &task(false, "Never"), "m1", None);
+        let (done, _, message) = said(&left);
         assert!(done && message.contains("purgeMode: Never"), "{message}");
     }
 

@@ -50,6 +50,13 @@ pub(super) fn lookup(group: &str, version: &str, kind: &str) -> Option<Schema> {
     Some(TABLE.schema(TABLE.kinds[key]))
 }
 
+/// Group and kind of every row of the table.
+pub(super) fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TABLE.kinds.keys().map(|(api_version, kind)| {
+        (api_version.rsplit_once('/').map_or("", |(group, _)| group), *kind)
+    })
+}
+
 pub(super) fn object_meta() -> Schema {
     TABLE.schema("ObjectMeta")
 }

@@ -130,6 +130,11 @@ static DEDUCED: LazyLock<Schema> = LazyLock::new(|| {
     Node { kind: Type::Object, properties, unknown: Unknown::Kept, ..Node::default() }.into()
 });
 
+/// Group (`""` for the core group) and kind of everything that [`Schema::builtin`] knows, in some version.
+pub fn builtin_kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
+    builtin::kinds()
+}
+
 impl Schema {
     /// The schema of a kind about which nothing is known but its metadata: maps merge by key, lists
     /// are one value each.

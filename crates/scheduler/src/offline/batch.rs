@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read, Write};
 use atoll_api::binding::Outcome;
 use serde_json::Value;
 
-use super::case::{Case, CaseAnswer, CaseError};
+use super::case::{Case, CaseAnswer, CaseError, Check};
 use super::world::Settings;
 use crate::framework::profile::Profiles;
 
@@ -28,10 +28,24 @@ pub struct Summary {
 /// # Errors
 /// When the input cannot be read or the output not be written.
 pub fn run(
+    input: impl BufRead,
+    output: impl Write,
+    profiles: &Profiles,
+    settings: &Settings,
+) -> io::Result<Summary> {
+    run_checked(input, output, profiles, settings, &|_| Ok(()))
+}
+
+/// As [`run`], but a case that `check` refuses is a bad one.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_checked(
     mut input: impl BufRead,
     mut output: impl Write,
     profiles: &Profiles,
     settings: &Settings,
+    check: Check<'_>,
 ) -> io::Result<Summary> {
     let mut summary = Summary::default();
     let mut line = Vec::new();
@@ -49,7 +63,7 @@ pub fn run(
             continue;
         }
         let answer = if whole {
-            answer(&line, profiles, settings, &mut summary)
+            answer(&line, profiles, settings, check, &mut summary)
         } else {
             Err(bad(format!("longer than {MAX_LINE} bytes")))
         };
@@ -73,10 +87,11 @@ fn answer(
     line: &[u8],
     profiles: &Profiles,
     settings: &Settings,
+    check: Check<'_>,
     summary: &mut Summary,
 ) -> Result<CaseAnswer, CaseError> {
     let line = std::str::from_utf8(line).map_err(|error| bad(format!("not UTF-8: {error}")))?;
-    let mut case = Case::read(line, settings)?;
+    let mut case = Case::read_checked(line, settings, check)?;
     let decision = case.decide(profiles);
     summary.invalid += u64::from(decision.outcome() == Outcome::Invalid);
     Ok(CaseAnswer::of(case.id, &decision))

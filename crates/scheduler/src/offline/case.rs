@@ -42,6 +42,9 @@ pub struct Case {
     pub request: Request,
 }
 
+/// Whether a caller takes a case, before it is read; else what is wrong with it.
+pub type Check<'a> = &'a dyn Fn(&Value) -> Result<(), String>;
+
 /// The answer to a case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CaseAnswer {
@@ -103,6 +106,18 @@ impl Case {
     /// # Errors
     /// With the first field that is wrong.
     pub fn read(line: &str, settings: &Settings) -> Result<Self, CaseError> {
+        Self::read_checked(line, settings, &|_| Ok(()))
+    }
+
+    /// As [`Case::read`], but what `check` refuses is an error.
+    ///
+    /// # Errors
+    /// As [`Case::read`], and what `check` says.
+    pub fn read_checked(
+        line: &str,
+        settings: &Settings,
+        check: Check<'_>,
+    ) -> Result<Self, CaseError> {
         let value: Value = serde_json::from_str(line).map_err(|error| CaseError {
             id: Value::Null,
             problem: format!("not JSON: {error}"),
@@ -112,6 +127,9 @@ impl Case {
             return Err(CaseError { id: Value::Null, problem });
         }
         let id = value["id"].clone();
+        if let Err(problem) = check(&value) {
+            return Err(CaseError { id, problem });
+        }
         Wire::deserialize(value)
             .map_err(|error| error.to_string())
             .and_then(|wire| Self::build(id.clone(), wire, settings))

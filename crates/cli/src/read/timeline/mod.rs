@@ -64,7 +64,7 @@ pub(crate) async fn run(flags: &HubFlags, args: TimelineArgs, out: &Printer) -> 
     timeline.truncated = found.more;
     match args.output.output {
         Format::Table => {
-            picture::lines(&timeline).iter().try_for_each(|line| out.line(out.styled(line)))
+            picture::lines(&timeline).iter().try_for_each(|line| out.styled_line(line))
         }
         format => out.object(format, &timeline),
     }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::spans::{Mark, Member, Timeline};
-use crate::print::{Text, Tone, WIDTH};
+use crate::print::{self, Text, Tone};
 use crate::read::item::{SHORT_ID, tone};
 
 /// Longest name of a member that is not cut.
@@ -25,6 +25,8 @@ const MAX_MEMBERS: usize = 20;
 const MAX_LISTED: usize = 20;
 /// Fewest columns from one decision to the next, as long as there is room: a mark and a number can be seen.
 const MIN_STEP: usize = 5;
+/// Fewest columns of the picture, on however narrow a terminal.
+const MIN_PICTURE: usize = 20;
 /// Bars by height: eighths of a line.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -37,7 +39,7 @@ pub(super) fn lines(timeline: &Timeline) -> Vec<Line> {
     let name = members.iter().map(|m| m.name.chars().count()).max().unwrap_or(0).clamp(8, MAX_NAME);
     let now = members.iter().map(|m| last(m, timeline.until).chars().count()).max().unwrap_or(1);
     // Name, two blanks, picture, two blanks, replicas at the end.
-    let width = usize::from(WIDTH) - name - 4 - now;
+    let width = usize::from(print::width()).saturating_sub(name + 4 + now).max(MIN_PICTURE);
     let scale = Scale::new(timeline, width);
     let most = members.iter().flat_map(|m| &m.spans).filter_map(|s| s.replicas).max().unwrap_or(0);
     let mut lines: Vec<Line> = vec![vec![head(timeline).into()]];
@@ -253,7 +255,7 @@ fn legend(timeline: &Timeline) -> Vec<Line> {
             mark.change,
             mark.reason
         );
-        let room = usize::from(WIDTH) - 1;
+        let room = usize::from(print::width()) - 1;
         let text = match text.chars().count() > room {
             true => text.chars().take(room - 1).chain(['…']).collect(),
             false => text,

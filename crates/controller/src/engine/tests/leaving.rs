@@ -257,7 +257,7 @@ async fn what_nothing_can_take_stays_and_both_objects_say_so() {
     let federation = on_m1(PaceLimits::default(), &["web"], &["m1"], json!({})).await;
     taint(&federation, "m1", Some("NoExecute")).await;
     let message = until_said(&federation, "NothingTakes").await;
-    assert!(message.contains("shop/web-deployment: of 3 clusters none fits"), "{message}");
+    assert!(message.contains("Deployment.apps/shop/web (of 3 clusters none fits"), "{message}");
     federation.until_replicas(&[("m1", 4)]).await;
     let scheduled = || async {
         let binding = federation.hub.binding("web-deployment").await;
@@ -269,6 +269,21 @@ async fn what_nothing_can_take_stays_and_both_objects_say_so() {
     let said = scheduled().await;
     assert_eq!(said["reason"], "NoFit");
     assert!(said["message"].as_str().unwrap().contains("none fits"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_though_configuration_has_no_other_place() {
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], json!({})).await;
+    let only = json!({"clusterAffinity": {"clusterNames": ["m1"]}});
+    federation.hub.policy("settings", ("v1", "ConfigMap"), only).await;
+    let settings = json!({"metadata": {"name": "settings"}, "data": {"a": "b"}});
+    federation.hub.apply("v1", "ConfigMap", Some("shop"), settings).await;
+    let placed = "/spec/clusters/0/name";
+    federation.until(BINDING, "settings-configmap", placed, json!("m1")).await;
+    taint(&federation, "m1", Some("NoExecute")).await;
+    let message = until_said(&federation, "Emptied").await;
+    assert!(message.contains("ConfigMap/shop/settings"), "{message}");
+    until_on(&federation, "m2").await;
 }
 
 #[tokio::test(start_paused = true)]

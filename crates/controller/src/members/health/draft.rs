@@ -7,8 +7,9 @@ use atoll_api::cluster::{
     ApiEnablement, ClusterStatus, MAX_ORPHANED_OBJECTS, ObjectName, ResourceSummary, SessionState,
     SessionStatus,
 };
+use atoll_api::conditions::LEAVING;
 use atoll_api::quantity::ResourceList;
-use atoll_api::{Cluster, conditions, marks};
+use atoll_api::{Cluster, MemberState, conditions, marks};
 use atoll_render::Key;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
@@ -23,8 +24,6 @@ use crate::members::departure::Departure;
 use crate::members::terms::{self, Refusal};
 use crate::members::types::{LimitReason, MemberFacts};
 
-/// Condition: the Cluster is deleted, and its member is being emptied.
-const LEAVING: &str = "Leaving";
 /// Condition: objects of ours may be on the member that its agent cannot see.
 const INVENTORY_INCOMPLETE: &str = "InventoryIncomplete";
 /// Kinds named in [`INVENTORY_INCOMPLETE`]; the others are counted.
@@ -144,6 +143,9 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
         // Without word from the agent, the last one stands.
         None => {}
     }
+    let terminating = cluster.metadata.deletion_timestamp.is_some();
+    let said = MemberState::of(&cluster.spec, &status.conditions, terminating);
+    (status.state, status.reason) = (said.state, said.reason);
     status
 }
 
@@ -255,6 +257,7 @@ pub(crate) fn is_due(
     age >= times.status_interval
         || (age >= EMPTYING && (emptied(old) != emptied(new) || held(old) != held(new)))
         || brief(old) != brief(new)
+        || (&old.state, &old.reason) != (&new.state, &new.reason)
         || old.cluster_id != new.cluster_id
         || old.kubernetes_version != new.kubernetes_version
         || old.api_enablements != new.api_enablements
@@ -446,6 +449,26 @@ mod tests {
         let names: Vec<_> =
             merged.api_enablements.iter().map(|a| a.group_version.as_str()).collect();
         assert_eq!(names, ["apps/v1", "v1"]);
+    }
+
+    #[tokio::test]
+    async fn a_cordon_and_a_drain_show_in_the_status_at_once() {
+        let mut cluster = Cluster::new("member1", ClusterSpec::default());
+        let first = status(&cluster, &known(&Standing::Well, Some(&facts(1000))), at(0));
+        assert_eq!((first.state.as_str(), first.reason.as_str()), ("Ready", ""));
+        let taints = [(marks::TAINT_CORDONED, "NoSchedule"), (marks::TAINT_DRAIN, "NoExecute")];
+        cluster.spec.taints = taints.map(|(key, effect)| taint(key, effect, at(1))).to_vec();
+        let moving =
+            Emptying::Yes { done: false, reason: "Moving", message: "1 is being moved".into() };
+        let facts = facts(1000);
+        let told = Known { emptying: &moving, ..known(&Standing::Well, Some(&facts)) };
+        let second = status(&with(&cluster, first.clone()), &told, at(1));
+        assert_eq!(second.state, "Ready,SchedulingDisabled,Draining");
+        assert_eq!(second.reason, "Moving");
+        assert!(is_due(&first, &second, Duration::ZERO, &HealthTimes::default()));
+        cluster.spec.taints.clear();
+        let over = status(&with(&cluster, second.clone()), &known(&Standing::Well, None), at(2));
+        assert_eq!(over.state, "Ready", "the drain is over, whatever the condition still says");
     }
 
     #[tokio::test]
