@@ -33,18 +33,14 @@ pub(super) fn ingress_health(obj: &Value) -> Health {
     }
 }
 
-/// The addresses of all members, each once.
+/// The addresses of all members, each once and as the member reports it. A host name is for resolvers: the name of a
+/// cluster in its place would make them look up what does not exist.
 fn load_balancer(members: &[Member<'_>]) -> Map<String, Value> {
     let mut addresses: Vec<Value> = Vec::new();
-    for (name, status) in reported(members) {
+    for (_, status) in reported(members) {
         for address in list(status, &ADDRESSES) {
-            let mut address = address.clone();
-            // An address without a host name says from which cluster it is, as Karmada does.
-            if let Some(fields) = address.as_object_mut() {
-                fields.entry("hostname").or_insert_with(|| json!(name));
-            }
-            if !addresses.contains(&address) {
-                addresses.push(address);
+            if !addresses.contains(address) {
+                addresses.push(address.clone());
             }
         }
     }
@@ -102,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_all_members_come_together_with_the_name_of_their_cluster() {
+    fn addresses_of_all_members_come_together_as_they_are() {
         for (api_version, kind) in [("v1", "Service"), ("networking.k8s.io/v1", "Ingress")] {
             let template = object(api_version, kind, json!({"type": "LoadBalancer"}), json!({}));
             let status = aggregated(
@@ -119,8 +115,7 @@ mod tests {
                 ],
             );
             let expected = with_addresses(json!([
-                {"ip": "1.1.1.1", "hostname": "east"}, {"ip": "2.2.2.2", "hostname": "h"},
-                {"ip": "2.2.2.3", "hostname": "west"},
+                {"ip": "1.1.1.1"}, {"ip": "2.2.2.2", "hostname": "h"}, {"ip": "2.2.2.3"},
             ]));
             assert_eq!(status, expected);
             assert_eq!(aggregated(&template, &[]), json!({"loadBalancer": {}}));
