@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::annotations::{Fault, Script};
+use super::images::{self, ImageFault};
 use super::{backoff, main_containers};
 use crate::index::fields::{count, int, list, stamp, text, time};
 use crate::index::object::Object;
@@ -108,13 +109,22 @@ impl Containers {
         })
     }
 
-    /// The image is not to be had.
+    /// No image can be pulled, as the Pod's annotation says.
     pub(super) fn cannot_pull(self) -> Self {
+        self.each_main(|status| wait_for_image(status, ImageFault::Missing))
+    }
+
+    /// Whether a main container's image cannot be pulled.
+    pub(super) fn lack_image(&self) -> bool {
+        self.main.iter().any(|status| image_fault(status).is_some())
+    }
+
+    /// Containers whose image cannot be pulled wait for it; the others start with them.
+    pub(super) fn wait_for_images(self) -> Self {
         self.each_main(|status| {
-            let image = text(status, "/image").unwrap_or_default();
-            let message = format!("Back-off pulling image \"{image}\"");
-            status["state"] =
-                json!({"waiting": {"reason": "ImagePullBackOff", "message": message}});
+            if let Some(fault) = image_fault(status) {
+                wait_for_image(status, fault);
+            }
         })
     }
 
@@ -145,6 +155,15 @@ impl Containers {
             .filter_map(|status| text(status, "/name"))
             .collect()
     }
+}
+
+fn image_fault(status: &Value) -> Option<ImageFault> {
+    images::fault(text(status, "/image").unwrap_or_default())
+}
+
+fn wait_for_image(status: &mut Value, fault: ImageFault) {
+    let (reason, message) = fault.waiting(text(status, "/image").unwrap_or_default());
+    status["state"] = json!({"waiting": {"reason": reason, "message": message}});
 }
 
 fn taken_over(container: &Value, statuses: &[Value], reason: &str) -> Value {

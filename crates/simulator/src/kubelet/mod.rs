@@ -3,6 +3,7 @@
 mod addresses;
 pub mod annotations;
 mod containers;
+mod images;
 pub(crate) mod node;
 mod status;
 
@@ -101,6 +102,9 @@ fn run(view: &View<'_>, pod: &Object, node: &Object, script: &Script) -> Plan {
     }
     let (phase, containers) = match script.fault {
         Some(Fault::Pull) if !containers.have_run() => (Phase::Pending, containers.cannot_pull()),
+        None if containers.lack_image() && !containers.have_run() => {
+            (Phase::Pending, containers.wait_for_images())
+        }
         Some(Fault::Exit) => (Phase::Failed, containers.all_terminated(view.now, 1)),
         Some(Fault::Crash) => crash_loop(view, pod, containers, &mut plan),
         _ => keep_running(view, pod, script, containers, &mut plan),

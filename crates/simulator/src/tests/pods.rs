@@ -111,6 +111,22 @@ fn a_crashing_pod_backs_off_and_recovers_without_its_fault() {
 }
 
 #[test]
+fn an_image_that_does_not_exist_is_not_run() {
+    for (image, reason) in [
+        ("nginx:nosuch", json!("ImagePullBackOff")),
+        ("registry.invalid/web:1", json!("ImagePullBackOff")),
+        ("Not An Image", json!("InvalidImageName")),
+    ] {
+        let mut sandbox = Sandbox::with_nodes(1);
+        sandbox.create(pod(json!({}), json!({"containers": [{"name": "main", "image": image}]})));
+        sandbox.advance(60);
+        assert_eq!((phase(&sandbox).as_str(), waiting(&sandbox)), ("Pending", reason), "{image}");
+        assert_eq!(is(&sandbox, "Ready").0, "False", "{image}");
+        assert_eq!(sandbox.writes_after_restart(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn faults_show_as_they_would_on_a_real_node() {
     for (fault, end, reason) in [
         ("pull", "Pending", json!("ImagePullBackOff")),
