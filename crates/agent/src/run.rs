@@ -27,7 +27,7 @@ use crate::terms::Terms;
 const START: Backoff = Backoff { first: Duration::from_millis(500), most: Duration::from_secs(10) };
 /// Messages of the controller under way to the engine; a full queue holds the stream back (HTTP/2 flow control).
 const COMMANDS: usize = 256;
-/// Changes of unschedulable replicas under way.
+/// Changes of what is to be said of pods, under way.
 const WORKLOADS: usize = 256;
 /// How long a stop waits for all tasks; each has its own shorter limit.
 const STOP: Duration = Duration::from_millis(1500);

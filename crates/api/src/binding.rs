@@ -29,6 +29,7 @@ use crate::shared::Shared;
     printcolumn = r#"{"name":"Replicas","type":"integer","jsonPath":".spec.replicas"}"#,
     printcolumn = r#"{"name":"Scheduled","type":"string","jsonPath":".status.conditions[?(@.type==\"Scheduled\")].status"}"#,
     printcolumn = r#"{"name":"FullyApplied","type":"string","jsonPath":".status.conditions[?(@.type==\"FullyApplied\")].status"}"#,
+    printcolumn = r#"{"name":"Health","type":"string","jsonPath":".status.conditions[?(@.type==\"Healthy\")].reason"}"#,
     printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.summary.ready"}"#,
     printcolumn = r#"{"name":"Trigger","type":"string","jsonPath":".spec.decision.trigger"}"#,
     printcolumn = r#"{"name":"Outcome","type":"string","jsonPath":".spec.decision.outcome","priority":1}"#,
@@ -415,7 +416,7 @@ pub struct PreservedState {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceBindingStatus {
-    /// `Scheduled`, `FullyApplied`, `Claimed`.
+    /// `Scheduled`, `FullyApplied`, `Healthy`, `Claimed`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -473,6 +474,12 @@ pub struct AggregatedStatusItem {
     /// How the object is there.
     #[serde(default)]
     pub health: ResourceHealth,
+    /// Why it is not healthy there, for example `ImagePullBackOff`. Absent where it is healthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_reason: Option<String>,
+    /// What is wrong, for people. Absent while it is only being rolled out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_message: Option<String>,
     /// Since when it is unhealthy there without a break. The clock of `failover.application`: it survives the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_since: Option<Time>,

@@ -17,6 +17,8 @@ pub const ACCEPTED: &str = "Accepted";
 pub const SCHEDULED: &str = "Scheduled";
 /// Bindings: every member applied what it was given.
 pub const FULLY_APPLIED: &str = "FullyApplied";
+/// Bindings: the object is healthy on every member that it is to run on; else the reason of most members where it is not.
+pub const HEALTHY: &str = "Healthy";
 /// Bindings: a policy claims the template.
 pub const CLAIMED: &str = "Claimed";
 

@@ -24,6 +24,12 @@ struct Written {
     result: &'static str,
 }
 
+/// Label of Events.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Told {
+    result: &'static str,
+}
+
 /// Label of the queue's depths.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Place {
@@ -41,6 +47,7 @@ pub(crate) struct Counters {
     /// Manifests that were rendered.
     pub(crate) renders: Counter,
     writes: Family<Written, Counter>,
+    events: Family<Told, Counter>,
     queue: Family<Place, Gauge>,
     evictions_waiting: Gauge,
     /// 1 while this controller leads.
@@ -70,6 +77,11 @@ impl Counters {
             self.writes.clone(),
         );
         registry.register(
+            "events",
+            "Kubernetes Events about templates and Clusters, by what became of them",
+            self.events.clone(),
+        );
+        registry.register(
             "queue_depth",
             "Bindings in the work queue, by place; 0 on a follower",
             self.queue.clone(),
@@ -94,6 +106,11 @@ impl Counters {
         self.writes.get_or_create(&Written { what, result }).inc();
     }
 
+    /// What became of an Event.
+    pub(crate) fn event(&self, result: &'static str) {
+        self.events.get_or_create(&Told { result }).inc();
+    }
+
     /// How many wait for the pace.
     pub(crate) fn paced(&self, waiting: usize) {
         self.evictions_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
@@ -105,6 +122,7 @@ impl Counters {
             ("active", lengths.active),
             ("backoff", lengths.backoff),
             ("waiting", lengths.waiting),
+            ("improvable", lengths.improvable),
             ("gated", lengths.held),
             ("inFlight", lengths.in_flight),
         ] {

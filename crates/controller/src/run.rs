@@ -275,7 +275,8 @@ impl Core {
         let (election_token, history_token) = (CancellationToken::new(), CancellationToken::new());
         let streams =
             Streams::new(hub.client.clone(), news, tasks.clone(), engine_token.clone(), hub.seed);
-        let (notes, writer) = events::notes(hub.client.clone(), engine_token.clone());
+        let (notes, writer) =
+            events::notes(hub.client.clone(), counters.clone(), engine_token.clone());
         tasks.spawn(writer);
         let (recorder, writer) = Recorder::new(hub.history.clone(), RecorderOptions::default());
         let recording = tokio::spawn(writer.run(history_token.clone()));

@@ -1,8 +1,10 @@
-//! How much room the member has, and which replicas find none: its nodes and pods, watched and summed.
+//! How much room the member has, which replicas find none, and what is wrong with pods: its nodes and pods, watched and
+//! summed.
 //!
 //! The agent is the estimator of its member. It sends node classes with their free room; how many replicas of a request fit
 //! is computed by the scheduler from those.
 
+mod fault;
 mod node;
 mod pod;
 mod table;
@@ -16,7 +18,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use table::{Figures, Unschedulable};
+pub(crate) use table::{Figures, Pods};
 
 use crate::backoff::Jitter;
 use crate::key::Key;
@@ -35,14 +37,14 @@ const EVENTS: usize = 64;
 pub(crate) type Taken = Option<Arc<(Figures, Timestamp)>>;
 
 /// Follows nodes and pods until the token ends it. `labels` are the label keys by which node classes are told apart;
-/// workloads whose unschedulable replicas changed go to `workloads`.
+/// workloads for whose pods something else is to be said go to `workloads`.
 pub(crate) async fn run(
     member: Member,
     clock: Clock,
     jitter: Jitter,
     mut labels: watch::Receiver<BTreeSet<String>>,
     figures: watch::Sender<Taken>,
-    workloads: mpsc::Sender<(Key, Option<Unschedulable>)>,
+    workloads: mpsc::Sender<(Key, Pods)>,
     token: CancellationToken,
 ) {
     let (events, mut received) = mpsc::channel(EVENTS);

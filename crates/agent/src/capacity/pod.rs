@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Amounts;
+use super::fault::{self, PodFault};
 use crate::key::{GroupKind, Key};
 
 /// Longest text kept of why a Pod found no node.
@@ -17,6 +18,8 @@ pub(super) struct PodFacts {
     pub requests: Amounts,
     /// The scheduler found no node for it.
     pub unschedulable: Option<Unscheduled>,
+    /// Why it does not do what it should.
+    pub fault: Option<PodFault>,
     /// The workload that it belongs to; itself where it has none.
     pub workload: Key,
 }
@@ -38,7 +41,11 @@ pub(super) fn read(pod: &Value) -> Option<PodFacts> {
     }
     let node = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
     let unschedulable = node.is_none().then(|| unscheduled(pod)).flatten();
-    Some(PodFacts { node, requests: requests(pod), unschedulable, workload: workload(pod) })
+    let fault = match &unschedulable {
+        Some(unscheduled) => Some(fault::unscheduled(&unscheduled.reason)),
+        None => fault::of_containers(pod),
+    };
+    Some(PodFacts { node, requests: requests(pod), unschedulable, fault, workload: workload(pod) })
 }
 
 /// A Pod's requests as the scheduler counts them, and one of `pods`.

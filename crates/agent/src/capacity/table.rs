@@ -1,10 +1,12 @@
 //! Nodes and pods in short, and the figures made of them. Synchronous; no I/O.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_protocol::v1;
 
 use super::Amounts;
+use super::fault::PodFault;
 use super::node::{NodeFacts, Taint};
 use super::pod::{PodFacts, Unscheduled};
 use crate::key::Key;
@@ -26,6 +28,23 @@ pub(crate) struct Unschedulable {
     pub since: i64,
     /// What the scheduler says of that one.
     pub reason: String,
+}
+
+/// What is to be said of a workload's pods.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Pods {
+    /// Those that found no node.
+    pub unschedulable: Option<Unschedulable>,
+    /// What is wrong with most of those that do not do what they should.
+    pub fault: Option<PodFault>,
+}
+
+impl Pods {
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unschedulable.is_none() && self.fault.is_none()
+    }
 }
 
 /// What goes into `Facts`.
@@ -54,6 +73,8 @@ pub(super) struct Table {
     used: BTreeMap<String, BTreeMap<String, i128>>,
     allocating: BTreeMap<String, i128>,
     waiting: BTreeMap<Key, BTreeMap<PodName, Unscheduled>>,
+    /// How many pods of a workload have which fault.
+    faults: BTreeMap<Key, BTreeMap<PodFault, usize>>,
     changed: BTreeSet<Key>,
 }
 
@@ -77,6 +98,7 @@ impl Table {
         }
         if let Some(before) = &before {
             self.count(before, -1);
+            self.count_fault(before, false);
             if before.unschedulable.is_some() {
                 self.changed.insert(before.workload.clone());
                 if let Some(waiting) = self.waiting.get_mut(&before.workload) {
@@ -89,6 +111,7 @@ impl Table {
         }
         if let Some(pod) = pod {
             self.count(&pod, 1);
+            self.count_fault(&pod, true);
             if let Some(unschedulable) = pod.unschedulable {
                 self.changed.insert(pod.workload.clone());
                 self.waiting.entry(pod.workload).or_default().insert(name, unschedulable);
@@ -112,6 +135,21 @@ impl Table {
         }
     }
 
+    fn count_fault(&mut self, pod: &PodFacts, more: bool) {
+        let Some(fault) = &pod.fault else { return };
+        self.changed.insert(pod.workload.clone());
+        let faults = self.faults.entry(pod.workload.clone()).or_default();
+        if more {
+            *faults.entry(fault.clone()).or_default() += 1;
+        } else if let Some(count) = faults.get_mut(fault) {
+            *count -= 1;
+            faults.retain(|_, count| *count > 0);
+        }
+        if faults.is_empty() {
+            self.faults.remove(&pod.workload);
+        }
+    }
+
     /// Keeps only these nodes.
     pub(super) fn retain_nodes(&mut self, keep: impl Fn(&str) -> bool) {
         self.nodes.retain(|name, _| keep(name));
@@ -125,13 +163,13 @@ impl Table {
         }
     }
 
-    /// Workloads whose unschedulable replicas changed since the last call.
-    pub(super) fn changed_workloads(&mut self) -> Vec<(Key, Option<Unschedulable>)> {
+    /// Workloads whose pods came to trouble or out of it since the last call.
+    pub(super) fn changed_workloads(&mut self) -> Vec<(Key, Pods)> {
         let changed = std::mem::take(&mut self.changed);
         changed
             .into_iter()
             .map(|key| {
-                let waiting = self.waiting.get(&key).and_then(|pods| {
+                let unschedulable = self.waiting.get(&key).and_then(|pods| {
                     let first = pods.values().min()?;
                     Some(Unschedulable {
                         count: i64::try_from(pods.len()).unwrap_or(i64::MAX),
@@ -139,7 +177,11 @@ impl Table {
                         reason: first.reason.clone(),
                     })
                 });
-                (key, waiting)
+                let faults = self.faults.get(&key).into_iter().flatten();
+                // The most frequent one; of equals the first by name, so that the answer stays the same.
+                let fault = faults.max_by_key(|(fault, count)| (**count, Reverse(*fault)));
+                let fault = fault.map(|(fault, _)| fault.clone());
+                (key, Pods { unschedulable, fault })
             })
             .collect()
     }
@@ -273,6 +315,7 @@ mod tests {
             requests,
             unschedulable: waits_since
                 .map(|since| Unscheduled { since, reason: format!("since {since}") }),
+            fault: None,
             workload: key("web"),
         }
     }
@@ -425,7 +468,8 @@ mod tests {
         table.put_pod(name("b"), Some(pod(None, amounts(500, 0, 1), Some(20))));
         table.put_pod(name("c"), Some(pod(None, amounts(500, 0, 1), Some(10))));
         let waiting = Unschedulable { count: 2, since: 10, reason: "since 10".into() };
-        assert_eq!(table.changed_workloads(), [(key("web"), Some(waiting))]);
+        let pods = Pods { unschedulable: Some(waiting), fault: None };
+        assert_eq!(table.changed_workloads(), [(key("web"), pods)]);
         assert_eq!(table.changed_workloads(), []);
         let figures = table.figures(&BTreeSet::new());
         assert_eq!((figures.allocated["cpu"], figures.allocating["cpu"]), (1000, 1000));
@@ -433,10 +477,34 @@ mod tests {
         // One is bound, one is deleted.
         table.put_pod(name("b"), Some(pod(Some("n"), amounts(500, 0, 1), None)));
         table.retain_pods(|(_, name)| name != "c");
-        assert_eq!(table.changed_workloads(), [(key("web"), None)]);
+        assert_eq!(table.changed_workloads(), [(key("web"), Pods::default())]);
         let figures = table.figures(&BTreeSet::new());
         assert_eq!((figures.allocated["cpu"], figures.allocating.len()), (1500, 0));
         table.retain_pods(|_| false);
         assert!(table.used.is_empty() && table.waiting.is_empty() && table.pods.is_empty());
+    }
+
+    #[test]
+    fn the_fault_of_most_pods_stands_for_a_workload() {
+        let mut table = Table::default();
+        let fault = |reason: &str| PodFault { reason: reason.into(), message: String::new() };
+        let faulty = |reason: &str| PodFacts {
+            fault: Some(fault(reason)),
+            ..pod(Some("n"), amounts(1, 1, 1), None)
+        };
+        table.put_pod(name("a"), Some(faulty("B")));
+        table.put_pod(name("b"), Some(faulty("A")));
+        let told = |table: &mut Table| {
+            let changed = table.changed_workloads();
+            changed.into_iter().map(|(_, pods)| pods.fault).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&mut table), [Some(fault("A"))]);
+        table.put_pod(name("c"), Some(faulty("B")));
+        assert_eq!(told(&mut table), [Some(fault("B"))]);
+        table.put_pod(name("d"), Some(pod(Some("n"), amounts(1, 1, 1), None)));
+        assert_eq!(told(&mut table), [], "a pod that is well changes nothing");
+        table.retain_pods(|(_, name)| name == "d");
+        assert_eq!(told(&mut table), [None]);
+        assert!(table.faults.is_empty());
     }
 }

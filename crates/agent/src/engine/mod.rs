@@ -25,7 +25,7 @@ use crate::apply::object::{self, Applied, Live};
 use crate::apply::order::is_definition;
 use crate::apply::removal::{self};
 use crate::backoff::Jitter;
-use crate::capacity::Unschedulable;
+use crate::capacity::Pods;
 use crate::inventory::agreement::Agreement;
 use crate::inventory::index::{Found, Index};
 use crate::key::{GroupKind, Key};
@@ -102,7 +102,8 @@ struct Engine {
     session: Option<Session>,
     jobs: JoinSet<(Key, Work, Outcome)>,
     writes: JoinSet<Result<(), MemberError>>,
-    unschedulable: BTreeMap<Key, Unschedulable>,
+    /// What is to be said of the pods of workloads, ours or not.
+    pods: BTreeMap<Key, Pods>,
     /// Objects whose status waits for the window's end.
     statuses: BTreeSet<Key>,
     flush: Option<Instant>,
@@ -120,7 +121,7 @@ pub(crate) async fn run(
     options: EngineOptions,
     found: Found,
     mut commands: mpsc::Receiver<Command>,
-    mut workloads: mpsc::Receiver<(Key, Option<Unschedulable>)>,
+    mut workloads: mpsc::Receiver<(Key, Pods)>,
     token: CancellationToken,
 ) {
     let (events, mut received) = mpsc::channel(EVENTS);
@@ -138,7 +139,7 @@ pub(crate) async fn run(
         session: None,
         jobs: JoinSet::new(),
         writes: JoinSet::new(),
-        unschedulable: BTreeMap::new(),
+        pods: BTreeMap::new(),
         statuses: BTreeSet::new(),
         flush: None,
         late: false,
@@ -166,7 +167,7 @@ pub(crate) async fn run(
                 None => break,
             },
             Some((kind, event)) = received.recv() => engine.event(&kind, event),
-            Some((key, waiting)) = workloads.recv() => engine.workload(key, waiting),
+            Some((key, pods)) = workloads.recv() => engine.workload(key, pods),
             Ok(()) = apis.changed() => engine.apis_changed(),
             _ = housekeeping.tick() => engine.drop_unused(),
             () = tokio::time::sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
@@ -337,25 +338,25 @@ impl Engine {
     }
 
     fn observe(&mut self, key: &Key, object: &serde_json::Value) {
-        let waiting = self.unschedulable.get(key);
-        let status = observe::status(key, object, &Live::of(object), waiting);
+        let status = observe::status(key, object, &Live::of(object));
         if self.table.set_status(key, status) {
             self.status_changed(key);
         }
     }
 
-    fn workload(&mut self, key: Key, waiting: Option<Unschedulable>) {
-        if let Some(status) = self.table.status(&key) {
-            let mut status = status.clone();
-            observe::set_unschedulable(&mut status, waiting.as_ref());
-            if self.table.set_status(&key, status) {
-                self.status_changed(&key);
-            }
+    fn workload(&mut self, key: Key, pods: Pods) {
+        let before = self.pods.get(&key);
+        let changed = self.table.status(&key).is_some_and(|status| {
+            observe::with_pods(status, before) != observe::with_pods(status, Some(&pods))
+        });
+        if changed {
+            self.status_changed(&key);
         }
-        match waiting {
-            Some(waiting) => self.unschedulable.insert(key, waiting),
-            None => self.unschedulable.remove(&key),
-        };
+        if pods.is_empty() {
+            self.pods.remove(&key);
+        } else {
+            self.pods.insert(key, pods);
+        }
     }
 
     fn status_changed(&mut self, key: &Key) {
@@ -371,7 +372,8 @@ impl Engine {
         self.flush = None;
         for key in std::mem::take(&mut self.statuses) {
             if let (Some(session), Some(status)) = (&self.session, self.table.status(&key)) {
-                session.outbox.status(key, status.clone());
+                let status = observe::with_pods(status, self.pods.get(&key));
+                session.outbox.status(key, status);
             }
         }
     }

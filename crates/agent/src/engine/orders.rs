@@ -14,6 +14,7 @@ use crate::apply::object::Desired;
 use crate::apply::removal::{How, Withdrawal};
 use crate::inventory::agreement::{Agreement, Line, claims};
 use crate::key::Key;
+use crate::observe;
 
 /// The marks that a manifest carries; the rest of it stays text.
 #[derive(Deserialize)]
@@ -76,6 +77,7 @@ impl Engine {
             session.outbox.applied(key, report);
         }
         for (key, status) in self.table.statuses() {
+            let status = observe::with_pods(&status, self.pods.get(&key));
             session.outbox.status(key, status);
         }
     }

@@ -6,21 +6,17 @@ use atoll_protocol::v1;
 use serde_json::Value;
 
 use crate::apply::object::Live;
-use crate::capacity::Unschedulable;
+use crate::capacity::Pods;
 use crate::key::Key;
 
-/// The status of an object as it is.
+/// The status of an object as it is, by itself: its pods are looked at in [`with_pods`].
 #[must_use]
-pub(crate) fn status(
-    key: &Key,
-    object: &Value,
-    live: &Live,
-    unschedulable: Option<&Unschedulable>,
-) -> v1::Status {
+pub(crate) fn status(key: &Key, object: &Value, live: &Live) -> v1::Status {
     let seen = atoll_interpreter::observed(object);
     let text = seen.status.map(|status| status.to_string()).unwrap_or_default();
     let (left_out, size) = (text.len() > MAX_STATUS, text.len() as u64);
-    let mut status = v1::Status {
+    let failing = seen.health.state == HealthState::Unhealthy;
+    v1::Status {
         key: Some(key.to_wire()),
         hash: live.hash.clone(),
         generation: seen.generation,
@@ -35,21 +31,33 @@ pub(crate) fn status(
         }
         .into(),
         health_reason: seen.health.reason,
+        // How far a rollout is the numbers say.
+        health_message: if failing { seen.health.message } else { String::new() },
+        failing,
         status_json: if left_out { Default::default() } else { text.into() },
         status_left_out: if left_out { size } else { 0 },
         object_uid: live.uid.clone(),
         ..v1::Status::default()
-    };
-    set_unschedulable(&mut status, unschedulable);
-    status
+    }
 }
 
-/// Puts the replicas without a node into a status.
-pub(crate) fn set_unschedulable(status: &mut v1::Status, unschedulable: Option<&Unschedulable>) {
-    status.unschedulable = unschedulable.map_or(0, |waiting| waiting.count);
-    status.unschedulable_since = unschedulable.map_or(0, |waiting| waiting.since);
-    status.unschedulable_reason =
-        unschedulable.map(|waiting| waiting.reason.clone()).unwrap_or_default();
+/// A status with what is to be said of the object's pods. What is wrong with a pod is of interest only while the object is
+/// not healthy: it says more then than the object's own status, which only counts.
+#[must_use]
+pub(crate) fn with_pods(status: &v1::Status, pods: Option<&Pods>) -> v1::Status {
+    let mut status = status.clone();
+    let Some(pods) = pods else { return status };
+    if let Some(waiting) = &pods.unschedulable {
+        status.unschedulable = waiting.count;
+        status.unschedulable_since = waiting.since;
+        status.unschedulable_reason.clone_from(&waiting.reason);
+    }
+    if let Some(fault) = pods.fault.as_ref().filter(|_| status.health() == v1::Health::Unhealthy) {
+        status.health_reason.clone_from(&fault.reason);
+        status.health_message.clone_from(&fault.message);
+        status.failing = true;
+    }
+    status
 }
 
 /// The status of an object that is gone.

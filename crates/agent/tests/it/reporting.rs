@@ -134,6 +134,56 @@ async fn replicas_without_a_node_come_with_reason_and_time() {
     agent.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_is_not_healthy_comes_with_the_reason_of_its_pods() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let key = session.apply(&deployment("web", "h1", 2)).await;
+    let counts = |ready: i64| {
+        json!({"status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2,
+               "readyReplicas": ready, "availableReplicas": ready}})
+    };
+    let path = format!("{}/status", deployment_path("web"));
+    setup.member.edit(&path, "kube-controller-manager", counts(1)).await;
+    let status = session.status(&key, |status| status.ready == Some(1)).await;
+    assert_eq!(
+        (status.health_reason.as_str(), status.failing, status.health_message.as_str()),
+        ("Unavailable", false, "")
+    );
+
+    let pods = "/api/v1/namespaces/shop/pods";
+    let mut bad = pod("web-6d4f-a", Some("node1"));
+    bad["metadata"]["ownerReferences"][0]["uid"] = replica_set(&setup).await;
+    setup.member.create(pods, "kube-controller-manager", bad).await;
+    let waiting = |reason: &str| {
+        json!({"status": {"phase": "Pending", "containerStatuses": [{
+            "name": "main", "image": "nginx", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": reason, "message": reason}}, "lastState": {},
+        }]}})
+    };
+    let pod_status = format!("{pods}/web-6d4f-a/status");
+    setup.member.edit(&pod_status, "kubelet", waiting("ErrImagePull")).await;
+    let status = session.status(&key, |status| status.failing).await;
+    assert_eq!(status.health(), Health::Unhealthy);
+    assert_eq!(status.health_reason, "ImagePullBackOff");
+    assert_eq!(status.health_message, "container \"main\": cannot pull image \"nginx\"");
+
+    // The kubelet goes round in circles, and nothing is sent for that.
+    session.heard.clear();
+    for reason in ["ImagePullBackOff", "ErrImagePull", "ImagePullBackOff"] {
+        setup.member.edit(&pod_status, "kubelet", waiting(reason)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    // A workload that is healthy is not said to fail because of a pod too many.
+    setup.member.edit(&path, "kube-controller-manager", counts(2)).await;
+    let status = session.status(&key, |status| status.ready == Some(2)).await;
+    assert_eq!((status.health(), status.failing), (Health::Healthy, false));
+    let said = session.heard.iter().filter(|said| matches!(said, Said::Status(_))).count();
+    assert!(said <= 1, "{said} statuses");
+    agent.stop().await;
+}
+
 /// uid of a ReplicaSet of the Deployment, made at the first call.
 async fn replica_set(setup: &Setup) -> serde_json::Value {
     let path = "/apis/apps/v1/namespaces/shop/replicasets";

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::decisions::{self, Fields, Of};
 use super::item::{self, Item};
-use super::{diff, life, workload};
+use super::{diff, health, life, workload};
 use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
 use crate::print::{self, Printer};
@@ -46,7 +46,14 @@ pub(crate) async fn run(flags: &HubFlags, args: ExplainArgs, out: &Printer) -> a
             for note in later {
                 out.line(note)?;
             }
-            out.line(explained(&object, args.cluster.as_deref())?)
+            out.line(explained(&object, args.cluster.as_deref())?)?;
+            // An older decision is not about what runs now.
+            if args.decision.is_none() && args.cluster.is_none() {
+                for line in health::of_decision(&hub, &object).await? {
+                    out.line(line)?;
+                }
+            }
+            Ok(())
         }
         format => match &args.cluster {
             Some(cluster) => {

@@ -4,6 +4,7 @@ mod decisions;
 pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod get;
+mod health;
 pub(crate) mod history;
 mod item;
 mod life;

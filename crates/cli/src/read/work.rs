@@ -241,6 +241,7 @@ fn row(work: &Work) -> Vec<Text> {
             Tone::Bad,
         ),
     };
+    let (health, tone) = health(report);
     vec![
         work.member.as_str().into(),
         work.namespace.as_deref().unwrap_or("-").into(),
@@ -249,8 +250,19 @@ fn row(work: &Work) -> Vec<Text> {
         number(report.and_then(|report| report.ready_replicas)).into(),
         format!("{:?}", work.standing).into(),
         applied,
-        report.map_or_else(|| "Unknown".to_owned(), |report| format!("{:?}", report.health)).into(),
+        Text::toned(health, tone),
     ]
+}
+
+/// How it is there, and why it is not well: the pods' reason where there is one.
+fn health(report: Option<&AggregatedStatusItem>) -> (String, Tone) {
+    let Some(report) = report else { return ("Unknown".to_owned(), Tone::Plain) };
+    let health = format!("{:?}", report.health);
+    match (&report.health_reason, &report.health_message) {
+        (Some(reason), Some(message)) => (format!("{health}: {reason}: {message}"), Tone::Bad),
+        (Some(reason), None) => (format!("{health}: {reason}"), Tone::Warn),
+        (None, _) => (health, Tone::Plain),
+    }
 }
 
 #[cfg(test)]
@@ -309,5 +321,23 @@ mod tests {
         assert_eq!(work[1].report.as_ref().unwrap().ready_replicas, Some(4));
         let config = ResourceBindingSpec { replicas: None, ..spec };
         assert!(of("c", &config, None).iter().all(|work| work.replicas.is_none()));
+    }
+
+    #[test]
+    fn health_comes_with_the_reason_of_the_pods() {
+        let of = |report: serde_json::Value| {
+            let report: AggregatedStatusItem = serde_json::from_value(report).unwrap();
+            health(Some(&report)).0
+        };
+        assert_eq!(of(json!({"clusterName": "b", "health": "Healthy"})), "Healthy");
+        let rolling =
+            json!({"clusterName": "b", "health": "Unhealthy", "healthReason": "Updating"});
+        assert_eq!(of(rolling), "Unhealthy: Updating");
+        let sick = json!({
+            "clusterName": "b", "health": "Unhealthy", "healthReason": "Pending",
+            "healthMessage": "Insufficient cpu",
+        });
+        assert_eq!(of(sick), "Unhealthy: Pending: Insufficient cpu");
+        assert_eq!(health(None).0, "Unknown");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_api::binding::{Outcome, TargetCluster};
+use atoll_api::binding::{Outcome, TargetCluster, Trigger};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -10,12 +10,13 @@ use super::Engine;
 use super::jobs::{Committing, JobDone, Purpose};
 use super::work::{Step, Waiting};
 use crate::commit::{Ended, Write};
-use crate::events::{Note, Severity};
+use crate::events::{Cause, Note, Severity};
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::index::{Source, Touched};
 use crate::lifecycle::gone::Presence;
 use crate::queue::{Done, Opening, Urgency};
+use crate::status::due::Subject;
 
 impl Engine {
     /// One job ended.
@@ -193,13 +194,15 @@ impl Engine {
             message,
             severity,
             at: record.at.0,
+            cause: cause(record.trigger, &committing.before, &committing.decided.clusters),
+            repeat_after: None,
         });
     }
 
     /// A status was written, or not.
     fn published(
         &mut self,
-        subject: &crate::status::due::Subject,
+        subject: &Subject,
         result: Result<Arc<Value>, crate::status::write::Failure>,
     ) {
         let now = Instant::now();
@@ -207,11 +210,18 @@ impl Engine {
             Ok(object) => {
                 self.counters.wrote("status", "written");
                 self.due.done(subject, true, now);
+                let before = match subject {
+                    Subject::Binding(key) => self.index.binding(key).cloned(),
+                    _ => None,
+                };
                 if let Some(source) = self.source_of_subject(subject) {
                     let mut touched = self.index.apply(&source, object);
                     // Our own word.
                     touched.statuses.clear();
                     self.absorb(touched, Urgency::Now, Opening::Binding);
+                }
+                if let Some(before) = before {
+                    self.tell_trouble(&before);
                 }
             }
             Err(failure) => {
@@ -229,6 +239,27 @@ impl Engine {
 /// The stream that brings bindings of this scope.
 pub(super) fn source_of(key: &BindingKey) -> Source {
     if key.namespace.is_some() { Source::ResourceBindings } else { Source::ClusterResourceBindings }
+}
+
+/// What a decision has in common with those of other workloads: what asked for it, and the clusters that they leave.
+fn cause(trigger: Trigger, before: &[TargetCluster], after: &[TargetCluster]) -> Option<Cause> {
+    let words = match trigger {
+        Trigger::First => "that were placed for the first time",
+        Trigger::Rebalance => "of this rebalance",
+        Trigger::Reconcile => "of this change of policy",
+        Trigger::Failover => "of this failover",
+        Trigger::ApplicationFailure => "that were unhealthy there",
+        Trigger::ClusterChange => "of this change of clusters",
+        Trigger::Overflow => "that did not fit",
+        Trigger::Recover => "of this return",
+        Trigger::Retry => "that were waiting",
+        Trigger::EvictionDone => "whose old copies are gone",
+        Trigger::Scale | Trigger::Withdrawn | Trigger::Avoid => return None,
+    };
+    let stays = |name: &str| after.iter().any(|target| target.name == name);
+    let left = before.iter().map(|target| target.name.as_str()).filter(|name| !stays(name));
+    let left = left.collect::<Vec<_>>().join(",");
+    Some(Cause { key: format!("{trigger} {left}"), words })
 }
 
 /// Shares in one line.

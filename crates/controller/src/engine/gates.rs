@@ -83,6 +83,8 @@ impl Engine {
             message: format!("not decided while a gate is shut: {why}"),
             severity: Severity::Normal,
             at: self.clock.now_seconds(),
+            cause: None,
+            repeat_after: None,
         });
     }
 

@@ -6,6 +6,7 @@
 //! follower does the first only; `leading` is what happens when the leadership comes and goes.
 
 mod absence;
+mod alarms;
 mod answers;
 mod departures;
 mod facts;

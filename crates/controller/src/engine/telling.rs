@@ -52,6 +52,10 @@ impl Engine {
         let old = self.told.get(name).cloned();
         let now = self.clock.now();
         for event in chronicle::between(old.as_deref(), new.as_deref(), now) {
+            // What a new leader sees for the first time the last one has told of, or history has.
+            if let Some(cluster) = old.as_ref().map(|old| new.as_ref().unwrap_or(old)) {
+                self.tell_of_member(cluster, &event);
+            }
             self.recorder.note(Event::Member(event));
         }
         match new {

@@ -1,8 +1,12 @@
-//! Kubernetes Events for people: one per decision, on the template, through a bounded queue that nobody waits for.
+//! Kubernetes Events for people, on templates and Clusters, through a bounded queue that nothing waits for.
 //!
 //! `core/v1` Events are written, because that is what `kubectl describe` looks for. Losing one loses no knowledge:
-//! history holds every decision.
+//! history holds every decision. Under load they are coalesced (see [`outbox`]); what is lost all the same is counted in
+//! a metric and logged in one line per [`REPORT`].
 
+mod outbox;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atoll_api::binding::ObjectReference;
@@ -11,15 +15,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference as Regarding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Api, Client};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::outbox::{Offered, Outbox, Waiting};
 use crate::manager;
+use crate::metrics::Counters;
 
-/// Events that may wait to be written. More are dropped: the hub is slow then and needs no further load.
-const QUEUE: usize = 1024;
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Least time between two log lines about Events that were lost.
+const REPORT: Duration = Duration::from_secs(60);
 /// Longest message that the API server takes for an Event.
 const LONGEST_MESSAGE: usize = 1024;
 /// Component by which people know our Events.
@@ -32,6 +39,15 @@ pub enum Severity {
     Normal,
     /// Perhaps.
     Warning,
+}
+
+/// What several Events have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// Events with the same key have the same cause.
+    pub key: String,
+    /// What follows "and 411 more", for example "of this failover".
+    pub words: &'static str,
 }
 
 /// One Event.
@@ -49,58 +65,156 @@ pub struct Note {
     pub severity: Severity,
     /// When it happened.
     pub at: Timestamp,
+    /// What it has in common with those of other objects, by which they are coalesced in a burst.
+    pub cause: Option<Cause>,
+    /// How soon another one with this reason may follow on the same object. `None`: at once.
+    pub repeat_after: Option<Duration>,
+}
+
+/// An id for an Event that has none of its own: the same parts give the same id.
+#[must_use]
+pub fn id(parts: &[&str]) -> String {
+    format!("{:016x}", atoll_scheduler::hash::fnv1a_64(parts.join(" ").as_bytes()))
 }
 
 /// Where Events are handed in.
 #[derive(Clone)]
-pub struct Notes(mpsc::Sender<Note>);
+pub struct Notes(Arc<Shared>);
+
+struct Shared {
+    outbox: Mutex<Outbox>,
+    /// There is something to write.
+    wake: Notify,
+    counters: Counters,
+    lost: Mutex<Losses>,
+}
+
+/// Events lost since the last log line.
+#[derive(Debug, Default)]
+struct Losses {
+    dropped: u64,
+    unwritten: u64,
+    last_error: String,
+}
+
+impl Losses {
+    fn any(&self) -> bool {
+        self.dropped + self.unwritten > 0
+    }
+}
 
 impl Notes {
     /// Hands one in; never waits.
     pub fn tell(&self, note: Note) {
-        if let Err(error) = self.0.try_send(note) {
-            let why = if self.0.is_closed() { "stopping" } else { "too many are waiting" };
-            let (mpsc::error::TrySendError::Full(note) | mpsc::error::TrySendError::Closed(note)) =
-                error;
-            tracing::warn!(reason = note.reason, about = note.about.name, why, "event dropped");
+        match self.0.outbox().offer(note) {
+            Offered::Queued => self.0.wake.notify_one(),
+            Offered::Coalesced => self.0.counters.event("coalesced"),
+            Offered::Dropped => {
+                self.0.counters.event("dropped");
+                self.0.lost().dropped += 1;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Losses> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes until `token` ends.
+    async fn run(&self, client: &Client, token: &CancellationToken) {
+        let mut next_report = Instant::now();
+        loop {
+            let now = Instant::now();
+            if next_report <= now && self.report() {
+                next_report = now + REPORT;
+            }
+            let waiting = self.outbox().take();
+            let work = async {
+                match waiting {
+                    Some(waiting) => self.write(client, &waiting).await,
+                    None if self.lost().any() => {
+                        // Only to log it: an error here is the time that was waited for.
+                        let _ = tokio::time::timeout_at(next_report, self.wake.notified()).await;
+                    }
+                    None => self.wake.notified().await,
+                }
+            };
+            if token.run_until_cancelled(work).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Logs what was lost, if anything was.
+    fn report(&self) -> bool {
+        let lost = std::mem::take(&mut *self.lost());
+        if !lost.any() {
+            return false;
+        }
+        let Losses { dropped, unwritten, last_error } = lost;
+        tracing::warn!(
+            dropped,
+            unwritten,
+            last_error,
+            "events were lost; history holds every decision"
+        );
+        true
+    }
+
+    async fn write(&self, client: &Client, waiting: &Waiting) {
+        let event = event(waiting);
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        let params = manager::create(marks::MANAGER);
+        let error = match tokio::time::timeout(TIMEOUT, api.create(&params, &event)).await {
+            Ok(Ok(_)) => None,
+            Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the hub gave no answer in time".to_owned()),
+        };
+        self.counters.event(if error.is_none() { "written" } else { "unwritten" });
+        if let Some(error) = error {
+            let mut lost = self.lost();
+            lost.unwritten += 1;
+            lost.last_error = error;
         }
     }
 }
 
 /// The queue and the task that empties it until `token` ends.
-pub fn notes(
+pub(crate) fn notes(
     client: Client,
+    counters: Counters,
     token: CancellationToken,
 ) -> (Notes, impl Future<Output = ()> + Send + 'static) {
-    let (sender, mut receiver) = mpsc::channel::<Note>(QUEUE);
+    let shared = Arc::new(Shared {
+        outbox: Mutex::default(),
+        wake: Notify::new(),
+        counters,
+        lost: Mutex::default(),
+    });
+    let notes = Notes(Arc::clone(&shared));
     let writer = async move {
-        while let Some(note) = token.run_until_cancelled(receiver.recv()).await.flatten() {
-            write(&client, &note).await;
-        }
+        shared.run(&client, &token).await;
+        shared.report();
     };
-    (Notes(sender), writer)
+    (notes, writer)
 }
 
-async fn write(client: &Client, note: &Note) {
-    let event = event(note);
-    let namespace = event.metadata.namespace.clone().unwrap_or_default();
-    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    let params = manager::create(marks::MANAGER);
-    match tokio::time::timeout(TIMEOUT, api.create(&params, &event)).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {}
-        Ok(Err(error)) => tracing::warn!(reason = note.reason, %error, "event not written"),
-        Err(_) => tracing::warn!(reason = note.reason, "event not written in time"),
-    }
-}
-
-fn event(note: &Note) -> Event {
+fn event(waiting: &Waiting) -> Event {
+    let note = &waiting.note;
     let about = &note.about;
     let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let id: String = note.id.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
     // The suffix is ours; the name before it must leave room for it within 253 characters.
     let stem: String = about.name.replace(':', ".").chars().take(230).collect();
-    let mut message = note.message.clone();
+    let mut message = waiting.message();
     if message.len() > LONGEST_MESSAGE {
         let mut end = LONGEST_MESSAGE - 3;
         while !message.is_char_boundary(end) {
@@ -130,9 +244,9 @@ fn event(note: &Note) -> Event {
         reason: Some(note.reason.clone()),
         message: Some(message),
         type_: Some(severity.to_owned()),
-        first_timestamp: Some(Time(note.at)),
+        first_timestamp: Some(Time(waiting.first)),
         last_timestamp: Some(Time(note.at)),
-        count: Some(1),
+        count: Some(waiting.count),
         source: Some(EventSource {
             component: Some(COMPONENT.to_owned()),
             ..EventSource::default()
@@ -154,14 +268,17 @@ mod tests {
             name: format!("system:{}", "x".repeat(246)),
             ..ObjectReference::default()
         };
-        let event = event(&Note {
+        let note = Note {
             about,
             id: "00ff".repeat(8),
             reason: "First".to_owned(),
             message: "ä".repeat(1000),
             severity: Severity::Normal,
             at: Timestamp::UNIX_EPOCH,
-        });
+            cause: None,
+            repeat_after: None,
+        };
+        let event = event(&Waiting { first: note.at, note, count: 1, more: 0 });
         let name = event.metadata.name.unwrap();
         assert!(name.len() <= 253 && !name.contains(':'), "{name}");
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));

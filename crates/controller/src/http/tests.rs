@@ -72,7 +72,7 @@ async fn metrics_have_the_names_that_dashboards_know() {
     served.counters.avoided.inc();
     served.counters.conflicts.inc();
     served.counters.wrote("binding", "written");
-    served.counters.queued(Lengths { waiting: 3, ..Lengths::default() });
+    served.counters.queued(Lengths { waiting: 3, improvable: 5, ..Lengths::default() });
     served.history.send_replace(Progress { queued: 2, ..Progress::default() });
     let (status, page) = served.ask("GET", "/metrics").await;
     assert_eq!(status, 200);
@@ -81,6 +81,7 @@ async fn metrics_have_the_names_that_dashboards_know() {
         "atoll_commit_conflicts_total 1",
         r#"atoll_hub_writes_total{what="binding",result="written"} 1"#,
         r#"atoll_queue_depth{place="waiting"} 3"#,
+        r#"atoll_queue_depth{place="improvable"} 5"#,
         r#"atoll_queue_depth{place="active"} 0"#,
         "atoll_history_backlog 2",
         "atoll_history_lag_seconds 0",
@@ -101,6 +102,7 @@ async fn every_metric_is_documented_and_nothing_else() {
     // A family shows once it has a member.
     served.counters.decided(&record.unwrap());
     served.counters.wrote("binding", "written");
+    served.counters.event("written");
     served.counters.queued(Lengths::default());
     let page = served.ask("GET", "/metrics").await.1;
     let mut members = Registry::default();

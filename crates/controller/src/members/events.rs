@@ -20,7 +20,6 @@ const REPEAT: Duration = Duration::from_secs(600);
 
 /// Publishes a warning about a member, on the side: nothing waits for it, and a hub that does not take it is logged.
 pub(super) fn publish(cx: &Context, member: &Member, reason: &'static str, message: &str) {
-    tracing::warn!(cluster = member.name, reason, message, "member");
     let now = Instant::now();
     {
         let mut published = cx.published();
@@ -29,6 +28,8 @@ pub(super) fn publish(cx: &Context, member: &Member, reason: &'static str, messa
             return;
         }
     }
+    // After the limit: a member that is refused tries again every few seconds, and must not fill the log.
+    tracing::warn!(cluster = member.name, reason, message, "member");
     let Some(cluster) = member.lock().cluster.clone() else { return };
     let at = cx.clock.now();
     let event = Event {

@@ -288,6 +288,8 @@ mod tests {
                 unschedulable_reason: String::new(),
                 health: ObjectHealth::Unknown,
                 health_reason: String::new(),
+                health_message: String::new(),
+                failing: false,
                 status: None,
                 status_bytes: 0,
                 status_left_out: 0,

@@ -80,7 +80,7 @@ pub(super) async fn run<S>(
     tracing::info!(
         cluster = member.name,
         epoch = hello.epoch,
-        version = hello.agent_version,
+        version = wire::text(hello.agent_version.clone()),
         "session started"
     );
     cx.metrics.sessions.inc();
@@ -138,6 +138,7 @@ fn admit(
     if hello.member_uid.is_empty() || hello.member_uid.len() > bounds::MAX_ID {
         return Err(Status::invalid_argument("hello.member_uid must have 1 to 256 bytes"));
     }
+    wire::id("hello.member_uid", &hello.member_uid)?;
     cx.registry.claim_cluster_id(member, &hello.member_uid).map_err(|error| {
         let reason = match &error {
             ClusterIdError::Changed { .. } => "IdentityChanged",
@@ -457,6 +458,7 @@ fn hear(cx: &Context, member: &Member, message: v1::agent_message::Message) -> R
             Ok(())
         }
         Message::Applied(applied) => {
+            let applied = wire::applied(applied)?;
             let result = wire::apply_result(applied.result())?;
             applied_to(cx, member, wire::key(applied.key.clone())?, applied, result);
             Ok(())
@@ -497,8 +499,8 @@ fn applied_to(cx: &Context, member: &Member, key: Key, applied: v1::Applied, res
             hash: applied.hash,
             current,
             result,
-            reason: wire::text(applied.reason),
-            message: wire::text(applied.message),
+            reason: applied.reason,
+            message: applied.message,
             object_uid: applied.object_uid,
             drift: applied.drift,
         });

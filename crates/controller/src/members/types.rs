@@ -161,6 +161,10 @@ pub struct Report {
     pub health: ObjectHealth,
     /// Why it is so.
     pub health_reason: String,
+    /// What is wrong, for people; empty where it is healthy or only being rolled out.
+    pub health_message: String,
+    /// It is not healthy because of a fault, not because it is still being rolled out.
+    pub failing: bool,
     /// The object's `.status`, reduced to what is aggregated; `None` when the agent sent none.
     pub status: Option<Value>,
     /// Size in bytes of `status` as it came.

@@ -7,6 +7,7 @@ use atoll_protocol::transport::MAX_STATUS;
 use atoll_protocol::v1;
 use atoll_render::Key;
 use jiff::Timestamp;
+use serde_json::Value;
 use tonic::Status;
 
 use super::bounds::{MAX_CLAIMS, MAX_ID, MAX_KEY_FIELD};
@@ -19,8 +20,11 @@ const MAX_REPLICAS: i64 = i32::MAX as i64;
 const MAX_NODES: i64 = 1_000_000;
 /// Largest sum of a resource, in thousandths.
 const MAX_MILLI: i128 = i64::MAX as i128 * 1_000;
-/// Longest text of a reason or message that is taken from an agent.
-const MAX_TEXT: usize = 4 * 1024;
+/// Longest message taken from an agent, in bytes. Messages of up to 100 members are in one binding's status, and an
+/// Event takes no more.
+const MAX_TEXT: usize = 1024;
+/// Longest reason taken from an agent. Kubernetes' own have up to 30 characters.
+const MAX_REASON: usize = 64;
 
 pub(super) fn key(key: Option<v1::ObjectKey>) -> Result<Key, Status> {
     let key = key.ok_or_else(|| Status::invalid_argument("key is missing"))?;
@@ -30,19 +34,20 @@ pub(super) fn key(key: Option<v1::ObjectKey>) -> Result<Key, Status> {
     if [&key.group, &key.kind, &key.namespace, &key.name].iter().any(|f| f.len() > MAX_KEY_FIELD) {
         return Err(Status::invalid_argument("a field of key is longer than 1 KiB"));
     }
+    for (field, value) in [
+        ("key.group", &key.group),
+        ("key.kind", &key.kind),
+        ("key.namespace", &key.namespace),
+        ("key.name", &key.name),
+    ] {
+        printable(field, value)?;
+    }
     Ok(Key {
         group: key.group,
         kind: key.kind,
         namespace: Some(key.namespace).filter(|namespace| !namespace.is_empty()),
         name: key.name,
     })
-}
-
-fn id(field: &str, text: &str) -> Result<(), Status> {
-    match text.len() {
-        0..=MAX_ID => Ok(()),
-        _ => Err(Status::invalid_argument(format!("{field} is longer than {MAX_ID} bytes"))),
-    }
 }
 
 fn wire_key(key: &Key) -> v1::ObjectKey {
@@ -121,16 +126,78 @@ pub(super) fn apply_result(result: v1::ApplyResult) -> Result<ApplyResult, Statu
     })
 }
 
-/// Text from an agent, cut to a bound.
-pub(super) fn text(mut text: String) -> String {
-    if text.len() > MAX_TEXT {
-        let mut end = MAX_TEXT;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
+/// Checks a hash or a uid: what is cut or cleaned would name something else.
+pub(super) fn id(field: &str, value: &str) -> Result<(), Status> {
+    match value.len() {
+        0..=MAX_ID => printable(field, value),
+        _ => Err(Status::invalid_argument(format!("{field} is longer than {MAX_ID} bytes"))),
     }
-    text
+}
+
+fn printable(field: &str, value: &str) -> Result<(), Status> {
+    if value.chars().any(is_unprintable) {
+        return Err(Status::invalid_argument(format!("{field} must have no control characters")));
+    }
+    Ok(())
+}
+
+/// Text from a member as it may go into statuses, Events and logs: one line of at most 1 KiB, without characters that
+/// steer a terminal.
+pub(super) fn text(text: String) -> String {
+    if text.len() <= MAX_TEXT && !text.chars().any(is_unprintable) {
+        return text;
+    }
+    let mut clean = String::with_capacity(text.len().min(MAX_TEXT));
+    for c in text.chars() {
+        let c = match c {
+            '\n' | '\t' | '\r' => ' ',
+            c if is_unprintable(c) => continue,
+            c => c,
+        };
+        if clean.len() + c.len_utf8() > MAX_TEXT {
+            break;
+        }
+        clean.push(c);
+    }
+    clean
+}
+
+/// A reason from a member. Conditions and Events take CamelCase words only: anything else would make the hub refuse the
+/// whole status.
+pub(super) fn reason(text: &str) -> String {
+    let starts_well = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    if starts_well && text.len() <= MAX_REASON && text.chars().all(|c| c.is_ascii_alphanumeric()) {
+        return text.to_owned();
+    }
+    let words = text.chars().filter(char::is_ascii_alphanumeric);
+    words.skip_while(|c| !c.is_ascii_alphabetic()).take(MAX_REASON).collect()
+}
+
+/// Control characters, and characters that change the direction of what follows.
+fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Cleans every text of an object's status. Its messages may have several lines. Recursion ends: the parser takes at most
+/// 128 levels.
+fn clean(value: &mut Value) {
+    let is_bad = |c: char| is_unprintable(c) && !matches!(c, '\n' | '\t');
+    match value {
+        Value::String(text) if text.chars().any(is_bad) => text.retain(|c| !is_bad(c)),
+        Value::Array(items) => items.iter_mut().for_each(clean),
+        Value::Object(fields) => fields.values_mut().for_each(clean),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The outcome of an order, checked.
+pub(super) fn applied(mut applied: v1::Applied) -> Result<v1::Applied, Status> {
+    id("applied.hash", &applied.hash)?;
+    id("applied.object_uid", &applied.object_uid)?;
+    applied.reason = reason(&applied.reason);
+    applied.message = text(applied.message);
+    Ok(applied)
 }
 
 pub(super) fn report(status: v1::Status, current: bool) -> Result<Report, Status> {
@@ -148,8 +215,9 @@ pub(super) fn report(status: v1::Status, current: bool) -> Result<Report, Status
     } else if sent == 0 {
         (None, status.status_left_out)
     } else {
-        let value = serde_json::from_slice(&status.status_json)
+        let mut value = serde_json::from_slice(&status.status_json)
             .map_err(|_| Status::invalid_argument("status.status_json is not JSON"))?;
+        clean(&mut value);
         (Some(value), 0)
     };
     let since = status.unschedulable_since;
@@ -164,7 +232,9 @@ pub(super) fn report(status: v1::Status, current: bool) -> Result<Report, Status
         unschedulable_since: if since > 0 { Timestamp::from_second(since).ok() } else { None },
         unschedulable_reason: text(status.unschedulable_reason),
         health,
-        health_reason: text(status.health_reason),
+        health_reason: reason(&status.health_reason),
+        health_message: text(status.health_message),
+        failing: status.failing,
         status: value,
         status_bytes: if left_out > 0 { 0 } else { sent },
         status_left_out: left_out,
@@ -175,11 +245,11 @@ pub(super) fn report(status: v1::Status, current: bool) -> Result<Report, Status
 
 pub(super) fn facts(facts: v1::Facts, now: Timestamp) -> Result<MemberFacts, Status> {
     let api = |group: v1::ApiGroupVersion| ApiEnablement {
-        group_version: group.group_version,
+        group_version: text(group.group_version),
         resources: group
             .kinds
             .into_iter()
-            .map(|kind| ApiResource { name: kind.plural, kind: kind.kind })
+            .map(|kind| ApiResource { name: text(kind.plural), kind: text(kind.kind) })
             .collect(),
     };
     let mut apis: Vec<_> = facts.apis.into_iter().map(api).collect();
@@ -247,8 +317,95 @@ fn free(free: v1::FreeVector) -> (i64, std::collections::BTreeMap<String, i64>) 
 }
 
 fn node_class(class: v1::NodeClass) -> NodeClass {
-    let mut taints: Vec<_> =
-        class.taints.into_iter().map(|taint| (taint.key, taint.value, taint.effect)).collect();
+    let taint = |taint: v1::NodeTaint| (text(taint.key), text(taint.value), text(taint.effect));
+    let mut taints: Vec<_> = class.taints.into_iter().map(taint).collect();
     taints.sort_unstable();
     NodeClass { taints, labels: class.labels, free: class.free.into_iter().map(free).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> v1::Status {
+        v1::Status { status_json: b"{}".to_vec().into(), ..v1::Status::default() }
+    }
+
+    #[test]
+    fn what_members_say_cannot_steer_a_terminal_or_fill_a_status() {
+        let hostile = format!("\u{1b}[2Jpull\r\n\u{202e}failed\u{9b}31m{}", "ä".repeat(5000));
+        let said = report(
+            v1::Status {
+                health: v1::Health::Unhealthy.into(),
+                health_reason: hostile.clone(),
+                health_message: hostile.clone(),
+                unschedulable_reason: hostile.clone(),
+                status_json:
+                    serde_json::json!({"conditions": [{"message": "two\nlines\u{1b}[2J"}]})
+                        .to_string()
+                        .into_bytes()
+                        .into(),
+                ..status()
+            },
+            true,
+        )
+        .unwrap();
+        for text in [&said.health_message, &said.unschedulable_reason] {
+            assert!(text.starts_with("[2Jpull  failed31mä"), "{text}");
+            assert!(text.len() <= MAX_TEXT && !text.chars().any(is_unprintable));
+        }
+        assert!(said.health_reason.starts_with("Jpullfailed31m"), "{}", said.health_reason);
+        assert!(said.health_reason.len() <= MAX_REASON);
+        assert!(said.health_reason.chars().all(|c| c.is_ascii_alphanumeric()));
+        let message = &said.status.unwrap()["conditions"][0]["message"];
+        assert_eq!(message, "two\nlines[2J");
+
+        let applied = applied(v1::Applied {
+            reason: "Not a reason!".to_owned(),
+            message: hostile,
+            ..v1::Applied::default()
+        })
+        .unwrap();
+        assert_eq!(applied.reason, "Notareason");
+        assert!(applied.message.len() <= MAX_TEXT);
+        assert_eq!(reason("ImagePullBackOff"), "ImagePullBackOff");
+        assert_eq!(text("as it is".to_owned()), "as it is");
+    }
+
+    #[test]
+    fn an_id_that_is_too_long_or_unprintable_is_refused_by_name() {
+        let long = "x".repeat(MAX_ID + 1);
+        for (field, result) in [
+            ("status.hash", report(v1::Status { hash: long.clone(), ..status() }, true).err()),
+            (
+                "applied.object_uid",
+                applied(v1::Applied { object_uid: "a\nb".into(), ..v1::Applied::default() }).err(),
+            ),
+            (
+                "entry.claims",
+                held(v1::InventoryEntry {
+                    key: Some(v1::ObjectKey {
+                        kind: "Pod".into(),
+                        name: "p".into(),
+                        ..v1::ObjectKey::default()
+                    }),
+                    claims: vec![long.clone()],
+                    ..v1::InventoryEntry::default()
+                })
+                .err(),
+            ),
+            (
+                "key.name",
+                key(Some(v1::ObjectKey {
+                    kind: "Pod".into(),
+                    name: "a\u{1b}b".into(),
+                    ..v1::ObjectKey::default()
+                }))
+                .err(),
+            ),
+        ] {
+            let error = result.unwrap();
+            assert!(error.message().starts_with(field), "{field}: {}", error.message());
+        }
+    }
 }

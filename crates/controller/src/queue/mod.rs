@@ -121,8 +121,10 @@ pub struct Lengths {
     pub active: usize,
     /// In one of the backoffs.
     pub backoff: usize,
-    /// Waiting for an event.
+    /// Refused: waiting for an event that could let them be placed, or for an edit.
     pub waiting: usize,
+    /// Placed: an event could bring something better.
+    pub improvable: usize,
     /// Behind a gate that is shut.
     pub held: usize,
     /// Somebody works on them.
@@ -147,6 +149,8 @@ pub struct Queue<Key, Cure: Cures> {
     /// Who waits for what.
     topics: BTreeMap<Cure::Topic, BTreeSet<Key>>,
     waiting: usize,
+    /// Of those that wait, the placed ones.
+    improvable: usize,
     flights: BTreeMap<Key, Flight>,
     attempts: BTreeMap<Key, Attempts>,
     sequence: u64,
@@ -173,6 +177,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
             timers: BTreeSet::new(),
             topics: BTreeMap::new(),
             waiting: 0,
+            improvable: 0,
             flights: BTreeMap::new(),
             attempts: BTreeMap::new(),
             sequence: 0,
@@ -357,7 +362,8 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         Lengths {
             active: self.active.len(),
             backoff: self.states.len() - self.active.len() - self.waiting - self.held,
-            waiting: self.waiting,
+            waiting: self.waiting - self.improvable,
+            improvable: self.improvable,
             held: self.held,
             in_flight: self.flights.len(),
         }
@@ -402,6 +408,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
             self.topics.entry(topic).or_default().insert(key.clone());
         }
         self.waiting += 1;
+        self.improvable += usize::from(is_improvable(until, refused));
         self.states.insert(key.clone(), State::Waiting { cures, until, refused });
     }
 
@@ -421,8 +428,9 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
             Some(State::Backoff(at)) => {
                 self.timers.remove(&(at, key.clone()));
             }
-            Some(State::Waiting { cures, until, .. }) => {
+            Some(State::Waiting { cures, until, refused }) => {
                 self.waiting -= 1;
+                self.improvable -= usize::from(is_improvable(until, refused));
                 if let Some(at) = until {
                     self.timers.remove(&(at, key.clone()));
                 }
@@ -516,6 +524,11 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
             }
         }
     }
+}
+
+/// Whether a waiting key has a place and only hopes for a better one. Without a time it waits for the edit of a mistake.
+fn is_improvable(until: Option<Instant>, refused: bool) -> bool {
+    !refused && until.is_some()
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The status of a binding.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use atoll_api::binding::{
     AggregatedStatusItem, BindingSummary, Outcome, ResourceBindingStatus, ResourceHealth,
 };
-use atoll_api::conditions::{self, CLAIMED, FULLY_APPLIED, RECORDED, SCHEDULED, Status};
+use atoll_api::conditions::{self, CLAIMED, FULLY_APPLIED, HEALTHY, RECORDED, SCHEDULED, Status};
 use jiff::Timestamp;
 
 use super::views::{Certainty, View};
@@ -48,6 +49,8 @@ fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, boo
         Certainty::Seeded => return (item, true),
         Certainty::Lost => {
             item.health = ResourceHealth::Unknown;
+            item.health_reason = Some("MemberLost".to_owned());
+            item.health_message = None;
             item.healthy_since = None;
             item.applied = false;
             item.applied_message = Some("the member is lost; this was its last word".to_owned());
@@ -143,6 +146,12 @@ pub fn status(
         None => (Status::False, "NotApplied", shorten(&failing)),
     };
     set(&mut status.conditions, FULLY_APPLIED, holds, reason, &message);
+    let (holds, reason, message) = match total {
+        0 if nothing_wanted => (Status::True, "NothingWanted".to_owned(), String::new()),
+        0 => (Status::Unknown, "NothingPlaced".to_owned(), String::new()),
+        _ => healthy(items.iter().map(|(item, _)| item)),
+    };
+    set(&mut status.conditions, HEALTHY, holds, &reason, &message);
     match knowledge.unclaimed() {
         None => set(&mut status.conditions, CLAIMED, Status::True, "PolicyClaims", ""),
         Some(why) => set(&mut status.conditions, CLAIMED, Status::False, "NoPolicy", &why),
@@ -171,6 +180,43 @@ pub fn status(
         status.scheduler_observing_affinity_name.clone_from(&decision.affinity_name);
     }
     status
+}
+
+/// What is wrong with an object on a member: a fault, not a rollout under way.
+#[must_use]
+pub fn fault(item: &AggregatedStatusItem) -> Option<(&str, &str)> {
+    let message = item.health_message.as_deref();
+    let message = message.filter(|_| item.health == ResourceHealth::Unhealthy)?;
+    Some((item.health_reason.as_deref().unwrap_or("Unhealthy"), message))
+}
+
+/// Whether the object is healthy everywhere. Of several faults, that of most members gives the reason. Figures of a rollout
+/// are left out: they are in the entries of the members, and would be one more reason to write.
+fn healthy<'a>(
+    items: impl Iterator<Item = &'a AggregatedStatusItem> + Clone,
+) -> (Status, String, String) {
+    let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
+    for (reason, _) in items.clone().filter_map(fault) {
+        *faults.entry(reason).or_default() += 1;
+    }
+    let most = faults.into_iter().max_by_key(|(reason, count)| (*count, Reverse(*reason)));
+    if let Some((reason, _)) = most {
+        let described: Vec<String> = items
+            .filter_map(|item| Some((item, fault(item)?)))
+            .map(|(item, (reason, message))| format!("{}: {reason}: {message}", item.cluster_name))
+            .collect();
+        return (Status::False, reason.to_owned(), shorten(&described));
+    }
+    let names = |health: ResourceHealth| -> Vec<String> {
+        let those = items.clone().filter(|item| item.health == health);
+        those.map(|item| item.cluster_name.clone()).collect()
+    };
+    let (rolling, unknown) = (names(ResourceHealth::Unhealthy), names(ResourceHealth::Unknown));
+    match (rolling.is_empty(), unknown.is_empty()) {
+        (false, _) => (Status::False, "Progressing".to_owned(), shorten(&rolling)),
+        (true, false) => (Status::Unknown, "NotReported".to_owned(), shorten(&unknown)),
+        (true, true) => (Status::True, "Healthy".to_owned(), String::new()),
+    }
 }
 
 fn scheduled(binding: &Binding) -> (Status, String, String) {

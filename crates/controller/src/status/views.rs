@@ -10,6 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::index::key::BindingKey;
 use crate::members::{ApplyResult, ObjectHealth, Report};
 
+/// What is said of an object that is not on its member any more.
+const GONE: &str = "the object is gone from the member";
+
 /// How well something is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Certainty {
@@ -149,8 +152,10 @@ impl Views {
             view.item = AggregatedStatusItem {
                 cluster_name: cluster.to_owned(),
                 health: ResourceHealth::Unhealthy,
+                health_reason: Some("Missing".to_owned()),
+                health_message: Some(GONE.to_owned()),
                 unhealthy_since: view.item.unhealthy_since.clone().or(Some(Time(now))),
-                applied_message: Some("the object is gone from the member".to_owned()),
+                applied_message: Some(GONE.to_owned()),
                 ..AggregatedStatusItem::default()
             };
             return *view != before;
@@ -158,6 +163,7 @@ impl Views {
         view.hash.clone_from(&report.hash);
         view.observed = report.observed_generation >= report.generation;
         view.unschedulable_since = report.unschedulable_since;
+        let (health_reason, health_message) = why_unhealthy(report);
         view.item = AggregatedStatusItem {
             cluster_name: cluster.to_owned(),
             applied: false,
@@ -167,6 +173,8 @@ impl Views {
                     report.status_left_out
                 )
             }),
+            health_reason,
+            health_message,
             health: match report.health {
                 ObjectHealth::Healthy => ResourceHealth::Healthy,
                 ObjectHealth::Unhealthy => ResourceHealth::Unhealthy,
@@ -242,6 +250,18 @@ impl Views {
             ..View::default()
         })
     }
+}
+
+/// Reason and message of an object that is not healthy; a message only where there is a fault.
+fn why_unhealthy(report: &Report) -> (Option<String>, Option<String>) {
+    if report.health == ObjectHealth::Healthy {
+        return (None, None);
+    }
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let fault = report.failing && report.health == ObjectHealth::Unhealthy;
+    let reason = some(&report.health_reason).or_else(|| fault.then(|| "Unhealthy".to_owned()));
+    let message = some(&report.health_message).or_else(|| reason.clone());
+    (reason, message.filter(|_| fault))
 }
 
 fn report(view: &View, with_status: bool) -> SchedulerReport {

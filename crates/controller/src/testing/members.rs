@@ -35,6 +35,8 @@ struct State {
     to_remove: BTreeSet<(String, String)>,
     lost: BTreeSet<String>,
     sick: BTreeSet<String>,
+    /// What is wrong with the pods of a sick member, by reason and message.
+    faults: BTreeMap<String, (String, String)>,
     slow: BTreeSet<String>,
     /// Members whose nodes take no more replicas of anything than so many, since when.
     full: BTreeMap<String, (i64, Timestamp)>,
@@ -110,6 +112,7 @@ impl FakeMembers {
             state.ready.retain(|(name, _)| name != cluster);
         } else {
             state.sick.remove(cluster);
+            state.faults.remove(cluster);
         }
         let held: Vec<_> =
             state.held.iter().map(|((c, k), o)| (c.clone(), k.clone(), o.clone())).collect();
@@ -118,6 +121,37 @@ impl FakeMembers {
             if name == cluster {
                 self.answer(name, claim, object);
             }
+        }
+    }
+
+    /// Pods on this member fail for this reason.
+    pub(crate) fn make_fail(&self, cluster: &str, reason: &str, message: &str) {
+        let fault = (reason.to_owned(), message.to_owned());
+        self.state.lock().unwrap().faults.insert(cluster.to_owned(), fault);
+        self.make_sick(cluster, true);
+    }
+
+    /// An object of another owner is in the way of everything that this member is to hold.
+    pub(crate) async fn be_in_the_way(&self, cluster: &str) {
+        let held: Vec<_> = {
+            let state = self.state.lock().unwrap();
+            let held = state.held.iter().filter(|((name, _), _)| name == cluster);
+            held.map(|((_, claim), object)| (claim.clone(), object.clone())).collect()
+        };
+        for (claim, object) in held {
+            self.tell(MemberEvent::Applied {
+                cluster: cluster.to_owned(),
+                key: object.key.clone(),
+                claims: vec![claim],
+                hash: object.hash.clone(),
+                current: true,
+                result: ApplyResult::Conflict,
+                reason: "Conflict".to_owned(),
+                message: "it exists and is not Atoll's".to_owned(),
+                object_uid: "of-another-owner".to_owned(),
+                drift: 0,
+            })
+            .await;
         }
     }
 
@@ -244,8 +278,19 @@ impl FakeMembers {
                 }
                 well
             };
-            if well {
-                members.tell(status(true)).await;
+            let fault = members.state.lock().unwrap().faults.get(&cluster).cloned();
+            match fault {
+                _ if well => members.tell(status(true)).await,
+                None => {}
+                Some((reason, message)) => {
+                    let mut said = status(false);
+                    if let MemberEvent::Status { report, .. } = &mut said {
+                        report.health_reason = reason;
+                        report.health_message = message;
+                        report.failing = true;
+                    }
+                    members.tell(said).await;
+                }
             }
         });
     }
@@ -279,6 +324,8 @@ fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Rep
         unschedulable_reason: String::new(),
         health: if healthy { ObjectHealth::Healthy } else { ObjectHealth::Unhealthy },
         health_reason: String::new(),
+        health_message: String::new(),
+        failing: false,
         status,
         status_bytes: 0,
         status_left_out: 0,

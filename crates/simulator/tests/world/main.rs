@@ -18,6 +18,7 @@ mod regressions;
 mod returning;
 mod rights;
 mod scenario;
+mod sickness;
 mod soak;
 mod versions;
 mod walk;

@@ -1,3 +1,4 @@
+mod alarms;
 mod chronicle;
 mod corpus;
 mod freshness;

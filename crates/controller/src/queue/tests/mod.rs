@@ -54,6 +54,24 @@ async fn one_of_a_key_is_in_flight_and_news_bring_it_back_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_has_a_place_and_hopes_for_a_better_one_does_not_count_as_waiting() {
+    let now = Instant::now();
+    let mut queue = pools();
+    for (key, how) in [
+        ("placed", Done::Watches(vec![1], None)),
+        ("refused", Done::Waits(vec![2], None)),
+        ("mistaken", Done::Mistake),
+    ] {
+        queue.add(key, Urgency::Now, now);
+        assert_eq!(queue.pop(now), Some(key));
+        queue.done(&key, how, now);
+    }
+    assert_eq!(queue.lengths(), Lengths { waiting: 2, improvable: 1, ..Lengths::default() });
+    queue.wake(&1, now);
+    assert_eq!(queue.lengths(), Lengths { waiting: 2, active: 1, ..Lengths::default() });
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_back_off_from_one_to_ten_seconds_and_an_edit_starts_over() {
     let start = Instant::now();
     let mut queue = pools();

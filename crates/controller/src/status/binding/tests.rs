@@ -95,7 +95,7 @@ fn a_report_under_another_hash_counts_as_not_applied() {
     known.views.extend([view("b", "new", 1)]);
     assert!(is_settled(&binding, &known));
     let status = super::status(&binding, &known, now());
-    for type_ in [SCHEDULED, FULLY_APPLIED, CLAIMED] {
+    for type_ in [SCHEDULED, FULLY_APPLIED, HEALTHY, CLAIMED] {
         assert!(conditions::is_true(&status.conditions, type_), "{type_}");
     }
 }
@@ -199,4 +199,39 @@ fn history_is_spoken_of_once_it_was_behind() {
     row.status.conditions = status.conditions;
     known.unrecorded = None;
     assert_eq!(recorded(&row, &known).1.unwrap().0, "True");
+}
+
+#[test]
+fn an_application_that_is_sick_on_a_member_is_not_healthy_and_the_pods_reason_says_why() {
+    let row = binding(two(), "Placed", 0);
+    let mut known = Fixed::default();
+    known.views.extend([view("a", "new", 2), view("b", "new", 1)]);
+    let healthy = |known: &Fixed| {
+        let status = status(&row, known, now());
+        let found = find(&status.conditions, HEALTHY).unwrap();
+        (found.status.clone(), found.reason.clone(), found.message.clone())
+    };
+    let expected = |status: &str, reason: &str, message: &str| {
+        (status.to_owned(), reason.to_owned(), message.to_owned())
+    };
+    assert_eq!(healthy(&known), expected("True", "Healthy", ""));
+
+    let sick = &mut known.views.get_mut("b").unwrap().item;
+    sick.health = ResourceHealth::Unhealthy;
+    sick.health_reason = Some("Updating".to_owned());
+    assert_eq!(healthy(&known), expected("False", "Progressing", "b"), "a rollout is no fault");
+
+    let sick = &mut known.views.get_mut("b").unwrap().item;
+    sick.health_reason = Some("ImagePullBackOff".to_owned());
+    sick.health_message = Some("cannot pull image \"x\"".to_owned());
+    assert_eq!(
+        healthy(&known),
+        expected("False", "ImagePullBackOff", "b: ImagePullBackOff: cannot pull image \"x\"")
+    );
+    let item = &status(&row, &known, now()).aggregated_status[0];
+    assert_eq!((item.cluster_name.as_str(), item.applied), ("b", true));
+    assert_eq!(item.health_reason.as_deref(), Some("ImagePullBackOff"));
+
+    known.views.get_mut("b").unwrap().certainty = Certainty::Lost;
+    assert_eq!(healthy(&known), expected("Unknown", "NotReported", "b"));
 }

@@ -1,0 +1,141 @@
+//! Events about what goes wrong on members: on the template, where people look first.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use atoll_api::binding::{AggregatedStatusItem, ObjectReference};
+use atoll_api::{Cluster, conditions};
+use atoll_history::{MemberEvent, MemberEventKind};
+use kube::Resource;
+
+use super::Engine;
+use crate::events::{self, Cause, Note, Severity};
+use crate::index::rows::Binding;
+use crate::status::binding::fault;
+use crate::status::views::Certainty;
+
+/// The same trouble of a workload is told at most this often: kubectl shows Events of the last hour, and a container that
+/// crashes is well in between.
+const REPEAT: Duration = Duration::from_secs(600);
+/// Members that are named.
+const MOST_NAMED: usize = 5;
+/// Reasons of what cannot be applied that do not go away by waiting, and need a person.
+const NEEDS_A_PERSON: [&str; 6] =
+    ["Conflict", "AnotherBinding", "NotOurs", "Invalid", "Forbidden", "KindNotServed"];
+
+/// One reason, on how many members.
+struct Trouble<'a> {
+    clusters: Vec<&'a str>,
+    message: &'a str,
+}
+
+impl Engine {
+    /// The status of a binding was written, of which `before` was the last. What it says of faults is told on the
+    /// template, all members of one reason together.
+    pub(super) fn tell_trouble(&self, before: &Binding) {
+        let Some(row) = self.index.binding(&before.key) else { return };
+        let mut troubles: BTreeMap<&str, Trouble<'_>> = BTreeMap::new();
+        let mut add = |reason, cluster, message| {
+            let trouble =
+                troubles.entry(reason).or_insert_with(|| Trouble { clusters: Vec::new(), message });
+            trouble.clusters.push(cluster);
+        };
+        for item in &row.status.aggregated_status {
+            if let Some((reason, message)) = fault(item) {
+                add(reason, item.cluster_name.as_str(), message);
+            }
+        }
+        for (cluster, view) in self.views.of(&row.key) {
+            let trouble = view.trouble.as_ref().filter(|_| view.certainty == Certainty::Fresh);
+            if let Some(trouble) =
+                trouble.filter(|trouble| NEEDS_A_PERSON.contains(&trouble.reason.as_str()))
+            {
+                add(trouble.reason.as_str(), cluster.as_str(), trouble.message.as_str());
+            }
+        }
+        for (reason, trouble) in &troubles {
+            let first = trouble.clusters.first().copied().unwrap_or_default();
+            let message = format!("on {}: {}", named(&trouble.clusters), trouble.message);
+            let cause = Cause { key: format!("{reason} {first}"), words: "with the same trouble" };
+            self.tell_of(row, reason, message, Severity::Warning, Some(cause));
+        }
+        let was_at_fault = before
+            .status
+            .aggregated_status
+            .iter()
+            .any(|item: &AggregatedStatusItem| fault(item).is_some());
+        if was_at_fault && conditions::is_true(&row.status.conditions, conditions::HEALTHY) {
+            let message = "healthy on every member again".to_owned();
+            self.tell_of(row, "Healthy", message, Severity::Normal, None);
+        }
+    }
+
+    fn tell_of(
+        &self,
+        row: &Binding,
+        reason: &str,
+        message: String,
+        severity: Severity,
+        cause: Option<Cause>,
+    ) {
+        let at = self.clock.now_seconds();
+        self.notes.tell(Note {
+            about: row.spec.resource.clone(),
+            id: events::id(&[row.uid(), reason, &at.to_string()]),
+            reason: reason.to_owned(),
+            message,
+            severity,
+            at,
+            cause,
+            repeat_after: Some(REPEAT),
+        });
+    }
+
+    /// Something happened to a member, as this leader saw it.
+    pub(super) fn tell_of_member(&self, cluster: &Cluster, event: &MemberEvent) {
+        let (severity, words) = match event.kind {
+            MemberEventKind::Lost => (Severity::Warning, "members were lost"),
+            MemberEventKind::Other(_) => (Severity::Warning, "members"),
+            MemberEventKind::Ready => (Severity::Normal, "members are back"),
+            MemberEventKind::Joined
+            | MemberEventKind::Left
+            | MemberEventKind::Cordoned
+            | MemberEventKind::Uncordoned
+            | MemberEventKind::Draining
+            | MemberEventKind::Drained
+            | MemberEventKind::Terminating => (Severity::Normal, "members"),
+            // The taints of health say nothing new; what people add they know.
+            _ => return,
+        };
+        let reason = event.kind.to_string();
+        let about = ObjectReference {
+            api_version: Cluster::api_version(&()).into_owned(),
+            kind: Cluster::kind(&()).into_owned(),
+            namespace: None,
+            name: event.cluster.clone(),
+            uid: cluster.metadata.uid.clone(),
+        };
+        self.notes.tell(Note {
+            about,
+            id: events::id(&[&event.cluster, &reason, &event.at.to_string()]),
+            message: match event.message.is_empty() {
+                true => event.reason.clone(),
+                false => format!("{}: {}", event.reason, event.message),
+            },
+            cause: Some(Cause { key: format!("member {reason}"), words }),
+            reason,
+            severity,
+            at: event.at,
+            repeat_after: None,
+        });
+    }
+}
+
+/// The first few of these members, and how many more there are.
+fn named(clusters: &[&str]) -> String {
+    let mut text = clusters.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+    if clusters.len() > MOST_NAMED {
+        text.push_str(&format!(" and {} more", clusters.len() - MOST_NAMED));
+    }
+    text
+}
