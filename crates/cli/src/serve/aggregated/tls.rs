@@ -7,7 +7,7 @@ use anyhow::Context;
 use atoll_api::Clock;
 use atoll_protocol::ca::CertificateAuthority;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -72,9 +72,9 @@ impl ResolvesServerCert for Certificate {
 }
 
 /// Shows the certificate, and takes client certificates of the front proxy's authority. Without one a client gets no
-/// further than the health paths.
+/// further than the health paths. TLS 1.3 alone: kube-apiserver has spoken it since Go 1.13.
 pub(super) fn config(certificate: Arc<Certificate>, proxy: Arc<FrontProxy>) -> Arc<ServerConfig> {
-    let mut config = ServerConfig::builder()
+    let mut config = ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
         .with_client_cert_verifier(Arc::new(ProxyVerifier {
             proxy,
             algorithms: rustls::crypto::ring::default_provider().signature_verification_algorithms,
@@ -115,11 +115,11 @@ impl ClientCertVerifier for ProxyVerifier {
 
     fn verify_tls12_signature(
         &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
+        Err(Error::General("TLS 1.2 is not spoken".to_owned()))
     }
 
     fn verify_tls13_signature(
@@ -133,5 +133,54 @@ impl ClientCertVerifier for ProxyVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use atoll_protocol::identity::TrustDomain;
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, version};
+
+    use super::*;
+
+    const NAME: &str = "atoll-api.atoll-system.svc";
+
+    /// Plays a handshake between a client of this version and the server, in memory.
+    fn handshake(version: &'static rustls::SupportedProtocolVersion) -> Result<(), String> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let clock = Clock::system();
+        let domain = TrustDomain::new("atoll.test").unwrap();
+        let authority = CertificateAuthority::create(&domain, clock.now()).unwrap();
+        let certificate = Certificate::issue(&authority, &[NAME.to_owned()], &clock).unwrap();
+        let server = config(Arc::new(certificate), Arc::new(FrontProxy::default()));
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.certificate().clone()).unwrap();
+        let client = ClientConfig::builder_with_protocol_versions(&[version])
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from(NAME).unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+        let mut server = ServerConnection::new(server).unwrap();
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut flight = Vec::new();
+            client.write_tls(&mut flight).unwrap();
+            server.read_tls(&mut io::Cursor::new(flight)).unwrap();
+            server.process_new_packets().map_err(|error| error.to_string())?;
+            let mut flight = Vec::new();
+            server.write_tls(&mut flight).unwrap();
+            client.read_tls(&mut io::Cursor::new(flight)).unwrap();
+            client.process_new_packets().map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_client_that_speaks_tls_1_2_alone_is_refused() {
+        assert_eq!(handshake(&version::TLS13), Ok(()));
+        let refused = handshake(&version::TLS12).unwrap_err();
+        assert!(refused.contains("Tls12"), "{refused}");
     }
 }
