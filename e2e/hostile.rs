@@ -17,6 +17,8 @@ mod client;
 #[path = "hostile/target.rs"]
 mod target;
 
+#[path = "hostile/floods.rs"]
+mod floods;
 #[path = "hostile/identity.rs"]
 mod identity;
 #[path = "hostile/session.rs"]

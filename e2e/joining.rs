@@ -70,7 +70,8 @@ async fn members_are_registered_cordoned_and_invited_again() {
     assert_eq!(printed["caHash"], authority.hash().to_string());
     let token = printed["token"].as_str().unwrap();
     let command = printed["command"].as_str().unwrap();
-    assert!(command.contains("--address hub.example:7443") && command.contains(token), "{command}");
+    assert!(command.contains("--address hub.example:7443"), "{command}");
+    assert!(command.contains("--token-file -") && !command.contains(token), "{command}");
     let made = cluster().await;
     assert_eq!(made["metadata"]["labels"], json!({"env": "prod", "tier": "1"}));
     assert_eq!(made["spec"]["provider"], "acme");

@@ -18,7 +18,7 @@ use h2::client::SendRequest;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -29,6 +29,13 @@ use tonic::{Status, Streaming};
 
 use crate::support::wait::LIMIT;
 use crate::target::StolenMember;
+
+/// TCP from this address of the loopback network: another host, as far as the controller can tell.
+pub(crate) async fn tcp_from(source: [u8; 4], address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((source, 0)))?;
+    socket.connect(address).await
+}
 
 /// TLS 1.3 over TCP, showing this certificate. Note that in TLS 1.3 a client finishes before the server has looked at
 /// its certificate: a refusal shows at the first read.

@@ -10,6 +10,7 @@ use atoll_protocol::ca::CertificateAuthority;
 use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::member::{KeyRequest, MemberIdentity};
 use atoll_protocol::v1;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -37,6 +38,8 @@ pub(crate) struct Target {
     pub(crate) agents: SocketAddr,
     /// Where /healthz, /readyz and /metrics are served.
     pub(crate) http: SocketAddr,
+    /// Where /healthz and /readyz are served alone.
+    pub(crate) probes: SocketAddr,
     /// The federation's own authority, read from the hub: lets a test make certificates that nobody else could.
     pub(crate) authority: CertificateAuthority,
     pub(crate) controller: Process,
@@ -52,18 +55,19 @@ impl Target {
     pub(crate) async fn start_with(flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hub = ApiServer::hub(folder.path()).await;
-        let port = free_ports(2);
+        let port = free_ports(3);
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let (agents, http) = (address(port), address(port + 1));
+        let (agents, http, probes) = (address(port), address(port + 1), address(port + 2));
         let mut command = atoll();
         command.args(["controller", "--listen", &agents.to_string(), "--http", &http.to_string()]);
+        command.args(["--health-listen", &probes.to_string()]);
         command.args(flags).arg("--history").arg(folder.path().join("history.db"));
         command.arg("--kubeconfig").arg(&hub.kubeconfig);
         let controller = Process::spawn("atoll controller", command.stdin(Stdio::null()));
         let secrets = objects(&hub.client, "", "v1", "Secret", "atoll-system");
         until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
         let authority = members::load(&hub.client).await.unwrap().unwrap();
-        Self { hub, agents, http, authority, controller, folder }
+        Self { hub, agents, http, probes, authority, controller, folder }
     }
 
     /// A verb of `atoll` on this hub.
@@ -86,9 +90,26 @@ impl Target {
         self.enrol(name, printed["token"].as_str().unwrap()).await
     }
 
+    /// Invites a member that has joined, with more flags for `atoll rejoin`; the token.
+    pub(crate) fn rejoin(&self, name: &str, flags: &[&str]) -> String {
+        let address = self.agents.to_string();
+        let mut verb = self.atoll(&["rejoin", name, "--address", &address, "-o", "json"]);
+        let printed: Value = serde_json::from_str(&run(verb.args(flags))).unwrap();
+        printed["token"].as_str().unwrap().to_owned()
+    }
+
     /// Enrols a member by this token.
     pub(crate) async fn enrol(&self, name: &str, token: &str) -> StolenMember {
-        let request = KeyRequest::generate().unwrap();
+        self.enrol_key(name, token, KeyRequest::generate().unwrap()).await
+    }
+
+    /// Enrols a member by this token and key.
+    pub(crate) async fn enrol_key(
+        &self,
+        name: &str,
+        token: &str,
+        request: KeyRequest,
+    ) -> StolenMember {
         let member_uid = format!("kube-system-{name}");
         let message = v1::EnrollRequest {
             token: token.to_owned(),
@@ -125,12 +146,12 @@ impl Target {
     pub(crate) fn foreign(&self, uid: &ClusterUid) -> MemberIdentity {
         let now = Clock::system().now();
         let foreign = CertificateAuthority::create(self.authority.trust_domain(), now).unwrap();
-        signed_by(&foreign, uid)
+        signed_by(&foreign, uid, now)
     }
 
-    /// Status and body of a page of --http.
-    pub(crate) async fn page(&self, path: &str) -> std::io::Result<(u16, String)> {
-        page(self.http, path).await
+    /// A certificate of the federation's own authority that was issued so long ago.
+    pub(crate) fn aged(&self, uid: &ClusterUid, age: SignedDuration) -> MemberIdentity {
+        signed_by(&self.authority, uid, Clock::system().now() - age)
     }
 
     /// Resident memory of the controller, in bytes.
@@ -143,10 +164,14 @@ impl Target {
     }
 }
 
-/// A certificate for this Cluster uid as this authority issues it now.
-pub(crate) fn signed_by(authority: &CertificateAuthority, uid: &ClusterUid) -> MemberIdentity {
+/// A certificate for this Cluster uid as this authority issues it then.
+pub(crate) fn signed_by(
+    authority: &CertificateAuthority,
+    uid: &ClusterUid,
+    at: Timestamp,
+) -> MemberIdentity {
     let request = KeyRequest::generate().unwrap();
-    let issued = authority.sign_member(request.csr_der(), uid, Clock::system().now()).unwrap();
+    let issued = authority.sign_member(request.csr_der(), uid, at).unwrap();
     let response = v1::CertificateResponse {
         chain_der: issued.chain.iter().map(|der| der.to_vec()).collect(),
         cluster_uid: uid.to_string(),

@@ -132,6 +132,9 @@ pub struct ClusterStatus {
     /// The agent's session with the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionStatus>,
+    /// Which of the member's certificates are refused. Kept for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revocation: Option<Revocation>,
     /// Objects with Atoll's marks on the member that no binding accounts for. They are kept and counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -288,6 +291,22 @@ pub struct SessionStatus {
     /// Since when the state holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+}
+
+/// A revocation of certificates that the controller has seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Revocation {
+    /// Certificates issued at or before this time, and tokens that were open then, are refused.
+    pub before: Time,
+    /// The last value of the annotation `atoll.dev/revoked-before` that was taken into account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 262144))]
+    pub request: Option<String>,
+    /// Id of the token by which the agent enrolled that replaced the earlier ones, where `atoll rejoin` was the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub token: Option<String>,
 }
 
 /// Whether an agent has a session.

@@ -8,8 +8,8 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    accept_term, confirm_lost, cordon, drain, join, lint, orphans, read, schedule, serve, sim,
-    token, unjoin, up,
+    accept_term, confirm_lost, cordon, drain, join, lint, orphans, read, revoke, schedule, serve,
+    sim, token, unjoin, up,
 };
 
 /// What scripts can rely on.
@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Join(join::JoinArgs),
     /// Print a new command for a member that joined once
     Rejoin(join::RejoinArgs),
+    /// Revoke every certificate that a member has had: a stolen one is of no use any more
+    Revoke(revoke::RevokeArgs),
     /// Take a member out of the federation: its work moves, then it is emptied, then its Cluster goes
     Unjoin(unjoin::UnjoinArgs),
     /// List objects on members that no binding accounts for
@@ -138,6 +140,7 @@ impl Command {
             | Self::Sim(_)
             | Self::Join(_)
             | Self::Rejoin(_)
+            | Self::Revoke(_)
             | Self::Unjoin(_)
             | Self::Orphans(_)
             | Self::Prune(_)

@@ -16,6 +16,7 @@ mod member_config;
 mod orphans;
 mod print;
 mod read;
+mod revoke;
 mod schedule;
 mod serve;
 mod sim;
@@ -63,6 +64,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Agent(args) => serve::agent::run(&cli.hub, args).await,
             Command::Join(args) => join::run(&cli.hub, args, &out).await,
             Command::Rejoin(args) => join::again(&cli.hub, args, &out).await,
+            Command::Revoke(args) => revoke::run(&cli.hub, args, &out).await,
             Command::Unjoin(args) => unjoin::run(&cli.hub, args, &out).await,
             Command::Orphans(args) => orphans::list(&cli.hub, args, &out).await,
             Command::Prune(args) => orphans::prune(&cli.hub, args, &out).await,

@@ -60,7 +60,10 @@ pub(crate) async fn run(flags: &HubFlags, args: TokenArgs, out: &Printer) -> any
                 .context("make a token")?
                 .reveal();
             match output.output {
-                Format::Table => out.line(format!("--token {token} --ca-hash {ca_hash}")),
+                Format::Table => out.line(format!(
+                    "Flags for `atoll agent`, which reads the token from standard input:\n\n\
+                     --ca-hash {ca_hash} --token-file -\n\n{token}"
+                )),
                 format => out
                     .object(format, &json!({"cluster": member, "token": token, "caHash": ca_hash})),
             }

@@ -9,6 +9,7 @@
 
 mod chronicle;
 pub mod commit;
+mod connections;
 pub mod detect;
 pub mod dispatch;
 mod engine;

@@ -18,7 +18,7 @@ use crate::dispatch::outlet::Outlet;
 use crate::dispatch::verdicts::Verdicts;
 use crate::engine::{Engine, Parts};
 use crate::events;
-use crate::http::{self, Pages};
+use crate::http::{self, Pages, Scope};
 use crate::leader::{self, Candidate, Election, ElectionError, Elector, OwnPod};
 use crate::lifecycle::pace::PaceLimits;
 use crate::members::{
@@ -111,7 +111,14 @@ impl Controller {
     /// Serves `/healthz`, `/readyz` and `/metrics` there, over plain HTTP, as long as the controller runs.
     #[must_use]
     pub fn with_http(mut self, listener: TcpListener) -> Self {
-        self.core.http = Some(listener);
+        self.core.listeners.push((listener, Scope::All));
+        self
+    }
+
+    /// Serves `/healthz` and `/readyz` there, so that those who may read metrics cannot keep the probes out.
+    #[must_use]
+    pub fn with_probes(mut self, listener: TcpListener) -> Self {
+        self.core.listeners.push((listener, Scope::Probes));
         self
     }
 
@@ -212,7 +219,7 @@ pub(crate) struct Core {
     /// What the engine counts, and everything that is shown of the process.
     pub(crate) counters: Counters,
     registry: Registry,
-    http: Option<TcpListener>,
+    listeners: Vec<(TcpListener, Scope)>,
     /// How fast work leaves clusters.
     pub(crate) pace: PaceLimits,
     /// How long a cluster must be well before work moves back to it.
@@ -243,7 +250,7 @@ impl Core {
             events,
             counters,
             registry,
-            http: None,
+            listeners: Vec::new(),
             pace: PaceLimits::default(),
             recover_after: RecoverAfter::default(),
             plugins: Vec::new(),
@@ -263,7 +270,7 @@ impl Core {
         token: CancellationToken,
         sessions: CancellationToken,
     ) -> Result<(), ControllerError> {
-        let Self { election, term: _, verdicts, events, counters, registry, http: page, .. } = self;
+        let Self { election, term: _, verdicts, events, counters, registry, listeners, .. } = self;
         let Self { hub, elector, terms, ready, reports, pace, recover_after, plugins, .. } = self;
         drop(events);
         let tasks = TaskTracker::new();
@@ -282,10 +289,14 @@ impl Core {
         let recording = tokio::spawn(writer.run(history_token.clone()));
         let keeper = Keeper::new(Arc::clone(&hub.history), hub.clock.clone(), hub.retention);
         tasks.spawn(keeper.run(terms.subscribe(), engine_token.clone()));
-        if let Some(listener) = page {
-            let known = ready.subscribe();
-            let pages = Pages::new(registry, known, election.state(), recorder.progress());
-            tasks.spawn(http::serve(listener, Arc::new(pages), engine_token.clone()));
+        let pages = Arc::new(Pages::new(
+            registry,
+            ready.subscribe(),
+            election.state(),
+            recorder.progress(),
+        ));
+        for (listener, scope) in listeners {
+            tasks.spawn(http::serve(listener, pages.clone(), scope, engine_token.clone()));
         }
         let electing = tokio::spawn(elector.run(election_token.clone()));
         tasks.spawn(pass_terms(election.state(), terms, engine_token.clone()));

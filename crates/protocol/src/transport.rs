@@ -25,6 +25,12 @@ pub const CONNECTION_WINDOW: u32 = 4 << 20;
 pub const MAX_MESSAGE: usize = 16 << 20;
 /// Metadata of the status that refuses a session because of its epoch: the highest epoch seen of the member, in decimal.
 pub const EPOCH_FLOOR: &str = "atoll-epoch-floor";
+/// Largest message of a call with one message each way (`Enroll`, `Renew`). A certificate request has at most 8 KiB.
+pub const MAX_UNARY_MESSAGE: usize = 64 << 10;
+/// Flow control window of a connection without a certificate: what its one call may have under way.
+const ENROLMENT_WINDOW: u32 = 64 << 10;
+/// Largest header list on such a connection.
+const ENROLMENT_HEADERS: u32 = 4 << 10;
 /// Most keys in one page of an inventory.
 pub const INVENTORY_PAGE: usize = 5_000;
 /// Most bytes of one page of an inventory; agents cut it there. A controller takes [`MAX_FROM_AGENT`].
@@ -67,6 +73,19 @@ pub fn server() -> Server {
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(MAX_STREAMS)
         .http2_max_header_list_size(MAX_HEADERS)
+}
+
+/// The same for connections without a certificate, of which nothing is known: one call at a time, and no more memory than
+/// an enrolment needs.
+#[must_use]
+pub fn enrolment_server() -> Server {
+    Server::builder()
+        .http2_keepalive_interval(Some(PING_INTERVAL))
+        .http2_keepalive_timeout(Some(PING_TIMEOUT))
+        .initial_stream_window_size(ENROLMENT_WINDOW)
+        .initial_connection_window_size(ENROLMENT_WINDOW)
+        .max_concurrent_streams(1)
+        .http2_max_header_list_size(ENROLMENT_HEADERS)
 }
 
 /// A channel over this stream: TLS, then HTTP/2. It lives as long as the stream and never reconnects, so its owner sees

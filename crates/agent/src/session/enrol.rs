@@ -227,6 +227,8 @@ impl Renewal {
     /// Renews over this channel, when it is time, again and again; never ends by itself.
     pub(crate) async fn run(&self, channel: Channel) {
         let mut failures = 0;
+        // A controller renews a certificate once an hour, and answers the same request again: an answer may be lost.
+        let mut request = None;
         loop {
             let issued = self.identity.borrow().facts().not_before;
             let age = self.clock.now().duration_since(issued);
@@ -235,8 +237,8 @@ impl Renewal {
                 tokio::time::sleep(left.min(LOOK)).await;
                 continue;
             }
-            match self.renew(channel.clone()).await {
-                Ok(()) => failures = 0,
+            match self.renew(channel.clone(), &mut request).await {
+                Ok(()) => (failures, request) = (0, None),
                 Err(error) => {
                     tracing::warn!(%error, "cannot renew the certificate yet");
                     failures += 1;
@@ -246,9 +248,16 @@ impl Renewal {
         }
     }
 
-    async fn renew(&self, channel: Channel) -> Result<(), String> {
+    async fn renew(
+        &self,
+        channel: Channel,
+        request: &mut Option<KeyRequest>,
+    ) -> Result<(), String> {
         let text = |error: &dyn std::error::Error| chain(error);
-        let request = KeyRequest::generate().map_err(|error| text(&error))?;
+        let request = match request {
+            Some(request) => &*request,
+            none => none.insert(KeyRequest::generate().map_err(|error| text(&error))?),
+        };
         let message = v1::RenewRequest { csr_der: request.csr_der().to_vec() };
         let mut client = transport::client(channel);
         let answer = tokio::time::timeout(CALL_LIMIT, client.renew(message))
@@ -257,7 +266,7 @@ impl Renewal {
             .map_err(|status| status.to_string())?
             .into_inner();
         let authority = self.identity.borrow().authority_hash().map_err(|error| text(&error))?;
-        let identity = MemberIdentity::from_response(&request, &answer, &authority)
+        let identity = MemberIdentity::from_response(request, &answer, &authority)
             .map_err(|error| text(&error))?;
         if identity.cluster_uid() != self.identity.borrow().cluster_uid() {
             return Err("the renewed certificate is for another cluster".to_owned());

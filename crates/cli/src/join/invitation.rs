@@ -56,8 +56,9 @@ impl Invitation {
         let minutes = self.flags.token_life;
         match self.flags.output.output {
             Format::Table => out.line(format!(
-                "Within {minutes} minutes, once, where the API server of {} can be reached:\n\n{command}",
-                self.cluster
+                "Within {minutes} minutes, once, where the API server of {} can be reached:\n\n{command}\n\n\
+                 It reads the token from standard input:\n\n{}",
+                self.cluster, self.token
             )),
             Format::Json => out.object(
                 Format::Json,
@@ -76,9 +77,10 @@ impl Invitation {
     fn command(&self) -> String {
         let addresses: String =
             self.flags.addresses.iter().map(|address| format!(" --address {address}")).collect();
+        // Arguments show in the process list and in the shell's history: the token is none.
         format!(
-            "atoll agent --kubeconfig MEMBER_KUBECONFIG{addresses} --ca-hash {} --token {}",
-            self.ca_hash, self.token
+            "atoll agent --kubeconfig MEMBER_KUBECONFIG{addresses} --ca-hash {} --token-file -",
+            self.ca_hash
         )
     }
 }

@@ -46,6 +46,16 @@ pub(crate) struct RejoinArgs {
     hosted: HostedFlags,
     #[command(flatten)]
     invitation: InvitationFlags,
+    /// Leave the certificates valid that the member has. Without it they are revoked once an agent enrols by the new token
+    #[arg(long)]
+    keep_old: bool,
+}
+
+/// What becomes of the certificates that a Cluster has when an agent enrols by a new token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Identities {
+    Keep,
+    Replace,
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyhow::Result<()> {
@@ -86,7 +96,7 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
     };
     match kubeconfig {
         Some(kubeconfig) => host(&hub, &cluster, &kubeconfig, out).await,
-        None => invite(&hub, &cluster, authority, args.invitation, out).await,
+        None => invite(&hub, &cluster, authority, (args.invitation, Identities::Keep), out).await,
     }
 }
 
@@ -111,7 +121,10 @@ pub(crate) async fn again(flags: &HubFlags, args: RejoinArgs, out: &Printer) -> 
     };
     match args.hosted.kubeconfig(cluster.spec.mode)? {
         Some(kubeconfig) => host(&hub, &cluster, &kubeconfig, out).await,
-        None => invite(&hub, &cluster, authority, args.invitation, out).await,
+        None => {
+            let identities = if args.keep_old { Identities::Keep } else { Identities::Replace };
+            invite(&hub, &cluster, authority, (args.invitation, identities), out).await
+        }
     }
 }
 
@@ -119,15 +132,17 @@ async fn invite(
     hub: &Hub,
     cluster: &Cluster,
     ca_hash: String,
-    flags: InvitationFlags,
+    (flags, identities): (InvitationFlags, Identities),
     out: &Printer,
 ) -> anyhow::Result<()> {
     flags.check()?;
     let life = SignedDuration::from_mins(i64::from(flags.token_life));
-    let token = members::create_token(&hub.client, &Clock::system(), cluster, life)
-        .await
-        .context("make a token")?
-        .reveal();
+    let (client, clock) = (&hub.client, Clock::system());
+    let token = match identities {
+        Identities::Keep => members::create_token(client, &clock, cluster, life).await,
+        Identities::Replace => members::create_replacing_token(client, &clock, cluster, life).await,
+    };
+    let token = token.context("make a token")?.reveal();
     let cluster = cluster.metadata.name.clone().unwrap_or_default();
     Invitation { cluster, token, ca_hash, flags }.print(out)
 }

@@ -1,7 +1,9 @@
 //! `atoll agent`: one member's agent as a process of its own.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Timings};
@@ -12,17 +14,24 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::HubFlags;
-use crate::hub;
+use crate::{hub, print};
 
 /// Name of the Secret on the member with the agent's key and certificate.
 pub(super) const IDENTITY_SECRET: &str = "atoll-agent-identity";
+
+/// Longest line that is read as a token, in bytes; one has 56.
+const MAX_TOKEN_LINE: u64 = 1_024;
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
     /// Where a controller may be; may be given several times
     #[arg(long = "address", value_name = "HOST:PORT", required = true)]
     addresses: Vec<String>,
-    /// Bootstrap token from `atoll join`, for the first start
+    /// File with the bootstrap token from `atoll join`, for the first start; `-` reads it from standard input. The
+    /// environment variable ATOLL_TOKEN may have it instead
+    #[arg(long, value_name = "FILE|-", requires = "ca_hash")]
+    token_file: Option<PathBuf>,
+    /// The bootstrap token itself. Everyone on this machine can read it in the process list: prefer --token-file
     #[arg(
         long,
         value_name = "ID.SECRET",
@@ -49,19 +58,13 @@ pub(crate) struct AgentArgs {
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
+    // Before signals are caught: Ctrl-C ends the wait for a token on standard input.
+    let join = join(args.token_file.as_deref(), args.token, args.ca_hash)?;
     let token = CancellationToken::new();
     super::end_on_signal(token.clone())?;
     let (config, found) = hub::member_server(flags).await?;
     hub::check(&hub::client(config.clone(), &found)?, &found).await?;
     let client = atoll_agent::member_client(config).with_context(|| format!("use {found}"))?;
-    let join = match (args.token, args.ca_hash) {
-        (None, _) => None,
-        (Some(_), None) => bail!("--token needs --ca-hash: `atoll join` prints both"),
-        (Some(token), Some(hash)) => Some(Join {
-            token: token.parse::<BootstrapToken>().context("--token")?,
-            ca_hash: hash.parse::<PublicKeyHash>().context("--ca-hash")?,
-        }),
-    };
     let identity = match args.identity_dir {
         Some(folder) => IdentityStore::Folder(folder),
         None => IdentityStore::Secret(IDENTITY_SECRET.to_owned()),
@@ -86,4 +89,76 @@ pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()>
     let result = atoll_agent::run(options, token.clone()).await.context("run the agent");
     super::end(token, health).await;
     result
+}
+
+/// Token and authority for the first start. A file that is named goes before the environment.
+fn join(
+    file: Option<&Path>,
+    token: Option<String>,
+    ca_hash: Option<String>,
+) -> anyhow::Result<Option<Join>> {
+    let (token, flag) = match (file, token) {
+        (Some(file), _) => (read_token(file)?, "--token-file"),
+        (None, Some(token)) => (token, "--token"),
+        (None, None) => return Ok(None),
+    };
+    let Some(ca_hash) = ca_hash else {
+        bail!("{flag} needs --ca-hash: `atoll join` prints both");
+    };
+    Ok(Some(Join {
+        token: token.trim().parse::<BootstrapToken>().context(flag)?,
+        ca_hash: ca_hash.parse::<PublicKeyHash>().context("--ca-hash")?,
+    }))
+}
+
+/// The text of a token's file, or the first line of standard input.
+fn read_token(file: &Path) -> anyhow::Result<String> {
+    if file == Path::new("-") {
+        let mut input = std::io::stdin().lock();
+        if input.is_terminal() {
+            print::note("token, from `atoll join`:");
+        }
+        return first_line(&mut input).context("--token-file -: read standard input");
+    }
+    let named = || format!("--token-file {}", file.display());
+    let mut input = BufReader::new(File::open(file).with_context(named)?);
+    first_line(&mut input).with_context(named)
+}
+
+fn first_line(input: &mut impl BufRead) -> anyhow::Result<String> {
+    let mut line = String::new();
+    input.take(MAX_TOKEN_LINE).read_line(&mut line)?;
+    if line.trim().is_empty() {
+        bail!("there is no token: `atoll join` and `atoll rejoin` print one");
+    }
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+    #[test]
+    fn a_token_comes_from_a_file_and_errors_never_repeat_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let token = BootstrapToken::generate().unwrap();
+        let read = |text: &str, hash: Option<&str>| {
+            std::fs::write(&file, text).unwrap();
+            join(Some(&file), None, hash.map(str::to_owned))
+        };
+        let found = read(&format!("{}\n", token.reveal()), Some(HASH)).unwrap().unwrap();
+        assert_eq!(found.token.id(), token.id());
+        let error = |text: &str| format!("{:#}", read(text, Some(HASH)).err().unwrap());
+        assert!(error("\n").contains("atoll join"));
+        let damaged = token.reveal().replace('.', ":");
+        let error = error(&damaged);
+        assert!(error.contains("--token-file") && !error.contains(&damaged), "{error}");
+        assert!(read(&token.reveal(), None).err().unwrap().to_string().contains("--ca-hash"));
+        let missing = join(Some(&folder.path().join("none")), None, Some(HASH.to_owned()));
+        assert!(format!("{:#}", missing.err().unwrap()).contains("--token-file"));
+        assert!(join(None, None, None).unwrap().is_none());
+    }
 }

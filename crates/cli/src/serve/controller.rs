@@ -34,6 +34,10 @@ pub(crate) struct ControllerArgs {
     /// Address for /healthz, /readyz and /metrics over plain HTTP, for example 127.0.0.1:8080. Not served without it
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
+    /// Address for /healthz and /readyz alone, over plain HTTP, for example 0.0.0.0:8081: with it the probes do not share
+    /// connections with readers of metrics. Not served without it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    health_listen: Option<SocketAddr>,
     /// Address on which history is served to kube-apiserver as an aggregated API, over TLS, for example 0.0.0.0:6443. Not
     /// served without it
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -236,6 +240,9 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     }
     if let Some(address) = args.http {
         controller = controller.with_http(super::listen("--http", address).await?);
+    }
+    if let Some(address) = args.health_listen {
+        controller = controller.with_probes(super::listen("--health-listen", address).await?);
     }
     let host = Host {
         hub,

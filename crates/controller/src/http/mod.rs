@@ -1,4 +1,5 @@
-//! The pages for probes and for Prometheus, over plain HTTP: `/healthz`, `/readyz`, `/metrics`.
+//! The pages for probes and for Prometheus, over plain HTTP: `/healthz`, `/readyz`, `/metrics`. Probes may have a listener
+//! of their own.
 //!
 //! They tell numbers and no objects, need no identity, and are meant for the loopback or the Pod's own network. What is
 //! counted is the engine's and the members' side's business.
@@ -22,14 +23,16 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::connections::{Connections, Limits, client_of};
 use crate::leader::Leadership;
 
-/// Connections at once: probes and a few scrapers. Who comes later waits in the socket's own queue.
-const CONNECTIONS: usize = 32;
+/// Connections at once, by address: probes and a few scrapers. A client with more loses its oldest one.
+const CONNECTIONS: Limits = Limits { total: 64, each: 16, grace: Duration::from_secs(1) };
 /// How long a client may take for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
 /// Longest life of a connection; a scraper that keeps one comes again.
@@ -38,6 +41,15 @@ const LIFE: Duration = Duration::from_secs(300);
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 /// What Prometheus reads: the text that the registry writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Which pages a listener has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All of them.
+    All,
+    /// `/healthz` and `/readyz`.
+    Probes,
+}
 
 /// What the pages show.
 pub(crate) struct Pages {
@@ -71,14 +83,17 @@ impl Pages {
         Self { registry, ready, leadership, history, backlog, lag, refused }
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn answer(&self, method: &Method, path: &str, scope: Scope) -> Response<Full<Bytes>> {
         if method != Method::GET && method != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD");
         }
         match path {
             "/healthz" => text(StatusCode::OK, "ok"),
             "/readyz" => self.ready(),
-            "/metrics" => self.metrics(),
+            "/metrics" if scope == Scope::All => self.metrics(),
+            _ if scope == Scope::Probes => {
+                text(StatusCode::NOT_FOUND, "this listener has /healthz and /readyz")
+            }
             _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics"),
         }
     }
@@ -129,17 +144,17 @@ fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Ful
 }
 
 /// Serves the pages until `token` ends it.
-pub(crate) async fn serve(listener: TcpListener, pages: Arc<Pages>, token: CancellationToken) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+pub(crate) async fn serve(
+    listener: TcpListener,
+    pages: Arc<Pages>,
+    scope: Scope,
+    token: CancellationToken,
+) {
+    let open = Connections::new(CONNECTIONS);
     let connections = TaskTracker::new();
-    loop {
-        let next = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let Some((place, accepted)) = token.run_until_cancelled(next).await else { break };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+    while let Some(accepted) = token.run_until_cancelled(listener.accept()).await {
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "no connection for a page");
                 if token.run_until_cancelled(tokio::time::sleep(ACCEPT_AGAIN)).await.is_none() {
@@ -148,18 +163,22 @@ pub(crate) async fn serve(listener: TcpListener, pages: Arc<Pages>, token: Cance
                 continue;
             }
         };
+        let Some(place) = open.enter(client_of(address.ip()), Instant::now()) else {
+            tracing::debug!(%address, "too many connections for pages");
+            continue;
+        };
         let (pages, token) = (pages.clone(), token.clone());
         connections.spawn(async move {
-            let _place = place;
             let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let response = pages.answer(request.method(), request.uri().path());
+                let response = pages.answer(request.method(), request.uri().path(), scope);
                 async move { Ok::<_, Infallible>(response) }
             });
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD);
             let connection = http.serve_connection(TokioIo::new(stream), service);
             let limited = tokio::time::timeout(LIFE, connection);
-            if let Some(Ok(Err(error))) = token.run_until_cancelled(limited).await {
+            let kept = place.cut().run_until_cancelled(limited);
+            if let Some(Some(Ok(Err(error)))) = token.run_until_cancelled(kept).await {
                 tracing::debug!(%error, "a page was not served");
             }
         });

@@ -28,7 +28,7 @@ async fn served() -> Served {
     let (history, progress) = watch::channel(Progress::default());
     let pages = Arc::new(Pages::new(registry, is_ready, leads, progress));
     let token = CancellationToken::new();
-    let task = tokio::spawn(serve(listener, pages, token.clone()));
+    let task = tokio::spawn(serve(listener, pages, Scope::All, token.clone()));
     Served { address, counters, ready, leadership, history, token, task }
 }
 
@@ -64,6 +64,22 @@ async fn ready_is_who_leads_and_who_could_take_over_at_once() {
     served.token.cancel();
     served.task.await.unwrap();
     assert!(TcpStream::connect(served.address).await.is_err(), "it has stopped listening");
+}
+
+#[tokio::test]
+async fn slow_clients_keep_neither_probes_nor_scrapers_of_other_addresses_out() {
+    let served = served().await;
+    let mut slow = Vec::new();
+    for _ in 0..220 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let mut stream = socket.connect(served.address).await.unwrap();
+        // Those beyond the limit may be closed by now.
+        let _ = stream.write_all(b"GET /metrics HT").await;
+        slow.push(stream);
+    }
+    let answer = tokio::time::timeout(HEAD / 2, served.ask("GET", "/healthz")).await;
+    assert_eq!(answer.expect("it waits for nobody").0, 200);
 }
 
 #[tokio::test]

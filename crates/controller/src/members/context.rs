@@ -25,7 +25,7 @@ use super::writes::Due;
 pub(super) const HUB_TIMEOUT: Duration = Duration::from_secs(10);
 /// Sessions that start per second at most, and at once: 5,000 agents are back within 10 s of a leader change, and each
 /// costs a handshake and an inventory.
-const ADMISSIONS_PER_SECOND: f64 = 1_000.0;
+pub(super) const ADMISSIONS: Rate = Rate { burst: 1_000.0, per_second: 1_000.0 };
 
 pub(super) struct Context {
     pub(super) client: kube::Client,
@@ -98,27 +98,47 @@ impl Context {
     }
 }
 
-/// A token bucket for the start of sessions.
+/// How often something may happen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rate {
+    /// At once, after a time without any.
+    pub(super) burst: f64,
+    pub(super) per_second: f64,
+}
+
+/// A token bucket.
 #[derive(Debug)]
 pub(super) struct Bucket {
+    rate: Rate,
     left: f64,
     at: Instant,
 }
 
 impl Bucket {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { left: ADMISSIONS_PER_SECOND, at: now }
+    pub(super) fn new(rate: Rate, now: Instant) -> Self {
+        Self { rate, left: rate.burst, at: now }
     }
 
-    fn take(&mut self, now: Instant) -> bool {
-        let refill = now.saturating_duration_since(self.at).as_secs_f64() * ADMISSIONS_PER_SECOND;
-        self.left = (self.left + refill).min(ADMISSIONS_PER_SECOND);
-        self.at = now;
+    /// Takes one, if there is one.
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        self.refill(now);
         if self.left < 1.0 {
             return false;
         }
         self.left -= 1.0;
         true
+    }
+
+    /// Whether nothing was taken for so long that it is as good as new.
+    pub(super) fn is_full(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        self.left >= self.rate.burst
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let refill = now.saturating_duration_since(self.at).as_secs_f64() * self.rate.per_second;
+        self.left = (self.left + refill).min(self.rate.burst);
+        self.at = now;
     }
 }
 
@@ -130,7 +150,7 @@ mod tests {
     #[tokio::test]
     async fn five_thousand_at_once_are_in_within_seconds_and_never_too_many_at_a_time() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(start);
+        let mut bucket = Bucket::new(ADMISSIONS, start);
         let (mut waiting, mut within) = (5_000, Vec::new());
         for tick in 0..100 {
             let now = start + Duration::from_millis(100) * tick;

@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::desired::Departing;
 use super::health::draft::names;
-use super::registry::{Member, REVOKED_BEFORE, State};
+use super::registry::{Member, State};
+use super::revocation::REVOKED_BEFORE;
 use super::{events, writes};
 
 /// Names that a message has room for.

@@ -1,5 +1,6 @@
 //! Enrolment: a bootstrap token for a certificate, once.
 
+use atoll_api::cluster::Revocation;
 use atoll_api::{Clock, Cluster, marks};
 use atoll_protocol::ca::{CaError, Issued, PublicKeyHash};
 use atoll_protocol::identity::ClusterUid;
@@ -15,7 +16,8 @@ use tonic::Status;
 
 use super::authority::{AuthorityError, ensure_namespace};
 use super::context::{Context, HUB_TIMEOUT};
-use super::registry::{ClusterIdError, REVOKED_BEFORE};
+use super::registry::ClusterIdError;
+use super::revocation;
 use crate::manager;
 
 /// Type of the Secrets that hold tokens' hashes.
@@ -32,6 +34,10 @@ pub(super) const SECRET_PREFIX: &str = "bootstrap-token-";
 const HASH: &str = "hash";
 pub(super) const CLUSTER: &str = "cluster";
 const CLUSTER_UID: &str = "cluster-uid";
+/// The Cluster's revocation when the token was made; absent = none. Another one since then ends the token.
+const AFTER_REVOCATION: &str = "after-revocation";
+/// Present where the identities that the Cluster has had are revoked once the token is used.
+const REPLACES: &str = "replaces-identity";
 pub(super) const EXPIRES: &str = "expires";
 /// Hash of the public key that consumed the token; absent = not consumed.
 pub(super) const USED_BY: &str = "used-by";
@@ -59,7 +65,8 @@ pub enum TokenCreateError {
     Hub(#[source] Box<kube::Error>),
 }
 
-/// Makes a token for this Cluster and stores its hash in the hub. The caller shows the token once.
+/// Makes a token for this Cluster and stores its hash in the hub. The caller shows the token once. Certificates that the
+/// Cluster has stay good when it is used.
 ///
 /// # Errors
 /// A Cluster without name or uid, a life out of range, or a hub that does not take it.
@@ -69,6 +76,29 @@ pub async fn create_token(
     cluster: &Cluster,
     life: SignedDuration,
 ) -> Result<BootstrapToken, TokenCreateError> {
+    create(client, clock, cluster, life, false).await
+}
+
+/// The same, for a token that revokes the certificates that the Cluster has had when an agent enrols by it.
+///
+/// # Errors
+/// As [`create_token`].
+pub async fn create_replacing_token(
+    client: &kube::Client,
+    clock: &Clock,
+    cluster: &Cluster,
+    life: SignedDuration,
+) -> Result<BootstrapToken, TokenCreateError> {
+    create(client, clock, cluster, life, true).await
+}
+
+async fn create(
+    client: &kube::Client,
+    clock: &Clock,
+    cluster: &Cluster,
+    life: SignedDuration,
+    replaces: bool,
+) -> Result<BootstrapToken, TokenCreateError> {
     if life <= SignedDuration::ZERO || life > MAX_TOKEN_LIFE {
         return Err(TokenCreateError::Life(life));
     }
@@ -76,12 +106,17 @@ pub async fn create_token(
     let uid = cluster.metadata.uid.clone().ok_or(TokenCreateError::Cluster("uid"))?;
     let token = BootstrapToken::generate()?;
     let expires = clock.now_seconds().saturating_add(life).unwrap_or(Timestamp::MAX);
-    let data = [
+    let revocation = cluster.status.as_ref().and_then(|status| status.revocation.as_ref());
+    let mut data = vec![
         (HASH, token.hash().to_string()),
         (CLUSTER, name.clone()),
         (CLUSTER_UID, uid.clone()),
         (EXPIRES, expires.to_string()),
     ];
+    data.extend(revocation.map(|last| (AFTER_REVOCATION, last.before.0.to_string())));
+    if replaces {
+        data.push((REPLACES, "true".to_owned()));
+    }
     let secret = Secret {
         metadata: ObjectMeta {
             name: Some(secret_name(token.id())),
@@ -171,7 +206,8 @@ impl EnrolError {
 }
 
 /// Takes the token and signs the request. Everything that can be wrong with the request is looked at before the token
-/// is consumed; the same token with the same public key is answered again while it lives.
+/// is consumed; the same token with the same public key is answered again while it lives. Where the token replaces
+/// identities, the earlier ones are revoked before the new one is handed out.
 pub(super) async fn enrol(
     cx: &Context,
     request: v1::EnrollRequest,
@@ -183,20 +219,62 @@ pub(super) async fn enrol(
     // Twice: when somebody else changes the Secret meanwhile, what it says now counts.
     for _ in 0..2 {
         let secret = hub(secrets.get_opt(&name)).await?.ok_or(EnrolError::Token)?;
-        let (uid, cluster) = check(cx, &token, &secret, &request).await?;
-        let issued = authority.sign_member(&request.csr_der, &uid, cx.clock.now())?;
+        let Checked { uid, cluster } = check(cx, &token, &secret, &request).await?;
+        let cluster_name = cluster.name_any();
+        // Whether it can be signed, before the token is used up.
+        let key = authority.sign_member(&request.csr_der, &uid, cx.clock.now())?.public_key;
+        let replaces = text(&secret, REPLACES).is_some();
         match text(&secret, USED_BY).map(str::parse::<PublicKeyHash>) {
-            Some(Ok(key)) if key == issued.public_key => return Ok((issued, uid, cluster)),
+            Some(Ok(used)) if used == key => (),
             Some(_) => return Err(EnrolError::Used),
-            None => (),
+            None => match consume(&secrets, secret, &key).await {
+                Ok(()) => (),
+                Err(EnrolError::Hub(error)) if is_conflict(&error) => continue,
+                Err(error) => return Err(error),
+            },
         }
-        match consume(&secrets, secret, &issued.public_key).await {
-            Ok(()) => return Ok((issued, uid, cluster)),
-            Err(EnrolError::Hub(error)) if is_conflict(&error) => (),
-            Err(error) => return Err(error),
+        let current = current(cx, &cluster);
+        let revocation = if replaces {
+            Some(revocation::replace_identity(cx, cluster, token.id()).await?)
+        } else {
+            current
+        };
+        let at = revocation::issue_at(revocation.as_ref(), cx.clock.now());
+        let issued =
+            authority.sign_member(&request.csr_der, &uid, at.ok_or(EnrolError::Revoked)?)?;
+        // A revocation that came meanwhile counts for what was just signed, too.
+        let now = cx.registry.by_uid(&uid).and_then(|member| member.lock().revocation.clone());
+        if now.is_some_and(|now| revocation.is_none_or(|seen| now.before.0 > seen.before.0)) {
+            return Err(EnrolError::Revoked);
         }
+        return Ok((issued, uid, cluster_name));
     }
     Err(EnrolError::Used)
+}
+
+/// What a good token speaks for.
+struct Checked {
+    uid: ClusterUid,
+    cluster: Cluster,
+}
+
+/// The revocation that holds for a Cluster: as the hub has it, or as seen here and not written yet.
+fn current(cx: &Context, cluster: &Cluster) -> Option<Revocation> {
+    let stored = cluster.status.as_ref().and_then(|status| status.revocation.clone());
+    let member = cx.registry.get(&cluster.name_any());
+    let same = member.filter(|member| member.lock().uid() == cluster.metadata.uid.as_deref());
+    let known = same.and_then(|member| member.lock().revocation.clone());
+    [stored, known].into_iter().flatten().max_by_key(|revocation| revocation.before.0)
+}
+
+/// Whether no revocation came after the token was made. What the token itself caused is none.
+fn outlived(cx: &Context, token: &BootstrapToken, secret: &Secret, cluster: &Cluster) -> bool {
+    if revocation::is_pending(cluster) {
+        return false;
+    }
+    let Some(current) = current(cx, cluster) else { return true };
+    current.token.as_deref() == Some(token.id().as_str())
+        || text(secret, AFTER_REVOCATION) == Some(current.before.0.to_string().as_str())
 }
 
 /// Whether the token is good and speaks for a Cluster that is there.
@@ -205,7 +283,7 @@ async fn check(
     token: &BootstrapToken,
     secret: &Secret,
     request: &v1::EnrollRequest,
-) -> Result<(ClusterUid, String), EnrolError> {
+) -> Result<Checked, EnrolError> {
     if secret.type_.as_deref() != Some(TOKEN_SECRET_TYPE) {
         return Err(EnrolError::Token);
     }
@@ -230,15 +308,7 @@ async fn check(
     {
         return Err(EnrolError::Cluster);
     }
-    let revoked = cluster.annotations().get(REVOKED_BEFORE).map(|text| text.parse::<Timestamp>());
-    let made = secret.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    // To the second, as the server writes creation times: a token made in the second of the revocation is refused.
-    let good = match (revoked, made) {
-        (None, _) => true,
-        (Some(Ok(before)), Some(made)) => made.as_second() > before.as_second(),
-        (Some(_), _) => false,
-    };
-    if !good {
+    if !outlived(cx, token, secret, &cluster) {
         return Err(EnrolError::Revoked);
     }
     if request.member_uid.is_empty() {
@@ -249,7 +319,7 @@ async fn check(
         return Err(ClusterIdError::Changed { known }.into());
     }
     cx.registry.check_cluster_id(name, &request.member_uid)?;
-    Ok((uid, name.to_owned()))
+    Ok(Checked { uid, cluster })
 }
 
 /// One guarded update: it has the resourceVersion of what was looked at.

@@ -1,27 +1,43 @@
-//! Ends TLS and hands connections, with who is on the other end, to the gRPC server.
+//! Ends TLS and hands connections, with who is on the other end, to the gRPC servers: one for members, one with small
+//! limits for those without a certificate.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Poller, Poll, ready};
 use std::time::Duration;
 
-use atoll_protocol::ca::CertificateFacts;
+use atoll_protocol::ca::{CertificateFacts, MEMBER_BACKDATE, PublicKeyHash};
 use atoll_protocol::identity::{ClusterUid, SpiffeId, TrustDomain};
 use atoll_protocol::tls;
-use atoll_protocol::transport::CONNECT_TIMEOUT;
 use jiff::Timestamp;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 use tonic::transport::server::Connected;
 
-/// Handshakes under way at once. Each costs about a millisecond of CPU; more would only make all of them late.
-const HANDSHAKES: usize = 256;
+use super::metrics::{Metrics, Refused};
+use crate::connections::{Connections, Limits, Place, client_of};
+
+/// Connections that have not finished the handshake, by address. Each costs a file descriptor, about 20 KiB, and a
+/// millisecond of CPU once it says something. An address may have half of them: thousands of members may be behind one NAT,
+/// and all come back at once after a restart.
+const HANDSHAKES: Limits = Limits { total: 4_096, each: 2_048, grace: Duration::from_secs(1) };
+/// Longest handshake: two round trips, and some time for a slow machine.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections without a certificate, by address: members that enrol. Each may hold [`super::server`]'s small windows.
+const STRANGERS: Limits = Limits { total: 256, each: 64, grace: Duration::from_secs(5) };
+/// Longest life of a connection without a certificate: one enrolment, with a hub that answers slowly three times.
+const STRANGER_LIFE: Duration = Duration::from_secs(30);
+/// Connections of one certificate's member: a session and a renewal of each of two agents, and those that are dead and
+/// not noticed yet. Each may hold the windows of a session. The number of members limits them in all.
+const OF_A_MEMBER: Limits = Limits { total: usize::MAX, each: 8, grace: Duration::from_secs(1) };
 /// Pause after `accept` failed (out of file descriptors): it would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that are through the handshake and not taken by the server yet.
@@ -59,7 +75,10 @@ impl std::fmt::Debug for Arrival {
 pub(super) struct Peer {
     pub(super) uid: ClusterUid,
     pub(super) trust_domain: TrustDomain,
-    pub(super) not_before: Timestamp,
+    /// Of its key; `None` where no certificate was needed.
+    pub(super) key: Option<PublicKeyHash>,
+    /// When its certificate was issued.
+    pub(super) issued: Timestamp,
     pub(super) not_after: Timestamp,
 }
 
@@ -68,8 +87,17 @@ pub(super) struct Peer {
 pub(super) struct Link {
     /// `None` = no certificate, or not a member's.
     pub(super) peer: Option<Arc<Peer>>,
+    /// The client behind the other end's address; `None` within this process.
+    pub(super) address: Option<IpAddr>,
     /// Cuts the connection.
     pub(super) cut: CancellationToken,
+}
+
+/// What a connection takes of a limit, for as long as it is open.
+enum Held {
+    Nothing,
+    Stranger(Place<IpAddr>),
+    Member(Place<ClusterUid>),
 }
 
 /// A connection that is through the handshake.
@@ -77,23 +105,34 @@ pub(super) struct Connection {
     io: Box<dyn Io>,
     link: Link,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Cut when its place went to another connection.
+    displaced: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// When it ends at the latest.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Frees its place.
+    _held: Held,
 }
 
 impl Connection {
-    fn new(io: Box<dyn Io>, peer: Option<Peer>, parent: &CancellationToken) -> Self {
-        let cut = parent.child_token();
-        Self {
-            io,
-            cut: Box::pin(cut.clone().cancelled_owned()),
-            link: Link { peer: peer.map(Arc::new), cut },
-        }
+    fn new(io: Box<dyn Io>, link: Link, held: Held) -> Self {
+        let displaced = match &held {
+            Held::Nothing => None,
+            Held::Stranger(place) => Some(place.cut()),
+            Held::Member(place) => Some(place.cut()),
+        };
+        let displaced = displaced.map(|cut| Box::pin(cut.clone().cancelled_owned()));
+        let stranger = matches!(held, Held::Stranger(_));
+        let deadline = stranger.then(|| Box::pin(tokio::time::sleep(STRANGER_LIFE)));
+        let cut = Box::pin(link.cut.clone().cancelled_owned());
+        Self { io, link, cut, displaced, deadline, _held: held }
     }
 
+    /// Whether it goes on. Also asked by writes: an end that reads nothing keeps the server from reading.
     fn poll_cut(&mut self, cx: &mut Poller<'_>) -> io::Result<()> {
-        match self.cut.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
-            Poll::Pending => Ok(()),
-        }
+        let ended = self.cut.as_mut().poll(cx).is_ready()
+            || self.displaced.as_mut().is_some_and(|cut| cut.as_mut().poll(cx).is_ready())
+            || self.deadline.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready());
+        if ended { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
     }
 }
 
@@ -122,10 +161,12 @@ impl AsyncWrite for Connection {
         cx: &mut Poller<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.poll_cut(cx)?;
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Poller<'_>) -> Poll<io::Result<()>> {
+        self.poll_cut(cx)?;
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
@@ -135,61 +176,121 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Takes connections until `token` ends it and hands on those that are through the handshake.
-pub(super) async fn accept(
-    incoming: Incoming,
-    tls: Arc<ServerConfig>,
-    trust_domain: TrustDomain,
-    connections: mpsc::Sender<Connection>,
-    token: CancellationToken,
-) {
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
-    let tasks = TaskTracker::new();
-    let mut incoming = incoming;
-    loop {
-        // Who does not get a permit waits in the socket's own queue.
-        let next = async {
-            let permit = handshakes.clone().acquire_owned().await.ok()?;
-            Some((arrival(&mut incoming).await?, permit))
-        };
-        let next = tokio::select! {
-            biased;
-            () = token.cancelled() => None,
-            next = next => next,
-        };
-        let Some((arrival, permit)) = next else { break };
-        let (tls, connections, parent) = (tls.clone(), connections.clone(), token.clone());
-        let trust_domain = trust_domain.clone();
-        tasks.spawn(async move {
-            let connection = tokio::select! {
-                biased;
-                () = parent.cancelled() => return,
-                connection = establish(arrival, tls, trust_domain, &parent) => connection,
-            };
-            drop(permit);
-            match connection {
-                // An error means that the server has ended, and so does the connection.
-                Ok(connection) => drop(connections.send(connection).await),
-                Err(error) => tracing::debug!(%error, "handshake failed"),
-            }
-        });
-    }
-    tasks.close();
-    tasks.wait().await;
+/// Takes connections and hands on those that are through the handshake.
+pub(super) struct Listener {
+    pub(super) tls: Arc<ServerConfig>,
+    pub(super) trust_domain: TrustDomain,
+    /// Those with a member's certificate.
+    pub(super) members: mpsc::Sender<Connection>,
+    /// Those without one.
+    pub(super) strangers: mpsc::Sender<Connection>,
+    pub(super) metrics: Metrics,
+    pub(super) token: CancellationToken,
 }
 
-/// The next connection; `None` when there will be none.
-async fn arrival(incoming: &mut Incoming) -> Option<Arrival> {
+/// What a listener and its connections share.
+struct Entrance {
+    listener: Listener,
+    handshakes: Connections<IpAddr>,
+    strangers: Connections<IpAddr>,
+    of_members: Connections<ClusterUid>,
+}
+
+impl Listener {
+    /// Takes connections until the token ends it.
+    pub(super) async fn run(self, mut incoming: Incoming) {
+        let tasks = TaskTracker::new();
+        let token = self.token.clone();
+        let entrance = Arc::new(Entrance {
+            listener: self,
+            handshakes: Connections::new(HANDSHAKES),
+            strangers: Connections::new(STRANGERS),
+            of_members: Connections::new(OF_A_MEMBER),
+        });
+        while let Some(Some((arrival, address))) =
+            token.run_until_cancelled(arrival(&mut incoming)).await
+        {
+            let place =
+                match address.map(|client| entrance.handshakes.enter(client, Instant::now())) {
+                    Some(None) => {
+                        entrance.refused("handshakes");
+                        continue;
+                    }
+                    place => place.flatten(),
+                };
+            let (entrance, token) = (entrance.clone(), token.clone());
+            tasks.spawn(async move {
+                token.run_until_cancelled(entrance.enter(arrival, address, place)).await;
+            });
+        }
+        tasks.close();
+        tasks.wait().await;
+    }
+}
+
+impl Entrance {
+    /// Brings one connection through the handshake and hands it on.
+    async fn enter(&self, arrival: Arrival, address: Option<IpAddr>, place: Option<Place<IpAddr>>) {
+        let cut = place.as_ref().map(|place| place.cut().clone()).unwrap_or_default();
+        let Some(established) = cut.run_until_cancelled(self.establish(arrival)).await else {
+            return self.refused("handshakes");
+        };
+        drop(place);
+        let (io, peer) = match established {
+            Ok(established) => established,
+            Err(error) => return tracing::debug!(%error, ?address, "handshake failed"),
+        };
+        let now = Instant::now();
+        let held = match (&peer, address) {
+            // Within this process nothing is limited.
+            (_, None) => Some(Held::Nothing),
+            (Some(peer), Some(_)) => self.of_members.enter(peer.uid.clone(), now).map(Held::Member),
+            (None, Some(client)) => self.strangers.enter(client, now).map(Held::Stranger),
+        };
+        let Some(held) = held else { return self.refused("connections") };
+        let connections =
+            if peer.is_some() { &self.listener.members } else { &self.listener.strangers };
+        let cut = self.listener.token.child_token();
+        let link = Link { peer: peer.map(Arc::new), address, cut };
+        // An error means that the server has ended, and so does the connection.
+        drop(connections.send(Connection::new(io, link, held)).await);
+    }
+
+    async fn establish(&self, arrival: Arrival) -> io::Result<(Box<dyn Io>, Option<Peer>)> {
+        let Listener { tls, trust_domain, .. } = &self.listener;
+        if let Some(uid) = arrival.identity {
+            let (issued, not_after) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
+            let trust_domain = trust_domain.clone();
+            let peer = Peer { uid, trust_domain, key: None, issued, not_after };
+            return Ok((arrival.io, Some(peer)));
+        }
+        let handshake = TlsAcceptor::from(tls.clone()).accept(arrival.io);
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake)
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let facts = tls::peer(stream.get_ref().1).map_err(io::Error::other)?;
+        let peer = facts.map(member).transpose()?;
+        Ok((Box::new(stream), peer))
+    }
+
+    fn refused(&self, reason: &'static str) {
+        self.listener.metrics.refused.get_or_create(&Refused { reason }).inc();
+    }
+}
+
+/// The next connection, and the client behind its address where it came over a network; `None` when there will be none.
+async fn arrival(incoming: &mut Incoming) -> Option<(Arrival, Option<IpAddr>)> {
     match incoming {
-        Incoming::Streams(streams) => streams.recv().await,
+        Incoming::Streams(streams) => Some((streams.recv().await?, None)),
         Incoming::Tcp(listener) => loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, address)) => {
                     // Small messages must not wait for one another; without it they are late, not lost.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "TCP_NODELAY");
                     }
-                    return Some(Arrival { io: Box::new(stream), identity: None });
+                    let arrival = Arrival { io: Box::new(stream), identity: None };
+                    return Some((arrival, Some(client_of(address.ip()))));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "accept");
@@ -200,29 +301,17 @@ async fn arrival(incoming: &mut Incoming) -> Option<Arrival> {
     }
 }
 
-async fn establish(
-    arrival: Arrival,
-    tls: Arc<ServerConfig>,
-    trust_domain: TrustDomain,
-    parent: &CancellationToken,
-) -> io::Result<Connection> {
-    if let Some(uid) = arrival.identity {
-        let (not_before, not_after) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
-        let peer = Peer { uid, trust_domain, not_before, not_after };
-        return Ok(Connection::new(arrival.io, Some(peer), parent));
-    }
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TlsAcceptor::from(tls).accept(arrival.io))
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let facts = tls::peer(stream.get_ref().1).map_err(io::Error::other)?;
-    let peer = facts.map(member).transpose()?;
-    Ok(Connection::new(Box::new(stream), peer, parent))
-}
-
 fn member(facts: CertificateFacts) -> io::Result<Peer> {
     match facts.id {
         SpiffeId::Cluster(trust_domain, uid) => {
-            Ok(Peer { uid, trust_domain, not_before: facts.not_before, not_after: facts.not_after })
+            let issued = facts.not_before.saturating_add(MEMBER_BACKDATE);
+            Ok(Peer {
+                uid,
+                trust_domain,
+                key: Some(facts.public_key),
+                issued: issued.unwrap_or(facts.not_before),
+                not_after: facts.not_after,
+            })
         }
         other => Err(io::Error::other(format!("{other} is no member"))),
     }

@@ -9,6 +9,7 @@
 //!                                  └─▶ health ─▶ watchman ─▶ writes (taints, Cluster.status)
 //! ```
 
+mod attempts;
 mod authority;
 mod bounds;
 mod chores;
@@ -17,11 +18,14 @@ mod departure;
 mod desired;
 mod enrol;
 mod events;
+mod gate;
 mod health;
 mod listener;
 mod metrics;
 mod outbox;
 mod registry;
+mod renewals;
+mod revocation;
 mod server;
 mod service;
 mod session;
@@ -50,21 +54,22 @@ pub use atoll_render::{Key, Rendered};
 
 pub use self::authority::{AUTHORITY_SECRET, AuthorityError, load, load_or_create};
 pub use self::enrol::{
-    MAX_TOKEN_LIFE, TOKEN_LIFE, TOKEN_SECRET_TYPE, TokenCreateError, create_token,
+    MAX_TOKEN_LIFE, TOKEN_LIFE, TOKEN_SECRET_TYPE, TokenCreateError, create_replacing_token,
+    create_token,
 };
 #[cfg(test)]
 pub(crate) use self::health::vitals::{Standing, Vitals};
 pub use self::health::{HealthTimes, TimesError};
 pub use self::listener::{Arrival, Incoming, Io};
 pub use self::metrics::Metrics;
-pub use self::registry::REVOKED_BEFORE;
+pub use self::revocation::REVOKED_BEFORE;
 pub use self::tokens::{IssuedToken, TokenStoreError, list_tokens, revoke_token};
 pub use self::types::{
     ApplyResult, Counted, HeldObject, LimitReason, LostReason, MemberEvent, MemberFacts, NodeClass,
     ObjectHealth, Oracle, Proof, Report, Verdict, Withdrawal,
 };
 
-use self::context::{Bucket, Context};
+use self::context::{ADMISSIONS, Bucket, Context};
 use crate::lifecycle::emptying::Emptying;
 
 /// What the members part needs.
@@ -118,7 +123,7 @@ impl Members {
             metrics: options.metrics,
             suspicion: Mutex::default(),
             grace: Mutex::default(),
-            admission: Mutex::new(Bucket::new(Instant::now())),
+            admission: Mutex::new(Bucket::new(ADMISSIONS, Instant::now())),
             sessions: AtomicU64::new(1),
             published: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -235,19 +240,9 @@ impl Members {
             let baseline = until.checked_sub(self.0.times.silent_after).unwrap_or(now.0);
             state.vitals.forgive(baseline);
         }
-        let revoked = state
-            .session
-            .as_ref()
-            .is_some_and(|session| session::is_revoked(session.issued, state.revoked_before));
-        if revoked && let Some(session) = &state.session {
-            session.end(Status::permission_denied("the certificate is revoked"));
-        }
         drop(state);
         member.wake.notify_one();
-        if revoked {
-            let (cluster, reason) = (member.name.clone(), LostReason::Revoked);
-            self.0.outbox.push(MemberEvent::Lost { cluster, reason });
-        }
+        revocation::enforce(&self.0, &member);
         self.0.due.mark(&member.name);
         if chores::has_any(cluster) {
             self.0.chores.mark(&member.name);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use atoll_api::cluster::Revocation;
 use atoll_api::{Cluster, conditions, marks};
 use atoll_protocol::identity::ClusterUid;
 use jiff::Timestamp;
@@ -16,13 +17,11 @@ use super::departure::Departure;
 use super::desired::DesiredSet;
 use super::health::draft;
 use super::health::vitals::Vitals;
+use super::renewals::Renewals;
+use super::revocation;
 use super::terms::{self, Refusal};
 use super::types::MemberFacts;
 use crate::lifecycle::emptying::Emptying;
-
-/// Annotation on a Cluster: certificates issued at or before this time (RFC 3339) are refused. `atoll unjoin` sets it;
-/// a token made later gives a certificate that is good again.
-pub const REVOKED_BEFORE: &str = "atoll.dev/revoked-before";
 
 /// One member.
 #[derive(Debug)]
@@ -38,7 +37,9 @@ pub(super) struct Member {
 pub(super) struct State {
     /// The newest one seen; `None` before the hub's watch brought it.
     pub(super) cluster: Option<Arc<Cluster>>,
-    pub(super) revoked_before: Option<Timestamp>,
+    /// Which certificates are refused. May be newer than what the Cluster says.
+    pub(super) revocation: Option<Revocation>,
+    pub(super) renewals: Renewals,
     /// uid of the member's kube-system namespace.
     pub(super) cluster_id: Option<String>,
     pub(super) epoch: u64,
@@ -100,7 +101,8 @@ impl Member {
             name: name.to_owned(),
             state: Mutex::new(State {
                 cluster: None,
-                revoked_before: None,
+                revocation: None,
+                renewals: Renewals::default(),
                 cluster_id: None,
                 epoch: 0,
                 epoch_anew: false,
@@ -162,6 +164,8 @@ impl State {
             self.enrolled_id = None;
             self.refusal = None;
             self.accepted_term = None;
+            self.revocation = None;
+            self.renewals = Renewals::default();
             self.facts = None;
             self.facts_room = None;
             self.agreed = false;
@@ -183,11 +187,7 @@ impl State {
             let epoch = session.map_or(0, |session| u64::try_from(session.epoch).unwrap_or(0));
             self.epoch = self.epoch.max(epoch);
         }
-        let annotations = cluster.metadata.annotations.as_ref();
-        self.revoked_before = annotations.and_then(|map| map.get(REVOKED_BEFORE)).map(|text| {
-            // A date that cannot be read was meant to revoke: everything issued so far is.
-            text.parse().unwrap_or(now.1)
-        });
+        self.revocation = revocation::seen(self.revocation.as_ref(), cluster, now.1);
         self.cluster = Some(cluster.clone());
         true
     }

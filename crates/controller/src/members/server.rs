@@ -6,15 +6,16 @@ use std::time::Duration;
 use atoll_protocol::ca::{CONTROLLER_LIFE, CaError, CertificateAuthority};
 use atoll_protocol::identity::TrustDomain;
 use atoll_protocol::tls::{self, ServerCertificate, TlsError};
-use atoll_protocol::transport::{self, MAX_FROM_AGENT, MAX_MESSAGE};
-use atoll_protocol::v1::agent_service_server::AgentServiceServer;
+use atoll_protocol::transport;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
 
 use super::authority;
 use super::context::Context;
-use super::listener::{self, BACKLOG, Incoming};
+use super::gate::Gate;
+use super::listener::{BACKLOG, Connection, Incoming, Listener};
 use super::service::Service;
 
 /// The controller's own certificate is made anew when half of its life is over.
@@ -56,22 +57,39 @@ async fn serve(
     let certificate = ServerCertificate::new(issued.chain, key)?;
     let config =
         tls::server_config(authority.certificate(), certificate.clone(), cx.clock.clone())?;
-    let (connections, accepted) = mpsc::channel(BACKLOG);
-    let domain = authority.trust_domain().clone();
-    cx.tasks.spawn(listener::accept(incoming, config, domain, connections, cx.token.clone()));
+    let (members, of_members) = mpsc::channel(BACKLOG);
+    let (strangers, of_strangers) = mpsc::channel(BACKLOG);
+    let listener = Listener {
+        tls: config,
+        trust_domain: authority.trust_domain().clone(),
+        members,
+        strangers,
+        metrics: cx.metrics.clone(),
+        token: cx.token.clone(),
+    };
+    cx.tasks.spawn(listener.run(incoming));
     cx.tasks.spawn(renew(cx.clone(), authority, certificate));
-    let service = AgentServiceServer::new(Service { cx: cx.clone() })
-        .max_decoding_message_size(MAX_FROM_AGENT)
-        .max_encoding_message_size(MAX_MESSAGE);
-    let accepted = ReceiverStream::new(accepted).map(Ok::<_, std::io::Error>);
-    let served = transport::server()
-        .add_service(service)
-        .serve_with_incoming_shutdown(accepted, cx.token.clone().cancelled_owned())
-        .await;
+    let gate = Gate::new(Service::new(cx.clone()));
+    tokio::join!(
+        answer(cx, transport::server(), gate.clone(), of_members),
+        answer(cx, transport::enrolment_server(), gate, of_strangers),
+    );
+    Ok(())
+}
+
+/// Answers calls on these connections until the context's token ends it.
+async fn answer(
+    cx: &Context,
+    mut server: Server,
+    gate: Gate,
+    connections: mpsc::Receiver<Connection>,
+) {
+    let connections = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
+    let ends = cx.token.clone().cancelled_owned();
+    let served = server.add_service(gate).serve_with_incoming_shutdown(connections, ends).await;
     if let Err(error) = served {
         tracing::error!(error = &error as &dyn std::error::Error, "gRPC server");
     }
-    Ok(())
 }
 
 /// Keeps the controller's certificate fresh. Connections that are up keep the one that they saw.

@@ -1,10 +1,11 @@
-//! The gRPC service: who may call what. Authorisation is here and nowhere else.
+//! The gRPC service: who may call what. Authorisation is here and nowhere else; [`super::gate`] asks for it before a call's
+//! body is read.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_protocol::ca::{Issued, MEMBER_BACKDATE};
+use atoll_protocol::ca::Issued;
 use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::v1;
 use atoll_protocol::v1::agent_service_server::AgentService;
@@ -12,25 +13,48 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Extensions, Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
+use super::attempts::Attempts;
 use super::context::Context;
-use super::enrol;
 use super::listener::{Link, Peer};
 use super::metrics::Refused;
 use super::registry::Member;
-use super::session;
+use super::{enrol, revocation, session};
 
 /// From the end of a session to the cut of its connection: the reason has to reach the agent.
 const LINGER: Duration = Duration::from_secs(1);
 
 pub(super) struct Service {
-    pub(super) cx: Arc<Context>,
+    cx: Arc<Context>,
+    attempts: Attempts,
 }
 
 impl Service {
+    pub(super) fn new(cx: Arc<Context>) -> Self {
+        Self { cx, attempts: Attempts::new(Instant::now()) }
+    }
+
+    /// Whether this connection may try to enrol now. A token is asked for later.
+    pub(super) fn may_enrol(&self, extensions: &http::Extensions) -> Result<(), Status> {
+        if self.cx.term().is_none() {
+            return Err(self.refuse("not_leader", Status::unavailable("not leader")));
+        }
+        let link = extensions.get::<Link>().ok_or_else(|| Status::internal("no connection"))?;
+        if let Some(address) = link.address
+            && !self.attempts.admit(address, Instant::now())
+        {
+            let text = "too many enrolments are tried from this address or in all: try again later";
+            return Err(self.refuse("enrol_rate", Status::resource_exhausted(text)));
+        }
+        Ok(())
+    }
+
     /// The member that a call's certificate speaks for, if it may call at all.
-    fn authorise(&self, extensions: &Extensions) -> Result<(Arc<Member>, Arc<Peer>, Link), Status> {
+    pub(super) fn authorise(
+        &self,
+        extensions: &http::Extensions,
+    ) -> Result<(Arc<Member>, Arc<Peer>, Link), Status> {
         let cx = &self.cx;
         if cx.term().is_none() {
             return Err(self.refuse("not_leader", Status::unavailable("not leader")));
@@ -57,10 +81,8 @@ impl Service {
             let status = Status::permission_denied("no Cluster has the uid of the certificate");
             return Err(self.refuse("unknown", status));
         };
-        let issued = peer.not_before.saturating_add(MEMBER_BACKDATE).unwrap_or(peer.not_before);
-        if session::is_revoked(issued, member.lock().revoked_before) {
-            let status = Status::permission_denied("the certificate is revoked");
-            return Err(self.refuse("revoked", status));
+        if is_revoked(&member, &peer) {
+            return Err(self.refuse("revoked", revoked()));
         }
         Ok((member, peer, link.clone()))
     }
@@ -85,6 +107,14 @@ impl Service {
             trust_domain: authority.trust_domain().to_string(),
         }))
     }
+}
+
+fn is_revoked(member: &Member, peer: &Peer) -> bool {
+    revocation::is_revoked(peer.issued, member.lock().revocation.as_ref())
+}
+
+fn revoked() -> Status {
+    Status::permission_denied("the certificate is revoked")
 }
 
 #[tonic::async_trait]
@@ -125,9 +155,22 @@ impl AgentService for Service {
         let (member, peer, _) = self.authorise(request.extensions())?;
         let authority = self.cx.authority.borrow().clone();
         let authority = authority.ok_or_else(|| Status::unavailable("no authority yet"))?;
+        let now = self.cx.clock.now();
+        let at = revocation::issue_at(member.lock().revocation.as_ref(), now);
+        let at = at.ok_or_else(|| self.refuse("revoked", revoked()))?;
         let issued = authority
-            .sign_member(&request.get_ref().csr_der, &peer.uid, self.cx.clock.now())
+            .sign_member(&request.get_ref().csr_der, &peer.uid, at)
             .map_err(|error| self.refuse("request", Status::invalid_argument(error.to_string())))?;
+        if let Some(key) = peer.key {
+            let admitted = member.lock().renewals.admit(key, peer.issued, issued.public_key, now);
+            admitted.map_err(|error| {
+                self.refuse("renewal_rate", Status::resource_exhausted(error.to_string()))
+            })?;
+        }
+        // A revocation that came meanwhile counts for what was just signed, too.
+        if is_revoked(&member, &peer) {
+            return Err(self.refuse("revoked", revoked()));
+        }
         self.answer(issued, &peer.uid, member.name.clone())
     }
 

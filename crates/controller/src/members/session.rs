@@ -8,11 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_protocol::ca::MEMBER_BACKDATE;
 use atoll_protocol::transport::{EPOCH_FLOOR, INVENTORY_PAGE};
 use atoll_protocol::v1;
 use atoll_render::Key;
-use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -25,7 +23,7 @@ use super::listener::Peer;
 use super::registry::{ClusterIdError, Member, Session};
 use super::terms::{self, Refusal};
 use super::types::{ApplyResult, MemberEvent};
-use super::{bounds, events, wire};
+use super::{bounds, events, revocation, wire};
 
 /// The agent must say Hello within this.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -169,13 +167,12 @@ fn admit(
         return Err(terms::refuse(cx, member, refusal));
     }
     terms::accepted(cx, member);
-    let session = Session::new(
-        cx.next_session(),
-        peer.not_before.saturating_add(MEMBER_BACKDATE).unwrap_or(peer.not_before),
-        term,
-        &cx.token,
-    );
+    let session = Session::new(cx.next_session(), peer.issued, term, &cx.token);
     let mut state = member.lock();
+    // Since the call was let in, a revocation may have come.
+    if revocation::is_revoked(peer.issued, state.revocation.as_ref()) {
+        return Err(Status::permission_denied("the certificate is revoked"));
+    }
     if hello.epoch < state.epoch {
         return Err(Status::aborted("another session of this member began meanwhile"));
     }
@@ -523,9 +520,4 @@ pub(super) fn term_ended(now: Option<u64>) -> Status {
         None => "not leader",
         Some(_) => "the leadership has a new term: connect again",
     })
-}
-
-/// Whether a certificate issued then is revoked.
-pub(super) fn is_revoked(issued: Timestamp, revoked_before: Option<Timestamp>) -> bool {
-    revoked_before.is_some_and(|before| issued <= before)
 }

@@ -129,6 +129,7 @@ fn plan(cx: &Context, name: &str) -> Option<Plan> {
         held_back: state.agreed.then(|| state.desired.held_back()),
         emptying: &state.emptying,
         departure: state.departure.as_ref(),
+        revocation: state.revocation.as_ref(),
     };
     let status = draft::status(&cluster, &known, wall);
     let old = cluster.status.clone().unwrap_or_default();

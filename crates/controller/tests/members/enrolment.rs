@@ -126,7 +126,8 @@ async fn every_call_with_every_identity() {
     let uid = good.cluster_uid().as_str();
     let (longer, shorter) = (near(format!("{uid}a")), near(uid[..uid.len() - 1].to_owned()));
 
-    tokio::time::advance(Duration::from_secs(2)).await;
+    // A certificate is renewed after an hour at the earliest.
+    tokio::time::advance(Duration::from_secs(3_602)).await;
     hub.annotate("revoked", REVOKED_BEFORE, &hub.clock.now().to_string()).await;
     hub.clusters().delete("deleted", &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -284,8 +284,10 @@ async fn exactly_the_allowed_cells_of_calls_and_identities() {
         let authority = CertificateAuthority::create(&domain, now).unwrap();
         signed(&authority, &uid, now)
     };
+    // Old enough to be renewed.
+    let aged = signed(&authority, &uid, now - SignedDuration::from_hours(2));
     let identities = vec![
-        member,
+        aged,
         revoked,
         deleted,
         signed(&authority, &format!("{uid}a"), now),

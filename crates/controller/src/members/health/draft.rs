@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use atoll_api::cluster::{
-    ApiEnablement, ClusterStatus, MAX_ORPHANED_OBJECTS, ObjectName, ResourceSummary, SessionState,
-    SessionStatus,
+    ApiEnablement, ClusterStatus, MAX_ORPHANED_OBJECTS, ObjectName, ResourceSummary, Revocation,
+    SessionState, SessionStatus,
 };
 use atoll_api::conditions::LEAVING;
 use atoll_api::quantity::ResourceList;
@@ -54,6 +54,8 @@ pub(crate) struct Known<'a> {
     pub(crate) emptying: &'a Emptying,
     /// How far its way out of the federation is.
     pub(crate) departure: Option<&'a Departure>,
+    /// Which certificates are refused.
+    pub(crate) revocation: Option<&'a Revocation>,
 }
 
 /// The status that the Cluster should have, made from the one it has: what is not known stays.
@@ -84,6 +86,9 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
         status.orphans = Some(i64::try_from(orphans.len()).unwrap_or(i64::MAX));
         status.orphaned_objects = orphans;
         status.orphaned_objects.truncate(MAX_ORPHANED_OBJECTS);
+    }
+    if let Some(revocation) = known.revocation {
+        status.revocation = Some(revocation.clone());
     }
     let old = status.session.take();
     status.session = session(old, known, now);
@@ -263,6 +268,7 @@ pub(crate) fn is_due(
         || old.api_enablements != new.api_enablements
         || old.node_summary != new.node_summary
         || old.session != new.session
+        || old.revocation != new.revocation
         || orphans(old) != orphans(new)
         || old.orphaned_objects != new.orphaned_objects
         || old.resource_summary.is_some() != new.resource_summary.is_some()
@@ -379,6 +385,7 @@ mod tests {
             held_back: None,
             emptying: &Emptying::Unknown,
             departure: None,
+            revocation: None,
         }
     }
 

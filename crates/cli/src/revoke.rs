@@ -1,0 +1,70 @@
+//! `atoll revoke`: no certificate that a member has had is good any more.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use atoll_api::Cluster;
+use atoll_controller::members::REVOKED_BEFORE;
+use clap::Args;
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::args::{HubFlags, seconds};
+use crate::cluster;
+use crate::hub::Hub;
+use crate::join::MANAGER;
+use crate::print::{Printer, note};
+
+/// Nothing said for so long at the beginning: perhaps no controller runs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeArgs {
+    /// The member
+    #[arg(value_name = "MEMBER")]
+    member: String,
+    /// Seconds to wait for the controller to take note, as a number or as 90s, 5m; 0 = do not wait
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds::<u64>)]
+    timeout: u64,
+}
+
+/// Asks for the revocation and waits until the controller has stored the instant that counts.
+pub(crate) async fn run(flags: &HubFlags, args: RevokeArgs, out: &Printer) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let name = &args.member;
+    let seen = cluster::get(&hub, name).await?;
+    let request = Timestamp::now().to_string();
+    // The uid alone: what others write meanwhile does not matter here.
+    let patch = json!({"metadata": {
+        "uid": seen.metadata.uid,
+        "annotations": {REVOKED_BEFORE: request},
+    }});
+    let clusters: Api<Cluster> = Api::all(hub.client.clone());
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let doing = format!("annotate Cluster {name}");
+    let seen = hub.call(&doing, clusters.patch(name, &params, &Patch::Merge(patch))).await?;
+    if args.timeout == 0 {
+        return out.line(format!("The revocation of {name} is asked for."));
+    }
+    let quiet =
+        || note("no controller has acted on it yet: does `atoll controller` run on this hub?");
+    let done = cluster::watch(&hub, &seen, PATIENCE, quiet, |seen| {
+        let revocation = seen.status.as_ref()?.revocation.as_ref()?;
+        (revocation.request.as_deref() == Some(&request)).then_some(revocation.before.0)
+    });
+    match tokio::time::timeout(Duration::from_secs(args.timeout), done).await {
+        Ok(done) => match done? {
+            Some(before) => out.line(format!(
+                "Certificates and tokens of {name} up to {before} are revoked, and its session is closed. \
+                 `atoll rejoin {name}` admits an agent again."
+            )),
+            None => bail!("Cluster {name} was deleted meanwhile, and with it every certificate"),
+        },
+        Err(_) => bail!(
+            "no controller has acted on it within {} s: the revocation is stored on Cluster {name} and takes effect when one leads",
+            args.timeout
+        ),
+    }
+}
