@@ -1,12 +1,16 @@
 # One static-enough binary on an image without a shell. Build at the repository's root.
-FROM rust:1.94-slim-bookworm AS build
+#
+# Tags may change under us. A build that is to be repeatable names both images by digest (NAME@sha256:...).
+ARG BUILD_IMAGE=rust:1.94-slim-bookworm
+ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
+FROM ${BUILD_IMAGE} AS build
 # SQLite is compiled in.
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
 RUN cargo build --release --locked -p atoll-cli
 
-FROM gcr.io/distroless/cc-debian12:nonroot
+FROM ${RUNTIME_IMAGE}
 COPY --from=build /src/target/release/atoll /usr/local/bin/atoll
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/atoll"]

@@ -35,3 +35,11 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Checks the dependencies against the advisory database.
+pub(crate) fn audit(root: &Path) -> anyhow::Result<()> {
+    if !cargo_has("deny") {
+        bail!("cargo-deny is not installed: `cargo install --locked cargo-deny`");
+    }
+    cargo(root, &["deny", "check", "advisories"])
+}

@@ -39,6 +39,9 @@ enum Command {
     World(world::WorldArgs),
     /// Format, clippy, generated files, rules between crates
     Lint,
+    /// Look up known vulnerabilities of the dependencies. Needs cargo-deny and the network; CI does not run it, because new
+    /// advisories would turn old commits red
+    Audit,
     /// All that CI runs: tests, then lint
     Ci,
 }
@@ -62,6 +65,7 @@ fn command() -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&root, &args),
         Command::World(args) => world::run(&root, &args),
         Command::Lint => lint::run(&root),
+        Command::Audit => lint::audit(&root),
         Command::Ci => {
             test::run(&root, &test::TestArgs::default())?;
             lint::run(&root)

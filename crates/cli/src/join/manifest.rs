@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use super::invitation::Invitation;
 
+/// Nobody connects to an agent.
+const NETWORK: &str = include_str!("../../../../deploy/agent/network.yaml");
 /// Name of Deployment and container; the ServiceAccount of [`atoll_agent::RBAC`] has it too.
 const NAME: &str = "atoll-agent";
 /// Name of the Secret with the token.
@@ -18,10 +20,11 @@ const USER: u32 = 65_532;
 /// The whole manifest.
 pub(super) fn text(invitation: &Invitation) -> anyhow::Result<String> {
     let mut text = format!(
-        "# Joins this cluster as member {} of the federation. Apply it within {} minutes: the token works once.\n{}",
+        "# Joins this cluster as member {} of the federation. Apply it within {} minutes: the token works once.\n{}\n---\n{}",
         invitation.cluster,
         invitation.flags.token_life,
         atoll_agent::RBAC.trim_end(),
+        NETWORK.trim_end(),
     );
     for object in [secret(invitation), deployment(invitation)] {
         let object = serde_saphyr::to_string(&object).context("write the manifest as YAML")?;
@@ -99,4 +102,80 @@ fn deployment(invitation: &Invitation) -> Value {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::*;
+    use crate::join::invitation::InvitationFlags;
+
+    const CONTROLLER: &str = include_str!("../../../../deploy/controller/controller.yaml");
+    const CONTROLLER_RBAC: &str = include_str!("../../../../deploy/controller/rbac.yaml");
+    const CONTROLLER_NETWORK: &str = include_str!("../../../../deploy/controller/network.yaml");
+
+    fn documents(text: &str) -> Vec<Value> {
+        serde_saphyr::from_multiple(text).unwrap()
+    }
+
+    fn agent() -> Vec<Value> {
+        let command = InvitationFlags::augment_args(Command::new("join"));
+        let matches = command.get_matches_from(["join", "--address", "hub.example:7443"]);
+        let flags = InvitationFlags::from_arg_matches(&matches).unwrap();
+        let text = |text: &str| text.to_owned();
+        let (cluster, token, ca_hash) = (text("east"), text("id.secret"), text("sha256:00"));
+        documents(&super::text(&Invitation { cluster, token, ca_hash, flags }).unwrap())
+    }
+
+    fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
+        documents.iter().find(|document| document["kind"] == kind).unwrap()
+    }
+
+    /// The rules of the Pod Security Standard `restricted` that these Pods could break.
+    #[test]
+    fn the_pods_start_in_a_namespace_that_enforces_restricted() {
+        for documents in [agent(), documents(&format!("{CONTROLLER_RBAC}\n---\n{CONTROLLER}"))] {
+            let labels = &of_kind(&documents, "Namespace")["metadata"]["labels"];
+            assert_eq!(labels["pod-security.kubernetes.io/enforce"], "restricted");
+            let pod = &of_kind(&documents, "Deployment")["spec"]["template"]["spec"];
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+            assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+            for field in ["hostNetwork", "hostPID", "hostIPC"] {
+                assert!(pod[field].is_null(), "{field}");
+            }
+            for volume in pod["volumes"].as_array().into_iter().flatten() {
+                assert!(volume["hostPath"].is_null(), "{volume}");
+            }
+            for container in pod["containers"].as_array().unwrap() {
+                let context = &container["securityContext"];
+                assert_eq!(context["allowPrivilegeEscalation"], false);
+                assert_eq!(context["capabilities"]["drop"], json!(["ALL"]));
+                assert!(
+                    context["capabilities"]["add"].is_null() && context["privileged"].is_null()
+                );
+                assert!(
+                    container["ports"].as_array().unwrap().iter().all(|p| p["hostPort"].is_null())
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn network_policies_select_the_pods_and_leave_the_probes_to_the_kubelet() {
+        let controller = documents(&format!("{CONTROLLER}\n---\n{CONTROLLER_NETWORK}"));
+        for documents in [&agent(), &controller] {
+            let policy = &of_kind(documents, "NetworkPolicy")["spec"];
+            let pod = &of_kind(documents, "Deployment")["spec"]["template"];
+            assert_eq!(policy["podSelector"]["matchLabels"], pod["metadata"]["labels"]);
+            let container = &pod["spec"]["containers"][0];
+            assert_eq!(container["livenessProbe"]["httpGet"]["port"], "health");
+            let named = container["ports"].as_array().unwrap();
+            let rules = policy["ingress"].as_array().into_iter().flatten();
+            for port in rules.flat_map(|rule| rule["ports"].as_array().unwrap()) {
+                assert_ne!(port["port"], "health");
+                assert!(named.iter().any(|named| named["name"] == port["port"]), "{port}");
+            }
+        }
+    }
 }
