@@ -280,6 +280,20 @@ async fn removals_over_the_limit_are_held_until_a_person_confirms_them() {
     }
     eventually(async || hub.condition("member1", "PruneHeld").await.is_some()).await;
     assert_eq!(member.holds().len(), 50, "the larger of 100 objects and 30 %");
+    // It is shown: why, how many, which ones, and by an Event.
+    let (reason, message) = hub.condition("member1", "PruneHeld").await.unwrap();
+    assert_eq!(reason, "DecisionNotNewest");
+    assert!(message.contains("atoll prune --confirm member1"), "{message}");
+    eventually(async || hub.status("member1").await.removals_held == Some(50)).await;
+    let named = hub.status("member1").await.held_objects;
+    let named: Vec<&str> = named.iter().map(|object| object.name.as_str()).collect();
+    assert_eq!(named, member.holds());
+    let events: Api<Event> = Api::namespaced(hub.client.clone(), "default");
+    eventually(async || {
+        let events = events.list(&Default::default()).await.unwrap().items;
+        events.iter().any(|event| event.reason.as_deref() == Some("RemovalsHeld"))
+    })
+    .await;
     hub.annotate("member1", marks::CONFIRM_PRUNE, "by alice").await;
     eventually(async || member.holds().is_empty()).await;
     eventually(async || hub.condition("member1", "PruneHeld").await.is_none()).await;
