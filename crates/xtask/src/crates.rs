@@ -152,6 +152,30 @@ mod tests {
         assert_eq!(broken(&graph), Vec::<String>::new());
     }
 
+    /// `cargo bench -p CRATE -- ARGS` gives ARGS to every target that it benchmarks, the library's own harness too, which
+    /// refuses `--json`.
+    #[test]
+    fn only_benchmarks_take_the_arguments_of_cargo_bench() {
+        let crates = crate::root().unwrap().join("crates");
+        let mut with_benches = 0;
+        for folder in std::fs::read_dir(crates).unwrap() {
+            let folder = folder.unwrap().path();
+            let Ok(manifest) = std::fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+            if !manifest.contains("[[bench]]") {
+                continue;
+            }
+            with_benches += 1;
+            for (source, section) in [("src/lib.rs", "[lib]"), ("src/main.rs", "[[bin]]")] {
+                let text = manifest.split_once(section).map_or("", |(_, rest)| rest);
+                let text = text.split_once("\n[").map_or(text, |(text, _)| text);
+                let quiet = text.lines().any(|line| line == "bench = false");
+                let has = folder.join(source).exists();
+                assert!(!has || quiet, "{}: {section} needs `bench = false`", folder.display());
+            }
+        }
+        assert!(with_benches >= 4);
+    }
+
     #[test]
     fn every_rule_is_held() {
         let graph = |edges: &[(&str, &[&str])]| -> Graph {
