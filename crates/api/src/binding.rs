@@ -393,7 +393,19 @@ impl GracefulEvictionTask {
     /// nothing: no copy ran them.
     #[must_use]
     pub fn stands_in(&self, pending: i64) -> bool {
-        self.keep && self.unplaced.min(pending) > 0
+        self.standing_in(pending) > 0
+    }
+
+    fn standing_in(&self, pending: i64) -> i64 {
+        if self.keep { self.unplaced.min(pending).min(self.replicas) } else { 0 }
+    }
+
+    /// What is left of the task once its replacements are healthy or its deadline has passed: the replicas that still
+    /// have no place elsewhere, or nothing.
+    #[must_use]
+    pub fn remainder(&self, pending: i64) -> Option<Self> {
+        let replicas = self.standing_in(pending);
+        (replicas > 0).then(|| Self { replicas, unplaced: replicas, ..self.clone() })
     }
 }
 

@@ -375,7 +375,7 @@ impl Engine {
         self.write(Write { key: binding.key.clone(), action, decision: None }, Purpose::Delete)
     }
 
-    /// The decision that ends eviction tasks, if one has ended.
+    /// The decision that ends eviction tasks, in whole or for the replicas that have a place elsewhere, if one has ended.
     pub(super) fn end_of_tasks(
         &self,
         binding: &Binding,
@@ -384,7 +384,7 @@ impl Engine {
     ) -> Option<Decided> {
         let tasks = &binding.spec.graceful_eviction_tasks;
         let left = eviction::remaining(tasks, &binding.spec, &self.members_of(binding), now);
-        (left.len() < tasks.len()).then(|| Decided {
+        (left != *tasks).then(|| Decided {
             record: eviction::record(&binding.spec, &left, now, term),
             clusters: binding.spec.clusters.clone(),
             evictions: left,

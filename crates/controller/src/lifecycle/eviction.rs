@@ -18,9 +18,24 @@ pub trait Members {
     fn exists(&self, cluster: &str) -> bool;
 }
 
-/// Whether a task has ended.
+/// What is left of a task now; nothing when it has ended.
 #[must_use]
-pub fn has_ended(
+pub fn rest(
+    task: &GracefulEvictionTask,
+    spec: &ResourceBindingSpec,
+    members: &impl Members,
+    now: Timestamp,
+) -> Option<GracefulEvictionTask> {
+    if !has_ended(task, spec, members, now) {
+        return Some(task.clone());
+    }
+    // Replicas without a place elsewhere run only in the old copy: no deadline removes them.
+    let pending = spec.decision.as_ref().map_or(0, DecisionRecord::pending_replicas);
+    task.remainder(pending).filter(|_| members.exists(&task.from_cluster))
+}
+
+/// Whether nothing but replicas without a place elsewhere keeps a task from ending.
+fn has_ended(
     task: &GracefulEvictionTask,
     spec: &ResourceBindingSpec,
     members: &impl Members,
@@ -43,10 +58,6 @@ pub fn has_ended(
         // The copy is to go at once; the task stands until the member says that it is gone.
         return members.has_confirmed(&task.from_cluster);
     }
-    // While its replicas wait for a place, the old copy is all there is of them: no deadline takes it away.
-    if task.stands_in(spec.decision.as_ref().map_or(0, DecisionRecord::pending_replicas)) {
-        return false;
-    }
     // Nothing is wanted anywhere, so there is nothing to wait for.
     if spec.replicas == Some(0) {
         return true;
@@ -59,7 +70,7 @@ pub fn has_ended(
         }))
 }
 
-/// The tasks that go on.
+/// The tasks that go on, with the replicas that they still keep.
 #[must_use]
 pub fn remaining(
     tasks: &[GracefulEvictionTask],
@@ -67,7 +78,7 @@ pub fn remaining(
     members: &impl Members,
     now: Timestamp,
 ) -> Vec<GracefulEvictionTask> {
-    tasks.iter().filter(|task| !has_ended(task, spec, members, now)).cloned().collect()
+    tasks.iter().filter_map(|task| rest(task, spec, members, now)).collect()
 }
 
 /// The earliest deadline that is still to come.
@@ -97,6 +108,7 @@ pub fn record(
     feed(&now.to_string());
     for task in remaining {
         feed(&task.from_cluster);
+        feed(&task.replicas.to_string());
     }
     let id = content.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     DecisionRecord {
@@ -189,6 +201,21 @@ mod tests {
         assert!(ended(&replaced, &healthy, EARLY));
         spec.decision.as_mut().unwrap().pending.clear();
         assert!(ended(&spec, &Fixed::default(), LATE));
+    }
+
+    #[test]
+    fn a_kept_copy_shrinks_to_what_nothing_replaces() {
+        let mut spec = spec(true, "Gracefully");
+        let mut last = record(&spec, &[], EARLY.parse().unwrap(), 1);
+        last.pending =
+            serde_json::from_value(json!([{"replicas": 2, "reason": "no room"}])).unwrap();
+        spec.decision = Some(last);
+        let left = |now: &str| {
+            let tasks = &spec.graceful_eviction_tasks;
+            remaining(tasks, &spec, &Fixed::default(), now.parse().unwrap())
+        };
+        assert_eq!(left(EARLY)[0].replicas, 3);
+        assert_eq!((left(LATE)[0].replicas, left(LATE)[0].unplaced), (1, 1));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use atoll_api::policy::PurgeMode;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::request::Request;
+use crate::request::{Previous, Request};
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
 use atoll_decision::{BitSet, Shares};
@@ -15,16 +15,17 @@ use atoll_decision::{BitSet, Shares};
 /// How long a member keeps what leaves it while the replacements are not healthy, when the policy does not say.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(600);
 
-/// Whether a task has ended: its replicas are kept, and the replacements are healthy or its time has passed.
+/// Why a task has ended, in whole or for the replicas that have a place elsewhere: the replacements are healthy, or its
+/// deadline has passed.
 #[must_use]
 pub fn ended(task: &GracefulEvictionTask, request: &Request) -> Option<String> {
     if !task.keep {
-        // Ends when the member confirms the removal: the controller hears that.
+        // It ends when the member confirms the removal, which the controller handles.
         return None;
     }
     let previous = request.previous.as_ref()?;
-    // While its replicas wait for a place, the old copy is all there is of them: no deadline takes it away.
-    if task.stands_in(previous.pending()) {
+    // Replicas without a place elsewhere run only in the old copy: no deadline removes them.
+    if task.remainder(previous.pending()).as_ref() == Some(task) {
         return None;
     }
     let late = task.deadline.as_ref().is_some_and(|deadline| deadline.0 <= request.now);
@@ -38,6 +39,14 @@ pub fn ended(task: &GracefulEvictionTask, request: &Request) -> Option<String> {
     let replaced = !previous.clusters.is_empty() && previous.clusters.iter().all(healthy);
     (task.purge_mode != PurgeMode::Never && replaced)
         .then(|| format!("{}: the replacements are healthy", task.from_cluster))
+}
+
+/// What a decision keeps of a task: all of it, or after its end what [`GracefulEvictionTask::remainder`] says.
+fn rest(task: &GracefulEvictionTask, request: &Request) -> Option<GracefulEvictionTask> {
+    if ended(task, request).is_none() {
+        return Some(task.clone());
+    }
+    task.remainder(request.previous.as_ref().map_or(0, Previous::pending))
 }
 
 /// The tasks after a decision: those that have not ended, and one for every cluster that loses replicas for another
@@ -59,11 +68,17 @@ pub fn plan(
     }
     let old = request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
     let mut tasks: BTreeMap<String, GracefulEvictionTask> = old
-        .filter(|task| ended(task, request).is_none())
-        .map(|task| (task.from_cluster.clone(), task.clone()))
+        .filter_map(|task| rest(task, request))
+        .map(|task| (task.from_cluster.clone(), task))
         .collect();
     let had = before.iter().map(|target| target.replicas).fold(0, i64::saturating_add);
     let has = after.each().map(|(_, replicas)| replicas).fold(0, i64::saturating_add);
+    // Replicas that are asked for newly replace no old copy.
+    let previous = request.previous.as_ref().and_then(|previous| previous.decision.as_ref());
+    let asked = previous.map_or(0, |record| {
+        request.template.replicas.unwrap_or(0).saturating_sub(record.desired).max(0)
+    });
+    give_places(&mut tasks, has.saturating_sub(had).saturating_sub(asked), pending);
     let mut unplaced = had.saturating_sub(has).clamp(0, pending.max(0));
     if !before.is_empty() && (trigger != Trigger::Scale || !failed.is_empty()) {
         let now: BTreeMap<&str, i64> = after.each().collect();
@@ -86,6 +101,18 @@ pub fn plan(
         }
     }
     tasks.into_values().collect()
+}
+
+/// Lowers `unplaced` by the replicas that found a place, and to as many in all as wait: a workload may ask for more than
+/// its policy places, and replicas that wait for that reason never ran in an old copy.
+fn give_places(tasks: &mut BTreeMap<String, GracefulEvictionTask>, found: i64, pending: i64) {
+    let unplaced = tasks.values().map(|task| task.unplaced).fold(0, i64::saturating_add);
+    let mut fewer = found.max(unplaced.saturating_sub(pending.max(0))).clamp(0, unplaced.max(0));
+    for task in tasks.values_mut() {
+        let less = task.unplaced.clamp(0, fewer);
+        task.unplaced -= less;
+        fewer -= less;
+    }
 }
 
 fn merge(tasks: &mut BTreeMap<String, GracefulEvictionTask>, task: GracefulEvictionTask) {
