@@ -24,6 +24,7 @@ use crate::quantity::{Quantity, ResourceList};
     printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.kubernetesVersion"}"#,
     printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.nodeSummary.readyNum"}"#,
+    printcolumn = r#"{"name":"Free Pods","type":"integer","jsonPath":".status.freePods"}"#,
     printcolumn = r#"{"name":"Region","type":"string","jsonPath":".spec.region","priority":1}"#,
     printcolumn = r#"{"name":"Provider","type":"string","jsonPath":".spec.provider","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -129,6 +130,19 @@ pub struct ClusterStatus {
     /// Resources, summed over the ready nodes. Absent = not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_summary: Option<ResourceSummary>,
+    /// Pods that the ready nodes can still take by their number: allocatable less those that have a node. Absent = not
+    /// known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub free_pods: Option<i64>,
+    /// When taints of `spec.taints` with effect NoExecute that carry no `timeAdded` were first seen. The seconds that a
+    /// binding tolerates them count from then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
+    )]
+    pub taints_since: Vec<TaintSince>,
     /// The agent's session with the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionStatus>,
@@ -155,6 +169,41 @@ pub struct ClusterStatus {
 
 /// Most entries of [`ClusterStatus::orphaned_objects`] and of [`ClusterStatus::held_objects`]: more tell a person no more, and every Cluster is in every cache.
 pub const MAX_ORPHANED_OBJECTS: usize = 100;
+
+/// When a taint was first seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaintSince {
+    /// Its key.
+    pub key: String,
+    /// Its effect.
+    pub effect: String,
+    /// When.
+    pub since: Time,
+}
+
+impl TaintSince {
+    /// Whether this entry is about the taint.
+    #[must_use]
+    pub fn is_of(&self, taint: &Taint) -> bool {
+        self.key == taint.key && self.effect == taint.effect
+    }
+}
+
+impl Cluster {
+    /// The taints, each NoExecute one with the time from which its tolerations count: its own `timeAdded`, else when it
+    /// was first seen.
+    #[must_use]
+    pub fn dated_taints(&self) -> Vec<Taint> {
+        let seen = self.status.as_ref().map_or(&[][..], |status| &status.taints_since);
+        let dated = |taint: &Taint| {
+            let since =
+                || seen.iter().find(|seen| seen.is_of(taint)).map(|seen| seen.since.clone());
+            Taint { time_added: taint.time_added.clone().or_else(since), ..taint.clone() }
+        };
+        self.spec.taints.iter().map(dated).collect()
+    }
+}
 
 /// One object of a member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

@@ -60,7 +60,7 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
             3,
             &[
                 "NAME", "STATUS", "REASON", "MODE", "SESSION", "VERSION", "REPLICAS", "FREE CPU",
-                "FREE MEM",
+                "FREE MEM", "FREE PODS",
             ],
             {
                 let (shares, now) = (shares(&hub).await?, Timestamp::now());
@@ -169,5 +169,6 @@ fn row(cluster: &Cluster, replicas: i64, now: Timestamp) -> Vec<Text> {
         replicas.into(),
         free(status.resource_summary.as_ref(), "cpu", 1, "").into(),
         free(status.resource_summary.as_ref(), "memory", 1 << 30, "Gi").into(),
+        free(status.resource_summary.as_ref(), "pods", 1, "").into(),
     ]
 }

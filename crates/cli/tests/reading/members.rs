@@ -20,8 +20,8 @@ fn member(name: &str, orphans: usize, listed: &[&str]) -> Value {
                 "lastTransitionTime": since,
             }],
             "resourceSummary": {
-                "allocatable": {"cpu": "24", "memory": "96Gi"},
-                "allocated": {"cpu": "1500m", "memory": "3Gi"},
+                "allocatable": {"cpu": "24", "memory": "96Gi", "pods": "330"},
+                "allocated": {"cpu": "1500m", "memory": "3Gi", "pods": "9"},
             },
             "orphans": orphans,
             "orphanedObjects": listed.iter().map(object).collect::<Vec<_>>(),

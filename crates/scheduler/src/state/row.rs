@@ -87,7 +87,7 @@ pub struct Row {
     pub region: Option<String>,
     /// Field `zones`.
     pub zones: Vec<String>,
-    /// Its taints.
+    /// Its taints; one without `timeAdded` has the time at which it was first seen, where that is known.
     pub taints: Vec<Taint>,
     /// Whether it is being deleted.
     pub terminating: bool,
@@ -171,7 +171,7 @@ impl Row {
             provider: given(&cluster.spec.provider),
             region: given(&cluster.spec.region),
             zones: cluster.spec.zones.iter().filter(|zone| !zone.is_empty()).cloned().collect(),
-            taints: cluster.spec.taints.clone(),
+            taints: cluster.dated_taints(),
             terminating: cluster.metadata.deletion_timestamp.is_some(),
             session: live.session,
             ready: Ready::read(cluster),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use atoll_api::cluster::{
     ApiEnablement, ClusterStatus, MAX_ORPHANED_OBJECTS, ObjectName, ResourceSummary, Revocation,
-    SessionState, SessionStatus,
+    SessionState, SessionStatus, TaintSince,
 };
 use atoll_api::conditions::LEAVING;
 use atoll_api::quantity::ResourceList;
@@ -81,6 +81,8 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
         status.resource_summary =
             Some(ResourceSummary { allocatable_modelings: modelings, ..counted.resources.clone() });
     }
+    status.free_pods = status.resource_summary.as_ref().and_then(free_pods);
+    status.taints_since = taints_since(cluster, &status.taints_since, now);
     let left = known.departure.and_then(Departure::left);
     if let Some(orphans) = left.or_else(|| known.orphans.map(names)) {
         status.orphans = Some(i64::try_from(orphans.len()).unwrap_or(i64::MAX));
@@ -152,6 +154,30 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
     let said = MemberState::of(&cluster.spec, &status.conditions, terminating);
     (status.state, status.reason) = (said.state, said.reason);
     status
+}
+
+/// Pods that the nodes can still take by their number.
+fn free_pods(summary: &ResourceSummary) -> Option<i64> {
+    const PODS: &str = "pods";
+    let count = |list: &ResourceList| list.get(PODS).map(|quantity| quantity.milli());
+    let all = count(&summary.allocatable)?.ok()?;
+    let taken = count(&summary.allocated).and_then(Result::ok).unwrap_or_default();
+    i64::try_from((all - taken).max(0) / 1000).ok()
+}
+
+/// When each NoExecute taint without `timeAdded` was first seen: tolerations that end need a time to count from, and
+/// `spec` is for people to write.
+fn taints_since(cluster: &Cluster, seen: &[TaintSince], now: Timestamp) -> Vec<TaintSince> {
+    let undated = |taint: &&Taint| taint.effect == "NoExecute" && taint.time_added.is_none();
+    let since = |taint: &Taint| {
+        let known = seen.iter().find(|seen| seen.is_of(taint));
+        known.cloned().unwrap_or_else(|| TaintSince {
+            key: taint.key.clone(),
+            effect: taint.effect.clone(),
+            since: Time(seconds(now)),
+        })
+    };
+    cluster.spec.taints.iter().filter(undated).map(since).collect()
 }
 
 /// Objects as a Cluster names them.
@@ -269,6 +295,9 @@ pub(crate) fn is_due(
         || old.node_summary != new.node_summary
         || old.session != new.session
         || old.revocation != new.revocation
+        || old.taints_since != new.taints_since
+        || old.free_pods.is_some() != new.free_pods.is_some()
+        || (new.free_pods == Some(0)) != (old.free_pods == Some(0))
         || orphans(old) != orphans(new)
         || old.orphaned_objects != new.orphaned_objects
         || old.resource_summary.is_some() != new.resource_summary.is_some()
@@ -434,6 +463,59 @@ mod tests {
         let since = Instant::now();
         assert!(due(&Standing::Lost { since }, 1000, 0));
         assert!(due(&Standing::Sick { message: "down".into(), since }, 1000, 0));
+    }
+
+    #[tokio::test]
+    async fn a_taint_without_a_time_is_dated_when_it_is_first_seen() {
+        let mut cluster = Cluster::new("member1", ClusterSpec::default());
+        let taint = |key: &str, effect: &str, added: Option<i64>| Taint {
+            key: key.to_owned(),
+            effect: effect.to_owned(),
+            value: None,
+            time_added: added.map(|second| Time(at(second))),
+        };
+        let look = |cluster: &Cluster, second| {
+            status(cluster, &known(&Standing::Well, Some(&facts(0))), at(second))
+        };
+        let seen = |status: &ClusterStatus| -> Vec<(String, i64)> {
+            let of = |seen: &TaintSince| seen.since.0.as_second() - 1_700_000_000;
+            status.taints_since.iter().map(|seen| (seen.key.clone(), of(seen))).collect()
+        };
+        let first = look(&cluster, 0);
+        cluster.spec.taints = vec![
+            taint("maintenance", "NoExecute", None),
+            taint("maintenance", "NoSchedule", None),
+            taint("dated", "NoExecute", Some(5)),
+        ];
+        let second = look(&with(&cluster, first.clone()), 10);
+        assert_eq!(seen(&second), [("maintenance".to_owned(), 10)]);
+        assert!(is_due(&first, &second, Duration::ZERO, &HealthTimes::default()));
+        let dated = with(&cluster, second.clone()).dated_taints();
+        let times: Vec<_> = dated.iter().map(|t| t.time_added.as_ref().map(|at| at.0)).collect();
+        assert_eq!(times, [Some(at(10)), None, Some(at(5))]);
+        // A new leader reads it from the status.
+        cluster.spec.taints.push(taint("other", "NoExecute", None));
+        let third = look(&with(&cluster, second), 70);
+        let both = [("maintenance".to_owned(), 10), ("other".to_owned(), 70)];
+        assert_eq!(seen(&third), both);
+        cluster.spec.taints.remove(0);
+        assert_eq!(seen(&look(&with(&cluster, third), 80)), [("other".to_owned(), 70)]);
+    }
+
+    #[tokio::test]
+    async fn free_pods_are_counted() {
+        let cluster = Cluster::new("member1", ClusterSpec::default());
+        let free = |allocatable: i128, allocated: i128| {
+            let list =
+                |count| ResourceList::from([("pods".to_owned(), Quantity::from_units(count))]);
+            let mut facts = facts(0);
+            let resources = &mut facts.counted.as_mut().unwrap().resources;
+            (resources.allocatable, resources.allocated) = (list(allocatable), list(allocated));
+            status(&cluster, &known(&Standing::Well, Some(&facts)), at(0)).free_pods
+        };
+        assert_eq!((free(330, 20), free(330, 400)), (Some(310), Some(0)));
+        let unknown = status(&cluster, &known(&Standing::Well, None), at(0));
+        assert_eq!(unknown.free_pods, None);
     }
 
     #[tokio::test]
