@@ -228,7 +228,7 @@ fn clusters(decision: &Decision) -> String {
     let shares = decision.clusters();
     let mut lines: Vec<String> = shares
         .iter()
-        .filter(|share| share.replicas > 0 || decision.desired.is_none())
+        .filter(|share| share.replicas > 0 || decision.desired.is_none_or(|desired| desired == 0))
         .take(MOST_NAMES)
         .map(|share| match decision.desired {
             Some(_) => format!("{}: {}", share.name, share.replicas),

@@ -199,14 +199,21 @@ fn chosen(page: &mut Page, decision: &Decision) {
     }
     let names = lines.iter().take(MAX_ROWS).map(|line| line.name.chars().count());
     let width = names.max().unwrap_or(0).clamp("CLUSTER".len(), page.width / 3);
-    page.title(&format!("{:width$}  BEFORE  AFTER  CAPACITY            SCORES", "CLUSTER"));
+    let weighed = lines.iter().any(|line| line.verdict.weights.get(line.at).is_some());
+    let weight = |text: &str| if weighed { format!("  {text:>6}") } else { String::new() };
+    page.title(&format!(
+        "{:width$}  BEFORE  AFTER{}  CAPACITY            SCORES",
+        "CLUSTER",
+        weight("WEIGHT")
+    ));
     let number = |value: Option<i64>| value.map_or("-".to_owned(), |value| value.to_string());
     for line in lines.iter().take(MAX_ROWS) {
         let mut text = format!(
-            "{:width$}  {:>6}  {:>5}  {:18}  {}",
+            "{:width$}  {:>6}  {:>5}{}  {:18}  {}",
             line.name,
             number(line.before),
             number(line.after),
+            weight(&number(line.verdict.weights.get(line.at))),
             capacity(line.verdict, line.at),
             scores(line.verdict, line.at)
         );

@@ -42,6 +42,9 @@ pub use policy_ref::PolicyRef;
 pub use shares::Shares;
 pub use text::{Text, cut_reason};
 
+/// How the reason of a decision begins that places more than fits, where the strategy does not look at room.
+pub const OVERCOMMITTED: &str = "Overcommitted";
+
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", from = "Wire")]
@@ -187,6 +190,9 @@ pub struct Verdict {
     /// Index into `bounds`, by cluster.
     #[serde(default, skip_serializing_if = "Column::is_empty")]
     pub bounded: Column,
+    /// Static weight by which replicas are divided, by cluster. Empty = the strategy has none.
+    #[serde(default, skip_serializing_if = "Column::is_empty")]
+    pub weights: Column,
     /// Weighted score by plugin, by cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<Cow<'static, str>, Column>,

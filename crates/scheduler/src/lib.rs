@@ -29,7 +29,7 @@ pub use atoll_decision::{BindingKey, Cure, Decision, PolicyRef};
 pub use framework::config::SchedulerConfiguration;
 pub use framework::profile::{Profile, Profiles};
 pub use request::objects::{Claim, Existing, RequestError};
-pub use request::{Previous, RecoverAfter, Report, Request, Template};
+pub use request::{Previous, RecoverAfter, Report, Request, TaintEviction, Template};
 pub use scheduler::Scheduler;
 pub use state::change::Change;
 pub use state::row::{LiveCluster, Session};

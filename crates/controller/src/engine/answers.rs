@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use atoll_api::binding::{Outcome, TargetCluster, Trigger};
+use atoll_api::binding::{DecisionRecord, Outcome, TargetCluster, Trigger};
+use atoll_decision::OVERCOMMITTED;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -171,7 +172,7 @@ impl Engine {
     fn announce(&self, binding: &Binding, committing: &Committing) {
         let record = &committing.decided.record;
         let severity = match record.outcome {
-            Outcome::Placed | Outcome::Unchanged => Severity::Normal,
+            Outcome::Placed | Outcome::Unchanged if !is_overcommitted(record) => Severity::Normal,
             _ => Severity::Warning,
         };
         let mut message = format!(
@@ -234,6 +235,11 @@ impl Engine {
             }
         }
     }
+}
+
+/// Whether a decision placed more than fits.
+fn is_overcommitted(record: &DecisionRecord) -> bool {
+    record.reason.as_ref().is_some_and(|reason| reason.starts_with(OVERCOMMITTED))
 }
 
 /// The stream that brings bindings of this scope.

@@ -7,6 +7,7 @@ use atoll_api::binding::{
     AggregatedStatusItem, BindingSummary, Outcome, ResourceBindingStatus, ResourceHealth,
 };
 use atoll_api::conditions::{self, CLAIMED, FULLY_APPLIED, HEALTHY, RECORDED, SCHEDULED, Status};
+use atoll_decision::OVERCOMMITTED;
 use jiff::Timestamp;
 
 use super::views::{Certainty, View};
@@ -76,7 +77,7 @@ pub fn is_settled(binding: &Binding, knowledge: &impl Knowledge) -> bool {
                 && item.applied
                 && item.health == ResourceHealth::Healthy
                 && (binding.spec.replicas.is_none()
-                    || item.ready_replicas.is_some_and(|ready| ready >= target.replicas))
+                    || item.ready_replicas.unwrap_or_default() >= target.replicas)
         })
 }
 
@@ -241,7 +242,10 @@ fn scheduled(binding: &Binding) -> (Status, String, String) {
         Some(reason) if pending.is_empty() => reason.clone(),
         _ => shorten(&pending),
     };
-    (holds, decision.outcome.to_string(), message)
+    let overcommitted = pending.is_empty() && message.starts_with(OVERCOMMITTED);
+    let reason =
+        if overcommitted { OVERCOMMITTED.to_owned() } else { decision.outcome.to_string() };
+    (holds, reason, message)
 }
 
 /// Entries in one line that a terminal can show.

@@ -16,7 +16,15 @@ pub fn shares(shares: Option<&[TargetCluster]>) -> String {
     if shares.is_empty() {
         return "none".to_owned();
     }
-    let counted = shares.iter().any(|share| share.replicas > 0);
+    list(shares, is_counted(shares))
+}
+
+/// Whether the shares have replicas at all.
+fn is_counted(shares: &[TargetCluster]) -> bool {
+    shares.iter().any(|share| share.replicas > 0)
+}
+
+fn list(shares: &[TargetCluster], counted: bool) -> String {
     let mut parts: Vec<String> = shares
         .iter()
         .take(SHOWN)
@@ -34,7 +42,13 @@ pub fn shares(shares: Option<&[TargetCluster]>) -> String {
 /// Before and after in a line.
 #[must_use]
 pub fn change(before: Option<&[TargetCluster]>, after: &[TargetCluster]) -> String {
-    format!("{} -> {}", shares(before), shares(Some(after)))
+    match before {
+        // Scaled to zero: the members are the same, their replicas are not.
+        Some(before) if is_counted(before) && !after.is_empty() => {
+            format!("{} -> {}", shares(Some(before)), list(after, true))
+        }
+        _ => format!("{} -> {}", shares(before), shares(Some(after))),
+    }
 }
 
 /// Why a decision was made, in a line: its own words where the whole Decision was at hand, else what the trigger says.

@@ -64,7 +64,10 @@ impl Strategy {
             Self::StaticWeight(rules) if rules.is_empty() => {
                 return "Divided by equal weights".into();
             }
-            Self::DynamicWeight => return "Divided by available replicas".into(),
+            Self::DynamicWeight => {
+                return "Divided by available replicas: a cluster weighs what still fits there"
+                    .into();
+            }
             Self::Aggregated => return "Divided over as few clusters as possible".into(),
             Self::StaticWeight(rules) => format!("Divided by {} static weight rules", rules.len()),
             Self::WorkloadPolicy(policy) => format!(

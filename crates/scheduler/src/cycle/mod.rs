@@ -32,6 +32,7 @@ use crate::framework::profile::{Profile, Semantics};
 use crate::framework::scores::{PluginScores, Scores, Values};
 use crate::framework::status::Code;
 use crate::framework::verdicts::Verdicts;
+use crate::plugins::{application_health, cluster_eviction, taint_toleration};
 use crate::request::Request;
 use crate::state::cache::Cache;
 use crate::state::snapshot::Snapshot;
@@ -362,8 +363,24 @@ fn filter(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
             failure = Some(Failure::new(Outcome::Unschedulable, reason));
         }
     }
+    evict(cycle, &mut verdicts);
     cycle.verdicts = verdicts;
     failure.map_or(Ok(()), Err)
+}
+
+/// What moves work off clusters belongs to no profile: the rules of filters that this one leaves out hold all the same.
+fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+    type Rule = fn(&Cycle<'_>, &mut Verdicts);
+    let rules: [(&str, Rule); 3] = [
+        (taint_toleration::NAME, taint_toleration::evict),
+        (cluster_eviction::NAME, cluster_eviction::evict),
+        (application_health::NAME, application_health::evict),
+    ];
+    for (name, rule) in rules {
+        if !cycle.profile.core(Point::Filter).any(|(enabled, _)| enabled.name == name) {
+            rule(cycle, verdicts);
+        }
+    }
 }
 
 /// From the filters' answers to an assignment.

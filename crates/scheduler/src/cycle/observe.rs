@@ -8,7 +8,7 @@ use super::ladder::{Allowed, Facts, Seen};
 use super::state::Cycle;
 use super::{leave, recovery};
 use crate::framework::verdicts::Hold;
-use crate::plugins::{application_health, workload_spread};
+use crate::plugins::{application_health, taint_toleration, workload_spread};
 use crate::request::Previous;
 use atoll_decision::Applied;
 
@@ -189,6 +189,8 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &Allowed) -> Facts {
     if cycle.as_karmada() {
         let copies = !cycle.intent.strategy.divides();
         facts.cluster_change = copies.then(|| "copies are chosen again each time".into());
+        // Karmada's own eviction tasks are no failure of the cluster.
+        facts.failed = refused_target(cycle, Hold::Never, |by| by == taint_toleration::NAME);
         facts.retry = retry(cycle, previous);
         return facts;
     }

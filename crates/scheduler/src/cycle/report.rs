@@ -9,12 +9,14 @@ use super::ladder::Facts;
 use super::state::{Assignment, Cycle};
 use super::{Failure, leave, observe, preserve, shrink};
 use crate::framework::verdicts::Hold;
+use crate::plugins::{application_health, taint_toleration};
 use crate::request::Request;
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
+use crate::state::supply::Supply;
 use atoll_decision::{
-    Applied, BitSet, ClusterSet, Column, Decision, Move, Rejection, Rung, Shares, Standing,
-    TemplateRef, Verdict, cut_reason,
+    Applied, BitSet, ClusterSet, Column, Decision, Move, OVERCOMMITTED, Rejection, Rung, Shares,
+    Standing, TemplateRef, Verdict, cut_reason,
 };
 
 /// What the ladder and the attempts found out.
@@ -45,6 +47,8 @@ impl Draft {
     }
 }
 
+/// Clusters that the reason of an overcommitted decision names; the others are counted.
+const MAX_NAMED: usize = 4;
 /// Most pending groups, as the CRD says; further ones are put together.
 const MAX_PENDING: usize = 16;
 
@@ -179,6 +183,7 @@ fn shares_only(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Verdict
         capacity: Column::default(),
         bounds: Vec::new(),
         bounded: Column::default(),
+        weights: Column::default(),
         scores: BTreeMap::new(),
         clusters,
     }]
@@ -248,7 +253,10 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         (Some(failure), _) => {
             decision.outcome = failure.outcome;
             decision.reason.clone_from(&failure.reason);
-            let clears = cycle.as_karmada() && failure.outcome == Outcome::NoFit;
+            // Karmada gives up what no cluster fits. Not so where clusters failed: nothing replaces what runs there.
+            let clears = cycle.as_karmada()
+                && failure.outcome == Outcome::NoFit
+                && failed(&cycle).is_empty();
             clears.then(Vec::new)
         }
         (None, Some(assignment)) => settle(&mut decision, &cycle, assignment),
@@ -320,6 +328,7 @@ fn keep_record(decision: &mut Decision, request: &Request) {
             decision.outcome = record.outcome.held();
             decision.pending.clone_from(&record.pending);
             decision.mode = record.mode;
+            decision.reason = record.reason.clone().unwrap_or_default();
         }
         if let Some(applied) = &previous.applied_placement {
             decision.applied_placement = applied.clone();
@@ -358,6 +367,9 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
             after.push((*row, replicas));
         }
     }
+    if cycle.intent.desired == Some(0) && assignment.targets.is_none() {
+        after = at_zero(cycle);
+    }
     after.sort_unstable();
     if let Some(reason) = nobody_takes(cycle, &after, &waiting) {
         decision.outcome = Outcome::FailoverInfeasible;
@@ -382,17 +394,56 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
         (false, true) => Outcome::Partial,
         (false, false) => Outcome::Unschedulable,
     };
-    if let Some(first) = decision.pending.first() {
-        decision.reason.clone_from(&first.reason);
+    match decision.pending.first() {
+        Some(first) => decision.reason.clone_from(&first.reason),
+        None => decision.reason = overcommitted(cycle, &after).unwrap_or_default(),
     }
     Some(after)
+}
+
+/// A workload that is scaled to zero stays where it ran, with 0 replicas: members keep its object, as Kubernetes does.
+fn at_zero(cycle: &Cycle<'_>) -> Rows {
+    let stays = |row: usize| cycle.verdicts.passing.contains(row) || cycle.kept.contains(row);
+    let targets = cycle.targets.seats.iter().filter(|(row, _)| stays(*row as usize));
+    targets.map(|(row, _)| (*row, 0)).collect()
+}
+
+/// What is placed beyond the free room, where the strategy does not look at it (static weights, Duplicated).
+fn overcommitted(cycle: &Cycle<'_>, after: &Rows) -> Option<String> {
+    let all = after.iter().fold(0_i64, |sum, (_, replicas)| sum.saturating_add(*replicas));
+    let (mut over, mut names, mut others) = (0_i64, Vec::new(), 0);
+    for (row, replicas) in after {
+        let grown = replicas.saturating_sub(cycle.targets.on(*row as usize));
+        let more = cycle.more(*row as usize).unwrap_or(i64::MAX).max(0);
+        let beyond = grown.saturating_sub(more);
+        let cluster = cycle.snapshot.row(*row as usize);
+        // To Karmada a cluster without figures has no room.
+        if beyond <= 0 || matches!(cluster.supply, Supply::Unknown) {
+            continue;
+        }
+        over = over.saturating_add(beyond);
+        if names.len() < MAX_NAMED {
+            names.push(format!("{} (room for {more} more)", cluster.name));
+        } else {
+            others += 1;
+        }
+    }
+    let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+    (over > 0).then(|| {
+        let names = names.join(", ");
+        format!("{OVERCOMMITTED}: {over} of {all} replicas exceed the free room of {names}{others}")
+    })
 }
 
 /// Targets that may not keep their share.
 fn failed(cycle: &Cycle<'_>) -> BitSet {
     let mut failed = BitSet::empty(cycle.snapshot.len());
-    if !cycle.as_karmada() && !cycle.keeps_all {
-        let never = cycle.verdicts.refusals.iter().filter(|refusal| refusal.hold == Hold::Never);
+    if !cycle.keeps_all {
+        // Under Karmada's rules other filters refuse a target for good too, for example affinity: it did not fail.
+        let failures = [taint_toleration::NAME, application_health::NAME];
+        let leaves = |plugin| !cycle.as_karmada() || failures.contains(&plugin);
+        let never = cycle.verdicts.refusals.iter();
+        let never = never.filter(|refusal| refusal.hold == Hold::Never && leaves(refusal.plugin));
         never.for_each(|refusal| failed.or(&refusal.rows));
         failed.and(&cycle.targets.rows);
     }
@@ -478,8 +529,7 @@ fn moves(before: &[TargetCluster], after: &Shares) -> Vec<Move> {
 fn avoid_repetition(decision: &mut Decision, request: &Request) {
     let Some(previous) = &request.previous else { return };
     let Some(record) = &previous.decision else { return };
-    let tasks = previous.eviction_tasks.iter().map(|task| &task.from_cluster);
-    let same_tasks = tasks.eq(decision.evictions.iter().map(|task| &task.from_cluster));
+    let same_tasks = previous.eviction_tasks == decision.evictions;
     let same_placement =
         previous.applied_placement.as_ref().is_none_or(|old| *old == decision.applied_placement);
     let same_outcome = decision.outcome == record.outcome

@@ -50,7 +50,10 @@ pub fn to_desired(cycle: &mut Cycle<'_>) -> Option<Shrunk> {
         let claims = Claims::down(&vec![1; before.len()], cycle.ties(&rows(cycle)));
         Assignment { seats: fewer(&before, over, &claims), ..Assignment::default() }
     });
-    let seats = rows(cycle).iter().copied().zip(assignment.seats).filter(|(_, n)| *n > 0).collect();
+    let rows = rows(cycle);
+    let seats = rows.iter().copied().zip(assignment.seats);
+    // Scaled to zero it stays where it ran.
+    let seats = seats.filter(|(_, n)| *n > 0 || desired == 0).collect();
     Some(Shrunk { seats, gone, pending: assignment.pending })
 }
 
@@ -76,7 +79,8 @@ pub fn shares(before: &[TargetCluster], desired: i64) -> Vec<TargetCluster> {
         name: target.name.clone(),
         replicas,
     };
-    before.iter().zip(left).map(share).filter(|target| target.replicas > 0).collect()
+    let stays = |target: &TargetCluster| target.replicas > 0 || desired == 0;
+    before.iter().zip(left).map(share).filter(stays).collect()
 }
 
 fn rows(cycle: &Cycle<'_>) -> Arc<[u32]> {

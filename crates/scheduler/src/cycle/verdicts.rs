@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::intent::Strategy;
 use super::report::{rejection, rows_of};
 use super::state::Cycle;
 use crate::framework::scores::{PluginScores, Values};
+use crate::plugins::replica_division::weighted;
 use crate::state::cache::CapacityColumn;
 use atoll_decision::{BitSet, ClusterSet, Column, Figures, Standing, Text, Verdict};
 
@@ -47,6 +49,7 @@ pub fn build(
             capacity: Column::default(),
             bounds: Vec::new(),
             bounded: Column::default(),
+            weights: Column::default(),
             scores: BTreeMap::new(),
         });
     }
@@ -139,6 +142,7 @@ fn verdict(
     }
     Verdict {
         standing,
+        weights: if chosen { weights_of(cycle, &rows) } else { Column::default() },
         rejections: rejections.iter().map(|id| rejection(&cycle.verdicts.refusals[*id])).collect(),
         before,
         after,
@@ -148,6 +152,16 @@ fn verdict(
         scores,
         clusters: ClusterSet::new(cycle.snapshot.names(), rows),
     }
+}
+
+/// The static weights of these rows, where a list of weights divides.
+fn weights_of(cycle: &Cycle<'_>, rows: &BitSet) -> Column {
+    let Strategy::StaticWeight(rules) = &cycle.intent.strategy else { return Column::default() };
+    if rules.is_empty() {
+        return Column::default();
+    }
+    let column = weighted(cycle, rules);
+    Column::of(rows.iter().map(|row| i64::try_from(column.weight[row]).unwrap_or(i64::MAX)))
 }
 
 /// Shares by row; rows without one have no number.

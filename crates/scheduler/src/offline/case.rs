@@ -17,8 +17,8 @@ use serde_json::Value;
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
 use super::world::{Settings, existing, facts, read, reports};
 use crate::framework::profile::KARMADA;
-use crate::request::Template;
 use crate::request::objects::{Claim, read_binding, read_cluster};
+use crate::request::{TaintEviction, Template};
 use crate::{BindingKey, Decision, LiveCluster, Profiles, Request, Scheduler, Tables};
 
 /// A case that makes no question.
@@ -165,6 +165,8 @@ impl Case {
             }
         };
         let mut request = request;
+        // Cases are compared with what Karmada's scheduler answers, without its taint manager.
+        request.taint_eviction = TaintEviction::LeftOut;
         if let Some(profile) = &settings.profile {
             request.scheduler_name.clone_from(profile);
         }

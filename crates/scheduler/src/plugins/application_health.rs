@@ -25,21 +25,26 @@ impl Plugin for ApplicationHealth {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
-        let Some(rules) = rules(cycle.request) else { return Status::skip() };
-        for (row, _) in &cycle.targets.seats {
-            let name = &cycle.snapshot.row(*row as usize).name;
-            let Some(end) = tolerated_until(cycle.request, rules, name) else { continue };
-            if end > cycle.request.now {
-                continue;
-            }
-            let mut one = BitSet::empty(cycle.snapshot.len());
-            one.insert(*row as usize);
-            let seconds = rules.decision_conditions.toleration_seconds.max(0);
-            let reason =
-                format!("unhealthy there for longer than the {seconds} s that are tolerated");
-            verdicts.reject(NAME, Code::Unschedulable, reason, one, Hold::Never);
-        }
+        evict(cycle, verdicts);
         Status::success()
+    }
+}
+
+/// Rejects the clusters on which the workload was unhealthy for too long. Holds in every profile, whether or not it enables
+/// this plugin: the policy's `failover.application` asks for it.
+pub fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+    let Some(rules) = rules(cycle.request) else { return };
+    for (row, _) in &cycle.targets.seats {
+        let name = &cycle.snapshot.row(*row as usize).name;
+        let Some(end) = tolerated_until(cycle.request, rules, name) else { continue };
+        if end > cycle.request.now {
+            continue;
+        }
+        let mut one = BitSet::empty(cycle.snapshot.len());
+        one.insert(*row as usize);
+        let seconds = rules.decision_conditions.toleration_seconds.max(0);
+        let reason = format!("unhealthy there for longer than the {seconds} s that are tolerated");
+        verdicts.reject(NAME, Code::Unschedulable, reason, one, Hold::Never);
     }
 }
 

@@ -20,14 +20,20 @@ impl Plugin for ClusterEviction {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
-        let mut tasks = cycle.request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
-        let Some(first) = tasks.next() else { return Status::success() };
-        let tasks = std::iter::once(first).chain(tasks);
-        let mut leaving = BitSet::empty(cycle.snapshot.len());
-        tasks.filter_map(|t| cycle.snapshot.find(&t.from_cluster)).for_each(|r| leaving.insert(r));
-        let hold = if cycle.as_karmada() { Hold::Never } else { Hold::Always };
-        let reason = "the binding is being evicted from it";
-        verdicts.reject(NAME, Code::Unschedulable, reason, leaving, hold);
+        evict(cycle, verdicts);
         Status::success()
     }
+}
+
+/// Rejects the clusters that the binding is leaving. Holds in every profile, whether or not it enables this plugin: a
+/// cluster is never both a target and evicting.
+pub fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+    let mut tasks = cycle.request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
+    let Some(first) = tasks.next() else { return };
+    let tasks = std::iter::once(first).chain(tasks);
+    let mut leaving = BitSet::empty(cycle.snapshot.len());
+    tasks.filter_map(|t| cycle.snapshot.find(&t.from_cluster)).for_each(|r| leaving.insert(r));
+    let hold = if cycle.as_karmada() { Hold::Never } else { Hold::Always };
+    let reason = "the binding is being evicted from it";
+    verdicts.reject(NAME, Code::Unschedulable, reason, leaving, hold);
 }

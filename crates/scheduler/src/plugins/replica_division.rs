@@ -82,7 +82,8 @@ fn matching(cycle: &Cycle<'_>, affinity: &ClusterAffinity) -> Arc<AffinityColumn
     cycle.cache.borrow_mut().affinity.get(cycle.snapshot, affinity)
 }
 
-fn weighted(cycle: &Cycle<'_>, rules: &Arc<[StaticClusterWeight]>) -> Arc<WeightColumn> {
+/// The weights of a list of rules, by row.
+pub(crate) fn weighted(cycle: &Cycle<'_>, rules: &Arc<[StaticClusterWeight]>) -> Arc<WeightColumn> {
     // Rules of one frame are one allocation: then nothing is compared.
     let is = |known: &Arc<[StaticClusterWeight]>| Arc::ptr_eq(known, rules) || known == rules;
     cycle.cache.borrow_mut().weights.get_by(cycle.snapshot, is, || rules.clone())

@@ -9,6 +9,8 @@ use crate::framework::plugin::Plugin;
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
+use crate::request::TaintEviction;
+use crate::state::cache::TaintColumn;
 use atoll_decision::BitSet;
 
 /// See the module.
@@ -35,37 +37,18 @@ impl Plugin for TaintToleration {
         }
         for (tolerations, among) in tolerations(cycle) {
             let column = cycle.cache.borrow_mut().taints.get(cycle.snapshot, &tolerations);
-            let mut deleting = column.deleting.clone();
-            if let Some(among) = &among {
-                deleting.and(among);
-            }
-            let code = Code::UnschedulableAndUnresolvable;
-            verdicts.reject(NAME, code, "is being deleted", deleting, Hold::Never);
-            let mut judged: Vec<_> = column
-                .no_schedule
-                .refused
-                .iter()
-                .map(|(reason, rows)| (reason.clone(), rows.clone(), Hold::Always))
-                .collect();
-            let executed = column.no_execute.refused.iter();
-            judged
-                .extend(executed.map(|(reason, rows)| (reason.clone(), rows.clone(), Hold::Never)));
-            for (row, until, reason) in &column.expiring {
-                if *until <= cycle.request.now {
-                    let mut one = BitSet::empty(cycle.snapshot.len());
-                    one.insert(*row);
-                    judged.push((reason.as_str().into(), one, Hold::Never));
-                }
-            }
-            for (reason, mut rows, hold) in judged {
+            reject_deleted(&column, among.as_ref(), verdicts);
+            for (reason, rows) in &column.no_schedule.refused {
+                let mut rows = rows.clone();
                 if let Some(among) = &among {
                     rows.and(among);
                 }
                 if cycle.as_karmada() {
                     rows.minus(&cycle.targets.rows);
                 }
-                verdicts.reject(NAME, Code::Unschedulable, reason, rows, hold);
+                verdicts.reject(NAME, Code::Unschedulable, reason.clone(), rows, Hold::Always);
             }
+            reject_evicting(cycle, &column, among.as_ref(), verdicts);
         }
         Status::success()
     }
@@ -96,6 +79,51 @@ impl Plugin for TaintToleration {
             Values::Each(scores.candidates.iter().map(score).collect())
         };
         Status::success()
+    }
+}
+
+/// Rejects the clusters that work has to leave: those that are being deleted, and those with a NoExecute taint that is not
+/// or no longer tolerated. Holds in every profile, whether or not it enables this plugin: on such a cluster work would be
+/// placed only to be evicted again.
+pub fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+    for (tolerations, among) in tolerations(cycle) {
+        let column = cycle.cache.borrow_mut().taints.get(cycle.snapshot, &tolerations);
+        reject_deleted(&column, among.as_ref(), verdicts);
+        reject_evicting(cycle, &column, among.as_ref(), verdicts);
+    }
+}
+
+fn reject_deleted(column: &TaintColumn, among: Option<&BitSet>, verdicts: &mut Verdicts) {
+    let mut rows = column.deleting.clone();
+    if let Some(among) = among {
+        rows.and(among);
+    }
+    let code = Code::UnschedulableAndUnresolvable;
+    verdicts.reject(NAME, code, "is being deleted", rows, Hold::Never);
+}
+
+fn reject_evicting(
+    cycle: &Cycle<'_>,
+    column: &TaintColumn,
+    among: Option<&BitSet>,
+    verdicts: &mut Verdicts,
+) {
+    let untolerated = column.no_execute.refused.iter().cloned();
+    let expired = column.expiring.iter().filter(|(_, until, _)| *until <= cycle.request.now);
+    let expired = expired.map(|(row, _, reason)| {
+        let mut one = BitSet::empty(cycle.snapshot.len());
+        one.insert(*row);
+        (reason.as_str().into(), one)
+    });
+    let stay = cycle.as_karmada() && cycle.request.taint_eviction == TaintEviction::LeftOut;
+    for (reason, mut rows) in untolerated.chain(expired) {
+        if let Some(among) = among {
+            rows.and(among);
+        }
+        if stay {
+            rows.minus(&cycle.targets.rows);
+        }
+        verdicts.reject(NAME, Code::Unschedulable, reason, rows, Hold::Never);
     }
 }
 

@@ -37,8 +37,21 @@ pub struct Request {
     pub reports: BTreeMap<String, Report>,
     /// How long a member must have been Ready without a break before anything moves back to it.
     pub recover_after: RecoverAfter,
+    /// Whether a profile with Karmada's rules moves work off tainted clusters.
+    pub taint_eviction: TaintEviction,
     /// The one time of the decision.
     pub now: Timestamp,
+}
+
+/// Who moves running work off clusters with a NoExecute taint that it does not tolerate, in a profile with Karmada's
+/// rules. Karmada's scheduler leaves its targets there, and its taint manager evicts them. All other profiles evict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TaintEviction {
+    /// The decision does, as the policy's tolerations say.
+    #[default]
+    Decided,
+    /// The decision leaves it out, as the answers that were recorded from Karmada's scheduler do.
+    LeftOut,
 }
 
 /// How long a member must have been Ready without a break before work moves back to it, where a policy's `rescheduleOn`

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use atoll_decision::{Applied, BindingKey, PolicyRef};
 
-use super::{Previous, RecoverAfter, Report, Request, Template};
+use super::{Previous, RecoverAfter, Report, Request, TaintEviction, Template};
 
 /// Why objects make no request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -264,6 +264,7 @@ impl Request {
             previous: binding.map(Previous::read).transpose()?,
             reports,
             recover_after: RecoverAfter::default(),
+            taint_eviction: TaintEviction::default(),
             now,
             template,
         })

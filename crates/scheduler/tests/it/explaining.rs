@@ -87,6 +87,21 @@ fn twelve_situations() {
 }
 
 #[test]
+fn the_weights_that_explain_a_split_are_shown() {
+    let mut world = small();
+    let weights = json!({"replicaScheduling": {"replicaSchedulingType": "Divided",
+        "weightPreference": {"staticWeightList": [
+            {"targetCluster": {"clusterNames": ["berlin"]}, "weight": 3},
+            {"targetCluster": {"clusterNames": ["dublin"]}, "weight": 2}]}}});
+    let mut request = workload("web", 10, weights);
+    insta::assert_snapshot!("13_static_weights", render(&world.decide(&request), WIDTH));
+    request.scheduler_name = "karmada".into();
+    let text = render(&world.decide(&request), WIDTH);
+    let line = text.lines().find(|line| line.starts_with("berlin")).unwrap();
+    assert_eq!(line.split_whitespace().take(4).collect::<Vec<_>>(), ["berlin", "-", "6", "3"]);
+}
+
+#[test]
 fn a_decision_over_5000_clusters_stays_below_64_kib() {
     let clusters = (0..5000).map(|n| {
         let env = if n * 7919 % 13 < 6 { "prod" } else { "dev" };

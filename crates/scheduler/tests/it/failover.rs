@@ -1,9 +1,9 @@
 //! Failover of an application, what nobody can take, and the way back.
 
 use atoll_api::binding::{Outcome, Trigger};
-use atoll_scheduler::{Cure, RecoverAfter, Report, Request};
+use atoll_scheduler::{Change, Cure, Profiles, RecoverAfter, Report, Request, Scheduler};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -148,7 +148,8 @@ fn a_copy_without_a_full_replacement_outlives_its_deadline() {
     assert!(decision.evictions()[0].stands_in(3));
     assert_eq!(decision.evictions()[0].unplaced, 3);
     request.now = at("13:00:00");
-    assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "three replicas have no place");
+    assert_eq!(world.step(&mut request).evictions()[0].replicas, 3, "three have no place");
+    assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "and stay");
     world.room("b", 9);
     assert_eq!(shares(&world.step(&mut request)), map(&[("b", 4)]));
     assert_eq!(world.decide(&request).trigger(), Trigger::EvictionDone, "now it may go");
@@ -252,4 +253,198 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
     assert_eq!(decision.trigger(), Trigger::Recover);
     assert_eq!(shares(&decision), map(&[("a", 2)]));
     // Without leave to recover it stays where it went.
+}
+
+const SPLIT: [(&str, &str); 3] = [("a", "member"), ("b", "host"), ("c", "host")];
+
+fn required(world: &mut World) {
+    world.policy(json!({
+        "topologyKey": "domain", "labelSelector": {"matchLabels": {"app": "web"}},
+        "allocationPolicy": [{"name": "member", "replicas": 1}, {"name": "host", "replicas": 3}],
+        "allocationType": "Required", "allocationMethod": "Fill",
+    }));
+}
+
+fn all_healthy(request: &mut Request, decision: &atoll_scheduler::Decision) {
+    request.reports.clear();
+    for (name, ready) in shares(decision) {
+        let report = Report { healthy: Some(true), ready, ..Report::default() };
+        request.reports.insert(name, report);
+    }
+}
+
+/// Six replicas under a policy that places four: two wait for ever. Draining one host while the other is cordoned leaves
+/// three more without a place. When these found one, the two that always wait kept the old copy for good: six ran where
+/// three were asked for.
+#[test]
+fn a_drain_leaks_no_copy_when_replicas_wait_for_another_reason() {
+    let mut world =
+        World::new(SPLIT.map(|(name, domain)| cluster(name, &[("domain", domain)], Some(9))));
+    required(&mut world);
+    world.taint("b", "NoSchedule");
+    let mut request = steered("web", 6);
+    let decision = world.step(&mut request);
+    assert_eq!(shares(&decision), map(&[("a", 1), ("c", 3)]));
+    assert_eq!(decision.pending_replicas(), 2);
+    world.taint("c", "NoExecute");
+    let decision = world.step(&mut request);
+    assert_eq!((decision.pending_replicas(), decision.evictions()[0].unplaced), (5, 3));
+    world.edit("b", |cluster| cluster.spec.taints.clear());
+    let decision = world.step(&mut request);
+    assert_eq!(shares(&decision), map(&[("a", 1), ("b", 3)]));
+    assert_eq!((decision.pending_replicas(), decision.evictions()[0].unplaced), (2, 0));
+    let mut late = request.clone();
+    late.now = at("13:00:00");
+    assert!(world.decide(&late).evictions().is_empty(), "its deadline ends it");
+    all_healthy(&mut request, &decision);
+    assert!(world.step(&mut request).evictions().is_empty(), "its replacements are healthy");
+}
+
+#[test]
+fn a_copy_shrinks_to_the_replicas_that_have_no_place_elsewhere() {
+    let mut world = World::new([cluster("a", &[], Some(4)), cluster("b", &[], Some(1))]);
+    let mut request = workload("web", 4, aggregated());
+    world.step(&mut request);
+    world.taint("a", "NoExecute");
+    let decision = world.step(&mut request);
+    assert_eq!((shares(&decision), decision.pending_replicas()), (map(&[("b", 1)]), 3));
+    all_healthy(&mut request, &decision);
+    let decision = world.step(&mut request);
+    let task = &decision.evictions()[0];
+    assert_eq!((task.replicas, task.unplaced), (3, 3), "one of the four has its replacement");
+    assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "three have none");
+    world.room("b", 2);
+    let decision = world.step(&mut request);
+    assert_eq!((shares(&decision), decision.evictions()[0].unplaced), (map(&[("b", 3)]), 1));
+    world.room("b", 9);
+    let decision = world.step(&mut request);
+    assert_eq!((shares(&decision), decision.evictions()[0].unplaced), (map(&[("b", 4)]), 0));
+    request.now = at("13:00:00");
+    assert!(world.step(&mut request).evictions().is_empty());
+}
+
+/// Scaling up places replicas, but none that left; scaling down takes those that wait first.
+#[test]
+fn an_old_copy_counts_only_the_replicas_that_left_it() {
+    let mut world =
+        World::new(SPLIT.map(|(name, domain)| cluster(name, &[("domain", domain)], Some(9))));
+    required(&mut world);
+    world.room("a", 0);
+    world.taint("b", "NoSchedule");
+    let mut request = steered("web", 3);
+    assert_eq!(shares(&world.step(&mut request)), map(&[("c", 3)]));
+    world.taint("c", "NoExecute");
+    assert_eq!(world.step(&mut request).evictions()[0].unplaced, 3);
+    world.room("a", 9);
+    let decision = world.scale(&mut request, 4);
+    assert_eq!((shares(&decision), decision.evictions()[0].unplaced), (map(&[("a", 1)]), 3));
+    let decision = world.scale(&mut request, 2);
+    assert_eq!((decision.pending_replicas(), decision.evictions()[0].unplaced), (1, 1));
+    let decision = world.scale(&mut request, 6);
+    assert_eq!((decision.pending_replicas(), decision.evictions()[0].unplaced), (5, 1));
+}
+
+fn profiles(text: &str) -> Profiles {
+    let text = format!(
+        "apiVersion: config.atoll.dev/v1alpha1\nkind: SchedulerConfiguration\nprofiles:\n{text}"
+    );
+    Profiles::read(&atoll_scheduler::SchedulerConfiguration::read(&text).unwrap()).unwrap()
+}
+
+/// Karmada has a taint manager besides its scheduler. Without its counterpart work stayed on dead members.
+#[test]
+fn work_leaves_failed_and_tainted_clusters_in_every_profile() {
+    let bare = "- schedulerName: bare\n  plugins:\n    filter:\n      disabled: [{name: TaintToleration}, \
+        {name: ClusterEviction}, {name: ApplicationHealth}]\n    preFilter:\n      disabled: [{name: TaintToleration}]\n";
+    let profiles = profiles(bare);
+    let tolerated = json!([{"key": "test", "operator": "Exists", "tolerationSeconds": 60}]);
+    for profile in ["default", "karmada", "bare"] {
+        for scheduling in [
+            aggregated()["replicaScheduling"].clone(),
+            json!({"replicaSchedulingType": "Divided"}),
+            json!({"replicaSchedulingType": "Divided",
+                "weightPreference": {"dynamicWeight": "AvailableReplicas"}}),
+        ] {
+            let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(9))));
+            world.scheduler = Scheduler::new(profiles.clone());
+            world.profiles = profiles.clone();
+            world.taint("b", "NoExecute");
+            let mut request = workload("web", 4, json!({"replicaScheduling": scheduling}));
+            request.scheduler_name = profile.into();
+            assert_eq!(shares(&world.step(&mut request)), map(&[("a", 4)]), "{profile}");
+            world.edit("b", |cluster| cluster.spec.taints.clear());
+
+            // What the policy tolerates stays for so long.
+            world.taint("a", "NoExecute");
+            world.edit("a", |cluster| {
+                cluster.spec.taints[0].time_added = Some(Time(at("12:00:00")));
+            });
+            let mut bearing = request.clone();
+            let mut placement = (*bearing.placement).clone();
+            placement.cluster_tolerations = serde_json::from_value(tolerated.clone()).unwrap();
+            let applied = serde_json::to_string(&placement).unwrap();
+            bearing.previous.as_mut().unwrap().applied_placement =
+                serde_json::from_str(&applied).ok();
+            bearing.placement = placement.into();
+            bearing.now = at("12:00:59");
+            let decision = world.decide(&bearing);
+            assert_eq!(shares(&decision).get("a"), Some(&4), "{profile}: {:?}", decision.reason);
+            assert_eq!(decision.waits_for().iter().find_map(Cure::due), Some(at("12:01:00")));
+            bearing.now = at("12:01:00");
+            assert_eq!(shares(&world.decide(&bearing)), map(&[("b", 4)]), "{profile}");
+
+            let decision = world.step(&mut request);
+            assert_eq!(decision.trigger(), Trigger::Failover, "{profile}");
+            assert_eq!(shares(&decision), map(&[("b", 4)]), "{profile}");
+            let task = &decision.evictions()[0];
+            assert_eq!((&*task.from_cluster, task.replicas, task.keep), ("a", 4, true));
+            // Not back while it is being evicted.
+            world.edit("a", |cluster| cluster.spec.taints.clear());
+            assert_eq!(shares(&world.scale(&mut request, 5)), map(&[("b", 5)]), "{profile}");
+        }
+    }
+}
+
+#[test]
+fn karmadas_rules_keep_what_nothing_can_take_when_its_cluster_fails() {
+    for scheduling in [aggregated()["replicaScheduling"].clone(), Value::Null] {
+        let mut world = World::new([cluster("a", &[], Some(9)), cluster("b", &[], Some(0))]);
+        let placement = json!({"clusterAffinity": {"clusterNames": ["a"]},
+            "replicaScheduling": scheduling});
+        let mut request = workload("web", 4, placement);
+        request.scheduler_name = "karmada".into();
+        assert_eq!(shares(&world.step(&mut request)), map(&[("a", 4)]));
+        world.taint("a", "NoExecute");
+        let decision = world.step(&mut request);
+        assert_eq!(decision.outcome(), Outcome::NoFit);
+        assert_eq!(shares(&decision), map(&[("a", 4)]));
+        world.edit("a", |cluster| cluster.spec.taints.clear());
+        let decision = world.step(&mut request);
+        assert_eq!(shares(&decision), map(&[("a", 4)]));
+    }
+}
+
+#[test]
+fn a_taint_without_a_time_of_its_own_is_tolerated_from_when_it_was_first_seen() {
+    let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(9))));
+    let mut placement = aggregated();
+    placement["clusterTolerations"] =
+        json!([{"key": "test", "operator": "Exists", "tolerationSeconds": 60}]);
+    let mut request = workload("web", 2, placement);
+    let here = first_of(&shares(&world.step(&mut request)));
+    world.taint(&here, "NoExecute");
+    let changes = world.edit(&here, |cluster| {
+        cluster.status.as_mut().unwrap().taints_since =
+            serde_json::from_value(json!([{"key": "test", "effect": "NoExecute",
+                "since": "2026-08-21T12:00:00Z"}]))
+            .unwrap();
+    });
+    let wakes = |change: &Change| matches!(change, Change::ClusterTaints { .. });
+    assert!(changes.iter().any(wakes), "the time wakes the bindings: {changes:?}");
+    request.now = at("12:00:59");
+    let decision = world.step(&mut request);
+    assert_eq!(decision.trigger(), Trigger::Avoid);
+    assert_eq!(decision.waits_for().iter().find_map(Cure::due), Some(at("12:01:00")));
+    request.now = at("12:01:00");
+    assert_eq!(world.step(&mut request).trigger(), Trigger::Failover);
 }

@@ -1,5 +1,7 @@
 //! Triggers, modes, who stays a candidate, failover as the seed defines it, and leaving a cluster.
 
+use std::collections::BTreeMap;
+
 use atoll_api::binding::{Mode, Outcome, Trigger};
 use atoll_api::placement::RescheduleOn;
 use atoll_api::policy::PurgeMode;
@@ -239,7 +241,7 @@ fn first_that_failed_is_first_again_and_scaled_to_zero_is_not() {
     assert!(decision.waits_for().contains(&atoll_scheduler::Cure::ClusterJoins));
     world.put(cluster("a", &[], None));
     assert_eq!(world.step(&mut request).trigger(), Trigger::First);
-    assert!(world.scale(&mut request, 0).clusters().is_empty());
+    assert_eq!(shares(&world.scale(&mut request, 0)), map(&[("a", 0)]));
     assert_eq!(world.scale(&mut request, 3).trigger(), Trigger::Scale);
 }
 
@@ -318,4 +320,93 @@ fn a_mistake_in_the_policy_keeps_nobody_from_scaling_down() {
     assert_eq!(placed(&decision) + decision.pending_replicas(), 5);
     let decision = world.scale(&mut request, 9);
     assert_eq!((placed(&decision), decision.pending_replicas()), (5, 4));
+}
+
+#[test]
+fn a_workload_that_is_scaled_to_zero_stays_where_it_ran_and_comes_back() {
+    let divided = |more: Value| {
+        let mut scheduling = json!({"replicaSchedulingType": "Divided"});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            scheduling[field] = value.clone();
+        }
+        json!({"replicaScheduling": scheduling})
+    };
+    let dynamic = json!({"weightPreference": {"dynamicWeight": "AvailableReplicas"}});
+    for profile in ["default", "karmada"] {
+        for more in [json!({}), dynamic.clone(), json!({"replicaDivisionPreference": "Aggregated"})]
+        {
+            let mut world = World::new(["a", "b", "c"].map(|name| cluster(name, &[], Some(3))));
+            let mut request = workload("web", 4, divided(more));
+            request.scheduler_name = profile.into();
+            request.template.requirements = Some(Default::default());
+            let ran = shares(&world.step(&mut request));
+            let decision = world.scale(&mut request, 0);
+            let zeros: BTreeMap<String, i64> = ran.keys().map(|name| (name.clone(), 0)).collect();
+            assert_eq!((shares(&decision), decision.outcome()), (zeros.clone(), Outcome::Placed));
+            assert_eq!((decision.trigger(), decision.evictions()), (Trigger::Scale, &[][..]));
+            assert_eq!(shares(&world.step(&mut request)), zeros, "and stays so");
+            // A member that fails is left also with nothing on it.
+            let gone = ran.keys().next().unwrap().clone();
+            let mut failing = request.clone();
+            world.taint(&gone, "NoExecute");
+            assert!(!shares(&world.decide(&failing)).contains_key(&gone), "{profile}");
+            failing.template.replicas = Some(4);
+            assert_eq!(placed(&world.decide(&failing)), 4, "{profile}");
+            world.edit(&gone, |cluster| cluster.spec.taints.clear());
+            assert_eq!(placed(&world.scale(&mut request, 5)), 5);
+            assert!(request.previous.unwrap().clusters.iter().all(|share| share.replicas > 0));
+        }
+    }
+}
+
+#[test]
+fn zero_replicas_stay_where_nothing_fits_any_more() {
+    let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(9))));
+    let placement = json!({"clusterAffinity": {"clusterNames": ["a"]},
+        "replicaScheduling": {"replicaSchedulingType": "Divided"}, "rescheduleOn": ["ReplicasChange"]});
+    let mut request = workload("web", 4, placement);
+    world.step(&mut request);
+    world.taint("a", "NoExecute");
+    let decision = world.scale(&mut request, 0);
+    assert_eq!(decision.outcome(), Outcome::NoFit);
+    assert_eq!(shares(&decision), map(&[("a", 0)]));
+}
+
+/// 500 workloads of 3 replicas on 990 pod slots were all placed without a word.
+#[test]
+fn what_is_placed_beyond_the_free_room_is_said() {
+    let weighted = json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}});
+    for (placement, profile, said) in [
+        (
+            weighted.clone(),
+            "default",
+            "Overcommitted: 510 of 1500 replicas exceed the free room of a (room for 330 more), \
+             b (room for 330 more), c (room for 330 more)",
+        ),
+        (
+            weighted,
+            "karmada",
+            "Overcommitted: 510 of 1500 replicas exceed the free room of a (room for 330 more), \
+             b (room for 330 more), c (room for 330 more)",
+        ),
+        (
+            json!({}),
+            "default",
+            "Overcommitted: 3510 of 4500 replicas exceed the free room of a (room for 330 more), \
+             b (room for 330 more), c (room for 330 more)",
+        ),
+    ] {
+        let mut world = World::new(["a", "b", "c"].map(|name| cluster(name, &[], Some(330))));
+        world.put(cluster("d", &[], None));
+        world.taint("d", "NoSchedule");
+        let mut request = workload("web", 1500, placement);
+        request.scheduler_name = profile.into();
+        let decision = world.step(&mut request);
+        assert_eq!((decision.outcome(), &*decision.reason), (Outcome::Placed, said), "{profile}");
+        assert_eq!(decision.record(1).reason.as_deref(), Some(said));
+    }
+    // Where room divides, what does not fit waits, and where it is not known nothing is said.
+    let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], None)));
+    let decision = world.decide(&workload("web", 1500, json!({})));
+    assert_eq!(decision.reason, "");
 }

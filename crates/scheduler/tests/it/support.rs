@@ -39,6 +39,7 @@ pub fn cluster(name: &str, labels: &[(&str, &str)], room: Option<i64>) -> Cluste
 pub struct World {
     pub tables: Tables,
     pub scheduler: Scheduler,
+    pub profiles: Profiles,
     pub clusters: BTreeMap<String, Cluster>,
 }
 
@@ -47,6 +48,7 @@ impl World {
         let mut world = Self {
             tables: Tables::default(),
             scheduler: Scheduler::new(Profiles::default()),
+            profiles: Profiles::default(),
             clusters: BTreeMap::new(),
         };
         clusters.into_iter().for_each(|cluster| {
@@ -123,7 +125,7 @@ impl World {
         let faults = lint(&snapshot, request, &decision);
         let text = serde_json::to_string(&decision).unwrap();
         assert!(faults.is_empty(), "{faults:#?}\n{request:#?}\n{text}");
-        let fresh = Scheduler::new(Profiles::default()).decide(&snapshot, request);
+        let fresh = Scheduler::new(self.profiles.clone()).decide(&snapshot, request);
         assert_eq!(text, serde_json::to_string(&fresh).unwrap(), "the cache changed the answer");
         let back: Decision = serde_json::from_str(&text).unwrap();
         assert_eq!(back, decision, "JSON loses something");

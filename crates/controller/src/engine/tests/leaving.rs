@@ -204,6 +204,80 @@ async fn a_policys_toleration_counts_from_the_taints_time_also_over_a_restart() 
     assert!((120..123).contains(&took), "{took} s");
 }
 
+/// The peer's scheduler leaves its targets on tainted clusters to a taint manager: with its profile work stayed there.
+#[tokio::test(start_paused = true)]
+async fn with_profile_karmada_work_leaves_a_tainted_member_and_the_old_copy_goes() {
+    let federation = Federation::start().await;
+    taint(&federation, "m2", Some("NoSchedule")).await;
+    let spec = json!({
+        "resourceSelectors": [{"apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1}],
+        "schedulerName": "karmada",
+        "placement": {
+            "clusterAffinity": {"clusterNames": ["m1", "m2"]},
+            "replicaScheduling": {"replicaSchedulingType": "Divided"},
+        },
+    });
+    let object = json!({"metadata": {"name": "all"}, "spec": spec});
+    let kind = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
+    federation.hub.apply(kind.0, kind.1, Some("shop"), object).await;
+    federation.hub.deployment("web", 4).await;
+    federation.until_replicas(&[("m1", 4)]).await;
+    taint(&federation, "m2", None).await;
+    taint(&federation, "m1", Some("NoExecute")).await;
+    until_on(&federation, "m2").await;
+    federation.until_replicas(&[("m2", 4)]).await;
+    until_said(&federation, "Emptied").await;
+}
+
+/// Six replicas under a policy that places four of them: two wait for ever.
+#[tokio::test(start_paused = true)]
+async fn a_drain_while_another_host_is_cordoned_leaks_no_copy() {
+    let federation = Federation::start().await;
+    for (name, domain) in [("m1", "member"), ("m2", "host"), ("m3", "host")] {
+        let labels = json!({"metadata": {"name": name, "labels": {"domain": domain}}});
+        federation.hub.apply(CLUSTER.0, CLUSTER.1, None, labels).await;
+    }
+    let kind = "policy.atoll.dev/v1alpha1";
+    let policy = json!({"metadata": {"name": "split"}, "spec": {
+        "topologyKey": "domain", "labelSelector": {"matchLabels": {"app": "web"}},
+        "allocationPolicy": [{"name": "member", "replicas": 1}, {"name": "host", "replicas": 3}],
+        "allocationType": "Required", "allocationMethod": "Fill",
+    }});
+    federation.hub.apply(kind, "WorkloadPolicy", Some("shop"), policy).await;
+    taint(&federation, "m2", Some("NoSchedule")).await;
+    federation.hub.policy("all", DEPLOYMENT, json!({})).await;
+    let labels = json!({"app": "web", "policy.atoll.dev/workload-policy": "split"});
+    let web = json!({"metadata": {"name": "web", "labels": labels.clone()}, "spec": {
+        "replicas": 6, "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }});
+    federation.hub.apply(DEPLOYMENT.0, DEPLOYMENT.1, Some("shop"), web).await;
+    federation.until_replicas(&[("m1", 1), ("m3", 3)]).await;
+    taint(&federation, "m3", Some("NoExecute")).await;
+    eventually("the host's replicas wait", SOON, || async {
+        let binding = federation.hub.binding("web-deployment").await;
+        binding["spec"]["clusters"] == json!([{"name": "m1", "replicas": 1}])
+    })
+    .await;
+    taint(&federation, "m2", None).await;
+    federation.until_replicas(&[("m1", 1), ("m2", 3)]).await;
+    federation
+        .until(BINDING, "web-deployment", "/spec/decision/trigger", json!("EvictionDone"))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_is_scaled_to_zero_stays_on_its_member_and_comes_back() {
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1"], json!({})).await;
+    federation.hub.deployment("web", 0).await;
+    federation.until_replicas(&[("m1", 0)]).await;
+    assert_eq!(federation.members.manifest("m1")["spec"]["replicas"], 0);
+    federation.until(BINDING, "web-deployment", "/status/summary/applied", json!(1)).await;
+    federation.hub.deployment("web", 2).await;
+    federation.until_replicas(&[("m1", 2)]).await;
+    federation.until_history(&[Trigger::First, Trigger::Scale, Trigger::Scale]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_terminating_member_is_left_make_before_break_and_says_when_it_is_empty() {
     let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], json!({})).await;
