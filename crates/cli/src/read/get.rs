@@ -59,8 +59,16 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
         Format::Table => out.table_keeping(
             3,
             &[
-                "NAME", "STATUS", "REASON", "MODE", "SESSION", "VERSION", "REPLICAS", "FREE CPU",
-                "FREE MEM", "FREE PODS",
+                "NAME",
+                "STATUS",
+                "REASON",
+                "MODE",
+                "SESSION",
+                "VERSION",
+                "REPLICAS",
+                "FREE CPU",
+                "FREE MEM",
+                "FREE PODS",
             ],
             {
                 let (shares, now) = (shares(&hub).await?, Timestamp::now());
