@@ -62,7 +62,7 @@ async fn members_in_a_table() {
 async fn orphans_are_listed_and_nothing_goes_unasked() {
     let hub = federation().await;
     let listed = hub.atoll("orphans", &[]).await;
-    assert!(listed.stderr.contains("member2: 100 more than these 2"), "{}", listed.stderr);
+    assert!(listed.stderr.contains("member2: 100 more orphans than these 2"), "{}", listed.stderr);
     insta::assert_snapshot!("orphans", listed.ok());
     assert_eq!(hub.atoll("orphans", &["member1"]).await.ok().trim(), "No orphans.");
     let items = hub.atoll("orphans", &["member2", "-o", "json"]).await.json();
