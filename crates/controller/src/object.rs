@@ -40,6 +40,12 @@ impl Object {
         self.fields.insert("kind".to_owned(), resource.kind.clone().into());
     }
 
+    /// Leaves out what the hub's API server allocated and no user wrote. To be asked while the managed fields are still
+    /// there, after the kind was named.
+    pub(crate) fn leave_out_allocated(&mut self) {
+        atoll_interpreter::strip_allocated(&mut self.fields);
+    }
+
     /// Replaces its managed fields. They are lost where they cannot be read: they tell people who changed what, and no
     /// decision looks at them.
     pub(crate) fn manage(

@@ -26,4 +26,4 @@ pub use observed::{Observed, observed};
 pub use pod::pod_labels;
 pub use replicas::{replicas, set_replicas};
 pub use requirements::requirements;
-pub use retained::{retained_fields, strip_retained};
+pub use retained::{retained_fields, strip_allocated, strip_retained};

@@ -7,17 +7,13 @@ use crate::{
     read::{flag, text},
 };
 
-/// The fields of a kind that a member's own controllers and API server write and that are therefore never applied,
-/// as JSON pointers in which `*` stands for every item of a list. [`strip_retained`] knows the exceptions.
+/// The fields of a kind that a cluster's own controllers and API server fill in, so that their values mean nothing on
+/// another cluster, as JSON pointers in which `*` stands for every item of a list. [`strip_retained`] knows the exceptions:
+/// a value that a user wrote is applied.
 #[must_use]
 pub fn retained_fields(group: &str, kind: &str) -> &'static [&'static str] {
     match Kind::named(group, kind) {
-        Kind::Service => &[
-            "/spec/clusterIP",
-            "/spec/clusterIPs",
-            "/spec/healthCheckNodePort",
-            "/spec/ports/*/nodePort",
-        ],
+        Kind::Service => &["/spec/clusterIP", "/spec/clusterIPs"],
         Kind::ServiceAccount => &["/secrets"],
         Kind::PersistentVolumeClaim => &[
             "/spec/volumeName",
@@ -26,8 +22,10 @@ pub fn retained_fields(group: &str, kind: &str) -> &'static [&'static str] {
             "/metadata/annotations/volume.kubernetes.io~1selected-node",
             "/metadata/annotations/volume.kubernetes.io~1storage-provisioner",
         ],
-        Kind::PersistentVolume => &["/spec/claimRef"],
-        Kind::Pod => &["/spec/nodeName", "/spec/priority"],
+        Kind::PersistentVolume => {
+            &["/spec/claimRef", "/metadata/annotations/pv.kubernetes.io~1bound-by-controller"]
+        }
+        Kind::Pod => &["/spec/priority"],
         Kind::Job => &[
             "/spec/selector",
             "/spec/template/metadata/labels/controller-uid",
@@ -47,25 +45,36 @@ pub fn retained_fields(group: &str, kind: &str) -> &'static [&'static str] {
 /// Volumes of this prefix are put into every pod by its API server, with a token of that cluster.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
-/// Removes [`retained_fields`] from an object. What looks like such a field but is the user's word stays: a headless
-/// Service's `clusterIP: None`, a Job's selector with `manualSelector`, the data of every Secret but a service account
-/// token. From Pods the token volume goes as well.
+/// Set by the volume controller where it, and not a user, chose the volume of a claim or the claim of a volume.
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+
+/// Removes [`retained_fields`] from an object. What a user wrote stays: a headless Service's `clusterIP: None`, a Job's
+/// selector with `manualSelector`, the data of every Secret but a service account token, the volume of a claim and the claim
+/// of a volume that no controller bound (without uid and resourceVersion, which name an object of the hub). From Pods the
+/// token volume goes as well; a `nodeName` stays, because nothing on the hub schedules Pods.
+///
+/// Node ports are told apart before, by [`strip_allocated`].
 pub fn strip_retained(obj: &mut Map<String, Value>) {
     let word = |name: &str| obj.get(name).and_then(Value::as_str).unwrap_or_default();
     let group = word("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
     let kind = Kind::named(group, word("kind"));
     let fields = retained_fields(group, word("kind"));
     let spec = obj.get("spec").unwrap_or(&Value::Null);
+    let annotations = obj.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    let bound = annotations.and_then(|all| all.get(BOUND_BY_CONTROLLER)).is_some();
     let users_word = match kind {
         Kind::Service => text(spec, &["clusterIP"]) == "None",
         Kind::Job => flag(spec, &["manualSelector"]),
         Kind::Secret => word("type") != "kubernetes.io/service-account-token",
+        Kind::PersistentVolumeClaim | Kind::PersistentVolume => !bound,
         _ => false,
     };
     for pointer in fields {
         let kept = match kind {
             Kind::Service => users_word && pointer.starts_with("/spec/clusterIP"),
             Kind::Job | Kind::Secret => users_word,
+            Kind::PersistentVolumeClaim => users_word && *pointer == "/spec/volumeName",
+            Kind::PersistentVolume => users_word && *pointer == "/spec/claimRef",
             _ => false,
         };
         if !kept {
@@ -74,11 +83,59 @@ pub fn strip_retained(obj: &mut Map<String, Value>) {
             remove_field(obj, &steps);
         }
     }
+    if kind == Kind::PersistentVolume
+        && let Some(claim) = obj.get_mut("spec").and_then(|spec| spec.get_mut("claimRef"))
+        && let Some(claim) = claim.as_object_mut()
+    {
+        claim.remove("uid");
+        claim.remove("resourceVersion");
+    }
     if kind == Kind::Pod
         && let Some(spec) = obj.get_mut("spec").and_then(Value::as_object_mut)
     {
         strip_token_volume(spec);
     }
+}
+
+/// Removes the node ports of a Service that its API server allocated: those that no entry of `managedFields` owns. The
+/// server records the fields that clients wrote before it allocates, so an owned port is a port that a user chose.
+pub fn strip_allocated(obj: &mut Map<String, Value>) {
+    let word = |name: &str| obj.get(name).and_then(Value::as_str).unwrap_or_default();
+    if word("kind") != "Service" || word("apiVersion") != "v1" {
+        return;
+    }
+    let entries = obj.get("metadata").and_then(|metadata| metadata.get("managedFields"));
+    let entries = entries.and_then(Value::as_array).into_iter().flatten();
+    let owned: Vec<Value> =
+        entries.filter_map(|entry| entry.get("fieldsV1")?.get("f:spec").cloned()).collect();
+    let Some(spec) = obj.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if !owned.iter().any(|fields| fields.get("f:healthCheckNodePort").is_some()) {
+        spec.remove("healthCheckNodePort");
+    }
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+    for port in ports.filter_map(Value::as_object_mut) {
+        if !owned.iter().any(|fields| owns_node_port(fields, port)) {
+            port.remove("nodePort");
+        }
+    }
+}
+
+/// Whether one entry's fields of a Service's spec have the node port of this port.
+fn owns_node_port(fields: &Value, port: &Map<String, Value>) -> bool {
+    let Some(Value::Object(ports)) = fields.get("f:ports") else { return false };
+    // Ports are a list with the keys port and protocol; an entry without items owns the list as a whole.
+    if !ports.keys().any(|name| name.starts_with("k:")) {
+        return true;
+    }
+    ports.iter().any(|(name, fields)| {
+        let key = name.strip_prefix("k:").and_then(|key| serde_json::from_str::<Value>(key).ok());
+        let Some(Value::Object(key)) = key else { return false };
+        let is_port = key.iter().all(|(field, value)| match port.get(field) {
+            Some(held) => held == value,
+            None => field == "protocol" && value == "TCP",
+        });
+        is_port && fields.get("f:nodePort").is_some()
+    })
 }
 
 fn remove_field(fields: &mut Map<String, Value>, steps: &[String]) {
@@ -131,20 +188,49 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_node_ports_of_a_service_stay_behind_but_headless_is_the_users_word() {
+    fn addresses_of_a_service_stay_behind_but_headless_is_the_users_word() {
         let service = |ip: &str| {
             json!({"apiVersion": "v1", "kind": "Service", "spec": {
-                "clusterIP": ip, "clusterIPs": [ip], "healthCheckNodePort": 30001,
-                "ports": [{"port": 80, "nodePort": 30080}, {"port": 81}],
+                "clusterIP": ip, "clusterIPs": [ip], "ports": [{"port": 80, "nodePort": 30080}],
             }})
         };
-        let spec = stripped(service("10.0.0.1"))["spec"].clone();
-        assert_eq!(spec, json!({"ports": [{"port": 80}, {"port": 81}]}));
-        let spec = stripped(service("None"))["spec"].clone();
-        let expected = json!({
-            "clusterIP": "None", "clusterIPs": ["None"], "ports": [{"port": 80}, {"port": 81}],
-        });
-        assert_eq!(spec, expected);
+        let ports = json!([{"port": 80, "nodePort": 30080}]);
+        assert_eq!(stripped(service("10.0.0.1"))["spec"], json!({"ports": ports}));
+        assert_eq!(stripped(service("None")), service("None"));
+    }
+
+    #[test]
+    fn node_ports_that_a_user_wrote_travel_and_those_that_the_hub_allocated_do_not() {
+        let service = |managed: Value| {
+            let mut service = json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"managedFields": managed},
+                "spec": {"healthCheckNodePort": 30001, "ports": [
+                    {"port": 80, "protocol": "TCP", "nodePort": 30080},
+                    {"port": 80, "protocol": "UDP", "nodePort": 30081},
+                    {"port": 81, "nodePort": 30082},
+                ]},
+            });
+            strip_allocated(service.as_object_mut().unwrap());
+            service["spec"].clone()
+        };
+        let owns = |ports: Value| json!([{"manager": "kubectl", "fieldsV1": {"f:spec": ports}}]);
+        let chosen = owns(json!({"f:ports": {
+            "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:nodePort": {}},
+            "k:{\"port\":80,\"protocol\":\"UDP\"}": {".": {}, "f:port": {}},
+            "k:{\"port\":81,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:nodePort": {}},
+        }}));
+        let expected = json!({"ports": [
+            {"port": 80, "protocol": "TCP", "nodePort": 30080},
+            {"port": 80, "protocol": "UDP"},
+            {"port": 81, "nodePort": 30082},
+        ]});
+        assert_eq!(service(chosen), expected);
+        let whole = service(owns(json!({"f:ports": {}, "f:healthCheckNodePort": {}})));
+        assert_eq!(whole["ports"][1]["nodePort"], 30081, "the list as a whole is the user's");
+        assert_eq!(whole["healthCheckNodePort"], 30001);
+        let unknown = service(json!([]));
+        assert_eq!(unknown["ports"][0].get("nodePort"), None, "nobody says who wrote it");
     }
 
     #[test]
@@ -173,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_leaves_its_node_and_token_volume_behind() {
+    fn a_pod_keeps_the_node_that_a_user_chose_and_leaves_its_token_volume_behind() {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {
             "nodeName": "n1", "priority": 0,
             "volumes": [{"name": "kube-api-access-abcde"}, {"name": "data"}],
@@ -183,6 +269,7 @@ mod tests {
             ],
         }});
         let expected = json!({
+            "nodeName": "n1",
             "volumes": [{"name": "data"}],
             "containers": [{"name": "a"}, {"name": "b", "volumeMounts": [{"name": "data"}]}],
         });
@@ -190,14 +277,33 @@ mod tests {
     }
 
     #[test]
-    fn bindings_of_volumes_and_marks_of_controllers_stay_behind() {
-        let claim = stripped(json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes", "mine": "1"}},
-            "spec": {"volumeName": "pv-1", "storageClassName": "fast"},
-        }));
-        assert_eq!(claim["spec"], json!({"storageClassName": "fast"}));
-        assert_eq!(claim["metadata"]["annotations"], json!({"mine": "1"}));
+    fn volumes_that_a_user_chose_travel_and_those_that_a_controller_bound_do_not() {
+        let bound = "pv.kubernetes.io/bound-by-controller";
+        let claim = |annotations: Value| {
+            stripped(json!({
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"annotations": annotations},
+                "spec": {"volumeName": "pv-1", "storageClassName": "fast"},
+            }))
+        };
+        let chosen = claim(json!({"pv.kubernetes.io/bind-completed": "yes", "mine": "1"}));
+        assert_eq!(chosen["spec"], json!({"volumeName": "pv-1", "storageClassName": "fast"}));
+        assert_eq!(chosen["metadata"]["annotations"], json!({"mine": "1"}));
+        let found = claim(json!({bound: "yes"}));
+        assert_eq!(found["spec"], json!({"storageClassName": "fast"}));
+        let volume = |annotations: Value| {
+            stripped(json!({
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"annotations": annotations},
+                "spec": {"claimRef": {
+                    "namespace": "shop", "name": "data", "uid": "u", "resourceVersion": "7",
+                }},
+            }))
+        };
+        let claim_ref = json!({"namespace": "shop", "name": "data"});
+        assert_eq!(volume(json!({}))["spec"]["claimRef"], claim_ref, "by name, of any cluster");
+        let found = volume(json!({bound: "yes"}));
+        assert!(found["spec"].get("claimRef").is_none());
+        assert_eq!(found["metadata"]["annotations"], json!({}));
         let account =
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "secrets": [{"name": "t"}]});
         assert!(stripped(account).get("secrets").is_none());

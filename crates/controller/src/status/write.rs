@@ -58,8 +58,9 @@ pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Ar
     let failure = |message: String, again| Failure { message, again };
     match tokio::time::timeout(TIMEOUT, request).await {
         Ok(Ok(mut object)) => {
-            object.manage(|_| None);
             object.name_kind(&target.resource);
+            object.leave_out_allocated();
+            object.manage(|_| None);
             Ok(Arc::new(object.whole()))
         }
         Ok(Err(error)) => {

@@ -260,8 +260,9 @@ fn refusal(error: &watcher::Error) -> Option<String> {
 /// The object as JSON with apiVersion and kind, which items of a list lack; of managedFields, which are half of its size,
 /// only who changed it last.
 fn json(mut object: Object, resource: &ApiResource) -> Arc<Value> {
-    object.manage(chronicle::reduce);
     object.name_kind(resource);
+    object.leave_out_allocated();
+    object.manage(chronicle::reduce);
     Arc::new(object.whole())
 }
 
