@@ -32,12 +32,63 @@ pub(crate) fn assert_allowed(world: &World) {
     }
 }
 
+const SECRETS: &str = include_str!("../../../../deploy/controller/secrets.yaml");
+const USERS: &str = include_str!("../../../../deploy/controller/users.yaml");
+
+/// The rules of the ClusterRoles of a manifest, each with the role's name and labels.
+fn rules(manifest: &str) -> Vec<(String, Value, Value)> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
+    let roles = objects.into_iter().filter(|object| object["kind"] == "ClusterRole");
+    roles
+        .flat_map(|role| {
+            let name = role["metadata"]["name"].as_str().unwrap().to_owned();
+            let labels = role["metadata"]["labels"].clone();
+            let rules = role["rules"].as_array().cloned().unwrap_or_default();
+            rules.into_iter().map(move |rule| (name.clone(), labels.clone(), rule))
+        })
+        .collect()
+}
+
+fn has(list: &Value, item: &str) -> bool {
+    list.as_array().unwrap().iter().any(|held| held == item || held == "*")
+}
+
+#[test]
+fn secrets_of_all_namespaces_are_read_only_where_an_administrator_adds_the_role() {
+    let reads = |(_, _, rule): &(String, Value, Value)| {
+        has(&rule["apiGroups"], "") && has(&rule["resources"], "secrets")
+    };
+    assert_eq!(rules(RBAC).iter().filter(|rule| reads(rule)).count(), 0);
+    let added = rules(SECRETS);
+    assert!(reads(&added[0]) && added.len() == 1, "{added:?}");
+    assert_eq!(added[0].1["rbac.atoll.dev/aggregate-to-controller"], "true");
+    assert_eq!(added[0].2["verbs"], json!(["get", "list", "watch"]));
+}
+
+#[test]
+fn namespace_users_write_policies_and_no_bindings() {
+    let mut writes_policies = false;
+    for (name, labels, rule) in rules(USERS) {
+        let reads = ["get", "list", "watch"];
+        let verbs = rule["verbs"].as_array().unwrap();
+        let writes = verbs.iter().any(|verb| !reads.iter().any(|read| verb == read));
+        for group in ["work.atoll.dev", "cluster.atoll.dev"] {
+            assert!(!(writes && has(&rule["apiGroups"], group)), "{name} writes {group}");
+        }
+        let view = labels["rbac.authorization.k8s.io/aggregate-to-view"] == "true";
+        assert!(!(writes && view), "{name} lets viewers write");
+        assert!(!has(&rule["resources"], "clusterpropagationpolicies"), "{name}");
+        writes_policies |= writes && has(&rule["resources"], "propagationpolicies");
+    }
+    assert!(writes_policies);
+}
+
 /// The parts of the manifests find one another.
 #[tokio::test]
 async fn the_manifests_fit_together() {
     let server = Server::open(atoll_apiserver::Options::memory()).unwrap();
     let mut found = BTreeMap::new();
-    for text in [RBAC, CONTROLLER] {
+    for text in [RBAC, SECRETS, USERS, CONTROLLER] {
         let objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
         for object in objects {
             let version = object["apiVersion"].as_str().unwrap();
