@@ -36,6 +36,12 @@ impl GroupKind {
         self.group == group && self.kind == kind
     }
 
+    /// Whether it is one of Atoll's own kinds, of which members have no use.
+    #[must_use]
+    pub(crate) fn is_own(&self) -> bool {
+        self.group == "atoll.dev" || self.group.ends_with(".atoll.dev")
+    }
+
     /// Reads `Kind` or `Kind.group`, as [`fmt::Display`] writes it.
     #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {

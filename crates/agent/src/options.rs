@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::Clock;
+use atoll_api::{Clock, ReservedNamespaces};
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::token::BootstrapToken;
@@ -34,6 +34,8 @@ pub struct AgentOptions {
     pub join: Option<Join>,
     /// Namespace on the member for the agent's own objects (Lease, inventory index, identity).
     pub namespace: String,
+    /// Namespaces into which nothing is applied, whatever the controller says. The agent's own is always among them.
+    pub reserved: ReservedNamespaces,
     /// Name of this agent, for example the Pod's. No two run under one name at a time: an agent takes the Lease of its
     /// own name at once, and waits for another's to expire.
     pub instance: String,

@@ -121,6 +121,7 @@ impl Active<'_> {
             member: self.member.clone(),
             fence: self.fence.clone(),
             namespace: options.namespace.clone(),
+            reserved: options.reserved.clone(),
             discovery: discovery.clone(),
             jitter: self.jitter.clone(),
             timings: options.timings,

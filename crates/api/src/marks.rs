@@ -81,9 +81,3 @@ pub const MANAGER_HEALTH: &str = "atoll-health";
 
 /// Namespace on the hub for Atoll's own objects (Lease, CA Secret).
 pub const SYSTEM_NAMESPACE: &str = "atoll-system";
-
-/// Whether Atoll never selects objects of this namespace: the cluster's own and Atoll's own.
-#[must_use]
-pub fn is_reserved_namespace(namespace: &str) -> bool {
-    namespace.starts_with("kube-") || namespace.starts_with("atoll-")
-}

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
+use atoll_api::ReservedNamespaces;
 use atoll_controller::pace::{self, PaceLimits};
 use atoll_scheduler::RecoverAfter;
 use clap::error::ErrorKind;
@@ -220,6 +222,27 @@ impl From<PaceFlags> for PaceLimits {
     }
 }
 
+/// Namespaces that are not propagated, besides those that never are.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ReservedFlag {
+    /// Namespaces whose objects are never propagated, besides kube-* and atoll-*: names, comma separated, in which * stands
+    /// for any text
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    reserved_namespaces: Vec<String>,
+}
+
+impl ReservedFlag {
+    /// The built-in minimum and what was given.
+    ///
+    /// # Errors
+    /// When a pattern cannot be meant; the error names it.
+    pub(crate) fn namespaces(&self) -> anyhow::Result<ReservedNamespaces> {
+        ReservedNamespaces::with(&self.reserved_namespaces)
+            .map_err(anyhow::Error::msg)
+            .context("--reserved-namespaces")
+    }
+}
+
 /// The flag `-o`.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OutputFlag {
@@ -299,6 +322,22 @@ mod tests {
         for flag in ["--timeout=0s", "--dry-run", "--dry-run=server", "--ignore-daemonsets"] {
             check(flag).unwrap();
         }
+    }
+
+    #[test]
+    fn reserved_namespaces_are_patterns_beside_the_built_in_ones() {
+        let parse = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Controller(args) => args.reserved.namespaces(),
+            _ => unreachable!(),
+        };
+        let given = parse("atoll controller --reserved-namespaces infra,*-system").unwrap();
+        assert_eq!(given.to_string(), "kube-*, atoll-*, infra, *-system");
+        let error = parse("atoll controller --reserved-namespaces infra,*").unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("--reserved-namespaces") && error.contains("every namespace"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `atoll lint`: what is wrong with policies, before they are applied.
 
+use std::path::PathBuf;
+
 use anyhow::{bail, ensure};
 use atoll_scheduler::lint_policy::{self, Finding, Severity};
 use atoll_scheduler::offline::World;
@@ -9,6 +11,7 @@ use serde_json::json;
 use crate::args::{Format, OutputFlag};
 use crate::input::{self, FilesFlag, ValidateFlag};
 use crate::print::{self, Printer, Text, Tone};
+use crate::schedule;
 
 #[derive(Debug, Args)]
 #[command(
@@ -19,6 +22,9 @@ use crate::print::{self, Printer, Text, Tone};
 pub(crate) struct LintArgs {
     #[command(flatten)]
     files: FilesFlag,
+    /// SchedulerConfiguration with further profiles that policies may name [default: the built-in profiles]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     validate: ValidateFlag,
     #[command(flatten)]
@@ -27,8 +33,10 @@ pub(crate) struct LintArgs {
 
 pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
     ensure!(!args.files.files.is_empty(), "give the objects with -f FILE, -f DIR or -f -");
+    let profiles = schedule::profiles(args.config.as_deref())?;
     let (world, errors) = input::read(&args.files.files, args.validate.validate)?;
     let mut findings = lint_policy::world(&world);
+    findings.extend(lint_policy::scheduler_names(&world, &profiles));
     findings.extend(patches(&world));
     match args.output.output {
         Format::Table if findings.is_empty() && errors.is_empty() => {
@@ -89,7 +97,36 @@ fn patches(world: &World) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use atoll_scheduler::Profiles;
+
     use super::*;
+
+    #[test]
+    fn a_scheduler_profile_that_does_not_exist_is_an_error_that_names_those_that_do() {
+        let found = |name: &str, profiles: &Profiles| {
+            let text = format!(
+                "apiVersion: policy.atoll.dev/v1alpha1\nkind: PropagationPolicy\n\
+                 metadata: {{name: p, namespace: shop}}\nspec: {{schedulerName: {name}, \
+                 resourceSelectors: [{{apiVersion: apps/v1, kind: Deployment}}], placement: {{}}}}\n"
+            );
+            let mut world = World::default();
+            for document in atoll_scheduler::offline::documents::read("test", &text).0 {
+                world.add(document).unwrap();
+            }
+            lint_policy::scheduler_names(&world, profiles)
+        };
+        let built_in = Profiles::default();
+        assert_eq!(found("karmada", &built_in), []);
+        let findings = found("defualt", &built_in);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].severity, Severity::Error);
+        assert_eq!(findings[0].field, "spec.schedulerName");
+        let problem = &findings[0].problem;
+        assert!(
+            problem.contains("\"defualt\"") && problem.contains("default, karmada"),
+            "{problem}"
+        );
+    }
 
     #[test]
     fn a_patch_that_touches_identity_or_marks_is_an_error() {

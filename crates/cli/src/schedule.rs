@@ -76,7 +76,11 @@ pub(crate) fn run(args: ScheduleArgs, out: &Printer) -> anyhow::Result<()> {
     }
 }
 
-fn profiles(config: Option<&Path>) -> anyhow::Result<Profiles> {
+/// The built-in profiles and those of a SchedulerConfiguration.
+///
+/// # Errors
+/// When the file cannot be read or says what may not be.
+pub(crate) fn profiles(config: Option<&Path>) -> anyhow::Result<Profiles> {
     let Some(path) = config else { return Ok(Profiles::default()) };
     let named = || format!("--config {}", path.display());
     let text = std::fs::read_to_string(path).with_context(named)?;

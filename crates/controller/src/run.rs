@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::Clock;
+use atoll_api::{Clock, ReservedNamespaces};
 use atoll_history::{Keeper, Recorder, RecorderOptions, Store};
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, RecoverAfter};
@@ -143,6 +143,13 @@ impl Controller {
         self
     }
 
+    /// Namespaces whose objects are never propagated, in place of the built-in minimum.
+    #[must_use]
+    pub fn with_reserved(mut self, namespaces: ReservedNamespaces) -> Self {
+        self.core.reserved = namespaces;
+        self
+    }
+
     /// Labels the Pod while we lead, so that a Service can select it.
     #[must_use]
     pub fn with_pod(mut self, pod: OwnPod) -> Self {
@@ -226,6 +233,8 @@ pub(crate) struct Core {
     pub(crate) recover_after: RecoverAfter,
     /// Plugins beside the built-in ones, for profiles that name them.
     pub(crate) plugins: Vec<Arc<dyn Extension>>,
+    /// Namespaces whose objects are never propagated.
+    pub(crate) reserved: ReservedNamespaces,
     hub: Hub,
     elector: Elector,
     terms: watch::Sender<Option<u64>>,
@@ -254,6 +263,7 @@ impl Core {
             pace: PaceLimits::default(),
             recover_after: RecoverAfter::default(),
             plugins: Vec::new(),
+            reserved: ReservedNamespaces::default(),
             hub,
             elector,
             terms,
@@ -272,6 +282,7 @@ impl Core {
     ) -> Result<(), ControllerError> {
         let Self { election, term: _, verdicts, events, counters, registry, listeners, .. } = self;
         let Self { hub, elector, terms, ready, reports, pace, recover_after, plugins, .. } = self;
+        let reserved = self.reserved;
         drop(events);
         let tasks = TaskTracker::new();
         let extensions = Arc::new(Extensions::new(&hub.profiles, &plugins)?);
@@ -319,6 +330,7 @@ impl Core {
             extensions,
             pace,
             recover_after,
+            reserved,
         });
         let result = engine.run(token).await;
         engine_token.cancel();

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::ReservedNamespaces;
 use atoll_protocol::digest::Digest;
 use atoll_protocol::v1::controller_message::Message;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -70,6 +71,8 @@ pub(crate) struct EngineOptions {
     pub fence: Fence,
     /// Namespace of the agent's own objects.
     pub namespace: String,
+    /// Namespaces into which nothing is applied.
+    pub reserved: ReservedNamespaces,
     /// Kinds of the member.
     pub discovery: Discovery,
     /// Jitter.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::{Command, Engine, Session};
 use crate::apply::object::Desired;
+use crate::apply::order::is_namespace;
 use crate::apply::removal::{How, Withdrawal};
 use crate::inventory::agreement::{Agreement, Line, claims};
 use crate::key::Key;
@@ -155,9 +156,36 @@ impl Engine {
             };
             session.agreement.put(key.clone(), line);
         }
+        // After it was noted for the agreement: a refusal must not hold up the removal of other objects.
+        if let Some((reason, message)) = self.off_limits(&key) {
+            self.refuse(&key, desired.hash, reason, message);
+            return;
+        }
         if let Some(report) = self.table.upsert(&key, desired, Instant::now()) {
             self.report(key, report);
         }
+    }
+
+    /// Why an object of this key is never applied. The controller has the same rule; this end does not rely on it, because
+    /// with these objects whoever speaks for the controller would get hold of the member itself.
+    fn off_limits(&self, key: &Key) -> Option<(&'static str, String)> {
+        if key.kind.is_own() {
+            let message = format!("{key} is of a kind of Atoll's own; the agent does not apply it");
+            return Some(("OwnKind", message));
+        }
+        let namespace = match is_namespace(&key.kind) {
+            true => key.name.as_str(),
+            false => key.namespace.as_str(),
+        };
+        let options = &self.options;
+        if namespace != options.namespace && !options.reserved.contains(namespace) {
+            return None;
+        }
+        let message = format!(
+            "namespace {namespace} is reserved on this member ({}, and the agent's own); the agent applies nothing in it",
+            options.reserved
+        );
+        Some(("ReservedNamespace", message))
     }
 
     pub(super) fn refuse(&mut self, key: &Key, hash: String, reason: &str, message: String) {

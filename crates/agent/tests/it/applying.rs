@@ -1,10 +1,11 @@
 //! What happens to objects of the member when the controller wants them.
 
+use atoll_api::ReservedNamespaces;
 use atoll_protocol::v1::ApplyResult;
 use serde_json::json;
 
 use crate::member::{Fault, config, config_path, deployment, deployment_path, marked};
-use crate::setup::Setup;
+use crate::setup::{Agent, Setup};
 
 #[tokio::test(start_paused = true)]
 async fn objects_are_applied_server_side_and_listed_in_the_index_first() {
@@ -35,6 +36,48 @@ async fn objects_are_applied_server_side_and_listed_in_the_index_first() {
     session.apply(&next).await;
     let settings = setup.member.get("/api/v1/namespaces/fresh/configmaps/settings").await.unwrap();
     assert_eq!(settings["data"], json!({"key": "b"}));
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_applied_in_reserved_namespaces_or_of_atolls_own_kinds_whatever_the_controller_says()
+ {
+    let setup = Setup::new().await;
+    let mut options = setup.options();
+    options.reserved = ReservedNamespaces::with(["infra"]).unwrap();
+    let agent = Agent::start(options);
+    let mut session = setup.hub.agreed(1).await;
+    let kept = session.apply(&config("shop", "kept", "h1", "a")).await;
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-public"}});
+    let binding = json!({
+        "apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
+        "metadata": {"name": "web-deployment", "namespace": "shop"}, "spec": {},
+    });
+    let refused = [
+        (config("kube-system", "settings", "h1", "a"), "ReservedNamespace"),
+        (config("atoll-system", "atoll-inventory", "h1", "a"), "ReservedNamespace"),
+        (config("infra", "settings", "h1", "a"), "ReservedNamespace"),
+        (marked(namespace, "h1", "claim-1"), "ReservedNamespace"),
+        (marked(binding, "h1", "claim-1"), "OwnKind"),
+    ];
+    for (manifest, reason) in refused {
+        let key = session.upsert(&manifest, true).await;
+        let applied = session.applied(&key).await;
+        assert_eq!((applied.result(), &*applied.reason), (ApplyResult::Failed, reason), "{key:?}");
+        assert!(applied.message.contains("appl"), "{}", applied.message);
+    }
+    for namespace in ["kube-system", "infra"] {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/settings");
+        assert_eq!(setup.member.get(&path).await, None, "{path}");
+    }
+    let index = "/api/v1/namespaces/atoll-system/configmaps/atoll-inventory";
+    assert_eq!(setup.member.get(index).await.unwrap()["data"]["namespaces"], "shop");
+
+    // A refusal holds up nothing else: both ends still agree on the rest.
+    session.synced().await;
+    session.remove(&kept, "").await;
+    assert_eq!(session.applied(&kept).await.result(), ApplyResult::Removed);
     agent.stop().await;
 }
 

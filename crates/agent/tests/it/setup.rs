@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atoll_agent::{AgentError, AgentOptions, IdentityStore, Join, Timings};
-use atoll_api::Clock;
+use atoll_api::{Clock, ReservedNamespaces};
 use atoll_protocol::token::BootstrapToken;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -50,6 +50,7 @@ impl Setup {
             identity: IdentityStore::Secret("atoll-agent-identity".into()),
             join: Some(Join { token: self.token.clone(), ca_hash: self.hub.ca_hash }),
             namespace: "atoll-system".into(),
+            reserved: ReservedNamespaces::default(),
             instance: "agent-1".into(),
             clock: self.clock.clone(),
             seed: 7,

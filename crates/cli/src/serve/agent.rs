@@ -13,7 +13,7 @@ use atoll_protocol::token::BootstrapToken;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::HubFlags;
+use crate::args::{HubFlags, ReservedFlag};
 use crate::{hub, print};
 
 /// Name of the Secret on the member with the agent's key and certificate.
@@ -49,6 +49,8 @@ pub(crate) struct AgentArgs {
     /// Namespace on the member for the agent's own objects
     #[arg(long, value_name = "NAME", default_value = marks::SYSTEM_NAMESPACE)]
     agent_namespace: String,
+    #[command(flatten)]
+    reserved: ReservedFlag,
     /// Name of this agent, for example its Pod's. No two run under one name at a time
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "atoll-agent")]
     instance: String,
@@ -58,6 +60,7 @@ pub(crate) struct AgentArgs {
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
+    let reserved = args.reserved.namespaces()?;
     // Before signals are caught: Ctrl-C ends the wait for a token on standard input.
     let join = join(args.token_file.as_deref(), args.token, args.ca_hash)?;
     let token = CancellationToken::new();
@@ -76,6 +79,7 @@ pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()>
         identity,
         join,
         namespace: args.agent_namespace,
+        reserved,
         instance: args.instance,
         clock: Clock::system(),
         seed: u64::from(std::process::id()),

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::aggregated;
 use super::hosted::{self, Host};
-use crate::args::{HubFlags, PaceFlags, RetentionFlag, seconds};
+use crate::args::{HubFlags, PaceFlags, ReservedFlag, RetentionFlag, seconds};
 use crate::hub;
 
 /// How long agents of Hosted members have to end after the controller did.
@@ -87,6 +87,8 @@ pub(crate) struct ControllerArgs {
     /// Seconds from the loss of a member to the move of its work (taint unreachable:NoExecute)
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds::<u64>)]
     failover_after: u64,
+    #[command(flatten)]
+    pub(crate) reserved: ReservedFlag,
     #[command(flatten)]
     pace: PaceFlags,
 }
@@ -167,6 +169,7 @@ impl Database {
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Result<()> {
+    let reserved = args.reserved.namespaces()?;
     let token = CancellationToken::new();
     super::end_on_signal(token.clone())?;
     let (config, found) = hub::own_server(flags).await?;
@@ -234,6 +237,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         Controller::new(parts, members, token.clone()).context("start the controller")?;
     controller = controller
         .with_pace(args.pace.into())
+        .with_reserved(reserved.clone())
         .with_recovery(args.pace.recover_after(RecoverAfter::default()));
     if let Some(pod) = pod {
         controller = controller.with_pod(pod);
@@ -249,6 +253,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         members: controller.members(),
         address,
         place: agents_place,
+        reserved,
         clock: agents_clock,
     };
     let hosting = tokio::spawn(hosted::run(host, controller.leadership(), token.child_token()));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Timings};
 use atoll_api::cluster::ClusterMode;
-use atoll_api::{Clock, Cluster, marks};
+use atoll_api::{Clock, Cluster, ReservedNamespaces, marks};
 use atoll_controller::leader::Leadership;
 use atoll_controller::members::{self, Members, TOKEN_LIFE};
 use futures::StreamExt;
@@ -49,6 +49,8 @@ pub(super) struct Host {
     pub(super) address: String,
     /// This process, among those that may lead.
     pub(super) place: String,
+    /// Namespaces into which these agents apply nothing.
+    pub(super) reserved: ReservedNamespaces,
     pub(super) clock: Clock,
 }
 
@@ -259,6 +261,7 @@ async fn agent(
         identity: IdentityStore::Secret(IDENTITY_SECRET.to_owned()),
         join: Some(Join { token: bootstrap, ca_hash }),
         namespace: marks::SYSTEM_NAMESPACE.to_owned(),
+        reserved: host.reserved.clone(),
         instance: format!("hosted-{}", host.place),
         clock: host.clock.clone(),
         seed: cluster.metadata.uid.iter().flat_map(|uid| uid.bytes()).map(u64::from).sum(),

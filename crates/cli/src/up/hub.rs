@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use atoll_agent::{Join, Timings};
 use atoll_api::cluster::ClusterSpec;
-use atoll_api::{Clock, Cluster, conditions, marks};
+use atoll_api::{Clock, Cluster, ReservedNamespaces, conditions, marks};
 use atoll_apiserver::{Server, pki};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{self, HealthTimes, Incoming, Metrics};
@@ -26,11 +26,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::Limits;
 use super::decisions::Decisions;
 use super::folder::Folder;
 use super::member::{Parts, SimulatedMember};
 use super::server;
-use crate::args::PaceFlags;
 
 /// Name of the hub in the kubeconfig and the data folder.
 const NAME: &str = "hub";
@@ -63,6 +63,7 @@ pub(crate) struct Hub {
     agents: SocketAddr,
     ca_hash: PublicKeyHash,
     clock: Clock,
+    reserved: ReservedNamespaces,
 }
 
 impl Hub {
@@ -73,7 +74,7 @@ impl Hub {
     pub(crate) async fn start(
         folder: &Folder,
         (listener, agents): (TcpListener, TcpListener),
-        (retention, pace): (Duration, PaceFlags),
+        limits: Limits,
         tasks: &TaskTracker,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
@@ -103,13 +104,14 @@ impl Hub {
             client: client.clone(),
             clock: clock.clone(),
             history,
-            retention,
-            pace,
+            limits: limits.clone(),
             agents,
             trust_domain,
         };
         controller(parts, serving.drop_guard(), tasks, token)?;
-        Ok(Self { client, context: endpoint.context, agents: agents_address, ca_hash, clock })
+        let reserved = limits.reserved;
+        let context = endpoint.context;
+        Ok(Self { client, context, agents: agents_address, ca_hash, clock, reserved })
     }
 
     pub(crate) fn context(&self) -> &pki::Context {
@@ -158,6 +160,7 @@ impl Hub {
             tls: endpoint.tls,
             context: endpoint.context,
             controller: self.agents,
+            reserved: self.reserved.clone(),
             identity,
             join,
             timings: Timings::default(),
@@ -247,8 +250,7 @@ struct Control {
     client: Client,
     clock: Clock,
     history: Arc<dyn Store>,
-    retention: Duration,
-    pace: PaceFlags,
+    limits: Limits,
     agents: TcpListener,
     trust_domain: TrustDomain,
 }
@@ -256,7 +258,7 @@ struct Control {
 /// Starts the one controller. Nobody else can have the hub: the data folder is locked. When the controller ends, so does
 /// the hub's API server; when it ends by itself, so does everything.
 fn controller(
-    Control { client, clock, history, retention, pace, agents, trust_domain }: Control,
+    Control { client, clock, history, limits, agents, trust_domain }: Control,
     serving: DropGuard,
     tasks: &TaskTracker,
     token: &CancellationToken,
@@ -266,7 +268,7 @@ fn controller(
         client,
         clock,
         history,
-        retention,
+        retention: limits.retention,
         candidate: Candidate {
             namespace: marks::SYSTEM_NAMESPACE.to_owned(),
             name: "atoll-controller".to_owned(),
@@ -288,8 +290,9 @@ fn controller(
     let controller =
         Controller::new(hub, members, token.clone()).context("start the controller")?;
     let controller = controller
-        .with_pace(pace.into())
-        .with_recovery(pace.recover_after(RecoverAfter::seconds(RECOVER_AFTER)));
+        .with_pace(limits.pace.into())
+        .with_reserved(limits.reserved)
+        .with_recovery(limits.pace.recover_after(RecoverAfter::seconds(RECOVER_AFTER)));
     let ends = token.clone();
     tasks.spawn(async move {
         if let Err(error) = controller.run().await {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use atoll_agent::{AgentOptions, IdentityStore, Join, Timings};
-use atoll_api::Clock;
+use atoll_api::{Clock, ReservedNamespaces};
 use atoll_apiserver::{Server, pki};
 use atoll_simulator::{Member, MemberOptions};
 use tokio::net::TcpListener;
@@ -31,6 +31,8 @@ pub(crate) struct Parts {
     /// The agent's own client of the member's API, over HTTPS as a real one.
     pub(crate) client: kube::Client,
     pub(crate) controller: SocketAddr,
+    /// Namespaces into which the agent applies nothing.
+    pub(crate) reserved: ReservedNamespaces,
     pub(crate) identity: PathBuf,
     /// Absent once the agent has its certificate.
     pub(crate) join: Option<Join>,
@@ -167,6 +169,7 @@ impl Running {
             identity: IdentityStore::Folder(parts.identity.clone()),
             join: parts.join.clone(),
             namespace: atoll_api::marks::SYSTEM_NAMESPACE.to_owned(),
+            reserved: parts.reserved.clone(),
             instance: format!("{}-agent", parts.name),
             clock: Clock::system(),
             seed: parts.seed,

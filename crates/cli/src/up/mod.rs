@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use atoll_api::ReservedNamespaces;
 use atoll_apiserver::pki;
 use atoll_scheduler::RecoverAfter;
 use clap::Args;
@@ -30,7 +31,7 @@ use self::folder::Folder;
 use self::hub::Hub;
 use self::member::SimulatedMember;
 use self::ports::Ports;
-use crate::args::{PaceFlags, RetentionFlag};
+use crate::args::{PaceFlags, ReservedFlag, RetentionFlag};
 use crate::print::{Printer, causes, note};
 
 /// Most simulated members. Each has an API server, three nodes and an agent; beyond this one process is no help.
@@ -53,10 +54,24 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     retention: RetentionFlag,
     #[command(flatten)]
+    reserved: ReservedFlag,
+    #[command(flatten)]
     pace: PaceFlags,
 }
 
+/// What the controller and the agents of `up` are told by flags.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// How long history is kept.
+    pub(crate) retention: Duration,
+    /// How fast work leaves members.
+    pub(crate) pace: PaceFlags,
+    /// Namespaces that are not propagated.
+    pub(crate) reserved: ReservedNamespaces,
+}
+
 pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
+    let reserved = args.reserved.namespaces()?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let token = CancellationToken::new();
@@ -64,7 +79,11 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
     let folder = Folder::take(&args.data_dir)?;
     let ports = Ports::bind(args.port, args.members).await?;
     let started = {
-        let limits = (args.retention.duration(), args.pace);
+        let limits = Limits {
+            retention: args.retention.duration(),
+            pace: args.pace,
+            reserved: reserved.clone(),
+        };
         let start = Federation::start(&folder, ports, limits, &tasks, &token);
         tokio::select! {
             biased;
@@ -113,7 +132,7 @@ impl Federation {
     async fn start(
         folder: &Folder,
         ports: Ports,
-        limits: (Duration, PaceFlags),
+        limits: Limits,
         tasks: &TaskTracker,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {

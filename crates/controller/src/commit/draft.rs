@@ -112,21 +112,31 @@ pub fn create(template: &Template, claim: &Claim, priority: &Priority, decided: 
     })
 }
 
+/// What a binding repeats of other objects.
+#[derive(Debug, Clone, Copy)]
+pub struct Upkeep<'a> {
+    /// The object that it is for.
+    pub template: &'a Template,
+    /// What claims that.
+    pub claim: &'a Claim,
+    /// Its priority.
+    pub priority: &'a Priority,
+    /// The policy that its marks name claims the object no more, and no other does: the marks go.
+    pub unclaimed: bool,
+}
+
 /// The merge patch that makes a binding say what claim, template and, if there is one, a new decision ask for; nothing
 /// where it says so already. `acknowledged` tells which decisions history holds.
 #[must_use]
 pub fn change(
     binding: &Binding,
-    template: Option<&Template>,
-    claim: &Claim,
-    priority: &Priority,
+    upkeep: &Upkeep<'_>,
     decided: Option<&Decided>,
     acknowledged: impl Fn(&str) -> bool,
 ) -> Option<Value> {
+    let Upkeep { template, claim, priority, unclaimed } = *upkeep;
     let mut spec = binding.spec.clone();
-    if let Some(template) = template {
-        set_from_template(&mut spec, template);
-    }
+    set_from_template(&mut spec, template);
     if claim.holds() {
         set_from_claim(&mut spec, claim, priority);
     }
@@ -145,7 +155,7 @@ pub fn change(
     let before_labels = strings(&binding.metadata.labels);
     let before_annotations = strings(&binding.metadata.annotations);
     let (mut labels, mut annotations) = (before_labels.clone(), before_annotations.clone());
-    if claim.holds() {
+    if claim.holds() || unclaimed {
         set_marks(&mut labels, &mut annotations, claim, decided);
     } else if let Some(decided) = decided {
         set_applied_placement(&mut annotations, decided);

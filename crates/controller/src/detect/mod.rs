@@ -1,12 +1,15 @@
-//! Which policy claims an object of the tables. The rules are the scheduler crate's, which offline readers share; here is
-//! where the tables answer what they ask.
+//! Which policy claims an object of the tables, and which bindings are not acted on. The rules are the scheduler crate's,
+//! which offline readers share; here is where the tables answer what they ask.
 
+use std::fmt;
+
+use atoll_api::ReservedNamespaces;
 use atoll_scheduler::detect::{self as rules, Subject};
 pub use atoll_scheduler::detect::{Claim, Excluded, Match, Why};
 
 use crate::index::Index;
-use crate::index::key::PolicyKey;
-use crate::index::rows::{Policy, Template};
+use crate::index::key::{BindingKey, PolicyKey, TemplateKey};
+use crate::index::rows::{Binding, Policy, Template};
 
 /// Whether, and how narrowly, a policy selects an object.
 #[must_use]
@@ -20,12 +23,57 @@ pub fn claim(index: &Index, template: &Template, current: Option<&PolicyKey>) ->
     let subject = Subject {
         key: &template.key,
         labels: &template.labels,
+        object: &template.object,
+        reserved: index.reserved(),
         controlled: template.controlled,
         names_workload_policy: template.workload_policy.is_some(),
         has_spread: index.spreads_for(&template.key).is_some(),
     };
     let policies = index.policies_for(&template.key.kind);
     rules::claim(policies, &subject, current, || index.hub_runs_workloads())
+}
+
+/// Why nothing of a binding may reach a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its namespace and name are not those of its `spec.resource`: Atoll did not make it so.
+    Misplaced {
+        /// What it is for.
+        resource: TemplateKey,
+        /// The binding that the resource would have.
+        expected: BindingKey,
+    },
+    /// Objects like this one are never propagated.
+    OffLimits(TemplateKey, Excluded),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Misplaced { resource, expected } => write!(
+                f,
+                "spec.resource is {resource}, whose binding is {expected}: restore spec.resource or delete this binding; \
+                 nothing is sent to or removed from members on its word"
+            ),
+            Self::OffLimits(resource, why) => write!(
+                f,
+                "spec.resource is {resource}, which is never propagated ({why}): delete this binding; nothing is sent to \
+                 or removed from members on its word"
+            ),
+        }
+    }
+}
+
+/// Whether a binding must not be acted on. Who may write bindings decides what members get: a binding that a person wrote
+/// could otherwise send any object that the controller can read to any member.
+#[must_use]
+pub fn refusal(binding: &Binding, reserved: &ReservedNamespaces) -> Option<Refusal> {
+    let resource = binding.template();
+    if let Some(why) = rules::off_limits(&resource, reserved) {
+        return Some(Refusal::OffLimits(resource, why));
+    }
+    let expected = resource.binding();
+    (expected != binding.key).then_some(Refusal::Misplaced { resource, expected })
 }
 
 #[cfg(test)]

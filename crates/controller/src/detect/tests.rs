@@ -279,6 +279,13 @@ fn reserved_namespaces_and_own_kinds_are_never_claimed() {
         let claim = claim(&index, &template, None);
         assert_eq!(claim, Claim::Excluded(Excluded::ReservedNamespace), "{namespace}");
     }
+    let infra = template("team-infra", "web", json!({}));
+    let infra = Template::read(&deployment(), infra).unwrap();
+    assert!(claim(&index, &infra, None).holds());
+    index.reserve(ReservedNamespaces::with(["*-infra"]).unwrap());
+    let excluded = Claim::Excluded(Excluded::ReservedNamespace);
+    assert_eq!(claim(&index, &infra, None), excluded, "by a pattern of --reserved-namespaces");
+
     let own = GroupKind::of("work.atoll.dev/v1alpha1", "ResourceBinding");
     let object = template("shop", "web", json!({}));
     let template = Template::read(&own, object).unwrap();
@@ -315,4 +322,108 @@ fn on_a_hub_that_runs_workloads_kinds_that_make_pods_are_not_claimed() {
     assert!(claimed(&index, None).holds(), "it belongs to no template");
     index.apply(&Source::ReplicaSets, controlled_by("web"));
     assert!(!claimed(&index, None).holds());
+}
+
+#[test]
+fn what_every_cluster_makes_itself_is_not_claimed_and_the_reason_names_it() {
+    let made = [
+        ("ServiceAccount", "default", json!({}), Some("ServiceAccount \"default\"")),
+        ("ServiceAccount", "builder", json!({}), None),
+        ("ConfigMap", "kube-root-ca.crt", json!({}), Some("ConfigMap \"kube-root-ca.crt\"")),
+        ("ConfigMap", "default", json!({}), None),
+        (
+            "Secret",
+            "builder-token-x",
+            json!({"type": "kubernetes.io/service-account-token"}),
+            Some("a service account's token"),
+        ),
+        ("Secret", "default", json!({"type": "Opaque"}), None),
+    ];
+    for (kind, name, extra, reason) in made {
+        let mut index = Index::default();
+        let (source, object) = policy(Some("shop"), "all", json!({}), json!({}));
+        let mut object = (*object).clone();
+        object["spec"]["resourceSelectors"] = json!([{"apiVersion": "v1", "kind": kind}]);
+        index.apply(&source, Arc::new(object));
+        let group = GroupKind::of("v1", kind);
+        let template = Template::read(&group, template("shop", name, extra)).unwrap();
+        match (claim(&index, &template, None), reason) {
+            (Claim::Excluded(why), Some(reason)) => {
+                assert!(why.to_string().contains(reason), "{why}");
+            }
+            (claim, None) => assert!(claim.holds(), "{kind} {name}"),
+            (claim, Some(_)) => panic!("{kind} {name}: {claim:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_binding_is_refused_unless_its_namespace_and_name_are_those_of_its_resource() {
+    let binding = |namespace: Option<&str>, name: &str, resource: Value| {
+        Binding::read(&json!({
+            "metadata": {"namespace": namespace, "name": name, "uid": "b"},
+            "spec": {"resource": resource},
+        }))
+        .unwrap()
+    };
+    let web = |namespace: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": namespace, "name": "web"});
+    let secret = |namespace: &str, name: &str| json!({"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": name});
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "admin"});
+    let role_name =
+        atoll_api::names::binding_name("admin", "ClusterRole", "rbac.authorization.k8s.io");
+    let shop = Some("shop");
+    let reserved = ReservedNamespaces::with(["infra"]).unwrap();
+    let refused = |binding: &Binding| refusal(binding, &reserved).map(|why| why.to_string());
+
+    for derived in [
+        binding(shop, "web-deployment", web("shop")),
+        binding(shop, "db-secret", secret("shop", "db")),
+        binding(None, &role_name, role.clone()),
+    ] {
+        assert_eq!(refused(&derived), None, "{}", derived.key);
+    }
+    let misplaced = [
+        ("another namespace's object", binding(shop, "web-deployment", web("bank"))),
+        ("another name", binding(shop, "mine", web("shop"))),
+        ("a cluster-scoped object", binding(shop, &role_name, role)),
+        ("a namespaced object", binding(None, "web-deployment", web("shop"))),
+    ];
+    for (what, binding) in misplaced {
+        let why = refused(&binding).expect(what);
+        assert!(why.contains("restore spec.resource or delete"), "{what}: {why}");
+    }
+    let off_limits = [
+        (
+            "the CA key from elsewhere",
+            binding(shop, "atoll-ca-secret", secret("atoll-system", "atoll-ca")),
+        ),
+        (
+            "the CA key in its place",
+            binding(Some("atoll-system"), "atoll-ca-secret", secret("atoll-system", "atoll-ca")),
+        ),
+        (
+            "a pattern of --reserved-namespaces",
+            binding(Some("infra"), "db-secret", secret("infra", "db")),
+        ),
+        (
+            "a namespace that is reserved",
+            binding(
+                None,
+                "kube-system-namespace",
+                json!({"apiVersion": "v1", "kind": "Namespace", "name": "kube-system"}),
+            ),
+        ),
+        (
+            "a kind of Atoll's",
+            binding(
+                None,
+                "m-cluster",
+                json!({"apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "Cluster", "name": "m"}),
+            ),
+        ),
+    ];
+    for (what, binding) in off_limits {
+        let why = refused(&binding).expect(what);
+        assert!(why.contains("never propagated"), "{what}: {why}");
+    }
 }

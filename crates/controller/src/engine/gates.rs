@@ -97,7 +97,10 @@ impl Engine {
         let binding = self.index.binding(key);
         let held_priority =
             binding.and_then(|binding| binding.spec.schedule_priority).unwrap_or_default();
-        let Some(template) = self.template_of(key) else { return (held_priority.priority, None) };
+        let refused = binding.is_some_and(|binding| self.index.refusal(binding).is_some());
+        let Some(template) = self.template_of(key).filter(|_| !refused) else {
+            return (held_priority.priority, None);
+        };
         let held = binding.and_then(|binding| binding.policy());
         let claim = detect::claim(&self.index, template, held.as_ref());
         let policy = claim.policy();

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Engine, gates};
 use crate::commit::draft::Demand;
-use crate::index::key::BindingKey;
+use crate::index::key::{BindingKey, GroupKind, PolicyKey};
 use crate::index::{Source, Touched};
 use crate::leader::is_out_of_range;
 use crate::queue::{Opening, Urgency};
@@ -26,6 +26,13 @@ impl Engine {
             News::All(objects) => (self.index.replace(&source, objects), Urgency::Later),
             News::Applied(object) => (self.index.apply(&source, object), Urgency::Now),
             News::Deleted(object) => (self.index.delete(&source, &object), Urgency::Now),
+            // A stream that is refused asks again and again; only another answer is news.
+            News::Unreadable(why)
+                if self.index.reading(&source).unreadable.as_deref() == Some(&*why) =>
+            {
+                tracing::debug!(?source, why, "still cannot be read");
+                return;
+            }
             News::Unreadable(why) => {
                 tracing::warn!(?source, why, "cannot be read");
                 (self.index.unreadable(&source, why), Urgency::Later)
@@ -94,7 +101,7 @@ impl Engine {
             self.due.mark(Subject::Template(key), Pace::AtRest, now);
         }
         for policy in touched.policies {
-            self.due.mark(Subject::Policy(policy), Pace::OnItsWay, now);
+            self.mark_policy(policy, now);
         }
         for spread in touched.spreads {
             self.due.mark(Subject::WorkloadSpread(spread), Pace::OnItsWay, now);
@@ -102,6 +109,21 @@ impl Engine {
         for policy in touched.workload_policies {
             self.due.mark(Subject::WorkloadPolicy(policy), Pace::OnItsWay, now);
         }
+    }
+
+    /// The status of a policy may read differently.
+    pub(super) fn mark_policy(&mut self, key: PolicyKey, now: Instant) {
+        let answered = self.index.policy(&key).is_none_or(|policy| {
+            policy.status.observed_generation == Some(policy.generation)
+                && policy.selectors().iter().all(|selector| self.is_settled(&selector.kind))
+        });
+        let pace = if answered { Pace::OnItsWay } else { Pace::Unanswered };
+        self.due.mark(Subject::Policy(key), pace, now);
+    }
+
+    /// Whether the objects of a kind were listed once, or cannot be.
+    pub(super) fn is_settled(&self, kind: &GroupKind) -> bool {
+        self.index.settled(&[Source::Templates(kind.clone())])
     }
 
     /// Wakes what waits for one of these.
@@ -172,12 +194,18 @@ impl Engine {
             self.election.heard_term(term);
         }
         self.views.seed(key, &binding.status);
+        if self.index.refusal(&binding).is_some() {
+            return self.tables.remove_binding(key);
+        }
         self.refresh_facts(key)
     }
 
     /// What other decisions must see of a binding.
     pub(super) fn facts_of(&self, key: &BindingKey) -> Option<BindingFacts> {
         let binding = self.index.binding(key)?;
+        if self.index.refusal(binding).is_some() {
+            return None; // it takes no room on its own word
+        }
         let template = self.index.template(&binding.template());
         let (pod_labels, requirements) = match template {
             Some(template) => {

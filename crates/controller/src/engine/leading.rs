@@ -79,7 +79,9 @@ impl Engine {
         let bindings: Vec<_> = self.index.bindings().cloned().collect();
         for binding in &bindings {
             self.dispatch(&binding.key);
-            self.offer(&binding.key);
+            if self.index.refusal(binding).is_none() {
+                self.offer(&binding.key);
+            }
             self.enqueue(binding.key.clone(), Urgency::Later, None);
         }
         let clusters: Vec<String> = self.index.clusters().map(|(name, _)| name.clone()).collect();
@@ -97,8 +99,7 @@ impl Engine {
         self.look_at = Some(now);
         let policies: Vec<_> = self.index.policies().map(|policy| policy.key.clone()).collect();
         for policy in policies {
-            let subject = crate::status::due::Subject::Policy(policy);
-            self.due.mark(subject, crate::status::due::Pace::OnItsWay, now);
+            self.mark_policy(policy, now);
         }
         let spreads: Vec<_> = self.index.spreads().cloned().collect();
         for spread in spreads {

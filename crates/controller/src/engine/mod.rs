@@ -19,6 +19,7 @@ mod outward;
 mod publish;
 mod recording;
 mod recovery;
+mod refusals;
 mod reissued;
 mod reports;
 mod telling;
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
-use atoll_api::{Clock, Cluster};
+use atoll_api::{Clock, Cluster, ReservedNamespaces};
 use atoll_history::{Progress, Receipt, Recorder, Store};
 use atoll_scheduler::{Cure, LiveCluster, RecoverAfter, Tables};
 use kube::Client;
@@ -87,6 +88,7 @@ pub(crate) struct Parts {
     pub(crate) extensions: Arc<Extensions>,
     pub(crate) pace: PaceLimits,
     pub(crate) recover_after: RecoverAfter,
+    pub(crate) reserved: ReservedNamespaces,
 }
 
 /// The engine.
@@ -163,6 +165,8 @@ impl Engine {
     pub(crate) fn new(parts: Parts) -> Self {
         let leadership = parts.election.state();
         let progress = parts.recorder.progress();
+        let mut index = Index::default();
+        index.reserve(parts.reserved);
         Self {
             client: parts.client,
             clock: parts.clock,
@@ -181,7 +185,7 @@ impl Engine {
             desk: parts.desk,
             queue: Queue::new(parts.extensions.order()),
             extensions: parts.extensions,
-            index: Index::default(),
+            index,
             resources: BTreeMap::new(),
             tables: Tables::default(),
             live: BTreeMap::new(),

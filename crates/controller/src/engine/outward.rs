@@ -75,7 +75,14 @@ impl Engine {
             return;
         }
         let Some(binding) = self.index.binding(key).cloned() else { return };
-        if binding.deleting() || binding.spec.decision.is_none() {
+        if binding.deleting() {
+            return;
+        }
+        if self.index.refusal(&binding).is_some() {
+            self.verdicts.set(&binding, BTreeSet::new(), BTreeSet::new(), true);
+            return;
+        }
+        if binding.spec.decision.is_none() {
             return;
         }
         let template_key = binding.template();

@@ -21,7 +21,7 @@ use crate::leader::is_out_of_range;
 use crate::status::due::{Pace, Subject};
 use crate::status::views::View;
 use crate::status::write::{self, Target};
-use crate::status::{binding, policy, spread, template};
+use crate::status::{binding, policy, secrets, spread, template};
 
 /// A binding as its statuses see it.
 struct Known<'a> {
@@ -36,6 +36,10 @@ impl binding::Knowledge for Known<'_> {
 
     fn given(&self, cluster: &str) -> Option<&str> {
         self.engine.sent.get(&self.binding.key, cluster).map(|handed| handed.hash.as_str())
+    }
+
+    fn refused(&self) -> Option<String> {
+        self.engine.index.refusal(self.binding).map(|why| why.to_string())
     }
 
     fn gated(&self) -> Option<String> {
@@ -61,8 +65,12 @@ impl binding::Knowledge for Known<'_> {
                 ),
             ));
         }
-        let kind = self.binding.template().kind;
-        self.engine.index.frozen(&kind).map(|why| ("KindUnreadable", why))
+        let template = self.binding.template();
+        let secret = secrets::of_binding(&self.engine.index, &template);
+        let frozen = || self.engine.index.frozen(&template.kind);
+        secret
+            .map(|why| (secrets::NOT_READABLE, why))
+            .or_else(|| frozen().map(|why| ("KindUnreadable", why)))
     }
 
     fn unclaimed(&self) -> Option<String> {
@@ -180,7 +188,11 @@ impl Engine {
             Subject::Binding(key) | Subject::Template(key) => {
                 self.queue.is_in_flight(key) || self.queue.is_ready(key)
             }
-            Subject::Policy(_) | Subject::WorkloadPolicy(_) | Subject::WorkloadSpread(_) => false,
+            // A kind that was not watched before is being listed: what is known of it comes in a moment.
+            Subject::Policy(key) => self.index.policy(key).is_some_and(|policy| {
+                policy.selectors().iter().any(|selector| !self.is_settled(&selector.kind))
+            }),
+            Subject::WorkloadPolicy(_) | Subject::WorkloadSpread(_) => false,
         }
     }
 
@@ -201,6 +213,9 @@ impl Engine {
             }
             Subject::Template(key) => {
                 let row = self.index.binding(key).filter(|row| !row.deleting())?;
+                if self.index.refusal(row).is_some() {
+                    return None;
+                }
                 let template_key = row.template();
                 let template = self.index.template(&template_key)?;
                 let known = Known { engine: self, binding: row };
@@ -211,14 +226,16 @@ impl Engine {
             }
             Subject::Policy(key) => {
                 let row = self.index.policy(key)?;
-                let status = policy::status(&self.index, row, now);
+                let status = policy::status(&self.index, row, self.extensions.profiles(), now);
                 let resource = if key.namespace.is_some() {
                     ApiResource::erase::<PropagationPolicy>(&())
                 } else {
                     ApiResource::erase::<ClusterPropagationPolicy>(&())
                 };
                 let target = target(resource, key.namespace.as_ref(), &key.name);
-                Some((target, write::patch(&json!(row.status), &json!(status))?))
+                let patch = write::patch(&json!(row.status), &json!(status))?;
+                self.warn_of_policy(row, &status);
+                Some((target, patch))
             }
             Subject::WorkloadPolicy(key) => {
                 let row = self.index.workload_policy(key)?;

@@ -104,6 +104,11 @@ impl Engine {
         {
             return self.withdraw(binding, term);
         }
+        if let Some(binding) = &binding
+            && let Some(why) = self.index.refusal(binding)
+        {
+            return self.refuse(binding, &why);
+        }
         let Some(template_key) = self.index.template_for(key) else {
             return Step::Done(Done::Settled);
         };
@@ -269,10 +274,14 @@ impl Engine {
             None => (self.end_of_tasks(binding, now, term), None),
         };
         let priority = priority::priority(&self.index, claim.policy().map(|policy| &**policy));
-        let patch =
-            draft::change(binding, Some(&template), &claim, &priority, decided.as_ref(), |id| {
-                self.is_recorded(id)
-            });
+        let upkeep = draft::Upkeep {
+            template: &template,
+            claim: &claim,
+            priority: &priority,
+            unclaimed: claim == Claim::None && self.policy_let_go(binding),
+        };
+        let recorded = |id: &str| self.is_recorded(id);
+        let patch = draft::change(binding, &upkeep, decided.as_ref(), recorded);
         match (patch, decided) {
             (Some(patch), Some(decided)) => {
                 let made_from = |decision| self.authors.provenance(decision, &template);
@@ -297,6 +306,15 @@ impl Engine {
                 Step::Done(self.waits(waits, Some(binding), now))
             }
         }
+    }
+
+    /// Whether the policy that a binding's marks name is gone or selects its object no more. One that cannot be read for
+    /// a mistake in it keeps its claims: they return when the mistake is mended.
+    fn policy_let_go(&self, binding: &Binding) -> bool {
+        binding.policy().is_some_and(|key| {
+            let policy = self.index.policy(&key);
+            policy.is_none_or(|policy| policy.deleting || policy.selectors.is_ok())
+        })
     }
 
     /// How to wait: for what the decision names, or until time brings something.

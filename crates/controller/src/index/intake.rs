@@ -81,6 +81,7 @@ impl Index {
             Source::Clusters => {
                 if self.clusters.remove(name).is_some() {
                     self.touch_cluster(name, touched);
+                    self.touch_policies_naming(name, touched);
                 }
             }
             Source::PropagationPolicies | Source::ClusterPropagationPolicies => {

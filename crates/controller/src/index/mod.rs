@@ -12,13 +12,14 @@ mod secondary;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{Cluster, ReservedNamespaces, WorkloadPolicy, WorkloadSpread};
 use serde_json::Value;
 
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use rows::{Binding, Namespace, Policy, RowError, Template};
 use secondary::Secondary;
 
+use crate::detect::{self, Refusal};
 use crate::leader::is_out_of_range;
 
 /// A stream of objects that feeds the tables.
@@ -120,10 +121,28 @@ pub struct Index {
     nodes: BTreeSet<String>,
     controlled: BTreeMap<(Source, String), TemplateKey>,
     readings: BTreeMap<Source, Reading>,
+    reserved: ReservedNamespaces,
     by: Secondary,
 }
 
 impl Index {
+    /// Sets the namespaces whose objects are never propagated; before the first object arrives.
+    pub fn reserve(&mut self, namespaces: ReservedNamespaces) {
+        self.reserved = namespaces;
+    }
+
+    /// Namespaces whose objects are never propagated.
+    #[must_use]
+    pub fn reserved(&self) -> &ReservedNamespaces {
+        &self.reserved
+    }
+
+    /// Why a binding is not acted on, if so.
+    #[must_use]
+    pub fn refusal(&self, binding: &Binding) -> Option<Refusal> {
+        detect::refusal(binding, &self.reserved)
+    }
+
     /// A member.
     #[must_use]
     pub fn cluster(&self, name: &str) -> Option<&Arc<Cluster>> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use atoll_api::placement::{Placement, ReplicaSchedulingType, RescheduleOn};
 use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+use atoll_scheduler::lint_policy::named_clusters;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -134,6 +135,9 @@ impl Index {
         let name = cluster.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
         let before = self.clusters.insert(name.clone(), cluster.clone());
         touched.clusters.insert(name.clone());
+        if before.is_none() {
+            self.touch_policies_naming(&name, touched);
+        }
         if before.is_none_or(|before| eligibility(&before) != eligibility(&cluster)) {
             self.touch_cluster(&name, touched);
         }
@@ -145,6 +149,14 @@ impl Index {
         touched.keys.extend(self.by.bindings_by_cluster.get(name).into_iter().flatten().cloned());
         touched.keys.extend(self.by.bindings_following_clusters.iter().cloned());
         touched.workload_policies.extend(self.workload_policies.keys().cloned());
+    }
+
+    /// Policies that name a cluster: whether there is one of that name is in their status.
+    pub(super) fn touch_policies_naming(&self, cluster: &str, touched: &mut Touched) {
+        let naming = self.policies().filter(|policy| {
+            named_clusters(&policy.spec.placement).iter().any(|(_, name)| *name == cluster)
+        });
+        touched.policies.extend(naming.map(|policy| policy.key.clone()));
     }
 
     pub(super) fn set_policy(
@@ -294,8 +306,8 @@ impl Index {
             }
             return;
         }
-        let kind_of = |binding: &Arc<Binding>| binding.template().kind;
-        touched.kinds |= before.as_ref().map(kind_of) != binding.as_ref().map(kind_of);
+        let resource_of = |binding: &Arc<Binding>| binding.spec.resource.clone();
+        touched.kinds |= before.as_ref().map(resource_of) != binding.as_ref().map(resource_of);
         touched.keys.insert(key.clone());
         touched.bindings.insert(key.clone());
         // A WorkloadPolicy's figures count every binding of the namespace.
@@ -324,6 +336,7 @@ impl Index {
 
     fn link_binding(&mut self, binding: &Binding, present: bool) {
         let key = &binding.key;
+        let refused = self.refusal(binding).is_some();
         let by = &mut self.by;
         if present {
             by.bindings_by_uid.insert(binding.uid().to_owned(), key.clone());
@@ -344,6 +357,11 @@ impl Index {
             } else {
                 remove(&mut by.bindings_by_policy, &policy, key);
             }
+        }
+        // What a refused binding names is not looked at: otherwise whoever writes one has the controller read any kind.
+        if refused {
+            by.bindings_following_clusters.remove(key);
+            return;
         }
         for label in node_labels(binding) {
             count(&mut by.node_labels, label, present);

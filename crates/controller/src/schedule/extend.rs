@@ -15,8 +15,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use atoll_scheduler::Profiles;
 use atoll_scheduler::framework::plugin::Point;
+use atoll_scheduler::{Profiles, lint_policy};
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -300,11 +300,22 @@ impl Extensions {
         self.profiles.get(name).and_then(|points| points.get(&point)).map_or(&[], Vec::as_slice)
     }
 
-    /// PreEnqueue: whether a binding may become ready.
+    /// The names of the profiles.
+    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+        self.profiles.keys().map(String::as_str)
+    }
+
+    /// PreEnqueue: whether a binding may become ready. One whose profile does not exist may not: no plugin would decide
+    /// or write it.
     ///
     /// # Errors
     /// With the first plugin that says no, why, and after what it is to be asked again.
     pub fn gate(&self, profile: &str, gate: &Gate<'_>) -> Result<(), Held> {
+        if let Some(problem) = lint_policy::unknown_profile(profile, self.profiles()) {
+            let why = format!("spec.schedulerName: {problem}; {}", lint_policy::PROFILE_FIX);
+            let opens = &[Opening::Policy, Opening::Template];
+            return Err(Held { plugin: "SchedulerName", why, opens });
+        }
         self.at(profile, Point::PreEnqueue).iter().try_for_each(|plugin| {
             plugin.pre_enqueue(gate).map_err(|why| Held {
                 plugin: plugin.name(),

@@ -15,6 +15,8 @@ use crate::index::rows::Binding;
 
 /// Reason of a binding that is not decided because a gate is shut, as of kube-scheduler's Pods.
 pub const GATED: &str = "SchedulingGated";
+/// Reason of a binding that is not acted on.
+pub const REFUSED: &str = "BindingRefused";
 /// Clusters that `aggregatedStatus` names at most.
 pub const MOST_ITEMS: usize = 100;
 /// Clusters whose raw status it holds at most.
@@ -26,6 +28,8 @@ pub trait Knowledge {
     fn view(&self, cluster: &str) -> Option<&View>;
     /// Hash of what the member was given; nothing before it was.
     fn given(&self, cluster: &str) -> Option<&str>;
+    /// Why it is not acted on, if so.
+    fn refused(&self) -> Option<String>;
     /// Why it is not decided for now, if so.
     fn gated(&self) -> Option<String>;
     /// Why nothing is sent to members for now, if so.
@@ -156,6 +160,11 @@ pub fn status(
     match knowledge.unclaimed() {
         None => set(&mut status.conditions, CLAIMED, Status::True, "PolicyClaims", ""),
         Some(why) => set(&mut status.conditions, CLAIMED, Status::False, "NoPolicy", &why),
+    }
+    if let Some(why) = knowledge.refused() {
+        for type_ in [SCHEDULED, FULLY_APPLIED, CLAIMED] {
+            set(&mut status.conditions, type_, Status::False, REFUSED, &why);
+        }
     }
     // Said once it did not hold: until then it goes without saying.
     match knowledge.unrecorded() {

@@ -30,6 +30,8 @@ pub const BINDING_INTERVAL: Duration = Duration::from_secs(1);
 pub const TEMPLATE_INTERVAL: Duration = Duration::from_secs(5);
 /// Least time between two writes to a policy's status, whose figures every workload changes.
 pub const POLICY_INTERVAL: Duration = Duration::from_secs(10);
+/// The same while the status does not speak of the policy's newest generation.
+pub const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a binding on its way waits for more to come: about what containers need to start.
 pub const BINDING_PROGRESS: Duration = Duration::from_secs(3);
 /// How long the status of a binding that is about to be decided is put off at least. After the decision it would be written
@@ -45,19 +47,20 @@ pub const MOST_PUT_OFF: Duration = Duration::from_secs(300);
 pub const SETTLE: Duration = Duration::from_millis(100);
 
 impl Subject {
-    fn interval(&self) -> Duration {
+    fn interval(&self, pace: Pace) -> Duration {
         match self {
             Self::Binding(_) => BINDING_INTERVAL,
             Self::Template(_) => TEMPLATE_INTERVAL,
+            _ if pace == Pace::Unanswered => ANSWER_INTERVAL,
             Self::Policy(_) | Self::WorkloadPolicy(_) | Self::WorkloadSpread(_) => POLICY_INTERVAL,
         }
     }
 
     fn hold(&self, pace: Pace) -> Duration {
         match (self, pace) {
-            (_, Pace::AtRest) => SETTLE,
+            (_, Pace::AtRest | Pace::Unanswered) => SETTLE,
             (Self::Binding(_), Pace::OnItsWay) => BINDING_PROGRESS,
-            (_, Pace::OnItsWay) => self.interval(),
+            (_, Pace::OnItsWay) => self.interval(pace),
         }
     }
 }
@@ -69,6 +72,8 @@ pub enum Pace {
     OnItsWay,
     /// No.
     AtRest,
+    /// The status does not speak of the object's generation yet: a person waits for the answer.
+    Unanswered,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -78,6 +83,8 @@ struct Entry {
     /// When it was put off first since it was written last.
     put_off: Option<Instant>,
     in_flight: bool,
+    /// It was marked [`Pace::Unanswered`] since it was popped last.
+    unanswered: bool,
 }
 
 /// Who is due when.
@@ -91,7 +98,8 @@ impl Due {
     /// Something changed that the status of this subject may show.
     pub fn mark(&mut self, subject: Subject, pace: Pace, now: Instant) {
         let entry = self.entries.entry(subject.clone()).or_default();
-        let allowed = entry.written.map_or(now, |written| written + subject.interval());
+        entry.unanswered |= pace == Pace::Unanswered;
+        let allowed = entry.written.map_or(now, |written| written + subject.interval(pace));
         let wanted = (now + subject.hold(pace)).max(allowed);
         let due = match (entry.due, pace) {
             // More of the same does not put the write off; coming to rest brings it forward.
@@ -126,6 +134,7 @@ impl Due {
                 continue;
             }
             entry.in_flight = true;
+            entry.unanswered = false;
             return Some(subject);
         }
     }
@@ -154,7 +163,8 @@ impl Due {
         if wrote {
             entry.written = Some(now);
         }
-        let allowed = entry.written.map_or(now, |written| written + subject.interval());
+        let pace = if entry.unanswered { Pace::Unanswered } else { Pace::AtRest };
+        let allowed = entry.written.map_or(now, |written| written + subject.interval(pace));
         if let Some(due) = entry.due {
             self.timers.remove(&(due, subject.clone()));
             let due = due.max(allowed);
@@ -226,6 +236,27 @@ mod tests {
         let rest = now + BINDING_PROGRESS;
         due.mark(subject(), Pace::AtRest, rest);
         assert_eq!(due.pop(rest + SETTLE), Some(subject()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policys_new_generation_is_answered_within_about_a_second() {
+        let policy = || Subject::Policy(PolicyKey { namespace: None, name: "all".into() });
+        let start = Instant::now();
+        let mut due = Due::default();
+        due.mark(policy(), Pace::OnItsWay, start);
+        assert_eq!(due.next(), Some(start + POLICY_INTERVAL), "figures are gathered");
+        due.mark(policy(), Pace::Unanswered, start);
+        let first = start + SETTLE;
+        assert_eq!(due.pop(first), Some(policy()));
+        // The next edit comes while the answer to the first one is being written.
+        due.mark(policy(), Pace::Unanswered, first);
+        due.done(&policy(), true, first);
+        assert_eq!(due.next(), Some(first + ANSWER_INTERVAL));
+        let second = first + ANSWER_INTERVAL;
+        assert_eq!(due.pop(second), Some(policy()));
+        due.mark(policy(), Pace::OnItsWay, second);
+        due.done(&policy(), true, second);
+        assert_eq!(due.next(), Some(second + POLICY_INTERVAL));
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@
 pub mod binding;
 pub mod due;
 pub mod policy;
+pub mod secrets;
 pub mod spread;
 pub mod template;
 pub mod views;

@@ -1,6 +1,6 @@
 //! The status of policies: what they match and claim, who stands before them, and whether they are understood.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_api::WorkloadPolicy;
 use atoll_api::binding::Outcome;
@@ -10,76 +10,151 @@ use atoll_api::workload_policy::{DomainStatus, WorkloadPolicyStatus};
 use atoll_scheduler::lint_policy::{self, Finding, Severity};
 use jiff::Timestamp;
 
+use super::secrets;
 use crate::detect::{self, Claim, Excluded};
 use crate::index::Index;
 use crate::index::key::GroupKind;
-use crate::index::rows::Policy;
+use crate::index::rows::{Policy, Template};
 use crate::schedule::priority;
 
 /// Policies that `shadowedBy` names at most.
 const MOST_SHADOWS: usize = 20;
+/// Unknown clusters that a message names at most.
+const MOST_NAMES: usize = 5;
 
-/// The status that a policy should have.
+/// What a policy's templates are to it.
+#[derive(Default)]
+struct Found<'a> {
+    shadows: BTreeSet<String>,
+    hub_runs: Option<String>,
+    /// Why objects that it selects are left out, for objects that every cluster makes itself.
+    left_out: BTreeMap<&'static str, i64>,
+    claimed: Vec<&'a Template>,
+}
+
+/// Whether a policy is accepted: status, reason and message.
+type Answer = (Status, &'static str, String);
+
+/// The status that a policy should have, given the names of the scheduler profiles.
 #[must_use]
-pub fn status(index: &Index, policy: &Policy, now: Timestamp) -> PropagationPolicyStatus {
+pub fn status<'p>(
+    index: &Index,
+    policy: &Policy,
+    profiles: impl IntoIterator<Item = &'p str>,
+    now: Timestamp,
+) -> PropagationPolicyStatus {
     let mut status = PropagationPolicyStatus {
         observed_generation: Some(policy.generation),
         conditions: policy.status.conditions.clone(),
         ..PropagationPolicyStatus::default()
     };
-    let mut shadows = BTreeSet::new();
-    let mut hub_runs = None;
     let kinds: BTreeSet<&GroupKind> = policy.selectors().iter().map(|s| &s.kind).collect();
+    let mut found = Found::default();
     for template in kinds.iter().flat_map(|kind| index.templates_of(kind)) {
-        if detect::selects(policy, template).is_none() {
-            continue;
-        }
-        let binding = index.binding(&template.key.binding());
-        let held = binding.and_then(|binding| binding.policy());
-        match detect::claim(index, template, held.as_ref()) {
-            Claim::Policy(winner, _) if winner.key == policy.key => {
-                status.matched += 1;
-                status.claimed += 1;
-                let decision = binding.and_then(|binding| binding.spec.decision.as_ref());
-                let failing = decision.is_some_and(|decision| {
-                    !matches!(decision.outcome, Outcome::Placed | Outcome::Unchanged)
-                        || decision.pending.iter().any(|pending| pending.replicas > 0)
-                });
-                status.failing += i64::from(failing);
-            }
-            Claim::Policy(winner, _) => {
-                status.matched += 1;
-                shadows.insert(winner.key.to_string());
-            }
-            Claim::Bare | Claim::None => status.matched += 1,
-            Claim::Excluded(Excluded::HubRunsWorkloads(evidence)) => {
-                status.matched += 1;
-                hub_runs = Some(evidence);
-            }
-            Claim::Excluded(Excluded::OwnKind | Excluded::ReservedNamespace) => {}
+        if detect::selects(policy, template).is_some() {
+            count(index, policy, template, &mut status, &mut found);
         }
     }
-    status.shadowed_by = shadows.into_iter().take(MOST_SHADOWS).collect();
-    let unread: Vec<String> = kinds.iter().filter_map(|kind| index.frozen(kind)).collect();
-    let mistake = mistake(lint_policy::propagation_policy(policy));
-    let no_priority = priority::priority(index, Some(policy));
-    let (holds, reason, message) = match (mistake, hub_runs, unread.first()) {
-        (Some(mistake), _, _) => (Status::False, "Invalid", mistake),
-        (None, Some(evidence), _) => (
-            Status::False,
-            "HubRunsWorkloads",
-            format!("{evidence}: kinds that make Pods are not claimed on such a hub"),
-        ),
-        (None, None, Some(why)) => (Status::False, "KindUnreadable", why.clone()),
-        (None, None, None) => match no_priority.trouble() {
-            Some(why) => (Status::False, "NoPriority", why.to_owned()),
-            None => (Status::True, "Accepted", String::new()),
-        },
-    };
+    status.shadowed_by = found.shadows.iter().take(MOST_SHADOWS).cloned().collect();
+    let (holds, reason, message) =
+        refusal(index, policy, profiles, &found).unwrap_or_else(|| accepted(index, policy, &found));
     let generation = Some(policy.generation);
     let conditions = &mut status.conditions;
     conditions::set(conditions, ACCEPTED, holds, reason, &message, generation, now);
     status
+}
+
+/// Counts one object that the policy selects.
+fn count<'a>(
+    index: &'a Index,
+    policy: &Policy,
+    template: &'a Template,
+    status: &mut PropagationPolicyStatus,
+    found: &mut Found<'a>,
+) {
+    let binding = index.binding(&template.key.binding());
+    let held = binding.and_then(|binding| binding.policy());
+    match detect::claim(index, template, held.as_ref()) {
+        Claim::Policy(winner, _) if winner.key == policy.key => {
+            status.matched += 1;
+            status.claimed += 1;
+            let decision = binding.and_then(|binding| binding.spec.decision.as_ref());
+            let failing = decision.is_some_and(|decision| {
+                !matches!(decision.outcome, Outcome::Placed | Outcome::Unchanged)
+                    || decision.pending.iter().any(|pending| pending.replicas > 0)
+            });
+            status.failing += i64::from(failing);
+            found.claimed.push(template);
+        }
+        Claim::Policy(winner, _) => {
+            status.matched += 1;
+            found.shadows.insert(winner.key.to_string());
+        }
+        Claim::Bare | Claim::None => status.matched += 1,
+        Claim::Excluded(Excluded::HubRunsWorkloads(evidence)) => {
+            status.matched += 1;
+            found.hub_runs = Some(evidence);
+        }
+        Claim::Excluded(Excluded::MadeByEveryCluster(what)) => {
+            *found.left_out.entry(what).or_default() += 1;
+        }
+        Claim::Excluded(Excluded::OwnKind | Excluded::ReservedNamespace) => {}
+    }
+}
+
+/// Why a policy does not do what it says, if so.
+fn refusal<'p>(
+    index: &Index,
+    policy: &Policy,
+    profiles: impl IntoIterator<Item = &'p str>,
+    found: &Found<'_>,
+) -> Option<Answer> {
+    if let Some(mistake) = mistake(lint_policy::propagation_policy(policy)) {
+        return Some((Status::False, "Invalid", mistake));
+    }
+    if let Some(problem) = lint_policy::unknown_profile(&policy.spec.scheduler_name, profiles) {
+        let message = format!("spec.schedulerName: {problem}; {}", lint_policy::PROFILE_FIX);
+        return Some((Status::False, "UnknownScheduler", message));
+    }
+    if let Some(evidence) = &found.hub_runs {
+        let message = format!("{evidence}: kinds that make Pods are not claimed on such a hub");
+        return Some((Status::False, "HubRunsWorkloads", message));
+    }
+    if let Some(message) = secrets::of_policy(index, policy, &found.claimed) {
+        return Some((Status::False, secrets::NOT_READABLE, message));
+    }
+    let kinds: BTreeSet<&GroupKind> = policy.selectors().iter().map(|s| &s.kind).collect();
+    let unread: Vec<String> = kinds.iter().filter_map(|kind| index.frozen(kind)).collect();
+    if !unread.is_empty() {
+        return Some((Status::False, "KindUnreadable", unread.join("; ")));
+    }
+    let priority = priority::priority(index, Some(policy));
+    let trouble = priority.trouble()?;
+    Some((Status::False, "NoPriority", trouble.to_owned()))
+}
+
+/// What else there is to say of a policy that is accepted.
+fn accepted(index: &Index, policy: &Policy, found: &Found<'_>) -> Answer {
+    let named = lint_policy::named_clusters(&policy.spec.placement);
+    let unknown: Vec<_> =
+        named.into_iter().filter(|(_, name)| index.cluster(name).is_none()).collect();
+    let names: BTreeSet<&str> = unknown.iter().map(|(_, name)| *name).collect();
+    if let Some((field, _)) = unknown.first() {
+        let shown: Vec<String> =
+            names.iter().take(MOST_NAMES).map(|name| format!("{name:?}")).collect();
+        let more = names.len().saturating_sub(MOST_NAMES);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = format!(
+            "{field}: there is no Cluster {}{more}; correct the name or register the cluster",
+            shown.join(", ")
+        );
+        return (Status::True, "UnknownClusters", message);
+    }
+    let left_out = found.left_out.iter().map(|(what, times)| {
+        let what = Excluded::MadeByEveryCluster(what);
+        if *times > 1 { format!("{what} ({times} of them)") } else { what.to_string() }
+    });
+    (Status::True, "Accepted", left_out.collect::<Vec<_>>().join("; "))
 }
 
 /// The status that a WorkloadPolicy should have, given the domains as the last decision under it left them.
@@ -137,7 +212,8 @@ mod tests {
                     "placement": {"spreadConstraints": [groups]},
                 },
             });
-            status(&Index::default(), &Policy::read(&object).unwrap(), Timestamp::UNIX_EPOCH)
+            let policy = Policy::read(&object).unwrap();
+            status(&Index::default(), &policy, ["default"], Timestamp::UNIX_EPOCH)
         };
         let sound = policy(json!({"spreadByField": "region", "minGroups": 1, "maxGroups": 2}));
         // Nothing is wrong with this one; that its kind was not listed yet is another matter.

@@ -9,6 +9,7 @@ use atoll_api::Clock;
 use atoll_apiserver::{Options, Server, Service};
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -60,9 +61,20 @@ pub(crate) struct Spy {
     calls: Arc<Mutex<Vec<Call>>>,
     faults: Arc<Mutex<VecDeque<Fault>>>,
     cut: Arc<Mutex<bool>>,
+    forbidden: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Spy {
+    /// From now on requests whose path ends so are answered as to a client without the right.
+    pub(crate) fn forbid(&self, path: &'static str) {
+        self.forbidden.lock().unwrap().push(path);
+    }
+
+    /// All rights are back.
+    pub(crate) fn allow_all(&self) {
+        self.forbidden.lock().unwrap().clear();
+    }
+
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap().clone()
     }
@@ -116,6 +128,9 @@ impl tower::Service<Request<Body>> for Spied {
         if fault == Some(How::LoseRequest) {
             return Box::pin(async move { Err(lost()) });
         }
+        if self.spy.forbidden.lock().unwrap().iter().any(|end| path.ends_with(end)) {
+            return Box::pin(async move { Ok(forbidden(&path)) });
+        }
         let answer = self.inner.call(request);
         let calls = self.spy.calls.clone();
         Box::pin(async move {
@@ -124,6 +139,17 @@ impl tower::Service<Request<Body>> for Spied {
             if fault == Some(How::LoseAnswer) { Err(lost()) } else { Ok(response) }
         })
     }
+}
+
+fn forbidden(path: &str) -> Response<atoll_apiserver::Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": format!("{path} is forbidden"),
+    });
+    let body = http_body_util::Full::from(status.to_string());
+    let response = Response::builder().status(StatusCode::FORBIDDEN);
+    let response = response.header("content-type", "application/json");
+    response.body(body.boxed_unsync()).unwrap()
 }
 
 /// A hub.

@@ -87,6 +87,14 @@ impl FakeMembers {
         object.manifest.clone()
     }
 
+    /// The manifest of the object of this name that a member holds.
+    pub(crate) fn manifest_of(&self, cluster: &str, name: &str) -> serde_json::Value {
+        let state = self.state.lock().unwrap();
+        let mut held = state.held.iter().filter(|((held, _), _)| held == cluster);
+        let found = held.find(|(_, object)| object.key.name == name);
+        found.map(|(_, object)| object.manifest.clone()).unwrap_or_default()
+    }
+
     /// What was said last of a member that is to be emptied.
     pub(crate) fn emptying(&self, cluster: &str) -> Emptying {
         self.state.lock().unwrap().emptying.get(cluster).cloned().unwrap_or_default()

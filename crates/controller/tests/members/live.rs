@@ -203,6 +203,7 @@ impl Member {
             identity: IdentityStore::Secret("atoll-agent-identity".into()),
             join: Some(Join { token, ca_hash }),
             namespace: "atoll-system".into(),
+            reserved: atoll_api::ReservedNamespaces::default(),
             instance: "agent-0".into(),
             clock: hub.clock.clone(),
             seed,

@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use atoll_api::ReservedNamespaces;
 use atoll_api::binding::ResourceBindingSpec;
-use atoll_api::marks;
 use atoll_api::policy::Preemption;
+use serde_json::Value;
 
 pub use self::key::{GroupKind, PolicyKey, TemplateKey};
 pub use self::policy::{ObjectError, Policy, ReadSelector, Which};
@@ -39,6 +40,8 @@ pub enum Excluded {
     OwnKind,
     /// The namespace belongs to Kubernetes or to Atoll.
     ReservedNamespace,
+    /// Every cluster makes this object itself; the text names it.
+    MadeByEveryCluster(&'static str),
     /// It makes Pods, and something on the hub runs it already.
     HubRunsWorkloads(String),
 }
@@ -48,6 +51,9 @@ impl fmt::Display for Excluded {
         match self {
             Self::OwnKind => f.write_str("it is of a kind of Atoll's own"),
             Self::ReservedNamespace => f.write_str("its namespace is reserved"),
+            Self::MadeByEveryCluster(what) => {
+                write!(f, "{what} is not propagated: every cluster makes its own")
+            }
             Self::HubRunsWorkloads(evidence) => write!(f, "HubRunsWorkloads: {evidence}"),
         }
     }
@@ -123,6 +129,10 @@ pub struct Subject<'a> {
     pub key: &'a TemplateKey,
     /// Its labels.
     pub labels: &'a BTreeMap<String, String>,
+    /// The whole object.
+    pub object: &'a Value,
+    /// Namespaces whose objects are never claimed.
+    pub reserved: &'a ReservedNamespaces,
     /// Another object controls it, so that it is not a user's own.
     pub controlled: bool,
     /// A label of it or of its pod template names a WorkloadPolicy.
@@ -170,7 +180,7 @@ pub fn claim<'a>(
     current: Option<&PolicyKey>,
     hub_runs_workloads: impl FnOnce() -> Option<String>,
 ) -> Claim {
-    if let Some(excluded) = excluded(subject.key, hub_runs_workloads) {
+    if let Some(excluded) = excluded(subject, hub_runs_workloads) {
         return Claim::Excluded(excluded);
     }
     let mut matching: Vec<(&Arc<Policy>, Match)> = policies
@@ -215,17 +225,44 @@ fn preempts(policy: &Policy, held: &Policy) -> bool {
     }
 }
 
-fn excluded(
-    key: &TemplateKey,
-    hub_runs_workloads: impl FnOnce() -> Option<String>,
-) -> Option<Excluded> {
+/// Why objects of this kind or namespace are never propagated, whatever a policy or a binding says.
+#[must_use]
+pub fn off_limits(key: &TemplateKey, reserved: &ReservedNamespaces) -> Option<Excluded> {
     if key.kind.is_own() {
         return Some(Excluded::OwnKind);
     }
     let is_namespace = key.kind.group.is_empty() && key.kind.kind == "Namespace";
     let namespace = if is_namespace { Some(&key.name) } else { key.namespace.as_ref() };
-    if namespace.is_some_and(|namespace| marks::is_reserved_namespace(namespace)) {
-        return Some(Excluded::ReservedNamespace);
+    let is_reserved = namespace.is_some_and(|namespace| reserved.contains(namespace));
+    is_reserved.then_some(Excluded::ReservedNamespace)
+}
+
+/// What the controllers of every cluster make in every namespace. A copy from the hub would fight the member's own, and a
+/// token of the hub is of no use there.
+fn made_by_every_cluster(key: &TemplateKey, object: &Value) -> Option<&'static str> {
+    if !key.kind.group.is_empty() {
+        return None;
+    }
+    match (key.kind.kind.as_str(), key.name.as_str()) {
+        ("ServiceAccount", "default") => Some("the ServiceAccount \"default\""),
+        ("ConfigMap", "kube-root-ca.crt") => Some("the ConfigMap \"kube-root-ca.crt\""),
+        ("Secret", _) if object["type"] == "kubernetes.io/service-account-token" => {
+            Some("a service account's token")
+        }
+        _ => None,
+    }
+}
+
+fn excluded(
+    subject: &Subject<'_>,
+    hub_runs_workloads: impl FnOnce() -> Option<String>,
+) -> Option<Excluded> {
+    let key = subject.key;
+    if let Some(excluded) = off_limits(key, subject.reserved) {
+        return Some(excluded);
+    }
+    if let Some(what) = made_by_every_cluster(key, subject.object) {
+        return Some(Excluded::MadeByEveryCluster(what));
     }
     if key.kind.makes_pods() {
         return hub_runs_workloads().map(Excluded::HubRunsWorkloads);

@@ -15,12 +15,15 @@ mod targets;
 
 use std::fmt;
 
+pub use self::reach::named_clusters;
+
 use atoll_api::workload_policy::WorkloadPolicySpec;
 use atoll_api::workload_spread::WorkloadSpreadSpec;
 use serde::Serialize;
 
 use crate::cycle::intent::Mistake;
 use crate::detect::Policy;
+use crate::framework::profile::Profiles;
 use crate::offline::World;
 use crate::state::row::{LiveCluster, Row};
 
@@ -126,6 +129,37 @@ pub fn propagation_policy(policy: &Policy) -> Vec<Finding> {
         preservation::check(&mut page, failover);
     }
     page.findings
+}
+
+/// Policies that name a scheduler profile which is not among these.
+#[must_use]
+pub fn scheduler_names(world: &World, profiles: &Profiles) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for policy in world.policies.values() {
+        if let Some(problem) = unknown_profile(&policy.spec.scheduler_name, profiles.names()) {
+            let mut page = Page::new(format!("{} {}", policy.key.kind(), policy.key));
+            page.error("spec.schedulerName", problem, PROFILE_FIX);
+            findings.extend(page.findings);
+        }
+    }
+    findings
+}
+
+/// What to do about a profile that does not exist.
+pub const PROFILE_FIX: &str = "name one of them, or define the profile in the SchedulerConfiguration that the controller is started with";
+
+/// What is wrong with a policy's `spec.schedulerName`, given the profiles that exist; nothing where one has that name.
+#[must_use]
+pub fn unknown_profile<'a>(
+    name: &str,
+    profiles: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    // An empty name is the default profile.
+    let known: Vec<&str> = profiles.into_iter().collect();
+    if name.is_empty() || known.contains(&name) {
+        return None;
+    }
+    Some(format!("there is no scheduler profile {name:?}; there are {}", known.join(", ")))
 }
 
 /// A WorkloadPolicy by itself; `name` is for the findings.

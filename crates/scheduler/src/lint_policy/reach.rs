@@ -32,6 +32,40 @@ pub(super) fn candidates<'a>(placement: &Placement, rows: &'a [Row]) -> Vec<&'a 
     rows.iter().filter(chosen).collect()
 }
 
+/// The clusters that a placement asks for by name, each with its field. Names in `exclude` need not exist.
+#[must_use]
+pub fn named_clusters(placement: &Placement) -> Vec<(String, &str)> {
+    let mut choices: Vec<(String, &ClusterAffinity)> = Vec::new();
+    if let Some(affinity) = &placement.cluster_affinity {
+        choices.push((format!("{FIELD}.clusterAffinity"), affinity));
+    }
+    for (at, term) in placement.cluster_affinities.iter().flatten().enumerate() {
+        let field = format!("{FIELD}.clusterAffinities[{at}]");
+        let tiers = term.overflow_affinities.iter().enumerate();
+        let tiers = tiers.map(|(tier, overflow)| {
+            (format!("{field}.overflowAffinities[{tier}]"), &overflow.affinity)
+        });
+        choices.push((field.clone(), &term.affinity));
+        choices.extend(tiers);
+    }
+    if let Some(scheduling) = &placement.replica_scheduling {
+        let field = format!("{FIELD}.replicaScheduling");
+        let weights = scheduling.weight_preference.iter().flat_map(|w| &w.static_weight_list);
+        choices.extend(weights.enumerate().map(|(at, rule)| {
+            let list = format!("{field}.weightPreference.staticWeightList[{at}]");
+            (format!("{list}.targetCluster"), &rule.target_cluster)
+        }));
+        choices.extend(scheduling.bounds.iter().enumerate().map(|(at, bound)| {
+            (format!("{field}.bounds[{at}].targetCluster"), &bound.target_cluster)
+        }));
+    }
+    let named = choices.into_iter().flat_map(|(field, affinity)| {
+        let names = affinity.cluster_names.iter();
+        names.map(move |name| (format!("{field}.clusterNames"), name.as_str()))
+    });
+    named.collect()
+}
+
 pub(super) fn placement(page: &mut Page, placement: &Placement, rows: &[Row]) {
     if rows.is_empty() {
         return;

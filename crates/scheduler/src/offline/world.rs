@@ -6,7 +6,7 @@ use std::sync::Arc;
 use atoll_api::binding::{
     AggregatedStatusItem, ResourceBindingStatus, ResourceHealth, TargetCluster, Trigger,
 };
-use atoll_api::{Cluster, ResourceBinding, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{Cluster, ReservedNamespaces, ResourceBinding, WorkloadPolicy, WorkloadSpread};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -75,6 +75,7 @@ pub struct World {
     pub workloads: Vec<Workload>,
     /// Bindings.
     pub bindings: BTreeMap<BindingKey, ResourceBinding>,
+    reserved: ReservedNamespaces,
     seen: BTreeSet<String>,
 }
 
@@ -181,6 +182,8 @@ impl World {
         let subject = Subject {
             key: &workload.key,
             labels: &workload.template.labels,
+            object: &workload.object,
+            reserved: &self.reserved,
             controlled: workload.controlled,
             names_workload_policy: workload.template.workload_policy.is_some(),
             has_spread: self.spreads_of(&workload.key).next().is_some(),

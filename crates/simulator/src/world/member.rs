@@ -170,6 +170,7 @@ impl WorldMember {
             identity,
             join,
             namespace: marks::SYSTEM_NAMESPACE.to_owned(),
+            reserved: atoll_api::ReservedNamespaces::default(),
             instance: format!("{}-agent", parts.name),
             clock: parts.clocks.of(Who::Agent(parts.name.clone())),
             seed: parts.seed,

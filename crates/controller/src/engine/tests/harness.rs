@@ -44,6 +44,8 @@ pub(super) struct Setup {
     pub(super) plugins: Vec<Arc<dyn Extension>>,
     /// How long history is kept, where that is not the default.
     pub(super) retention: Option<Duration>,
+    /// Ends of paths that the controller has no right to.
+    pub(super) forbidden: Vec<&'static str>,
 }
 
 /// How long a member is well before work moves back to it, in the controller of these tests.
@@ -87,6 +89,7 @@ impl Federation {
         setup: Setup,
     ) -> Self {
         let (client, spy) = hub.spied();
+        setup.forbidden.iter().for_each(|path| spy.forbid(path));
         let mut core = Core::new(HubOptions {
             client,
             clock: hub.clock.clone(),
@@ -140,6 +143,12 @@ impl Federation {
         self.token.cancel();
         self.running.await.unwrap().unwrap();
         Self::with(hub, self.store, Some(self.members), self.starts + 1, self.setup).await
+    }
+
+    /// The same, and the new one lacks the right to paths that end so.
+    pub(super) async fn restart_without(mut self, path: &'static str) -> Self {
+        self.setup.forbidden.push(path);
+        self.restart().await
     }
 
     /// Waits until a path of an object of the namespace `shop` has a value.

@@ -73,6 +73,16 @@ async fn a_recreated_template_waits_for_the_end_of_the_old_binding() {
 #[tokio::test(start_paused = true)]
 async fn without_its_policy_a_binding_stays_and_edits_still_flow() {
     let federation = running(3).await;
+    let marks = |binding: &Value| {
+        let text = binding["metadata"].to_string();
+        [atoll_api::marks::POLICY_UID, atoll_api::marks::POLICY_NAME]
+            .iter()
+            .filter(|mark| text.contains(&format!("\"{mark}\"")))
+            .count()
+    };
+    assert_eq!(marks(&federation.hub.binding("web-deployment").await), 2);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    federation.spy.take_writes();
     federation.hub.delete(POLICY.0, POLICY.1, Some("shop"), "all").await;
     eventually("Claimed=False", SOON, || async {
         let binding = federation.hub.binding("web-deployment").await;
@@ -80,6 +90,12 @@ async fn without_its_policy_a_binding_stays_and_edits_still_flow() {
         conditions.iter().any(|c: &Value| c["type"] == "Claimed" && c["status"] == "False")
     })
     .await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let writes = federation.spy.take_writes();
+    let path = "/apis/work.atoll.dev/v1alpha1/namespaces/shop/resourcebindings/web-deployment";
+    let expected = [format!("PATCH {path}"), format!("PATCH {path}/status")];
+    assert_eq!(writes, expected, "the marks go with one write, the condition with another");
+    assert_eq!(marks(&federation.hub.binding("web-deployment").await), 0);
     assert_eq!(federation.members.replicas().values().sum::<i64>(), 3, "nothing was removed");
     federation.hub.deployment("web", 6).await;
     federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(6)).await;

@@ -5,6 +5,7 @@ mod freshness;
 mod harness;
 mod leaving;
 mod life;
+mod mistakes;
 mod moves;
 mod queueing;
 mod terms;

@@ -22,6 +22,10 @@ impl Knowledge for Fixed {
         Some("new")
     }
 
+    fn refused(&self) -> Option<String> {
+        None
+    }
+
     fn gated(&self) -> Option<String> {
         None
     }
