@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::harness::{BINDING, DEPLOYMENT, Federation, SOON, Setup};
 use crate::members::Withdrawal;
+use crate::queue::FLUSH;
 use crate::testing::eventually;
 use crate::testing::hub::Hub;
 use crate::testing::members::Order;
@@ -193,7 +194,7 @@ async fn a_misspelt_cluster_is_named_and_nothing_is_decided_without_a_changed_in
     .await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = decisions(&federation);
-    tokio::time::sleep(Duration::from_secs(7 * 60)).await;
+    tokio::time::sleep(FLUSH - Duration::from_secs(10)).await;
     assert_eq!(decisions(&federation), before, "{:#?}", federation.metrics());
 
     federation.hub.cluster("membr2").await;
