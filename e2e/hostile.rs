@@ -21,5 +21,7 @@ mod target;
 mod floods;
 #[path = "hostile/identity.rs"]
 mod identity;
+#[path = "hostile/objects.rs"]
+mod objects;
 #[path = "hostile/session.rs"]
 mod session;

@@ -123,13 +123,15 @@ fn the_hash_is_stable_across_builds() {
 }
 
 #[test]
-fn what_the_hub_allocated_does_not_reach_members_but_headless_does() {
+fn addresses_of_the_hub_do_not_reach_members_but_headless_and_node_ports_do() {
     let service = |ip: &str| {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "d"},
         "spec": {"type": "NodePort", "clusterIP": ip, "clusterIPs": [ip], "ports": [{"port": 80, "nodePort": 30001}]}})
     };
     let allocated = render(&service("10.0.0.7"), &share(None)).unwrap().manifest;
-    assert_eq!(allocated["spec"], json!({"type": "NodePort", "ports": [{"port": 80}]}));
+    // Ports that the hub allocated are left out where its objects are read.
+    let ports = json!([{"port": 80, "nodePort": 30001}]);
+    assert_eq!(allocated["spec"], json!({"type": "NodePort", "ports": ports}));
     let headless = render(&service("None"), &share(None)).unwrap().manifest;
     assert_eq!(headless["spec"]["clusterIP"], "None");
 }

@@ -112,6 +112,21 @@ fn follows_clusters(placement: Option<&Placement>, has_replicas: bool) -> bool {
     }
 }
 
+/// Whether a placement can ever choose this cluster. One that names its clusters chooses no other, whatever changes about
+/// that one: its bindings need not be decided again for it.
+fn can_choose(placement: Option<&Placement>, cluster: &str) -> bool {
+    let Some(placement) = placement else { return true };
+    let terms = placement.cluster_affinities.iter().flatten().flat_map(|term| {
+        let overflow = term.overflow_affinities.iter().map(|overflow| &overflow.affinity);
+        std::iter::once(&term.affinity).chain(overflow)
+    });
+    let mut choices = placement.cluster_affinity.iter().chain(terms).peekable();
+    choices.peek().is_none()
+        || choices.any(|choice| {
+            choice.cluster_names.is_empty() || choice.cluster_names.iter().any(|n| n == cluster)
+        })
+}
+
 /// What of a Cluster matters to bindings that do not wait for capacity.
 fn eligibility(cluster: &Cluster) -> impl PartialEq + '_ {
     let status = cluster.status.as_ref();
@@ -147,7 +162,11 @@ impl Index {
     pub(super) fn touch_cluster(&self, name: &str, touched: &mut Touched) {
         touched.clusters.insert(name.to_owned());
         touched.keys.extend(self.by.bindings_by_cluster.get(name).into_iter().flatten().cloned());
-        touched.keys.extend(self.by.bindings_following_clusters.iter().cloned());
+        let following = self.by.bindings_following_clusters.iter();
+        let concerned = following.filter(|key| {
+            self.bindings.get(key).is_none_or(|row| can_choose(row.spec.placement.as_deref(), name))
+        });
+        touched.keys.extend(concerned.cloned());
         touched.workload_policies.extend(self.workload_policies.keys().cloned());
     }
 

@@ -1,0 +1,112 @@
+//! Who may make the controller send which object to a member.
+
+use atoll_api::conditions;
+use atoll_protocol::v1;
+use atoll_protocol::v1::agent_message::Message as Say;
+use atoll_protocol::v1::controller_message::Message as Hear;
+use kube::api::{DynamicObject, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::client::{Session, hello};
+use crate::support::federation::{bindings, objects};
+use crate::support::wait::{LIMIT, follow, until};
+use crate::target::Target;
+
+/// A binding as a namespace user with too many rights would write it, with a decision in it.
+fn forged(name: &str, resource: Value) -> DynamicObject {
+    let binding = json!({
+        "apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
+        "metadata": {"name": name},
+        "spec": {
+            "resource": resource,
+            "clusters": [{"name": "member1", "replicas": 0}],
+            "decision": {
+                "id": "0123456789abcdef", "at": "2026-01-01T00:00:00Z", "term": 1,
+                "trigger": "First", "mode": "Fresh", "outcome": "Placed", "profile": "default",
+            },
+        },
+    });
+    serde_json::from_value(binding).unwrap()
+}
+
+/// Kind and name of the next object that the member is sent; what it is asked for before is answered as a member without
+/// any objects does.
+async fn next_upsert(session: &mut Session) -> (String, String) {
+    loop {
+        match session.next().await.unwrap() {
+            Hear::Upsert(upsert) => {
+                let key = upsert.key.unwrap();
+                return (key.kind, key.name);
+            }
+            Hear::InventoryRequest(_) => {
+                let last = v1::Inventory { last: true, ..v1::Inventory::default() };
+                assert!(session.say(Say::Inventory(last)).await);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespaced_binding_sends_no_object_of_another_namespace_to_a_member() {
+    let target = Target::start().await;
+    let member = target.join("member1").await;
+    let mut session = Session::open(target.agents, &member.identity, hello(&member)).await.unwrap();
+    assert!(matches!(session.next().await, Ok(Hear::Welcome(_))));
+
+    let bound = bindings(&target.hub.client, "default");
+    let (tell, mut told) = mpsc::unbounded_channel();
+    follow(objects(&target.hub.client, "", "v1", "Event", "default"), move |event| {
+        // The test that has ended listens to nothing.
+        let _ = tell.send(event);
+    });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "namespace": "atoll-system", "name": "atoll-ca",
+    });
+    for name in ["atoll-ca-secret", "anything"] {
+        bound.create(&PostParams::default(), &forged(name, secret.clone())).await.unwrap();
+        let refused = |binding: &Value| {
+            let conditions = binding["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|condition| {
+                condition["type"] == conditions::FULLY_APPLIED
+                    && condition["status"] == "False"
+                    && condition["reason"] == "BindingRefused"
+            })
+        };
+        until(&bound, name, "FullyApplied=False, BindingRefused", refused).await;
+        let said = async {
+            while let Some(event) = told.recv().await {
+                let about = &event.data["involvedObject"]["name"];
+                if event.data["reason"] == "BindingRefused" && about == name {
+                    return;
+                }
+            }
+        };
+        timeout(LIMIT, said).await.unwrap_or_else(|_| panic!("no Event about {name}"));
+    }
+
+    // One that is where it belongs is acted on, and nothing was sent before it.
+    let settings = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "b"},
+    });
+    let configs = objects(&target.hub.client, "", "v1", "ConfigMap", "default");
+    let settings: DynamicObject = serde_json::from_value(settings).unwrap();
+    configs.create(&PostParams::default(), &settings).await.unwrap();
+    let resource = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "settings",
+    });
+    let own = forged("settings-configmap", resource);
+    bound.create(&PostParams::default(), &own).await.unwrap();
+    loop {
+        match next_upsert(&mut session).await {
+            (kind, name) if kind == "ConfigMap" => {
+                assert_eq!(name, "settings");
+                break;
+            }
+            (kind, name) => assert_eq!((&*kind, &*name), ("Namespace", "default")),
+        }
+    }
+}
