@@ -195,7 +195,7 @@ async fn a_misspelt_cluster_is_named_and_nothing_is_decided_without_a_changed_in
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = decisions(&federation);
     // Other members that come and go are no input of it.
-    for state in ["Disconnected", "Connected", "Disconnected", "Connected"] {
+    for state in ["Lost", "Connected", "Lost", "Connected"] {
         let session = json!({"session": {"state": state, "epoch": 1}});
         federation.hub.patch_status("cluster.atoll.dev/v1alpha1", "Cluster", "m2", session).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
