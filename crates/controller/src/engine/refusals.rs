@@ -4,13 +4,12 @@ use atoll_api::binding::ObjectReference;
 use atoll_api::conditions::{self, ACCEPTED, SCHEDULED};
 use atoll_api::policy::PropagationPolicyStatus;
 use atoll_api::{POLICY_GROUP, VERSION, WORK_GROUP};
-use atoll_scheduler::hash::fnv1a_64;
 
 use super::Engine;
 use super::outward::binding_ref;
 use super::work::Step;
 use crate::detect::Refusal;
-use crate::events::{Note, Severity};
+use crate::events::{self, Note, Severity};
 use crate::index::rows::{Binding, Policy};
 use crate::queue::Done;
 use crate::status::binding::REFUSED;
@@ -62,7 +61,7 @@ impl Engine {
     fn warn_of(&self, about: ObjectReference, reason: &str, message: String) {
         let uid = about.uid.as_deref().unwrap_or_default();
         // The same warning about the same object is the same Event.
-        let id = format!("{:016x}", fnv1a_64(format!("{uid} {reason} {message}").as_bytes()));
+        let id = events::id(&[uid, reason, &message]);
         self.notes.tell(Note {
             about,
             id,
@@ -70,6 +69,8 @@ impl Engine {
             message,
             severity: Severity::Warning,
             at: self.clock.now_seconds(),
+            cause: None,
+            repeat_after: None,
         });
     }
 }
