@@ -1,6 +1,6 @@
-//! Seedable randomness and the waits made from it.
+//! Seedable randomness and backoff.
 //!
-//! Jitter must differ between agents and be the same in two runs of one simulated world, so it comes from a seed and never
+//! Jitter must differ between agents and be equal in two runs of one simulated world, so it comes from a seed and never
 //! from the system.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,12 +35,12 @@ impl Jitter {
     }
 }
 
-/// Doubling ceiling of a wait.
+/// Backoff with a doubling ceiling.
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
     /// Ceiling of the first wait.
     pub first: Duration,
-    /// Ceiling of every later one.
+    /// Upper bound of all ceilings.
     pub most: Duration,
 }
 
@@ -52,14 +52,14 @@ impl Backoff {
         self.first.saturating_mul(factor).min(self.most)
     }
 
-    /// Full jitter: uniform between nothing and the ceiling, so that many agents that lost one controller do not come back
-    /// at one moment.
+    /// Full jitter: uniform between zero and the ceiling, so that agents that lost the same controller do not reconnect
+    /// at the same moment.
     #[must_use]
     pub fn full_jitter(&self, failures: u32, jitter: &Jitter) -> Duration {
         jitter.between(Duration::ZERO, self.ceiling(failures))
     }
 
-    /// Between half the ceiling and the ceiling, for retries that must never come at once.
+    /// Between half the ceiling and the ceiling, for retries that must never be immediate.
     #[must_use]
     pub fn half_jitter(&self, failures: u32, jitter: &Jitter) -> Duration {
         let ceiling = self.ceiling(failures);

@@ -13,28 +13,28 @@ use crate::capacity::{Figures, Taken};
 use crate::key::GroupKind;
 use crate::member::{Apis, Member};
 
-/// Limit of one look at the API's health.
+/// Limit of one health check of the API.
 const LIMIT: Duration = Duration::from_secs(3);
-/// So many failed looks in a row make the API unhealthy: one alone may be a restart of its process.
+/// Failed checks in a row that make the API unhealthy: a single one may be a restart of its process.
 const FAILURES: u32 = 2;
 
 /// Whether the member's API answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Health {
-    /// It does.
+    /// Whether the last checks succeeded.
     pub healthy: bool,
-    /// Why not.
+    /// Why the API is unhealthy.
     pub message: String,
 }
 
 impl Default for Health {
-    /// Healthy: an agent that got as far as asking has just spoken to it.
+    /// Healthy: the agent has just talked to the API when it starts.
     fn default() -> Self {
         Self { healthy: true, message: String::new() }
     }
 }
 
-/// Looks at the API's health until the token ends it.
+/// Checks the API's health until cancelled.
 pub(crate) async fn watch_health(
     member: Member,
     every: Duration,
@@ -60,7 +60,7 @@ pub(crate) async fn watch_health(
         };
         if let Some(now) = now {
             health.send_if_modified(|known| {
-                // The words may vary from look to look: the first ones stand.
+                // The message may vary between checks: keep the first one.
                 let changed = known.healthy != now.healthy;
                 if changed {
                     *known = now;
@@ -76,7 +76,7 @@ pub(crate) async fn watch_health(
     }
 }
 
-/// Where facts come from. Each clone has its own idea of what is new.
+/// Source of facts. Each clone tracks on its own what it has already read.
 #[derive(Clone)]
 pub(crate) struct FactsSource {
     /// Clock.
@@ -92,7 +92,7 @@ pub(crate) struct FactsSource {
 }
 
 impl FactsSource {
-    /// The facts as they are; they count as seen.
+    /// The current facts; marks them as read.
     pub(crate) fn read(&mut self) -> v1::Facts {
         let known = self.apis.borrow_and_update().clone();
         let (apis, apis_complete) = known.to_wire();
@@ -116,27 +116,28 @@ impl FactsSource {
             allocated_milli: text(&figures.allocated),
             allocating_milli: text(&figures.allocating),
             node_classes: figures.classes.clone(),
-            // 0 says that nobody has counted yet.
+            // 0 means not counted yet.
             taken_at_ms: if taken.is_some() { at.as_millisecond() } else { 0 },
             unlisted_kinds: unlisted,
         }
     }
 
-    /// A sign of life.
+    /// A heartbeat.
     #[must_use]
     pub(crate) fn heartbeat(&self) -> v1::Heartbeat {
         let health = self.health.borrow();
         v1::Heartbeat { api_healthy: health.healthy, api_message: health.message.clone() }
     }
 
-    /// Waits until the capacity is known; for ever where nobody may count it.
+    /// Waits until the capacity is known; forever when the agent may not count it.
     pub(crate) async fn counted(&mut self) {
         if self.figures.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Waits until kinds, capacity or what cannot be listed differ from what was last read; for ever once nobody makes them any more.
+    /// Waits until kinds, capacity or the unlisted kinds differ from those last read; forever once their sources have
+    /// stopped.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
             biased;
@@ -147,7 +148,7 @@ impl FactsSource {
         }
     }
 
-    /// Waits until the health is another one.
+    /// Waits until the health changes.
     pub(crate) async fn health_changed(&mut self) {
         if self.health.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! Names of what the agent handles: a kind, and one object of the member.
+//! Identifiers: a kind, and one object of the member.
 
 use std::fmt;
 
@@ -25,18 +25,18 @@ pub(crate) struct Key {
 }
 
 impl GroupKind {
-    /// From its two parts.
+    /// From group and kind.
     pub(crate) fn new(group: impl Into<String>, kind: impl Into<String>) -> Self {
         Self { group: group.into(), kind: kind.into() }
     }
 
-    /// Whether it is this kind.
+    /// Whether this is the given kind.
     #[must_use]
     pub(crate) fn is(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }
 
-    /// Whether it is one of Atoll's own kinds, of which members have no use.
+    /// Whether this is one of Atoll's own kinds, which are not propagated to members.
     #[must_use]
     pub(crate) fn is_own(&self) -> bool {
         self.group == "atoll.dev" || self.group.ends_with(".atoll.dev")
@@ -60,7 +60,7 @@ impl fmt::Display for GroupKind {
 }
 
 impl Key {
-    /// The key of a message; `None` where it lacks kind or name.
+    /// The key in a message; `None` where kind or name is missing.
     #[must_use]
     pub(crate) fn from_wire(key: Option<v1::ObjectKey>) -> Option<Self> {
         let key = key.filter(|key| !key.kind.is_empty() && !key.name.is_empty())?;
@@ -71,7 +71,7 @@ impl Key {
         })
     }
 
-    /// As it goes on the wire.
+    /// Protobuf form.
     #[must_use]
     pub(crate) fn to_wire(&self) -> v1::ObjectKey {
         v1::ObjectKey {

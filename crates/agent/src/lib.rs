@@ -1,10 +1,10 @@
 //! Atoll's agent: one per member, inside it or beside the controller with the member's kubeconfig.
 //!
-//! It dials the controller, applies what it is told, removes only on an explicit word, watches what it applied, and
-//! reports status, health and capacity. The way of the data: [`session`] -> [`engine`] -> [`apply`] -> the member, and back
-//! over the watches of [`engine`] and [`capacity`] to [`session`].
+//! It dials the controller, applies the manifests it receives, removes an object only on an explicit order, watches
+//! what it applied, and reports status, health and capacity. Data flow: [`session`] -> [`engine`] -> [`apply`] -> the
+//! member, and back over the watches of [`engine`] and [`capacity`] to [`session`].
 //!
-//! What should run on a member is decided elsewhere; nothing here knows a policy.
+//! Placement is decided by the controller; the agent does not read policies.
 
 mod apply;
 mod backoff;
@@ -31,6 +31,6 @@ pub use run::run;
 pub use session::enrol::EnrolError;
 pub use session::identity::IdentityError;
 
-/// What the agent may do on a member, as manifests: namespace, service account, roles. The agent itself only needs the
-/// rights; who installs it applies this.
+/// The agent's permissions on a member as manifests: namespace, service account, roles. Whoever installs the agent
+/// applies them.
 pub const RBAC: &str = include_str!("../../../deploy/agent/rbac.yaml");

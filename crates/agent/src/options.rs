@@ -1,4 +1,4 @@
-//! What an agent is started with.
+//! Start options of an agent.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,39 +15,40 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::backoff::Backoff;
 use crate::lease::LeaseTimes;
 
-/// Limit of a TCP connect, so that one dead address of several does not hold the others up.
+/// Limit of a TCP connect, so that one dead address does not delay the others.
 const TCP_LIMIT: Duration = Duration::from_secs(5);
 
-/// What [`crate::run`] needs.
+/// Input of [`crate::run`].
 #[derive(Clone)]
 pub struct AgentOptions {
-    /// The member, best made with [`crate::member_client`]: kube's own retries must be off.
+    /// Client of the member, best made with [`crate::member_client`]: kube's own retries must be off.
     pub client: kube::Client,
-    /// Where the controller may be, `host:port`, tried in turn.
+    /// Controller addresses, `host:port`, tried in turn.
     pub addresses: Vec<String>,
-    /// How to get there.
+    /// How to connect to them.
     pub connector: Connector,
-    /// Where key and certificate are kept.
+    /// Where key and certificate are stored.
     pub identity: IdentityStore,
-    /// How to get an identity. A token that the kept identity did not come from is used although there is an identity:
-    /// that is how `atoll rejoin` works. `None`: there is an identity already.
+    /// How to get an identity. A token other than the one that the stored identity came from replaces that identity:
+    /// this is how `atoll rejoin` works. `None`: use the stored identity.
     pub join: Option<Join>,
     /// Namespace on the member for the agent's own objects (Lease, inventory index, identity).
     pub namespace: String,
-    /// Namespaces into which nothing is applied, whatever the controller says. The agent's own is always among them.
+    /// Namespaces to which the agent applies nothing, whatever the controller orders. They always include the agent's
+    /// own.
     pub reserved: ReservedNamespaces,
-    /// Name of this agent, for example the Pod's. No two run under one name at a time: an agent takes the Lease of its
-    /// own name at once, and waits for another's to expire.
+    /// Name of this agent, for example the Pod's. Two running agents must not share a name: an agent takes over a Lease
+    /// held under its own name at once, and waits for another's to expire.
     pub instance: String,
     /// Wall clock.
     pub clock: Clock,
-    /// Seed of all jitter. Agents that lose one controller together need different ones.
+    /// Seed of all jitter. Agents that lose the same controller need different seeds.
     pub seed: u64,
-    /// Times.
+    /// Intervals and time limits.
     pub timings: Timings,
 }
 
-/// A bootstrap token and what to expect of the controller before it is shown.
+/// A bootstrap token and how to verify the controller before sending it.
 #[derive(Debug, Clone)]
 pub struct Join {
     /// `id.secret`.
@@ -61,27 +62,27 @@ pub struct Join {
 pub enum IdentityStore {
     /// A Secret of this name in the agent's namespace on the member.
     Secret(String),
-    /// A folder of this machine; it is made where it does not exist.
+    /// A local folder; created if missing.
     Folder(PathBuf),
-    /// Nowhere: controller and agent are in one process, the connector's streams lead to this Cluster's place in it, and no
-    /// TLS is spoken over them. For simulated worlds.
+    /// Not stored: controller and agent run in one process, the connector's streams lead to this Cluster's session in
+    /// it, and they carry no TLS. For simulated worlds.
     InProcess(ClusterUid),
 }
 
-/// Times that a fast or a simulated federation sets otherwise.
+/// Intervals that a fast or simulated federation overrides.
 #[derive(Debug, Clone, Copy)]
 pub struct Timings {
-    /// Of the Lease.
+    /// Times of the Lease.
     pub lease: LeaseTimes,
-    /// Waits between tries to get a session, with full jitter: 0.5 s to 8 s.
+    /// Waits between attempts to open a session, with full jitter: 0.5 s to 8 s.
     pub reconnect: Backoff,
     /// Age at which a certificate is renewed: a day.
     pub renew_after: Duration,
-    /// Time between two looks at the member API's health: 5 s.
+    /// Interval of the member API's health check: 5 s.
     pub health: Duration,
-    /// How long the first inventory waits for kinds that cannot be listed: 10 s. What is missing then is sent later.
+    /// How long the first inventory waits for kinds that cannot be listed: 10 s. Objects found later are sent later.
     pub inventory_wait: Duration,
-    /// How long statuses of one object are gathered before the newest is sent: 100 ms.
+    /// How long statuses of one object are collected before the newest is sent: 100 ms.
     pub status_window: Duration,
 }
 
@@ -104,12 +105,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 type Dial = dyn Fn(String) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> + Send + Sync;
 
-/// How a stream of bytes to an address comes about.
+/// Opens byte streams to an address.
 #[derive(Clone)]
 pub struct Connector(Arc<Dial>);
 
 impl Connector {
-    /// TCP without delay.
+    /// TCP with Nagle's algorithm off.
     #[must_use]
     pub fn tcp() -> Self {
         Self::from_fn(|address| async move {
@@ -120,7 +121,7 @@ impl Connector {
         })
     }
 
-    /// Whatever the function makes, for example one end of a duplex in memory.
+    /// Streams from the given function, for example one end of an in-memory duplex.
     pub fn from_fn<F, S>(dial: impl Fn(String) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = std::io::Result<S>> + Send + 'static,

@@ -1,4 +1,5 @@
-//! From start to stop: the Lease, an identity, then everything at once until the token or a successor ends it.
+//! Life of an agent: take the Lease, get an identity, then run all tasks until cancellation or until another agent
+//! takes the Lease.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,19 +24,18 @@ use crate::session::identity::Keeper;
 use crate::session::{self, Addresses, Credentials, Sessions};
 use crate::terms::Terms;
 
-/// Waits while the member's API does not answer at the start.
+/// Waits at start while the member's API does not answer.
 const START: Backoff = Backoff { first: Duration::from_millis(500), most: Duration::from_secs(10) };
-/// Messages of the controller under way to the engine; a full queue holds the stream back (HTTP/2 flow control).
+/// Controller messages queued for the engine; a full queue stops the stream (HTTP/2 flow control).
 const COMMANDS: usize = 256;
-/// Changes of what is to be said of pods, under way.
+/// Queued changes of pod reports.
 const WORKLOADS: usize = 256;
 /// How long a stop waits for all tasks; each has its own shorter limit.
 const STOP: Duration = Duration::from_millis(1500);
 
 /// Runs an agent until the token ends it.
 ///
-/// # Errors
-/// When there is no address, or no identity and no way to get one.
+/// # Errors When no address is given, or when there is no identity and no way to get one.
 pub async fn run(options: AgentOptions, token: CancellationToken) -> Result<(), AgentError> {
     let jitter = Jitter::new(options.seed);
     let backoff = options.timings.reconnect;
@@ -60,7 +60,7 @@ pub async fn run(options: AgentOptions, token: CancellationToken) -> Result<(), 
             fence,
             held: &held,
         };
-        // Ends with the agent or with the Lease.
+        // Cancelled when the agent stops or loses the Lease.
         let scope = token.child_token();
         let result = tokio::select! {
             biased;
@@ -76,7 +76,7 @@ pub async fn run(options: AgentOptions, token: CancellationToken) -> Result<(), 
     }
 }
 
-/// An agent that has the Lease.
+/// An agent that holds the Lease.
 struct Active<'a> {
     options: &'a AgentOptions,
     jitter: Jitter,
@@ -149,7 +149,7 @@ impl Active<'_> {
         let result = tokio::select! {
             biased;
             () = session::run(sessions, Terms::new(self.held), scope.clone()) => Ok(()),
-            // None of the tasks ends before the token: one that did has panicked.
+            // No task returns before cancellation; one that did has panicked.
             _ = tasks.join_next() => match scope.is_cancelled() {
                 true => Ok(()),
                 false => Err(AgentError::Task("task")),
@@ -163,7 +163,7 @@ impl Active<'_> {
         result
     }
 
-    /// Who the agent is; enrols where that is not known yet. `None` when the token ends the wait.
+    /// The agent's identity; enrols when there is none yet. `None` when cancelled.
     async fn credentials(
         &self,
         addresses: &mut Addresses,
@@ -199,7 +199,7 @@ impl Active<'_> {
         })))
     }
 
-    /// What has to be known of the member before anything else; `None` when the token ends the wait.
+    /// Reads the facts about the member that everything else depends on; `None` when cancelled.
     async fn learn(&self, scope: &CancellationToken) -> Option<(String, Discovery, Found)> {
         let mut failures = 0;
         loop {
@@ -228,7 +228,7 @@ impl Active<'_> {
     }
 }
 
-/// uid of the kube-system namespace: by custom the name of a cluster.
+/// uid of the kube-system namespace: by convention the identity of a cluster.
 async fn member_uid(member: &Member) -> Result<String, MemberError> {
     let target = Target::builtin("", "v1", "Namespace", "namespaces", false);
     let key = Key {

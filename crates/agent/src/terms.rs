@@ -1,43 +1,44 @@
-//! Which leader's word counts: the highest term, kept on the member before it is acted on.
+//! Which leader's orders count: those of the highest term, which is stored on the member before any order is carried
+//! out.
 
 use crate::lease::{Held, LeaseError};
 
-/// The highest term that this agent acted on.
+/// The highest term that this agent accepted.
 pub(crate) struct Terms<'a> {
     lease: &'a Held,
     highest: u64,
 }
 
-/// Why a message is not acted on.
+/// Why a message is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TermError {
-    /// It comes from a leader that another one has replaced.
+    /// It comes from a leader that has been replaced.
     #[error("the message has term {term}, the agent has acted on {highest} already")]
     Lower {
-        /// The message's.
+        /// Term of the message.
         term: u64,
-        /// The agent's.
+        /// Highest term of the agent.
         highest: u64,
     },
-    /// The higher term could not be written down, so nothing may be done on its word.
+    /// The higher term could not be stored, so its orders must not be carried out.
     #[error("the term cannot be kept")]
     Persist(#[from] LeaseError),
 }
 
 impl<'a> Terms<'a> {
-    /// Starts from what the Lease keeps.
+    /// Starts from the term in the Lease.
     #[must_use]
     pub(crate) fn new(lease: &'a Held) -> Self {
         Self { lease, highest: lease.term }
     }
 
-    /// The highest so far.
+    /// The highest term so far.
     #[must_use]
     pub(crate) fn highest(&self) -> u64 {
         self.highest
     }
 
-    /// Raises the Lease's epoch above this one, and returns it.
+    /// Raises the Lease's epoch above `floor`, and returns it.
     ///
     /// # Errors
     /// When the Lease is lost, or the write fails.
@@ -45,7 +46,7 @@ impl<'a> Terms<'a> {
         self.lease.raise_epoch(floor).await
     }
 
-    /// Lets a message of this term through, or not. A higher one is on the member when this returns.
+    /// Accepts or rejects a message of this term. A higher term is stored on the member before this returns.
     ///
     /// # Errors
     /// For a lower term, and when a higher one cannot be written.

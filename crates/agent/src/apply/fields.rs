@@ -1,8 +1,9 @@
-//! What `metadata.managedFields` tells: whether what Atoll applied is still in place, what it was, and who else has a say.
+//! What `metadata.managedFields` tells: whether what Atoll applied is unmodified, what it was, and who else owns
+//! fields.
 //!
-//! Kubernetes takes a field out of our entry as soon as somebody else changes or removes it (server-side apply's ownership
-//! rules). So our entry, hashed, is a proof that nothing we applied was touched, whatever defaulting and normalising the
-//! server did to the values; and our entry together with the object gives back what we applied.
+//! Kubernetes takes a field out of our entry as soon as another manager changes or removes it (server-side apply's
+//! ownership rules). So a hash of our entry proves that nothing we applied was modified, whatever defaulting and
+//! normalising the server did to the values; and our entry together with the object yields what we applied.
 
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ use atoll_api::marks::MANAGER;
 /// Managers of client-side `kubectl apply`, and of fields from before the first server-side apply.
 const CLIENT_SIDE: [&str; 2] = ["kubectl-client-side-apply", "before-first-apply"];
 
-/// Hash of the fields that are ours, with and without `spec.replicas`: an autoscaler taking that one is no drift.
+/// Hash of the fields we own, with and without `spec.replicas`: an autoscaler taking over that field is not drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     all: [u8; 16],
@@ -20,7 +21,7 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of an object; `None` when Atoll owns nothing in it.
+    /// The fingerprint of an object; `None` when Atoll owns none of its fields.
     #[must_use]
     pub(crate) fn of(object: &Value) -> Option<Self> {
         let fields = &own_entry(object)?["fieldsV1"];
@@ -64,9 +65,9 @@ fn own_entry(object: &Value) -> Option<&Value> {
     entries(object).find(|entry| is_ours(entry))
 }
 
-/// Whether Atoll applied the object, as an object of this group. Controllers copy labels and annotations to what they make
-/// (Kubernetes from a Service to its EndpointSlices), and some kinds are served in two groups. Where nobody keeps account of
-/// fields, the marks are all there is.
+/// Whether Atoll applied the object, as an object of this group. Controllers copy labels and annotations to objects
+/// they create (Kubernetes from a Service to its EndpointSlices), and some kinds are served in two groups. On a server
+/// without managed fields, the marks alone decide.
 #[must_use]
 pub(crate) fn is_applied(object: &Value, group: &str) -> bool {
     let group_of =
@@ -77,9 +78,9 @@ pub(crate) fn is_applied(object: &Value, group: &str) -> bool {
     }
 }
 
-/// Whether somebody else wrote to the object itself (not to a subresource) after Atoll's last apply. Asked once, when the
-/// agent has just started and did not see what happened before. Times have whole seconds; a write in the very second of
-/// our own counts as earlier.
+/// Whether another manager wrote to the object itself (not to a subresource) after Atoll's last apply. Used when the
+/// agent has just started and missed earlier events. Times have whole seconds; a write in the same second as our own
+/// counts as earlier.
 #[must_use]
 pub(crate) fn touched_since_apply(object: &Value) -> bool {
     let time = |entry: &Value| -> Option<jiff::Timestamp> { entry["time"].as_str()?.parse().ok() };
@@ -89,7 +90,7 @@ pub(crate) fn touched_since_apply(object: &Value) -> bool {
         .any(|entry| time(entry) > time(ours))
 }
 
-/// The manager that has `spec.replicas` through the scale subresource, where Atoll has not.
+/// The manager that owns `spec.replicas` through the scale subresource, if Atoll does not own it.
 #[must_use]
 pub(crate) fn scaled_by(object: &Value) -> Option<&str> {
     let owns = |entry: &&Value| entry["fieldsV1"]["f:spec"]["f:replicas"].is_object();
@@ -102,7 +103,7 @@ pub(crate) fn scaled_by(object: &Value) -> Option<&str> {
         .and_then(|entry| entry["manager"].as_str())
 }
 
-/// What Atoll applied, taken out of the object as it is: the fields of our entry with the values they have. `None` where
+/// What Atoll applied, reconstructed from the current object: the fields of our entry with their values. `None` where
 /// we own nothing, or where the object was read in another version than it was applied in.
 #[must_use]
 pub(crate) fn extract(object: &Value) -> Option<Value> {
@@ -155,7 +156,7 @@ fn pick(value: &Value, fields: &Map<String, Value>) -> Value {
     }
 }
 
-/// An item of a list that is a map, if it has these keys; the keys come along, the item means nothing without them.
+/// An item of a list that is a map, if it has these keys; the result includes the keys, which identify the item.
 fn pick_keyed(item: &Value, keys: &str, below: &Map<String, Value>) -> Option<Value> {
     let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
     if !keys.iter().all(|(name, value)| item.get(name) == Some(value)) {
@@ -169,8 +170,8 @@ fn pick_keyed(item: &Value, keys: &str, below: &Map<String, Value>) -> Option<Va
     Some(picked)
 }
 
-/// `managedFields` in which the fields of client-side appliers are ours, so that the next apply drops those of them that the
-/// manifest does not have (what client-go's `csaupgrade` does). `None` where there is nothing to move.
+/// `managedFields` with the fields of client-side appliers moved to us, so that the next apply drops those of them that
+/// the manifest does not have (what client-go's `csaupgrade` does). `None` where there is nothing to move.
 #[must_use]
 pub(crate) fn with_client_side_moved(object: &Value) -> Option<Value> {
     let moves = |entry: &&Value| {

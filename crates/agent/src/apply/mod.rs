@@ -1,6 +1,6 @@
-//! What is done to one object of the member, one call after the other: applied, removed, released.
+//! Calls on one object of the member: apply, remove, release.
 //!
-//! The functions here read, decide and write; when they run and how often is [`crate::engine`]'s business.
+//! The functions here read, decide and write; [`crate::engine`] schedules them.
 
 pub(crate) mod fields;
 pub(crate) mod object;

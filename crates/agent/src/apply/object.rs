@@ -1,8 +1,8 @@
 //! Applying one object.
 //!
-//! Always server-side apply, manager `atoll`: a create or an update would leave an `Update` entry in `managedFields`, and
-//! fields dropped from the manifest later would stay. Every apply starts with a read, so that what is in the way is seen:
-//! an object of somebody else, one that is going away, one that an autoscaler has.
+//! Always server-side apply, manager `atoll`: a create or an update would leave an `Update` entry in `managedFields`,
+//! and fields dropped from the manifest later would stay. Every apply starts with a read to detect obstacles: an
+//! unmanaged object, one that is terminating, one that an autoscaler scales.
 
 use std::sync::Arc;
 
@@ -14,33 +14,33 @@ use super::fields::{Fingerprint, scaled_by, with_client_side_moved};
 use crate::key::{GroupKind, Key};
 use crate::member::{Apis, Member, MemberError, Target};
 
-/// What is to be on the member.
+/// Desired state of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Desired {
     /// Hash of the manifest, from the controller.
     pub hash: String,
-    /// Claims annotation of the manifest: the hash does not cover it.
+    /// Claims annotation of the manifest: not covered by the hash.
     pub claims: String,
-    /// Preserve annotation of the manifest, likewise.
+    /// Preserve annotation of the manifest; not covered by the hash either.
     pub preserve: bool,
     /// For example `apps/v1`.
     pub api_version: String,
-    /// The manifest as JSON. Kept as text: parsed, 500 objects would not fit the agent's memory.
+    /// The manifest as JSON text: parsed, 500 objects would not fit the agent's memory.
     pub manifest: Bytes,
-    /// Take over an object that is not Atoll's.
+    /// Take over an existing object that Atoll does not manage.
     pub overwrite: bool,
-    /// Create it where it is missing and be content with whatever is there: a namespace that others need.
+    /// Create the object if it is missing and accept any existing one: a namespace that others need.
     pub if_absent: bool,
 }
 
-/// Atoll's marks on an object of the member, and what tells whether it is untouched.
+/// Atoll's marks on an object of the member, and the data to detect modification.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Live {
     /// uid.
     pub uid: String,
     /// Hash annotation; empty where it is missing.
     pub hash: String,
-    /// Claims annotation, as it is.
+    /// Claims annotation, unparsed.
     pub claims: String,
     /// Preserve annotation.
     pub preserve: bool,
@@ -71,31 +71,31 @@ impl Live {
     }
 }
 
-/// What the agent knows of an object before it applies.
+/// What the agent remembers of an object before it applies.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     /// uid of the object that we applied.
     pub uid: Option<String>,
-    /// Our fields after our last apply; `None` when nobody can say whether somebody touched them.
+    /// Our fields after our last apply; `None` when the agent cannot tell whether they were modified.
     pub fields: Option<Fingerprint>,
 }
 
 /// How an apply ended.
 #[derive(Debug)]
 pub(crate) enum Applied {
-    /// The member holds the manifest. `written` is false when it did before.
+    /// The member holds the manifest. `written` is false when it already did.
     Done {
         /// The object.
         live: Live,
         /// Whether something was written.
         written: bool,
     },
-    /// Somebody else's object is in the way.
+    /// An unmanaged object is in the way.
     Conflict {
         /// Its uid.
         uid: String,
     },
-    /// The object is going away; it is applied anew when this uid is gone.
+    /// The object is terminating; it is applied again when this uid is gone.
     Terminating {
         /// Its uid.
         uid: String,
@@ -104,9 +104,8 @@ pub(crate) enum Applied {
 
 /// Applies a manifest.
 ///
-/// # Errors
-/// Any failed call, and a kind that the member does not serve. An immutable field stays an error: deleting and creating
-/// would stop what runs.
+/// # Errors Any failed call, and a kind that the member does not serve. A change of an immutable field stays an error:
+/// deleting and recreating would stop running workloads.
 pub(crate) async fn apply(
     member: &Member,
     apis: Arc<Apis>,
@@ -152,7 +151,7 @@ pub(crate) async fn apply(
             return Ok(Applied::Done { live, written: false });
         }
     }
-    // The uid in the manifest makes the server refuse when the object is another one by now.
+    // With the uid in the manifest, the server refuses if the object was replaced meanwhile.
     if ours {
         manifest["metadata"]["uid"] = json!(live.uid);
     }
@@ -162,8 +161,8 @@ pub(crate) async fn apply(
     Ok(Applied::Done { live: Live::of(&after), written: version(&object) != version(&after) })
 }
 
-/// First contact with an object that does not exist: without force, so that one that comes into being meanwhile is not
-/// run over. A namespace that is missing is made: the objects' own one must be there before the controller can know.
+/// Creates an object that does not exist: without force, so that one created meanwhile is not overwritten. A missing
+/// namespace is created: it must exist before the controller can learn that it is missing.
 async fn create(
     member: &Member,
     target: &Target,
@@ -180,10 +179,10 @@ async fn create(
     Ok(Applied::Done { live: Live::of(&created?), written: true })
 }
 
-/// Makes a namespace without any marks, if it is not there: nothing will ever remove it.
+/// Creates a namespace without any marks if it does not exist: Atoll will never remove it.
 ///
 /// # Errors
-/// Any failed call but "it exists already".
+/// Any failed call except "already exists".
 pub(crate) async fn ensure_namespace(member: &Member, name: &str) -> Result<(), MemberError> {
     let target = Target::builtin("", "v1", "Namespace", "namespaces", false);
     let key = Key {
@@ -199,8 +198,8 @@ pub(crate) async fn ensure_namespace(member: &Member, name: &str) -> Result<(), 
     }
 }
 
-/// Moves the fields of client-side appliers to our manager, so that the apply that follows drops what the manifest does
-/// not have.
+/// Moves the fields of client-side appliers to our manager, so that the following apply drops fields that the manifest
+/// does not have.
 async fn take_over(
     member: &Member,
     target: &Target,
@@ -216,8 +215,8 @@ async fn take_over(
     member.json_patch(target, key, &operations).await.map(drop)
 }
 
-/// The controller's rendering refuses to change an object's identity; this end does not take its word for it, because
-/// these fields decide what the agent's rights are used on.
+/// The controller's rendering refuses to change an object's identity; the agent checks it again, because these fields
+/// decide what its permissions are used on.
 fn check_identity(manifest: &Value, key: &Key, desired: &Desired) -> Result<(), MemberError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &manifest["metadata"];
@@ -249,8 +248,9 @@ fn marks_match(live: &Live, desired: &Desired) -> bool {
         && live.preserve == desired.preserve
 }
 
-/// Whether a HorizontalPodAutoscaler of the namespace has this object for its target. Where nobody may ask, the one who
-/// scaled it through the scale subresource is taken for an autoscaler: fighting one would be worse than leaving a count.
+/// Whether a HorizontalPodAutoscaler of the namespace targets this object. Where the agent may not list them, the
+/// manager that used the scale subresource counts as an autoscaler: fighting one would be worse than leaving a replica
+/// count.
 async fn is_autoscaled(member: &Member, key: &Key) -> bool {
     let target = Target::builtin(
         "autoscaling",

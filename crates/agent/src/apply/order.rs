@@ -1,4 +1,4 @@
-//! In which order objects go to a member: what others need first, and away in reverse.
+//! Order in which objects are applied to a member: dependencies first; removal in reverse.
 
 use crate::key::GroupKind;
 
@@ -35,7 +35,7 @@ const CONFIG: [(&str, &str); 16] = [
     ("storage.k8s.io", "StorageClass"),
 ];
 
-/// Kinds without a status that anybody aggregates: their metadata is enough once they are listed.
+/// Kinds without a status to aggregate: once listed, their metadata is enough.
 const METADATA_ONLY: [(&str, &str); 13] = [
     ("", "ConfigMap"),
     ("", "LimitRange"),
@@ -68,7 +68,7 @@ impl Rank {
     }
 }
 
-/// Whether the kind's metadata says all that the agent reports.
+/// Whether the kind's metadata holds all that the agent reports.
 #[must_use]
 pub(crate) fn metadata_is_enough(kind: &GroupKind) -> bool {
     METADATA_ONLY.iter().any(|(group, name)| kind.is(group, name))
@@ -86,7 +86,7 @@ pub(crate) fn is_definition(kind: &GroupKind) -> bool {
     kind.is("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
-/// Kinds whose deletion takes other people's objects along: the agent never deletes them.
+/// Kinds whose deletion deletes other people's objects too: the agent never deletes them.
 #[must_use]
 pub(crate) fn is_never_deleted(kind: &GroupKind) -> bool {
     is_namespace(kind) || is_definition(kind)

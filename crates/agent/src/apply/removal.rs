@@ -1,4 +1,4 @@
-//! Taking one object, or Atoll's marks on it, away.
+//! Removing one object, or Atoll's marks on it.
 
 use std::sync::Arc;
 
@@ -11,35 +11,35 @@ use super::order::is_never_deleted;
 use crate::key::Key;
 use crate::member::{Apis, Member, MemberError, Target};
 
-/// What the controller said about an object that is to go.
+/// An order to withdraw an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Withdrawal {
-    /// Delete it, or only take the marks off.
+    /// Delete the object, or only remove the marks.
     pub how: How,
-    /// The uid it must have; empty stands for the one that the agent applied.
+    /// The required uid; empty means the uid that the agent applied.
     pub uid: String,
 }
 
-/// The two ways to let go of an object.
+/// The two ways to withdraw an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// Delete it.
     Remove,
-    /// Take Atoll's marks and its ownership of fields off, leave it.
+    /// Remove Atoll's marks and field ownership, keep the object.
     Release,
 }
 
-/// How it ended.
+/// Result of a withdrawal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
-    /// It is gone.
+    /// The object is gone.
     Removed,
-    /// It is there without our marks.
+    /// The object exists without our marks.
     Released {
         /// Its uid.
         uid: String,
     },
-    /// It is there under another uid, or was never ours.
+    /// The object exists under another uid, or was never ours.
     NotOurs {
         /// Its uid.
         uid: String,
@@ -54,8 +54,8 @@ pub(crate) enum Withdrawn {
 /// Removes or releases an object.
 ///
 /// # Errors
-/// Any failed call, and a kind of which nobody knows whether the member serves it. A kind that it surely does not serve
-/// has no objects.
+/// Any failed call, and a kind of which it is unknown whether the member serves it. A kind that is known not to be
+/// served has no objects.
 pub(crate) async fn withdraw(
     member: &Member,
     apis: Arc<Apis>,
@@ -74,7 +74,7 @@ pub(crate) async fn withdraw(
         "" => applied_uid.unwrap_or_default(),
         uid => uid,
     };
-    // With neither a named nor a known uid the marks are what is left to tell it by.
+    // Without a given or known uid, only the marks identify the object as ours.
     let ours = if expected.is_empty() { live.marked } else { live.uid == expected };
     if !ours {
         return Ok(Withdrawn::NotOurs { uid: live.uid });
@@ -98,7 +98,7 @@ pub(crate) async fn withdraw(
     Ok(Withdrawn::Terminating { uid: live.uid })
 }
 
-/// Takes label, annotations and our `managedFields` entry off in one guarded patch.
+/// Removes label, annotations and our `managedFields` entry in one guarded patch.
 async fn release_marks(
     member: &Member,
     target: &Target,

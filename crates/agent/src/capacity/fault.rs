@@ -1,35 +1,35 @@
-//! What is wrong with a Pod, in words that stay the same while it stays wrong: every change of them is sent to the
+//! What is wrong with a Pod, in text that is stable while the fault lasts: every change of it is sent to the
 //! controller.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Longest message kept of a Pod's fault, in characters.
+/// Longest message stored of a Pod's fault, in characters.
 const MAX_MESSAGE: usize = 300;
 /// Longest reason kept, in characters. Kubernetes' own have up to 30.
 const MAX_REASON: usize = 64;
-/// Container statuses that are read of one Pod, of each kind.
+/// Limit of the container statuses read per Pod, of each kind.
 const MAX_CONTAINERS: usize = 64;
-/// A running container that is not ready counts as crash-looping from so many restarts on. One restart may be a race at
+/// Restarts from which a running container that is not ready counts as crash-looping. A single restart may be a race at
 /// the start.
 const RESTARTS: i64 = 2;
 
-/// Waiting reasons of a container that is being started.
+/// Waiting reasons of a starting container.
 const STARTING: [&str; 3] = ["", "ContainerCreating", "PodInitializing"];
-/// Waiting reasons that alternate while an image cannot be pulled; the first one stands for all.
+/// Waiting reasons that alternate while an image cannot be pulled; reported as the first one.
 const PULL: [&str; 3] = ["ImagePullBackOff", "ErrImagePull", "RegistryUnavailable"];
 
-/// Why a Pod does not do what it should.
+/// Why a Pod is not working.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PodFault {
     /// CamelCase, as the kubelet gives it; `Pending` for a Pod without a node.
     pub reason: String,
-    /// For people.
+    /// Text for users.
     pub message: String,
 }
 
-/// The fault of a Pod's containers; `None` where they run, or are being started.
+/// The fault of a Pod's containers; `None` where they run, or are starting.
 #[must_use]
 pub(super) fn of_containers(pod: &Value) -> Option<PodFault> {
     ["initContainerStatuses", "containerStatuses"]
@@ -73,8 +73,8 @@ fn of_container(status: &Value) -> Option<PodFault> {
     Some(fault(reason, format!("container {name:?}: {message}")))
 }
 
-/// The fault of a Pod for which the scheduler found no node: `0/3 nodes are available: 2 Insufficient cpu, 1 node(s) had
-/// untolerated taint {x}. preemption: ...` without its counts, which change with every other Pod.
+/// The fault of a Pod for which the scheduler found no node: `0/3 nodes are available: 2 Insufficient cpu, 1 node(s)
+/// had untolerated taint {x}. preemption: ...` without its counts, which change with every other Pod.
 #[must_use]
 pub(super) fn unscheduled(message: &str) -> PodFault {
     let causes = message.split_once("nodes are available:").map_or(message, |(_, causes)| causes);

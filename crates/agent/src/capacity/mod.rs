@@ -1,8 +1,7 @@
-//! How much room the member has, which replicas find none, and what is wrong with pods: its nodes and pods, watched and
-//! summed.
+//! Capacity of the member, unschedulable replicas, and faults of pods: watches nodes and pods and sums them up.
 //!
-//! The agent is the estimator of its member. It sends node classes with their free room; how many replicas of a request fit
-//! is computed by the scheduler from those.
+//! The agent is the estimator of its member. It sends node classes with their free room; the scheduler computes from
+//! those how many replicas of a request fit.
 
 mod fault;
 mod node;
@@ -25,19 +24,19 @@ use crate::key::Key;
 use crate::member::{Follow, Followed, Member, Target, follow};
 use table::Table;
 
-/// Thousandths by resource.
+/// Thousandths of a unit by resource.
 pub(crate) type Amounts = BTreeMap<String, i64>;
 
-/// Least time between two computations of the figures: a rollout changes hundreds of pods within a second.
+/// Minimum time between two computations of the figures: a rollout changes hundreds of pods within a second.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Watch events under way from the two watches.
+/// Queued events of the two watches.
 const EVENTS: usize = 64;
 
-/// The figures with the time at which they were taken; `None` until nodes and pods were listed once.
+/// The figures with the time of their computation; `None` until nodes and pods were listed once.
 pub(crate) type Taken = Option<Arc<(Figures, Timestamp)>>;
 
-/// Follows nodes and pods until the token ends it. `labels` are the label keys by which node classes are told apart;
-/// workloads for whose pods something else is to be said go to `workloads`.
+/// Follows nodes and pods until cancelled. `labels` are the label keys that define node classes; workloads whose pod
+/// report changed go to `workloads`.
 pub(crate) async fn run(
     member: Member,
     clock: Clock,
@@ -82,7 +81,7 @@ pub(crate) async fn run(
             }
             () = tokio::time::sleep_until(wake), if due.is_some() => {
                 due = None;
-                // One half of the picture would look like free room, or like none.
+                // Nodes without pods would look like free room, pods without nodes like none.
                 if state.listed.len() == 2 {
                     let next = state.table.figures(&labels.borrow_and_update());
                     let now = clock.now();
@@ -115,7 +114,7 @@ enum Of {
 struct State {
     table: Table,
     listed: BTreeSet<Of>,
-    /// Namespace and name of what the lists under way named.
+    /// Namespace and name of the objects in the current lists.
     seen: BTreeSet<(Of, String, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What capacity needs of a Node.
+//! The parts of a Node that capacity needs.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use super::Amounts;
 
-/// A Node, in short.
+/// Summary of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NodeFacts {
     /// Condition Ready is True.
     pub ready: bool,
     /// Not cordoned.
     pub schedulable: bool,
-    /// Taints that keep pods away: NoSchedule and NoExecute, sorted. (`PreferNoSchedule` keeps nothing away.)
+    /// Taints that repel pods: NoSchedule and NoExecute, sorted. (`PreferNoSchedule` repels none.)
     pub taints: Vec<Taint>,
-    /// All labels: which ones count is not known beforehand.
+    /// All labels: which ones matter is not known in advance.
     pub labels: BTreeMap<String, String>,
     /// Allocatable, in thousandths.
     pub allocatable: Amounts,
@@ -60,7 +60,7 @@ pub(super) fn read(node: &Value) -> NodeFacts {
         schedulable: node["spec"]["unschedulable"] != true,
         taints,
         labels: labels.map(|(key, value)| (key.clone(), text(value))).collect(),
-        // A quantity that cannot be read is left out: what is not there fits nothing.
+        // Skip a quantity that cannot be parsed: a missing resource fits nothing.
         allocatable: allocatable
             .filter_map(|(resource, value)| {
                 let milli = Quantity::new(value.as_str()?).milli().ok()?;

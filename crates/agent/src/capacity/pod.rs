@@ -1,4 +1,4 @@
-//! What capacity and unschedulable replicas need of a Pod: a few words instead of some kilobytes.
+//! The parts of a Pod that capacity and unschedulable replicas need: a few bytes instead of kilobytes.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::Amounts;
 use super::fault::{self, PodFault};
 use crate::key::{GroupKind, Key};
 
-/// Longest text kept of why a Pod found no node.
+/// Longest stored reason why a Pod found no node.
 const MAX_REASON: usize = 300;
 
-/// A Pod, in short.
+/// Summary of a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodFacts {
     /// Node that it is bound to.
@@ -18,9 +18,9 @@ pub(super) struct PodFacts {
     pub requests: Amounts,
     /// The scheduler found no node for it.
     pub unschedulable: Option<Unscheduled>,
-    /// Why it does not do what it should.
+    /// Why the Pod is not working.
     pub fault: Option<PodFault>,
-    /// The workload that it belongs to; itself where it has none.
+    /// The workload that owns it; the Pod itself where it has none.
     pub workload: Key,
 }
 
@@ -29,11 +29,11 @@ pub(super) struct PodFacts {
 pub(super) struct Unscheduled {
     /// Unix seconds.
     pub since: i64,
-    /// The scheduler's words.
+    /// The scheduler's message.
     pub reason: String,
 }
 
-/// Reads a Pod; `None` for one that has ended and takes no room any more.
+/// Reads a Pod; `None` for one that has ended and no longer takes room.
 #[must_use]
 pub(super) fn read(pod: &Value) -> Option<PodFacts> {
     if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
@@ -53,7 +53,7 @@ fn requests(pod: &Value) -> Amounts {
     let mut amounts = Amounts::new();
     let list = atoll_interpreter::requirements(pod).map(|needs| needs.resource_request);
     for (resource, quantity) in list.unwrap_or_default() {
-        // The API server has refused what is no quantity; more than 9e15 of anything fits no node, capped or not.
+        // The API server rejects invalid quantities; more than 9e15 of anything fits no node, capped or not.
         if let Ok(milli) = quantity.milli() {
             amounts.insert(resource, i64::try_from(milli).unwrap_or(i64::MAX));
         }
@@ -76,8 +76,9 @@ fn unscheduled(pod: &Value) -> Option<Unscheduled> {
     })
 }
 
-/// The controller among the Pod's owners; for a Deployment's ReplicaSet the Deployment, which is in its name (`<deployment>-
-/// <pod-template-hash>`, the Deployment controller's rule), so that no ReplicaSet has to be watched.
+/// The controller among the Pod's owners; for a Deployment's ReplicaSet the Deployment, whose name is part of the
+/// ReplicaSet's (`<deployment>-<pod-template-hash>`, the Deployment controller's rule), so that no watch of ReplicaSets
+/// is needed.
 fn workload(pod: &Value) -> Key {
     let metadata = &pod["metadata"];
     let namespace = metadata["namespace"].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Nodes and pods in short, and the figures made of them. Synchronous; no I/O.
+//! Summaries of nodes and pods, and the figures computed from them. Synchronous; no I/O.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use super::node::{NodeFacts, Taint};
 use super::pod::{PodFacts, Unscheduled};
 use crate::key::Key;
 
-/// Most different free vectors sent. A larger member's are rounded down until they are fewer: an estimate then is a little
-/// low and never high.
+/// Limit of the different free vectors sent. Those of a larger member are rounded down until they fit: the estimate is
+/// then slightly low, and never high.
 const MAX_VECTORS: usize = 1_024;
 /// Significant bits kept by the first rounding; 8 bits are an error of at most 0.8 %.
 const FIRST_BITS: u32 = 8;
@@ -22,25 +22,25 @@ type PodName = (String, String);
 /// Replicas of a workload that found no node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unschedulable {
-    /// How many.
+    /// Number of replicas.
     pub count: i64,
     /// Since when the first of them waits, Unix seconds.
     pub since: i64,
-    /// What the scheduler says of that one.
+    /// The scheduler's message for that one.
     pub reason: String,
 }
 
-/// What is to be said of a workload's pods.
+/// Report about a workload's pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Pods {
     /// Those that found no node.
     pub unschedulable: Option<Unschedulable>,
-    /// What is wrong with most of those that do not do what they should.
+    /// The most frequent fault among its failing pods.
     pub fault: Option<PodFault>,
 }
 
 impl Pods {
-    /// Whether there is nothing to say.
+    /// Whether there is nothing to report.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.unschedulable.is_none() && self.fault.is_none()
@@ -54,11 +54,11 @@ pub(crate) struct Figures {
     pub nodes: i64,
     /// Nodes that are Ready.
     pub ready: i64,
-    /// Thousandths that the ready, schedulable nodes offer.
+    /// Thousandths allocatable on ready, schedulable nodes.
     pub allocatable: BTreeMap<String, i128>,
-    /// Thousandths that pods on any node request.
+    /// Thousandths requested by pods on any node.
     pub allocated: BTreeMap<String, i128>,
-    /// Thousandths that pods without a node request.
+    /// Thousandths requested by pods without a node.
     pub allocating: BTreeMap<String, i128>,
     /// Free room.
     pub classes: Vec<v1::NodeClass>,
@@ -69,7 +69,7 @@ pub(crate) struct Figures {
 pub(super) struct Table {
     nodes: BTreeMap<String, NodeFacts>,
     pods: BTreeMap<PodName, PodFacts>,
-    /// Requests of the pods on a node, summed; i128, so that what comes and goes cannot overflow.
+    /// Summed requests of the pods on each node; i128, so that additions and subtractions cannot overflow.
     used: BTreeMap<String, BTreeMap<String, i128>>,
     allocating: BTreeMap<String, i128>,
     waiting: BTreeMap<Key, BTreeMap<PodName, Unscheduled>>,
@@ -79,7 +79,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A node is there, or gone.
+    /// Stores a node, or removes it.
     pub(super) fn put_node(&mut self, name: &str, node: Option<NodeFacts>) {
         match node {
             Some(node) => self.nodes.insert(name.to_owned(), node),
@@ -87,7 +87,7 @@ impl Table {
         };
     }
 
-    /// A pod is there, or gone or ended.
+    /// Stores a pod, or removes it when deleted or ended.
     pub(super) fn put_pod(&mut self, name: PodName, pod: Option<PodFacts>) {
         let before = match &pod {
             Some(pod) => self.pods.insert(name.clone(), pod.clone()),
@@ -163,7 +163,7 @@ impl Table {
         }
     }
 
-    /// Workloads whose pods came to trouble or out of it since the last call.
+    /// Workloads whose pod report changed since the last call.
     pub(super) fn changed_workloads(&mut self) -> Vec<(Key, Pods)> {
         let changed = std::mem::take(&mut self.changed);
         changed
@@ -178,7 +178,7 @@ impl Table {
                     })
                 });
                 let faults = self.faults.get(&key).into_iter().flatten();
-                // The most frequent one; of equals the first by name, so that the answer stays the same.
+                // The most frequent fault; ties go to the first by name, so that the result is stable.
                 let fault = faults.max_by_key(|(fault, count)| (**count, Reverse(*fault)));
                 let fault = fault.map(|(fault, _)| fault.clone());
                 (key, Pods { unschedulable, fault })
@@ -186,7 +186,7 @@ impl Table {
             .collect()
     }
 
-    /// The figures, node classes told apart by these label keys.
+    /// The figures, with node classes defined by these label keys.
     #[must_use]
     pub(super) fn figures(&self, labels: &BTreeSet<String>) -> Figures {
         let mut figures = Figures {
@@ -222,7 +222,7 @@ impl Table {
             .iter()
             .map(|(resource, milli)| {
                 let used = used.and_then(|used| used.get(resource)).copied().unwrap_or(0);
-                // Less than nothing is nothing: a node can be overcommitted by pods that were there before its kubelet
+                // Negative room counts as zero: a node can be overcommitted by pods that it ran before its kubelet
                 // reserved more.
                 let free = (i128::from(*milli) - used).max(0);
                 (resource.clone(), i64::try_from(free).unwrap_or(i64::MAX))
@@ -231,10 +231,10 @@ impl Table {
     }
 }
 
-/// Taints and the labels that count.
+/// Taints and the values of the class labels.
 type Class<'a> = (&'a [Taint], Vec<(&'a String, &'a String)>);
 
-/// Counts equal free vectors of a class together, rounding down as little as it takes.
+/// Groups equal free vectors of a class, rounding down as little as needed.
 fn classes(room: &[(Class<'_>, Amounts)]) -> Vec<v1::NodeClass> {
     let mut bits = None;
     loop {
@@ -256,7 +256,7 @@ fn classes(room: &[(Class<'_>, Amounts)]) -> Vec<v1::NodeClass> {
     }
 }
 
-/// The number with its most significant bits only.
+/// The number with only its most significant bits.
 fn round_down(milli: i64, bits: u32) -> i64 {
     let length = i64::BITS - milli.max(0).leading_zeros();
     let drop = length.saturating_sub(bits);
@@ -335,7 +335,7 @@ mod tests {
         figures.classes.iter().flat_map(|class| &class.free).map(fits).sum()
     }
 
-    /// First fit, replica by replica: with equal replicas, one node after the other is filled.
+    /// First fit, replica by replica: as replicas are equal, nodes fill up one after the other.
     fn simulate(table: &Table, request: &Amounts) -> i64 {
         let mut placed = 0;
         for (name, node) in table.nodes.iter().filter(|(_, n)| n.ready && n.schedulable) {
@@ -474,7 +474,7 @@ mod tests {
         let figures = table.figures(&BTreeSet::new());
         assert_eq!((figures.allocated["cpu"], figures.allocating["cpu"]), (1000, 1000));
         assert_eq!(figures.classes[0].free[0].milli, amounts(3000, 4000, 9));
-        // One is bound, one is deleted.
+        // One pod is bound, one is deleted.
         table.put_pod(name("b"), Some(pod(Some("n"), amounts(500, 0, 1), None)));
         table.retain_pods(|(_, name)| name != "c");
         assert_eq!(table.changed_workloads(), [(key("web"), Pods::default())]);

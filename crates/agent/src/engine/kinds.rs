@@ -1,4 +1,4 @@
-//! The kinds that are followed: those of the index, added and dropped as it changes.
+//! The followed kinds: those of the index, added and removed as it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,27 +14,27 @@ use crate::backoff::Jitter;
 use crate::key::{GroupKind, Key};
 use crate::member::{Apis, Follow, Followed, Member, follow};
 
-/// How long a kind without objects is still followed: something that is replaced comes back within moments.
+/// How long a kind without objects is still followed: an object that is replaced returns within moments.
 const IDLE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct State {
     /// Ends the watch.
     token: Option<CancellationToken>,
-    /// Its objects were listed once, or there surely are none.
+    /// Its objects were listed once, or it is known to have none.
     listed: bool,
-    /// Why it could not be listed when that was last tried.
+    /// Why the last attempt to list it failed.
     hindered: Option<Hindered>,
-    /// What the list under way named.
+    /// Keys in the current list.
     seen: BTreeSet<Key>,
     idle_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hindered {
-    /// The agent may not.
+    /// The agent lacks permission.
     Forbidden,
-    /// Something else.
+    /// Any other failure.
     Failed,
 }
 
@@ -58,8 +58,8 @@ impl Kinds {
         Self { member, jitter, events, token, kinds: BTreeMap::new(), tasks: JoinSet::new() }
     }
 
-    /// Follows a kind, in this version or the preferred one, unless that is under way. A kind that the member surely does
-    /// not serve has no objects; one that it may serve is asked for again when the kinds were read anew.
+    /// Follows a kind, in this version or the preferred one, unless already followed. A kind that is known not to be
+    /// served has no objects; one that may be served is tried again after the next discovery.
     pub(super) fn follow(&mut self, kind: &GroupKind, apis: &Apis, version: Option<&str>) {
         let entry = self.kinds.entry(kind.clone()).or_default();
         let target = apis.resolve(kind, version).or_else(|_| apis.resolve(kind, None));
@@ -87,7 +87,7 @@ impl Kinds {
                 }
             }
         }
-        // Tasks that have ended leave nothing behind.
+        // Remove finished tasks.
         while self.tasks.try_join_next().is_some() {}
     }
 
@@ -110,7 +110,7 @@ impl Kinds {
         std::mem::take(&mut entry.seen)
     }
 
-    /// A kind could not be followed.
+    /// Following a kind failed.
     pub(super) fn failed(&mut self, kind: &GroupKind, forbidden: bool) {
         if let Some(entry) = self.kinds.get_mut(kind)
             && !entry.listed
@@ -125,7 +125,7 @@ impl Kinds {
         self.kinds.iter().filter(|(_, entry)| entry.hindered.is_some()).map(|(kind, _)| kind)
     }
 
-    /// Whether waiting may still bring something: not where all were listed but those that may not be.
+    /// Whether waiting may still help: false when all kinds were listed except forbidden ones.
     pub(super) fn are_awaited(&self) -> bool {
         let awaited = |entry: &State| !entry.listed && entry.hindered != Some(Hindered::Forbidden);
         self.kinds.values().any(awaited)
@@ -147,7 +147,7 @@ impl Kinds {
         self.kinds.iter().filter(|(_, entry)| !entry.listed).map(|(kind, _)| kind)
     }
 
-    /// Of the unused kinds, those that have been unused for long.
+    /// The unused kinds that have been unused for longer than [`IDLE`].
     pub(super) fn idle(&mut self, unused: Vec<GroupKind>, now: Instant) -> Vec<GroupKind> {
         for (kind, entry) in &mut self.kinds {
             if !unused.contains(kind) {
@@ -164,7 +164,7 @@ impl Kinds {
             .collect()
     }
 
-    /// Ends the watches of all others.
+    /// Ends the watches of all other kinds.
     pub(super) fn keep_only(&mut self, kept: &BTreeSet<GroupKind>) {
         self.kinds.retain(|kind, entry| {
             let keep = kept.contains(kind);

@@ -1,4 +1,4 @@
-//! Where the agent looks for its objects: the kinds that it follows, and the index that names them.
+//! The kinds that the agent follows to find its objects, and the index that names them.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use crate::inventory::index::{Found, Index};
 use crate::key::GroupKind;
 use crate::member::MemberError;
 
-/// Wait before the index is written again after a failure.
+/// Backoff of index writes after a failure.
 const INDEX_RETRY: Duration = Duration::from_secs(1);
 
-/// How far the index is to be believed.
+/// How far the index can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Books {
     /// It names every kind and namespace with objects of ours, on the member too.
     Kept,
-    /// It was lost: every kind that the member serves is followed. It stays lost on the member until all were listed, so
-    /// that an agent that dies meanwhile is followed by one that looks everywhere as well; until then anything is applied.
+    /// It was lost: every kind that the member serves is followed. It stays lost on the member until all kinds were
+    /// listed, so that a successor of a crashed agent also lists everything; until then objects are applied without it.
     Lost,
-    /// What the member holds is known and is being written. Nothing is applied that it does not name.
+    /// The member's content is known and the index is being written. Only objects that it names are applied.
     Restored,
 }
 
 impl Books {
-    /// What to begin with.
+    /// The index and its state at start.
     pub(super) fn open(found: Found, first: bool) -> (Index, Self) {
         match found {
             Found::Intact(index) => (index, Self::Kept),
-            // Written at once, so that it is missed if it goes.
+            // Written at once, so that its loss would be noticed.
             Found::Absent if first => (Index::default(), Self::Restored),
             Found::Absent | Found::Damaged => {
                 let what = if found == Found::Absent { "gone" } else { "damaged" };
@@ -46,18 +46,19 @@ impl Books {
 }
 
 impl Engine {
-    /// Whether an object with our marks was applied by us. Of a kind of the index it is; elsewhere others may have copied them.
+    /// Whether we applied an object with our marks. For a kind in the index the marks decide; elsewhere they may be
+    /// copies.
     pub(super) fn is_ours(&self, kind: &GroupKind, object: &Value) -> bool {
         self.books == Books::Kept || is_applied(object, &kind.group)
     }
 
-    /// Whether all kinds are known that may have objects of ours.
+    /// Whether all kinds that may have objects of ours are followed.
     pub(super) fn is_everything_followed(&self) -> bool {
         self.books != Books::Lost || self.options.discovery.current().is_complete()
     }
 
-    /// Writes an index that was lost anew, once it is known what belongs into it: kinds with objects of ours, and those that
-    /// could not be listed, which may have some.
+    /// Rewrites a lost index once its content is known: kinds with objects of ours, and those that could not be listed,
+    /// which may have some.
     pub(super) fn restore_index(&mut self, now: Instant) {
         if self.index_write.is_some() || self.index_retry.is_some_and(|at| now < at) {
             return;
@@ -92,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// Says which kinds cannot be listed, once they had their time.
+    /// Reports kinds that cannot be listed, once their time is over.
     pub(super) fn tell_unlisted(&self) {
         if self.settling.is_some() {
             return;
@@ -105,7 +106,7 @@ impl Engine {
         });
     }
 
-    /// Lists kinds and namespaces of due work that are new, before any of it starts.
+    /// Adds new kinds and namespaces of due work to the index before any of that work starts.
     pub(super) fn extend_index(&mut self, now: Instant) {
         if self.index_write.is_some() || self.index_retry.is_some_and(|at| now < at) {
             return;
@@ -178,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Ends watches of kinds that nothing is known of any more, and takes them out of the index.
+    /// Ends watches of kinds without entries, and removes them from the index.
     pub(super) fn drop_unused(&mut self) {
         if self.late {
             self.send_inventory();
@@ -201,7 +202,7 @@ impl Engine {
             let used = self.table.namespaces();
             next.namespaces.retain(|namespace| used.contains(namespace));
         }
-        // Kinds alone are worth a write: a namespace too many costs nothing.
+        // Only a removed kind is worth a write: a superfluous namespace costs nothing.
         if next.kinds != self.index.kinds && self.index_write.is_none() {
             self.kinds.keep_only(&next.kinds);
             self.index = next.clone();

@@ -1,8 +1,8 @@
-//! The one task that knows what should be on the member and what is: messages, watch events and ends of calls come in, calls
-//! and reports go out.
+//! The one task that holds desired and actual state of the member: messages, watch events and results of calls come in,
+//! calls and reports go out.
 //!
-//! It decides nothing about a single object (that is [`crate::apply`]) and keeps no books itself (that is [`table`]). It
-//! outlives sessions: without one, drift is still put right and what was asked for is still tried.
+//! Decisions about a single object are in [`crate::apply`], bookkeeping in [`table`]. The task outlives sessions:
+//! without one, it still reverts drift and retries what was ordered.
 
 mod kinds;
 mod listing;
@@ -41,37 +41,37 @@ use table::{Outcome, Table, Work};
 
 /// How often unused kinds are looked for.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
-/// How often the fence is looked at while it is closed and there is work.
+/// How often the fence is checked while it is closed and there is work.
 const FENCED: Duration = Duration::from_millis(500);
-/// How long calls under way may still take at a stop. Whatever they were is repeated at the next start.
+/// How long running calls may still take at a stop. They are repeated at the next start.
 const GRACE: Duration = Duration::from_millis(700);
-/// Watch events under way, of all kinds together. A full channel holds the watches back.
+/// Queued watch events of all kinds together. A full channel stops the watches.
 const EVENTS: usize = 256;
 
-/// From a session.
+/// Input from a session.
 pub(crate) enum Command {
-    /// A session begins: reports go to this outbox; answered with the digest of the inventory.
+    /// A session begins: reports go to this outbox; the reply is the digest of the inventory.
     Begin {
         /// The session's outgoing messages.
         outbox: Arc<Outbox>,
-        /// For the digest.
+        /// Receives the digest.
         reply: oneshot::Sender<Digest>,
     },
-    /// The controller said something.
+    /// A message of the controller.
     Message(Message),
     /// The session ended.
     End,
 }
 
-/// What the engine works with.
+/// Dependencies of the engine.
 pub(crate) struct EngineOptions {
-    /// The member; writes while the lease holds.
+    /// The member; written to only while the Lease is held.
     pub member: Member,
-    /// Whether it does.
+    /// Whether the Lease is held.
     pub fence: Fence,
     /// Namespace of the agent's own objects.
     pub namespace: String,
-    /// Namespaces into which nothing is applied.
+    /// Namespaces to which nothing is applied.
     pub reserved: ReservedNamespaces,
     /// Kinds of the member.
     pub discovery: Discovery,
@@ -79,7 +79,7 @@ pub(crate) struct EngineOptions {
     pub jitter: Jitter,
     /// Times.
     pub timings: Timings,
-    /// No agent was on this member before.
+    /// No agent ran on this member before.
     pub first: bool,
     /// Kinds that cannot be listed.
     pub unlisted: watch::Sender<BTreeSet<GroupKind>>,
@@ -88,7 +88,7 @@ pub(crate) struct EngineOptions {
 struct Session {
     outbox: Arc<Outbox>,
     agreement: Agreement,
-    /// An inventory is asked for before all kinds were listed.
+    /// A session asked for the inventory before all kinds were listed.
     waiting: Option<oneshot::Sender<Digest>>,
 }
 
@@ -97,29 +97,29 @@ struct Engine {
     table: Table,
     kinds: Kinds,
     index: Index,
-    /// How far the index is to be believed.
+    /// How far the index can be trusted.
     books: Books,
-    /// The index as it is being written.
+    /// The index being written.
     index_write: Option<Index>,
     index_retry: Option<Instant>,
     session: Option<Session>,
     jobs: JoinSet<(Key, Work, Outcome)>,
     writes: JoinSet<Result<(), MemberError>>,
-    /// What is to be said of the pods of workloads, ours or not.
+    /// Pod reports of workloads, Atoll's or not.
     pods: BTreeMap<Key, Pods>,
-    /// Objects whose status waits for the window's end.
+    /// Objects whose status waits for the end of the window.
     statuses: BTreeSet<Key>,
     flush: Option<Instant>,
     /// Objects were found after the inventory was sent.
     late: bool,
-    /// When the inventory is taken as it is, complete or not. `None` once it was taken.
+    /// When the inventory is sent even if incomplete. `None` once it was sent.
     patience: Option<Instant>,
-    /// Until when kinds have their time to be listed: those that were not by then are told, and an index that was lost is
-    /// written anew. `None` when that is over.
+    /// Until when kinds may take to be listed: afterwards the unlisted ones are reported, and a lost index is
+    /// rewritten. `None` when that has passed.
     settling: Option<Instant>,
 }
 
-/// Runs until the token ends it, from the index as it was found.
+/// Runs until cancelled, starting from the index as found.
 pub(crate) async fn run(
     options: EngineOptions,
     found: Found,
@@ -188,7 +188,7 @@ pub(crate) async fn run(
 impl Engine {
     fn next_wake(&self, now: Instant) -> Option<Instant> {
         let patience = self.patience.filter(|_| self.waits_for_inventory());
-        // Work that is due and held back by the fence must not wake the loop again and again.
+        // Work that is due but blocked by the fence must not wake the loop again and again.
         let open = self.options.fence.is_open();
         let fenced = |at: Instant| if open { at } else { at.max(now + FENCED) };
         let work = self.table.queue.next(now).map(fenced);
@@ -236,7 +236,7 @@ impl Engine {
         let (key, work, outcome) = match done {
             Ok(done) => done,
             Err(error) => {
-                // A job only panics by a defect; its key stays taken, the others go on.
+                // A job panics only by a defect; its key stays taken, other keys continue.
                 tracing::error!(%error, "a call to the member ended badly");
                 return;
             }
@@ -269,7 +269,7 @@ impl Engine {
     // What is on the member.
 
     fn event(&mut self, kind: &GroupKind, event: Followed) {
-        // The last words of a watch that was ended.
+        // Last events of a watch that was ended.
         if !self.kinds.follows(kind) {
             return;
         }
@@ -299,8 +299,8 @@ impl Engine {
                     self.gone(&key, &uid, now);
                 }
                 let late = self.session.as_ref().is_some_and(|session| session.waiting.is_none());
-                // The controller knows an inventory without these. It hears of all that were late at once: each inventory costs
-                // a comparison of everything.
+                // The controller's inventory lacks these objects. Late objects are sent together: each inventory costs
+                // a full comparison.
                 self.late |= first && late && !seen.is_empty();
                 if self.late && self.kinds.all_listed() {
                     self.send_inventory();
@@ -319,7 +319,7 @@ impl Engine {
             Followed::Failed(error) if error.is_expired() => {}
             Followed::Failed(error) => {
                 if error.is_not_found() {
-                    // The kind may be gone; a complete answer will tell.
+                    // The kind may have been removed; a complete discovery will tell.
                     self.options.discovery.refresh();
                     let apis = self.options.discovery.current();
                     self.kinds.follow(kind, &apis, None);

@@ -1,4 +1,4 @@
-//! What a session makes of the engine: its beginning, the controller's orders, and the agreement on what is there.
+//! How sessions drive the engine: their beginning, the controller's orders, and the agreement on the inventory.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::inventory::agreement::{Agreement, Line, claims};
 use crate::key::Key;
 use crate::observe;
 
-/// The marks that a manifest carries; the rest of it stays text.
+/// The marks that a manifest carries; the rest stays unparsed text.
 #[derive(Deserialize)]
 struct Marks {
     #[serde(default)]
@@ -40,7 +40,7 @@ impl Engine {
             }
             Command::End => {
                 self.session = None;
-                // What was to go on the word of that session is said again by the next.
+                // Withdrawals held for the previous session are ordered again by the next one.
                 self.table.drop_held();
             }
             Command::Message(message) => self.message(message),
@@ -51,7 +51,7 @@ impl Engine {
         self.session.as_ref().is_some_and(|session| session.waiting.is_some())
     }
 
-    /// Answers a session that waits for the inventory, once every kind of the index was listed, or patience is at its end.
+    /// Replies to a session that waits for the inventory, once every kind of the index was listed or the wait is over.
     pub(super) fn answer_if_ready(&mut self, now: Instant) {
         if !self.waits_for_inventory() {
             return;
@@ -71,7 +71,7 @@ impl Engine {
         let Some(session) = &mut self.session else { return };
         session.agreement.begin(inventory);
         if let Some(reply) = session.waiting.take() {
-            // A session that is gone already does not listen; the next one asks again.
+            // If the session has ended, the next one asks again.
             let _ = reply.send(session.agreement.digest());
         }
         for (key, report) in self.table.open_reports() {
@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// Sends the inventory as it is now; nothing is removed before the controller agrees with it.
+    /// Sends the current inventory; nothing is removed before the controller agrees with it.
     pub(super) fn send_inventory(&mut self) {
         self.late = false;
         self.table.drop_held();
@@ -117,7 +117,7 @@ impl Engine {
                 }
             }
             Message::InventoryRequest(_) => self.send_inventory(),
-            // The session keeps these to itself.
+            // Handled by the session itself.
             Message::Welcome(_) | Message::WatchLabels(_) => {}
         }
     }
@@ -142,7 +142,7 @@ impl Engine {
             claims: annotation(atoll_api::marks::CLAIMS),
             preserve: annotation(atoll_api::marks::PRESERVE) == "true",
             api_version: upsert.api_version,
-            // A copy: the message's bytes are a slice of a much larger receive buffer, which they would keep.
+            // A copy: the message's bytes are a slice of a much larger receive buffer and would keep it in memory.
             manifest: Bytes::copy_from_slice(&upsert.manifest_json),
             overwrite,
             if_absent: upsert.if_absent,
@@ -156,7 +156,7 @@ impl Engine {
             };
             session.agreement.put(key.clone(), line);
         }
-        // After it was noted for the agreement: a refusal must not hold up the removal of other objects.
+        // After the key entered the agreement: a refusal must not delay the removal of other objects.
         if let Some((reason, message)) = self.off_limits(&key) {
             self.refuse(&key, desired.hash, reason, message);
             return;
@@ -166,8 +166,8 @@ impl Engine {
         }
     }
 
-    /// Why an object of this key is never applied. The controller has the same rule; this end does not rely on it, because
-    /// with these objects whoever speaks for the controller would get hold of the member itself.
+    /// Why an object of this key is never applied. The controller has the same rule; the agent does not rely on it,
+    /// because these objects would let an attacker who controls the controller take over the member itself.
     fn off_limits(&self, key: &Key) -> Option<(&'static str, String)> {
         if key.kind.is_own() {
             let message = format!("{key} is of a kind of Atoll's own; the agent does not apply it");

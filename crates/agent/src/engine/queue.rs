@@ -1,7 +1,7 @@
-//! Which object is worked on next: due times, a bound on what runs at once, and the order in which first tries go out.
+//! Which object is worked on next: due times, a bound on concurrency, and the order in which first attempts start.
 //!
-//! Order is a courtesy to the objects that need others, never a barrier: an object that failed, or whose first try takes
-//! long, holds nothing up. Tries of objects that failed before get half of the slots, so that new work always finds some.
+//! The order helps objects that depend on others, but is never a barrier: an object that failed, or whose first attempt
+//! is slow, blocks nothing. Retries get at most half of the slots, so that new work always finds some.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::time::Instant;
 use crate::apply::order::Rank;
 use crate::key::Key;
 
-/// Calls to the member at once. Enough to fill a round trip of tens of milliseconds, few for an API server.
+/// Concurrent calls to the member. Enough to cover a round trip of tens of milliseconds, and few for an API server.
 const SLOTS: usize = 32;
-/// Of those, for objects that failed before.
+/// Slots among [`SLOTS`] for objects that failed before.
 const RETRY_SLOTS: usize = 16;
-/// How long the first try of an object holds back those that come after it in order.
+/// How long the first attempt of an object delays objects later in the order.
 const GATE: Duration = Duration::from_secs(5);
-/// How often held work is looked at again.
+/// How often blocked work is checked again.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Where a piece of work stands in the order.
+/// Position of a piece of work in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     /// Applied: lower ranks first.
@@ -30,7 +30,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Work in place `self` waits for the first tries of work in `other`.
+    /// Work in place `self` waits for the first attempts of work in `other`.
     fn comes_after(self, other: Self) -> bool {
         match (self, other) {
             (Self::Apply(mine), Self::Apply(other)) => mine > other,
@@ -43,11 +43,11 @@ impl Place {
 #[derive(Debug, Clone, Copy)]
 struct Item {
     place: Place,
-    /// First try, and since when it is in the queue.
+    /// Set for a first attempt: since when it is queued.
     fresh: Option<Instant>,
 }
 
-/// Keys with work. One piece per key runs at a time.
+/// Keys with work. At most one job per key runs at a time.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     timers: BTreeSet<(Instant, Key)>,
@@ -55,15 +55,16 @@ pub(super) struct Queue {
     items: BTreeMap<Key, (Item, Option<Instant>)>,
     running: BTreeMap<Key, Item>,
     retries_running: usize,
-    /// First tries that are ready or running, by scope (namespace, or empty for all) and place.
+    /// First attempts that are ready or running, by scope (namespace, or empty for all) and place.
     gates: BTreeMap<(String, Place), BTreeMap<Key, Instant>>,
 }
 
 impl Queue {
-    /// Puts a key's work at a time, in place of what is in the queue for it. Work of a key that runs comes afterwards.
+    /// Schedules a key's work, replacing what is queued for it. If a job of the key is running, the new one runs after
+    /// it.
     pub(super) fn schedule(&mut self, key: &Key, place: Place, at: Instant, first_try: bool) {
         let fresh = match self.remove(key) {
-            // Being scheduled again does not renew a gate.
+            // Rescheduling does not restart a gate's time.
             Some(Item { place: before, fresh: Some(since) }) if before == place && first_try => {
                 Some(since)
             }
@@ -75,24 +76,24 @@ impl Queue {
         self.open_gate(key, item);
     }
 
-    /// Takes a key's waiting work out.
+    /// Removes a key's queued work.
     pub(super) fn cancel(&mut self, key: &Key) {
         self.remove(key);
     }
 
-    /// Whether work of the key waits for its time.
+    /// Whether work of the key is queued.
     #[must_use]
     pub(super) fn has(&self, key: &Key) -> bool {
         self.items.contains_key(key)
     }
 
-    /// The key's work ended.
+    /// The key's job ended.
     pub(super) fn finish(&mut self, key: &Key) {
         if let Some(item) = self.running.remove(key) {
             if item.fresh.is_none() {
                 self.retries_running -= 1;
             }
-            // The key's next piece may share the gate entry: then it goes with that one.
+            // The key's next job may share the gate entry: then it is removed with that job.
             let shared = self
                 .items
                 .get(key)
@@ -103,7 +104,7 @@ impl Queue {
         }
     }
 
-    /// Work that may start now, best first; `covered` says whether the index lists what the key needs.
+    /// Work that may start now, in order; `covered` tells whether the index lists what the key needs.
     pub(super) fn take(&mut self, now: Instant, covered: impl Fn(&Key, Place) -> bool) -> Vec<Key> {
         while let Some((at, _)) = self.timers.first()
             && *at <= now
@@ -148,7 +149,7 @@ impl Queue {
         self.ready.iter().map(|(place, key)| (key, *place))
     }
 
-    /// When to look again.
+    /// When to check again.
     #[must_use]
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let held = (!self.ready.is_empty() && self.running.len() < SLOTS).then(|| now + LOOK);
@@ -199,7 +200,8 @@ impl Queue {
 const PLACES: (Place, Place) =
     (Place::Apply(Rank::Namespace), Place::Withdraw(std::cmp::Reverse(Rank::Namespace)));
 
-/// Whom a key's first try holds back: its namespace; a Namespace, what is in it; another cluster-scoped object, all.
+/// The scope that a key's first attempt delays: its namespace; for a Namespace, its contents; for other cluster-scoped
+/// objects, everything.
 fn scope(key: &Key) -> String {
     if crate::apply::order::is_namespace(&key.kind) {
         key.name.clone()
@@ -239,7 +241,7 @@ mod tests {
         queue.finish(&namespace);
         assert_eq!(queue.take(now, all), std::slice::from_ref(&config));
         assert_eq!(queue.take(now, all), []);
-        // The config failed: it is tried again later, and the workload goes on.
+        // The config failed: it is retried later, and the workload continues.
         queue.finish(&config);
         queue.schedule(&config, Place::Apply(Rank::Config), now + GATE, false);
         assert_eq!(queue.take(now, all), [workload]);

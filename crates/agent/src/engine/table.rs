@@ -1,7 +1,7 @@
-//! What is known of every object: what it should be, what it is, what was said about it. Synchronous; no I/O.
+//! Desired state, actual state and last report of every object. Synchronous; no I/O.
 //!
-//! Facts go in (a message, a watch event, the end of a call), the queue learns what there is to do, and reports for the
-//! controller come out.
+//! Input is a message, a watch event or the result of a call. Output is work for the queue and reports for the
+//! controller.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +20,14 @@ use crate::inventory::agreement::{Line, claims};
 use crate::key::{GroupKind, Key};
 use crate::member::MemberError;
 
-/// Waits of an object that the member refuses: soon at first, never often.
+/// Backoff of an object that the member rejects: soon at first, then rarely.
 const FAILED: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(120) };
-/// Looks at an object that is going away.
+/// Checks of an object that is terminating.
 const WAITING: Backoff =
     Backoff { first: Duration::from_millis(500), most: Duration::from_secs(10) };
-/// Looks at somebody else's object that is in the way.
+/// Checks of an unmanaged object that is in the way.
 const CONFLICT: Backoff = Backoff { first: Duration::from_secs(5), most: Duration::from_secs(120) };
-/// While the lease is overdue.
+/// Interval of checks while the lease is overdue.
 const OVERDUE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -38,12 +38,12 @@ struct Entry {
     uid: Option<String>,
     /// Our fields after our last apply.
     fields: Option<Fingerprint>,
-    /// The object as it was when it was last found to be as desired. `None`: there is something to do.
+    /// The object as it was when last found to be as desired. `None`: there is work to do.
     settled: Option<Live>,
-    /// What is desired now was in place once: writing it again puts drift right.
+    /// The current desired state was in place once, so writing it again reverts drift.
     was_settled: bool,
     withdrawal: Option<Withdrawal>,
-    /// Waits until controller and agent agree.
+    /// A withdrawal that waits until controller and agent agree.
     held: Option<Withdrawal>,
     failures: u32,
     drift: u64,
@@ -54,13 +54,13 @@ struct Entry {
 /// Work on one object.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Apply this.
+    /// Apply this manifest.
     Apply(Desired, Known),
-    /// Withdraw it; with the uid that we applied.
+    /// Withdraw the object; with the uid that we applied.
     Withdraw(Withdrawal, Option<String>),
 }
 
-/// How a piece of work ended.
+/// Result of a job.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// An apply.
@@ -73,7 +73,7 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Table {
     entries: BTreeMap<Key, Entry>,
-    /// What there is to do.
+    /// Pending work.
     pub queue: Queue,
     jitter: Jitter,
 }
@@ -85,7 +85,7 @@ impl Table {
         Self { entries: BTreeMap::new(), queue: Queue::default(), jitter }
     }
 
-    /// The controller wants this. Answers with a report when it is so already.
+    /// Sets the desired manifest. Returns a report when the object is already as desired.
     pub(super) fn upsert(
         &mut self,
         key: &Key,
@@ -115,7 +115,7 @@ impl Table {
         None
     }
 
-    /// The controller wants it gone. `agreed`: at once; otherwise it waits for [`Table::release_held`].
+    /// Withdraws an object. `agreed`: at once; otherwise it waits for [`Table::release_held`].
     pub(super) fn withdraw(
         &mut self,
         key: &Key,
@@ -132,7 +132,7 @@ impl Table {
         self.schedule(key, now);
     }
 
-    /// Controller and agent agree: what was held is carried out.
+    /// Controller and agent agree: carry out held withdrawals.
     pub(super) fn release_held(&mut self, now: Instant) {
         let held: Vec<_> = self
             .entries
@@ -144,7 +144,7 @@ impl Table {
         }
     }
 
-    /// The picture starts anew: the controller will say again what is to go.
+    /// The inventory comparison restarts: drop held withdrawals; the controller orders them again.
     pub(super) fn drop_held(&mut self) {
         for entry in self.entries.values_mut() {
             entry.held = None;
@@ -152,7 +152,7 @@ impl Table {
         self.entries.retain(|_, entry| !entry.is_empty());
     }
 
-    /// An object with our marks, from the first list of its kind: what it is, and if nobody touched it, what we applied.
+    /// An object with our marks, from the first list of its kind: its state and, if unmodified since, what we applied.
     pub(super) fn found(&mut self, key: &Key, object: &serde_json::Value, now: Instant) {
         let live = Live::of(object);
         let entry = self.entries.entry(key.clone()).or_default();
@@ -181,13 +181,13 @@ impl Table {
             });
             entry.live = Some(live);
         } else {
-            // Under no hash, so that the controller sends it again. (What nobody claims is not kept in step: namespaces that
-            // others needed.)
+            // With an empty hash, so that the controller sends it again. (Objects without claims, which are namespaces
+            // that others needed, are not kept in sync.)
             entry.live = Some(Live { hash: String::new(), ..live });
         }
     }
 
-    /// An object with our marks, as it is now.
+    /// Records the current state of an object with our marks.
     pub(super) fn observed(&mut self, key: &Key, live: Live, now: Instant) {
         let entry = self.entries.entry(key.clone()).or_default();
         let changed = entry.settled.as_ref().is_some_and(|settled| *settled != live);
@@ -198,7 +198,7 @@ impl Table {
         }
     }
 
-    /// An object is gone, or lost its label. Says whether a status of it was reported.
+    /// An object was deleted, or lost its label. Returns whether a status of it had been reported.
     pub(super) fn gone(&mut self, key: &Key, uid: &str, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
         if entry.live.as_ref().is_some_and(|live| live.uid != uid) {
@@ -206,7 +206,7 @@ impl Table {
         }
         entry.live = None;
         entry.settled = None;
-        // What waited for the end of the old object goes on at once.
+        // Work that waited for the deletion of the old object continues at once.
         entry.failures = 0;
         let known = entry.status.take().is_some();
         if entry.is_empty() {
@@ -227,7 +227,7 @@ impl Table {
             .collect()
     }
 
-    /// Whether anything is known of a kind.
+    /// Whether the table has entries of a kind.
     #[must_use]
     pub(super) fn uses(&self, kind: &GroupKind) -> bool {
         self.of_kind(kind).next().is_some()
@@ -238,13 +238,13 @@ impl Table {
         self.entries.range(first..).take_while(move |(key, _)| key.kind == *kind)
     }
 
-    /// Kinds of which anything is known.
+    /// Kinds with entries.
     #[must_use]
     pub(super) fn kinds(&self) -> BTreeSet<GroupKind> {
         self.entries.keys().map(|key| key.kind.clone()).collect()
     }
 
-    /// Namespaces in which anything is known.
+    /// Namespaces with entries.
     #[must_use]
     pub(super) fn namespaces(&self) -> BTreeSet<String> {
         self.entries.keys().map(|key| key.namespace.clone()).filter(|ns| !ns.is_empty()).collect()
@@ -256,7 +256,7 @@ impl Table {
         self.of_kind(kind).find_map(|(_, entry)| Some(entry.desired.as_ref()?.api_version.clone()))
     }
 
-    /// Work of the key, if there is some left.
+    /// The key's work, if any is left.
     #[must_use]
     pub(super) fn work(&self, key: &Key) -> Option<Work> {
         let entry = self.entries.get(key)?;
@@ -267,7 +267,7 @@ impl Table {
         Some(Work::Apply(desired.clone(), Known { uid: entry.uid.clone(), fields: entry.fields }))
     }
 
-    /// A piece of work ended. Answers with a report for the controller, unless it would repeat the last one.
+    /// A job ended. Returns a report for the controller, unless it would repeat the last one.
     pub(super) fn done(
         &mut self,
         key: &Key,
@@ -277,7 +277,7 @@ impl Table {
     ) -> Option<v1::Applied> {
         self.queue.finish(key);
         let entry = self.entries.get_mut(key)?;
-        // What was asked for may have changed meanwhile: what was found out about the object still counts.
+        // The order may have changed meanwhile: what the job learned about the object still counts.
         let current = match work {
             Work::Apply(desired, _) => {
                 entry.withdrawal.is_none() && entry.desired.as_ref() == Some(desired)
@@ -369,7 +369,7 @@ impl Table {
         (!repeated).then_some(message)
     }
 
-    /// Objects that failed with this reason are tried now: what they missed may be there.
+    /// Retries objects that failed with this reason now: what they were missing may exist.
     pub(super) fn wake(&mut self, reason: &str, now: Instant) {
         let keys: Vec<_> = self
             .entries
@@ -384,7 +384,7 @@ impl Table {
         }
     }
 
-    /// What a controller that knows nothing must hear: every object that is not as desired, and why.
+    /// Reports for a controller without state: every object that is not as desired, and why.
     #[must_use]
     pub(super) fn open_reports(&self) -> Vec<(Key, v1::Applied)> {
         self.entries
@@ -394,7 +394,7 @@ impl Table {
             .collect()
     }
 
-    /// The statuses as last made.
+    /// The latest statuses.
     #[must_use]
     pub(super) fn statuses(&self) -> Vec<(Key, v1::Status)> {
         self.entries
@@ -403,13 +403,13 @@ impl Table {
             .collect()
     }
 
-    /// The last status of an object that is there.
+    /// The latest status of an existing object.
     #[must_use]
     pub(super) fn status(&self, key: &Key) -> Option<&v1::Status> {
         self.entries.get(key)?.status.as_ref()
     }
 
-    /// Keeps a status; says whether it differs from the last.
+    /// Stores a status; returns whether it differs from the last.
     pub(super) fn set_status(&mut self, key: &Key, status: v1::Status) -> bool {
         let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.live.is_some()) else {
             return false;
@@ -464,7 +464,7 @@ impl Entry {
         self.withdrawal = Some(withdrawal);
     }
 
-    /// Nothing is known and nothing is to be done.
+    /// Whether the entry holds no state and no work.
     fn is_empty(&self) -> bool {
         self.desired.is_none()
             && self.live.is_none()

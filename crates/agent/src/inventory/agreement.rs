@@ -1,8 +1,8 @@
-//! Whether controller and agent have the same picture, before anything is removed on the strength of it.
+//! Whether controller and agent agree on the inventory, which is required before anything is removed.
 //!
-//! The picture is the inventory that the agent last sent (or whose digest it sent), changed by every message since then:
-//! an upsert puts a line in, a remove or release takes one out. Whether an upsert could be carried out plays no part, or a
-//! poison object would keep every removal from happening.
+//! Both start from the inventory that the agent last sent (or whose digest it sent) and apply every message since then:
+//! an upsert adds a line, a remove or release deletes one. Whether an upsert succeeded is ignored, or one object that
+//! always fails would block every removal.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use atoll_protocol::v1;
 
 use crate::key::Key;
 
-/// One line of the picture.
+/// One line of the inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     /// Hash of the manifest.
     pub hash: String,
-    /// uids of the bindings that want it.
+    /// uids of the bindings that claim the object.
     pub claims: Vec<String>,
-    /// Kept when its binding goes.
+    /// Kept when its binding is deleted.
     pub preserve: bool,
     /// uid of the object; empty before it is applied.
     pub uid: String,
 }
 
-/// The shared picture. Objects without claims are no part of it (see `atoll_protocol::digest`).
+/// The shared inventory. Objects without claims are not part of it (see `atoll_protocol::digest`).
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
     lines: BTreeMap<Key, Line>,
@@ -32,14 +32,14 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// Starts anew from what the member holds.
+    /// Restarts from what the member holds.
     pub(crate) fn begin(&mut self, lines: BTreeMap<Key, Line>) {
         self.lines = lines;
         self.lines.retain(|_, line| !line.claims.is_empty());
         self.agreed = false;
     }
 
-    /// An upsert came.
+    /// Adds the line of an upsert.
     pub(crate) fn put(&mut self, key: Key, line: Line) {
         if line.claims.is_empty() {
             self.lines.remove(&key);
@@ -48,24 +48,24 @@ impl Agreement {
         }
     }
 
-    /// A remove or release came.
+    /// Removes the line of a remove or release.
     pub(crate) fn take(&mut self, key: &Key) {
         self.lines.remove(key);
     }
 
-    /// The controller's digest came: whether it is ours. From then on, removals are carried out.
+    /// Compares the controller's digest with ours. From a match on, removals are carried out.
     pub(crate) fn compare(&mut self, digest: &[u8]) -> bool {
         self.agreed = self.digest().matches(digest);
         self.agreed
     }
 
-    /// Whether the digests matched since the last beginning.
+    /// Whether the digests matched since the last restart.
     #[must_use]
     pub(crate) fn is_agreed(&self) -> bool {
         self.agreed
     }
 
-    /// The digest of the picture.
+    /// The digest of the inventory.
     #[must_use]
     pub(crate) fn digest(&self) -> Digest {
         Digest::of(self.lines.iter().map(|(key, line)| Entry {
@@ -79,7 +79,7 @@ impl Agreement {
         }))
     }
 
-    /// The picture in pages of at most so many entries and bytes, for the controller; at least one.
+    /// The inventory in pages of at most `size` entries and `most` bytes, for the controller; at least one page.
     #[must_use]
     pub(crate) fn pages(&self, size: usize, most: usize) -> Vec<v1::Inventory> {
         let (mut pages, mut page, mut bytes) = (Vec::new(), v1::Inventory::default(), 0);
@@ -105,7 +105,7 @@ impl Agreement {
     }
 }
 
-/// Bytes that an entry takes in a message: its texts, and a tag and a length for each.
+/// Size of an entry in a message: its texts, and a tag and a length for each.
 fn bytes_of(entry: &v1::InventoryEntry) -> usize {
     const HEAD: usize = 4;
     let key = entry.key.iter().flat_map(|key| [&key.group, &key.kind, &key.namespace, &key.name]);
@@ -113,7 +113,7 @@ fn bytes_of(entry: &v1::InventoryEntry) -> usize {
     texts.map(|text| text.len() + HEAD).sum::<usize>() + 3 * HEAD
 }
 
-/// Claims as the annotation has them: comma separated.
+/// Parses the annotation's comma-separated claims.
 #[must_use]
 pub(crate) fn claims(annotation: &str) -> Vec<String> {
     annotation.split(',').map(str::trim).filter(|uid| !uid.is_empty()).map(str::to_owned).collect()
@@ -143,7 +143,7 @@ mod tests {
         assert!(!agent.compare(&digest));
         agent.put(key("c"), line("2", "y"));
         assert!(agent.compare(&digest) && agent.is_agreed());
-        // What nobody claims is no part of it.
+        // Objects without claims are not part of it.
         agent.put(key("namespace"), line("3", ""));
         assert!(agent.compare(&digest));
         agent.begin(BTreeMap::new());

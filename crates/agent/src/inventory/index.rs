@@ -1,10 +1,11 @@
-//! The one small object in the member that says where to look: the kinds and namespaces in which Atoll has objects.
+//! A small object in the member that lists the kinds and namespaces in which Atoll has objects.
 //!
-//! It is extended *before* the first object of a kind goes out (the rule of kubectl's ApplySet), so that an agent that
-//! starts finds every object with Atoll's marks by listing these kinds, and does not have to ask all kinds of a server.
+//! It is extended *before* the first object of a kind is applied (the rule of kubectl's ApplySet), so that a starting
+//! agent finds every object with Atoll's marks by listing only these kinds, not all kinds of the server.
 //!
-//! It has a checksum. Of an index that is gone or damaged nothing is believed: what it no longer names would stay on the
-//! member, withdrawn, and nobody would know of it. Then all kinds are asked once, and it is written anew.
+//! It has a checksum. A missing or damaged index is not trusted at all: an object of a kind that it no longer names
+//! would stay on the member after its withdrawal, unnoticed. Then all kinds are listed once, and the index is
+//! rewritten.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -18,14 +19,14 @@ use crate::member::{Member, MemberError, Target};
 /// Name of the ConfigMap.
 const NAME: &str = "atoll-inventory";
 
-/// The member's index as an agent finds it.
+/// The member's index as read at start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// As it was written.
+    /// Unmodified since the agent wrote it.
     Intact(Index),
     /// There is none.
     Absent,
-    /// It is not what an agent wrote last, or of a version without a checksum.
+    /// Not what an agent wrote last, or of a version without a checksum.
     Damaged,
 }
 
@@ -54,7 +55,7 @@ impl Index {
         }
     }
 
-    /// Reads it from the member.
+    /// Reads the index from the member.
     ///
     /// # Errors
     /// Any failed call.
@@ -86,7 +87,7 @@ impl Index {
         json!({"group-kinds": kinds, "namespaces": namespaces, "checksum": checksum})
     }
 
-    /// Writes it to the member.
+    /// Writes the index to the member.
     ///
     /// # Errors
     /// Any failed call.
@@ -113,7 +114,7 @@ fn key(namespace: &str) -> Key {
     }
 }
 
-/// SHA-256 of both lists as they are written, in hex.
+/// SHA-256 of both lists in their written form, in hex.
 fn checksum(kinds: &str, namespaces: &str) -> String {
     let hash = digest(&SHA256, format!("{kinds}\n{namespaces}").as_bytes());
     hash.as_ref().iter().fold(String::new(), |mut text, byte| {

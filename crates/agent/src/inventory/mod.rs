@@ -1,4 +1,5 @@
-//! What the member holds with Atoll's marks. The objects themselves are the inventory; there is no list of them anywhere.
+//! The objects on the member that carry Atoll's marks. The objects themselves are the inventory; no list of them is
+//! stored.
 
 pub(crate) mod agreement;
 pub(crate) mod index;

@@ -1,4 +1,4 @@
-//! Getting, renewing and giving up the Lease.
+//! Acquiring, renewing and releasing the Lease.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use crate::member::{Fence, Member, MemberError};
 
 /// Limit of one renewal: several must fit between the renewal time and the deadline.
 const RENEW_LIMIT: Duration = Duration::from_secs(2);
-/// Limit of giving the Lease up at a stop: the next agent can wait for its end as well.
+/// Limit of releasing the Lease at a stop: if it fails, the next agent waits for the expiry.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
-/// Changes that wait to be written. One session at a time asks, one change at a time.
+/// Queued changes. At most one session requests changes, one at a time.
 const REQUESTS: usize = 4;
 
-/// What is to be written to the Lease.
+/// A change to write to the Lease.
 #[derive(Debug, Clone, Copy)]
 enum Change {
-    /// The highest term of a leader that the agent acted on.
+    /// The highest term of a leader that the agent accepted.
     Term(u64),
-    /// An epoch above this one.
+    /// Raise the epoch above this one.
     EpochAbove(u64),
 }
 
-/// A change, and where the epoch goes that the Lease has after it.
+/// A change, and the receiver of the Lease's resulting epoch.
 type Request = (Change, oneshot::Sender<Result<u64, LeaseError>>);
 
-/// Why something could not be written to the Lease.
+/// Why a change could not be written to the Lease.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaseError {
-    /// Another agent has it.
+    /// Another agent holds the Lease.
     #[error("another agent has taken the lease")]
     Lost,
     /// A failed call.
@@ -41,15 +41,15 @@ pub(crate) enum LeaseError {
     Write(#[source] MemberError),
 }
 
-/// Tries to get the Lease.
+/// Attempts to acquire the Lease.
 #[derive(Default)]
 pub(super) struct Attempt {
-    /// The record as last seen, and since when it is the same.
+    /// The record as last seen, and since when it is unchanged.
     seen: Option<(String, Instant)>,
 }
 
 impl Attempt {
-    /// One look; the record when the Lease is ours now.
+    /// One attempt; returns the record when the Lease is ours.
     pub(super) async fn step(
         &mut self,
         member: &Member,
@@ -104,13 +104,13 @@ impl Attempt {
 
 /// The Lease, held. Dropping it without [`Held::release`] leaves it to expire.
 pub(crate) struct Held {
-    /// Number of this acquisition.
+    /// The acquisition count at this acquisition.
     pub epoch: u64,
-    /// Highest term that an agent of this member acted on before.
+    /// Highest term that an earlier agent of this member accepted.
     pub term: u64,
-    /// No agent had it before: the member is new to Atoll.
+    /// The Lease did not exist before: the member is new to Atoll.
     pub first: bool,
-    /// Ends when another agent has the Lease.
+    /// Cancelled when another agent holds the Lease.
     pub lost: CancellationToken,
     changes: mpsc::Sender<Request>,
     stop: CancellationToken,
@@ -126,8 +126,8 @@ impl Held {
         self.change(Change::Term(term)).await.map(drop)
     }
 
-    /// Raises the epoch above one that the controller has seen of this member, and returns it. An agent that was replaced
-    /// cannot: the write is guarded, and finds that the Lease is another's.
+    /// Raises the epoch above one that the controller has seen of this member, and returns it. A replaced agent cannot
+    /// do this: the guarded write finds that another agent holds the Lease.
     ///
     /// # Errors
     /// When the Lease is lost, or the write fails.
@@ -141,7 +141,7 @@ impl Held {
         wait.await.map_err(|_| LeaseError::Lost)?
     }
 
-    /// Lets the next agent in at once.
+    /// Releases the Lease, so that the next agent can take it at once.
     pub(crate) async fn release(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
@@ -150,7 +150,7 @@ impl Held {
     }
 }
 
-/// Starts to keep the Lease.
+/// Starts renewing the Lease.
 pub(super) fn keep(member: Member, options: LeaseOptions, record: Record, fence: Fence) -> Held {
     let (changes, requests) = mpsc::channel(REQUESTS);
     let (lost, stop) = (CancellationToken::new(), CancellationToken::new());
@@ -179,7 +179,7 @@ impl Keeper {
         let times = self.options.times;
         let mut next = self.renewed + times.renew;
         loop {
-            // The fence falls on time even while a renewal hangs: each one is shorter than what is left.
+            // Close the fence on time even while a renewal hangs: each one is shorter than the time left.
             let overdue = self.renewed + times.deadline;
             tokio::select! {
                 biased;
@@ -198,7 +198,7 @@ impl Keeper {
                     let Some((change, done)) = request else { return };
                     let result = self.carry_out(change).await;
                     let over = matches!(result, Err(LeaseError::Lost));
-                    // A session that ended meanwhile does not wait for the answer any more.
+                    // A session that ended meanwhile no longer waits for the result.
                     let _ = done.send(result);
                     if over {
                         break;
@@ -232,7 +232,8 @@ impl Keeper {
         Ok(self.record.epoch)
     }
 
-    /// Writes the record. When somebody else wrote (an annotation, say) and we still are the holder, once more upon theirs.
+    /// Writes the record. If another writer changed it (an annotation, say) and we still hold it, retries once on top
+    /// of that change.
     async fn write(&mut self, next: Record) -> Result<(), LeaseError> {
         let (target, key) = (target(), key(&self.options.namespace));
         let started = Instant::now();

@@ -1,13 +1,13 @@
-//! The agent's Lease on the member: at most one agent acts, and every acquisition has a number.
+//! The agent's Lease on the member: at most one agent acts, and every acquisition is counted.
 //!
-//! The number (the epoch) goes with every session, so that the controller tells an agent that was replaced from the one
-//! that replaced it. The Lease also keeps the highest term of a leader that the agent acted on.
+//! The count (the epoch) is sent with every session, so that the controller can tell a replaced agent from its
+//! successor. The Lease also stores the highest term of a leader that the agent accepted.
 //!
-//! client-go's rules: expiry counts from when *we* last saw the record change, never by the holder's clock; writes are
-//! guarded by resourceVersion. Two things differ. An agent that is named like the holder takes the Lease at once, because
-//! no two run under one name; that is how a restart goes on without waiting. And a holder that cannot renew does not give
-//! up its session: it stops writing (the fence) and says that the API is unhealthy, until a renewal shows whether the Lease
-//! is still its own.
+//! client-go's rules apply: expiry counts from when *we* last saw the record change, never by the holder's clock;
+//! writes are guarded by resourceVersion. There are two differences. An agent with the holder's name takes the Lease at
+//! once, because no two agents run under one name; so a restart does not wait. And a holder that cannot renew keeps its
+//! session: it stops writing (the fence) and reports the API as unhealthy, until a renewal shows whether it still holds
+//! the Lease.
 
 mod keeper;
 mod record;
@@ -25,20 +25,20 @@ use crate::member::{Fence, Member, MemberError, Target};
 
 /// Name of the Lease.
 const NAME: &str = "atoll-agent";
-/// Waits between tries to get the Lease while the member's API fails.
+/// Backoff while the member's API fails.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(500), most: Duration::from_secs(5) };
 
 /// Times of the Lease.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseTimes {
-    /// How long an unrenewed record holds others off.
+    /// How long a record that is not renewed keeps other agents from taking it.
     pub duration: Duration,
     /// Time between renewals.
     pub renew: Duration,
-    /// How long the holder goes on writing without a renewal; below `duration` by more than a call's time.
+    /// How long the holder keeps writing without a renewal; shorter than `duration` by more than the time of a call.
     pub deadline: Duration,
-    /// Time between looks at a Lease that somebody else holds.
+    /// Interval of checks of a Lease that another agent holds.
     pub retry: Duration,
 }
 
@@ -54,16 +54,16 @@ impl Default for LeaseTimes {
     }
 }
 
-/// What it takes to hold the Lease.
+/// Inputs for holding the Lease.
 #[derive(Clone)]
 pub(crate) struct LeaseOptions {
     /// Namespace on the member.
     pub namespace: String,
-    /// Name of this agent; no two run under one at a time.
+    /// Name of this agent; two running agents must not share one.
     pub instance: String,
     /// Times.
     pub times: LeaseTimes,
-    /// Wall clock, for the record's times that people read.
+    /// Wall clock, for the human-readable times in the record.
     pub clock: Clock,
     /// Jitter.
     pub jitter: Jitter,
@@ -81,8 +81,7 @@ fn key(namespace: &str) -> Key {
     }
 }
 
-/// Waits until the Lease is this agent's; `None` when the token ends the wait. Failures of the member's API are logged and
-/// waited out.
+/// Waits until this agent holds the Lease; `None` when cancelled. Failures of the member's API are logged and retried.
 pub(crate) async fn acquire(
     member: &Member,
     options: &LeaseOptions,
@@ -120,7 +119,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Whether a write failed because the record is another one by now.
+/// Whether a write failed because the record was changed meanwhile.
 fn is_race(error: &MemberError) -> bool {
     error.is_conflict() || error.is_already_exists()
 }

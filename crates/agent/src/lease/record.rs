@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Annotation of the Lease: how often it was acquired. `leaseTransitions` has only 31 bits.
 const EPOCH: &str = "atoll.dev/epoch";
 
-/// The Lease as it is on the member.
+/// The Lease as read from the member.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub(super) object: Value,
@@ -28,8 +28,8 @@ impl Record {
         Self { epoch: number(EPOCH), term: number(TERM), object, made: false }
     }
 
-    /// A Lease that did not exist. The counter starts at the time of day, so that it never starts below where it was when
-    /// somebody deleted the Lease: the controller refuses an epoch below one that it has seen.
+    /// A new Lease. The counter starts at the Unix time, so that it never starts below its value before the Lease was
+    /// deleted: the controller refuses an epoch below one that it has seen.
     pub(super) fn new(namespace: &str, now: Timestamp) -> Self {
         let object = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -37,8 +37,8 @@ impl Record {
             "metadata": {"name": super::NAME, "namespace": namespace},
             "spec": {},
         });
-        // Taking it raises the counter to the time of day and not beyond, or a backup that is put in place within the same
-        // second would be behind it for ever.
+        // Acquiring raises the counter exactly to the Unix time, not beyond; otherwise a backup that is restored within
+        // the same second would stay behind.
         Self { object, epoch: time_of_day(now).saturating_sub(1), term: 0, made: true }
     }
 
@@ -46,7 +46,7 @@ impl Record {
         self.object["spec"]["holderIdentity"].as_str().unwrap_or_default()
     }
 
-    /// What changes with every renewal, whoever makes it.
+    /// The version, which changes with every renewal by any holder.
     pub(super) fn version(&self) -> &str {
         self.object["metadata"]["resourceVersion"].as_str().unwrap_or_default()
     }
@@ -56,20 +56,20 @@ impl Record {
         Some(std::time::Duration::from_secs(seconds))
     }
 
-    /// When it was last taken, in Unix seconds; `None` where that cannot be read.
+    /// When the Lease was last acquired, in Unix seconds; `None` where that cannot be parsed.
     fn last_taken(&self) -> Option<u64> {
         let at: Timestamp = self.object["spec"]["acquireTime"].as_str()?.parse().ok()?;
         Some(time_of_day(at))
     }
 
-    /// How often it was taken since it was made.
+    /// Acquisitions since the Lease was created.
     fn transitions(&self) -> u64 {
         self.object["spec"]["leaseTransitions"].as_u64().unwrap_or(0)
     }
 
-    /// The record with another holder, and an epoch above every earlier one: also above those of a counter that somebody
-    /// or something has damaged since, which like this one began at a time of day. The clock may be wrong by now, so the
-    /// time of the last acquisition and their number count as well.
+    /// The record with another holder, and an epoch above every earlier one, even if the counter was damaged since: any
+    /// earlier counter started at a Unix time as well. The clock may be wrong now, so the time of the last acquisition
+    /// and the number of acquisitions count as well.
     pub(super) fn taken(&self, instance: &str, now: Timestamp, seconds: u64) -> Self {
         let before = self.last_taken().map_or(0, |at| at.saturating_add(self.transitions() + 1));
         let epoch = self.epoch.saturating_add(1).max(time_of_day(now)).max(before);
@@ -89,7 +89,7 @@ impl Record {
     pub(super) fn renewed(&self, now: Timestamp) -> Self {
         let mut next = self.clone();
         let time = &mut next.object["spec"]["renewTime"];
-        // Others take the record for abandoned when it does not change: it must, even if our clock stands still.
+        // Others treat a record that does not change as abandoned: it must change even if our clock stands still.
         let tick = SignedDuration::from_micros(i64::from(*time == micro_time(now).as_str()));
         *time = json!(micro_time(now.checked_add(tick).unwrap_or(now)));
         next
@@ -101,7 +101,7 @@ impl Record {
         next
     }
 
-    /// The record with an epoch above this one. Whoever holds the Lease may count on from what the controller has seen.
+    /// The record with an epoch above this one. The holder may continue from the epoch that the controller has seen.
     pub(super) fn above(&self, floor: u64) -> Self {
         let mut next = Self { epoch: self.epoch.max(floor.saturating_add(1)), ..self.clone() };
         next.annotate();
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(first.object["spec"]["renewTime"], "2026-01-01T00:00:00.000000Z");
         let later = Record::read(first.with_term(7).released().object);
         assert_eq!((later.holder(), later.term), ("", 7));
-        // A clock that was set back takes nothing back.
+        // Setting the clock back does not lower the epoch.
         let earlier: Timestamp = "2020-01-01T00:00:00Z".parse().unwrap();
         let second = Record::read(later.taken("b", earlier, 15).object);
         assert_eq!((second.holder(), second.epoch, second.term), ("b", first.epoch + 1, 7));

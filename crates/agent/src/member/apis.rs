@@ -1,4 +1,4 @@
-//! Which kinds the member serves, and whether that is all of them.
+//! The kinds that the member serves, and whether the list is complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use tokio_util::sync::CancellationToken;
 use super::{Member, MemberError, READ_LIMIT, Target, limited};
 use crate::key::GroupKind;
 
-/// How often the kinds are read again without a cause: a CRD that somebody installs is seen within this time.
+/// How often the kinds are read without a trigger: a newly installed CRD is seen within this time.
 const REFRESH: Duration = Duration::from_secs(60);
-/// Least time between two reads with a cause (an object of a kind that nobody serves): a poison object must not make a
+/// Minimum time between two triggered reads (an object of a kind that is not served): one bad object must not cause a
 /// stream of discovery calls.
 const LEAST: Duration = Duration::from_secs(1);
 
 /// The kinds that a member serves.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Apis {
-    /// By kind, the versions in the server's order of preference.
+    /// Versions by kind, in the server's order of preference.
     kinds: BTreeMap<GroupKind, Vec<Target>>,
-    /// For the controller.
+    /// Protobuf form for the controller.
     wire: Vec<v1::ApiGroupVersion>,
     /// Version of the API server, for example `v1.33.2`.
     version: String,
-    /// False when a group could not be read: what is missing then is unknown, not absent.
+    /// False when a group could not be read: its kinds are unknown, not absent.
     complete: bool,
 }
 
 impl Apis {
-    /// Where objects of this kind are, in this version or in the preferred one.
+    /// Endpoint of this kind, in the given version or in the preferred one.
     ///
     /// # Errors
     /// When the member does not serve it.
@@ -54,7 +54,7 @@ impl Apis {
             })
     }
 
-    /// Whether the member serves no version of the kind, as far as a complete answer tells.
+    /// Whether the member serves no version of the kind, according to a complete discovery.
     #[must_use]
     pub(crate) fn surely_lacks(&self, kind: &GroupKind) -> bool {
         self.complete && !self.kinds.contains_key(kind)
@@ -77,7 +77,7 @@ impl Apis {
         &self.version
     }
 
-    /// For `Facts`.
+    /// Protobuf form for `Facts`.
     #[must_use]
     pub(crate) fn to_wire(&self) -> (Vec<v1::ApiGroupVersion>, bool) {
         (self.wire.clone(), self.complete)
@@ -110,7 +110,8 @@ impl Apis {
         let mut kinds = Vec::new();
         let mut seen = BTreeSet::new();
         for (kind, plural, namespaced, verbs) in resources {
-            // What cannot be read and patched cannot be propagated (reviews, bindings); a kind's first resource is its own.
+            // Kinds that cannot be read and patched cannot be propagated (reviews, bindings); a kind's first resource
+            // is the kind itself.
             let usable =
                 ["get", "list", "patch"].iter().all(|verb| verbs.iter().any(|v| v == verb));
             if !usable || plural.contains('/') || !seen.insert(kind.clone()) {
@@ -140,30 +141,30 @@ impl Discovery {
     /// Reads the kinds once.
     ///
     /// # Errors
-    /// When the member's API gives no list of kinds at all.
+    /// When the member's API returns no list of kinds.
     pub(crate) async fn start(member: &Member) -> Result<Self, MemberError> {
         let apis = read(member).await?;
         Ok(Self { apis: watch::Sender::new(Arc::new(apis)), wanted: Arc::new(Notify::new()) })
     }
 
-    /// The kinds as last read.
+    /// The kinds as of the last read.
     #[must_use]
     pub(crate) fn current(&self) -> Arc<Apis> {
         self.apis.borrow().clone()
     }
 
-    /// Tells of changes.
+    /// Receives changes.
     #[must_use]
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Apis>> {
         self.apis.subscribe()
     }
 
-    /// Asks for a read soon: something changed, or a kind is missing.
+    /// Requests a read soon: something changed, or a kind is missing.
     pub(crate) fn refresh(&self) {
         self.wanted.notify_one();
     }
 
-    /// Reads again and again until the token ends it.
+    /// Reads the kinds periodically until cancelled.
     pub(crate) async fn run(self, member: Member, token: CancellationToken) {
         loop {
             tokio::select! {
@@ -206,7 +207,7 @@ async fn read(member: &Member) -> Result<Apis, MemberError> {
     let core = limited("discovery", READ_LIMIT, client.list_core_api_versions_aggregated()).await;
     let groups = limited("discovery", READ_LIMIT, client.list_api_groups_aggregated()).await;
     let mut apis = match (core, groups) {
-        // A server that does not know the format answers with the old one, which has no items.
+        // A server that does not support the format answers in the old one, which has no items.
         (Ok(core), Ok(groups)) if !core.items.is_empty() => Apis::from_aggregated([core, groups]),
         _ => read_each(member).await?,
     };

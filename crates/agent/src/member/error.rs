@@ -1,4 +1,4 @@
-//! What can go wrong with a call to the member, and the reason under which the controller hears of it.
+//! Errors of calls to the member, and the reason that the controller receives for each.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ pub enum MemberError {
         /// The limit.
         after: Duration,
     },
-    /// The connection failed, or the answer was no JSON.
+    /// The connection failed, or the answer was not JSON.
     #[error("the member's API cannot be reached")]
     Transport(#[source] kube::Error),
-    /// The request could not be put together.
+    /// The request could not be built.
     #[error("the request cannot be made")]
     Request(#[source] kube::core::request::Error),
-    /// Nobody serves this kind on the member.
+    /// The member does not serve this kind.
     #[error("the member serves no kind {kind} in {version}")]
     NotServed {
         /// The kind, with its group.
@@ -35,13 +35,13 @@ pub enum MemberError {
     /// The key does not fit the kind's scope.
     #[error("{0}")]
     Scope(String),
-    /// The agent's Lease is overdue: another agent may have taken over, so nothing is written.
+    /// The agent's Lease is overdue: another agent may have taken over, so writes are blocked.
     #[error("the agent's lease is overdue, nothing is written")]
     LeaseOverdue,
 }
 
 impl MemberError {
-    /// The status that the API server answered with.
+    /// The status that the API server returned.
     #[must_use]
     pub fn status(&self) -> Option<&Status> {
         match self {
@@ -50,13 +50,13 @@ impl MemberError {
         }
     }
 
-    /// 404 from Kubernetes itself. A 404 of a proxy in between has another reason and counts as a failed call.
+    /// 404 from Kubernetes itself. A 404 of a proxy has another reason and counts as a failed call.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.status().is_some_and(|status| status.code == 404 && status.reason == "NotFound")
     }
 
-    /// 409 with reason Conflict: a guard (uid, resourceVersion) or a field manager stands in the way.
+    /// 409 with reason Conflict: a precondition (uid, resourceVersion) failed, or another field manager owns the field.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.status().is_some_and(|status| status.code == 409 && status.reason != "AlreadyExists")
@@ -74,13 +74,13 @@ impl MemberError {
         self.status().is_some_and(|status| status.code == 403)
     }
 
-    /// The watch's place in the log is gone: list again.
+    /// The watch's resourceVersion has expired: list again.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.status().is_some_and(|status| status.code == 410)
     }
 
-    /// Whether a namespace is what was not found: on creation in a namespace that does not exist.
+    /// Whether the missing object is a namespace: on creation in a namespace that does not exist.
     #[must_use]
     pub fn lacks_namespace(&self) -> bool {
         self.is_not_found()
@@ -90,7 +90,7 @@ impl MemberError {
                 .is_some_and(|details| details.kind == "namespaces" && details.group.is_empty())
     }
 
-    /// Whether it says nothing about the object: the next try may just work.
+    /// Whether the error is unrelated to the object, so that a retry may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -125,7 +125,7 @@ impl MemberError {
         }
     }
 
-    /// Message for people: the server's own words where there are some.
+    /// Message for users: the server's own message if there is one.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -137,8 +137,8 @@ impl MemberError {
     }
 }
 
-/// Kubernetes words all its refusals to change a field alike (`apimachinery/pkg/api/validation`, `FieldImmutableErrorMsg`);
-/// workloads say that updates to other fields are forbidden.
+/// Kubernetes uses one wording for most refusals to change a field (`apimachinery/pkg/api/validation`,
+/// `FieldImmutableErrorMsg`); workloads say that updates to other fields are forbidden.
 fn is_immutable(status: &Status) -> bool {
     status.code == 422
         && (status.message.contains("field is immutable")

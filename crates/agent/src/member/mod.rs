@@ -1,7 +1,7 @@
-//! The member's API server as the agent sees it: raw JSON objects, a limit on every call, writes only while the lease holds.
+//! Client of the member's API server: raw JSON objects, a limit on every call, writes only while the Lease is held.
 //!
 //! kube's own retries must be off in the client that is given to [`Member::new`] (see [`client`]): they sleep without a
-//! bound when the server asks for it. Trying again is the business of the queue that each call was made from.
+//! bound when the server asks for it. The queue that starts a call also retries it.
 
 mod apis;
 mod error;
@@ -41,7 +41,7 @@ pub fn client(mut config: kube::Config) -> Result<Client, kube::Error> {
     Client::try_from(config)
 }
 
-/// Where the objects of a kind are.
+/// Endpoint of the objects of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Group, version, kind, plural.
@@ -55,12 +55,12 @@ pub(crate) struct Target {
 pub(crate) struct Fence(Arc<AtomicBool>);
 
 impl Fence {
-    /// Lets writes through, or holds them.
+    /// Allows or blocks writes.
     pub(crate) fn set(&self, open: bool) {
         self.0.store(open, Ordering::Release);
     }
 
-    /// Whether writes go through.
+    /// Whether writes are allowed.
     #[must_use]
     pub(crate) fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire)
@@ -84,18 +84,18 @@ pub(crate) struct Page {
     pub objects: Vec<Value>,
     /// Where the next page starts, if there is one.
     pub next: Option<String>,
-    /// Where a watch goes on from.
+    /// Version from which a watch continues.
     pub resource_version: String,
 }
 
 impl Member {
-    /// Wraps a client; writes wait for the fence to be opened.
+    /// Wraps a client; writes fail until the fence is opened.
     #[must_use]
     pub(crate) fn new(client: Client, fence: Fence) -> Self {
         Self { client, fence }
     }
 
-    /// The same server without the fence, for the Lease itself and what comes before it.
+    /// The same server without the fence, for the Lease itself and for calls before it is held.
     #[must_use]
     pub(crate) fn unfenced(client: Client) -> Self {
         let fence = Fence::default();
@@ -106,7 +106,7 @@ impl Member {
     /// The object, or `None` where it does not exist.
     ///
     /// # Errors
-    /// Any failed call but a 404.
+    /// Any failed call except a 404.
     pub(crate) async fn get(
         &self,
         target: &Target,
@@ -121,7 +121,7 @@ impl Member {
         }
     }
 
-    /// Server-side apply as manager `atoll`; answers with the object as it is then.
+    /// Server-side apply as manager `atoll`; returns the resulting object.
     ///
     /// # Errors
     /// Any failed call.
@@ -213,10 +213,10 @@ impl Member {
         limited("replace", limit, call).await
     }
 
-    /// Deletes the object if it still has this uid; what it owns is collected in the background.
+    /// Deletes the object if it still has this uid; its dependents are deleted in the background.
     ///
     /// # Errors
-    /// Any failed call; 404 where it is gone already, 409 where the uid is another one.
+    /// Any failed call; 404 where it is already gone, 409 where the uid differs.
     pub(crate) async fn delete(
         &self,
         target: &Target,
@@ -271,7 +271,7 @@ impl Member {
         })
     }
 
-    /// Follows a kind from a resourceVersion on, whole objects or their metadata alone.
+    /// Watches a kind from a resourceVersion on, whole objects or only their metadata.
     async fn watch(
         &self,
         target: &Target,
@@ -300,7 +300,7 @@ impl Member {
     /// `/readyz`: whether the API server serves.
     ///
     /// # Errors
-    /// When it does not, or cannot be asked.
+    /// When it is not ready, or the call fails.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<(), MemberError> {
         let request = http::Request::get("/readyz").body(Vec::new());
         let request = request.map_err(|error| {
@@ -310,7 +310,7 @@ impl Member {
     }
 }
 
-/// Puts a limit on a call.
+/// Adds a time limit to a call.
 async fn limited<T>(
     call: &'static str,
     after: Duration,
@@ -322,7 +322,7 @@ async fn limited<T>(
     }
 }
 
-/// Requests for the object's place; refuses keys that do not fit the kind's scope.
+/// Request builder for the object's path; rejects keys that do not fit the kind's scope.
 fn requests(target: &Target, key: &Key) -> Result<Request, MemberError> {
     let namespace = (!key.namespace.is_empty()).then_some(key.namespace.as_str());
     match (target.namespaced, namespace) {
@@ -334,7 +334,7 @@ fn requests(target: &Target, key: &Key) -> Result<Request, MemberError> {
     }
 }
 
-/// Items of lists of built-in kinds come without `apiVersion` and `kind`.
+/// Lists of built-in kinds omit `apiVersion` and `kind` in their items.
 fn typed(target: &Target, mut object: Value) -> Value {
     if let Value::Object(fields) = &mut object {
         fields

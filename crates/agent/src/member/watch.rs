@@ -1,7 +1,7 @@
-//! List, then watch, for ever: how the agent follows a kind.
+//! Follows a kind: list, then watch, forever.
 //!
-//! Not kube's own `watcher`: the lists here are of whole objects also where metadata is enough afterwards, and waits come
-//! from the seeded jitter.
+//! kube's own `watcher` does not fit: lists here return whole objects even where metadata is enough afterwards, and
+//! waits use the seeded jitter.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use super::{Member, MemberError, Target};
 use crate::backoff::{Backoff, Jitter};
 
-/// Length of one watch call. Below client-go's 5 to 10 minutes, so that a connection that died in silence is noticed.
+/// Length of one watch call. Below client-go's 5 to 10 minutes, so that a dead connection is noticed.
 const WATCH_SECONDS: u32 = 240;
-/// How long after its end a watch may still be silent.
+/// How long past its end a watch may stay silent.
 const WATCH_SLACK: Duration = Duration::from_secs(10);
 /// Waits between failed lists and watches.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(500), most: Duration::from_secs(30) };
-/// The same for a kind that the agent may not read: rights change when people change them, and many kinds may be forbidden.
+/// Backoff for a kind that the agent may not read: permissions change rarely, and many kinds may be forbidden.
 const FORBIDDEN: Backoff =
     Backoff { first: Duration::from_millis(500), most: Duration::from_secs(300) };
 
@@ -32,29 +32,29 @@ pub(crate) struct Follow {
     pub namespace: Option<String>,
     /// Label selector.
     pub labels: Option<String>,
-    /// Lists are whole, watch events carry metadata alone.
+    /// Lists return whole objects, watch events only metadata.
     pub metadata_only: bool,
 }
 
-/// What happens to the objects of a kind.
+/// Events of a followed kind.
 #[derive(Debug)]
 pub(crate) enum Followed {
-    /// A list begins: what is not in its pages is gone.
+    /// A list begins: objects that are not in its pages are gone.
     ListBegins,
     /// A page of the list.
     Page(Vec<Value>),
     /// The list is complete.
     ListEnds,
-    /// An object is there, or changed.
+    /// An object was created or changed.
     Changed(Value),
-    /// An object is gone, or no longer matches the selector; as it was last.
+    /// An object was deleted, or no longer matches the selector; its last state.
     Deleted(Value),
-    /// The kind cannot be followed just now; it is tried again.
+    /// Following the kind failed; it is retried.
     Failed(MemberError),
 }
 
-/// Follows a kind until the token ends it or nobody listens any more. Events are tagged, so that many kinds can share one
-/// channel; a full channel holds the watch back.
+/// Follows a kind until cancelled or until the receiver is dropped. Events are tagged, so that many kinds can share one
+/// channel; a full channel stops the watch.
 pub(crate) async fn follow<T: Clone>(
     member: Member,
     target: Target,
@@ -78,7 +78,7 @@ pub(crate) async fn follow<T: Clone>(
                 Ok(None) => return,
                 Err(error) => error,
             };
-            // A place in the log that is gone is ordinary life: list again at once.
+            // An expired resourceVersion is normal: list again at once.
             let wait = (!error.is_expired()).then(|| {
                 failures += 1;
                 let backoff = if error.is_forbidden() { FORBIDDEN } else { BACKOFF };
@@ -99,7 +99,7 @@ pub(crate) async fn follow<T: Clone>(
     }
 }
 
-/// Lists in pages; `None` when nobody listens any more.
+/// Lists in pages; `None` when the receiver was dropped.
 async fn list<T: Clone>(
     member: &Member,
     target: &Target,
@@ -112,7 +112,7 @@ async fn list<T: Clone>(
     loop {
         let page =
             member.list(target, what.namespace.as_deref(), what.labels.as_deref(), next).await?;
-        // Only now is it sure that a list begins: a failed first page must not empty anybody's tables.
+        // Only now is it certain that a list begins: a failed first page must not empty the receiver's tables.
         let begin = first.then_some(Followed::ListBegins);
         first = false;
         let end = page.next.is_none().then_some(Followed::ListEnds);
@@ -128,7 +128,7 @@ async fn list<T: Clone>(
     }
 }
 
-/// Watches from a version on, over any number of calls; `None` when nobody listens any more.
+/// Watches from a version on, over any number of calls; `None` when the receiver was dropped.
 async fn watch<T: Clone>(
     member: &Member,
     target: &Target,
@@ -173,7 +173,7 @@ async fn watch<T: Clone>(
                 return None;
             }
         }
-        // A server or a proxy that ends every watch at once must not be asked in a tight loop.
+        // A server or a proxy that ends every watch at once must not be called in a tight loop.
         if silent && started.elapsed() < Duration::from_secs(1) {
             tokio::time::sleep(BACKOFF.first).await;
         }
@@ -186,7 +186,7 @@ fn keep_version(version: &mut String, object: &Value) {
     }
 }
 
-/// Metadata comes as an object of kind `PartialObjectMetadata`: whose metadata it is, the target says.
+/// Metadata arrives as kind `PartialObjectMetadata`: set the kind of the target.
 fn shaped(target: &Target, what: &Follow, mut object: Value) -> Value {
     if what.metadata_only
         && let Some(fields) = object.as_object_mut()

@@ -1,4 +1,4 @@
-//! What is reported of one object: how it is, in the words of the interpreter, under the hash that it was applied with.
+//! Status report of one object: its health as the interpreter sees it, with the hash that it was applied with.
 
 use atoll_interpreter::HealthState;
 use atoll_protocol::transport::MAX_STATUS;
@@ -9,7 +9,7 @@ use crate::apply::object::Live;
 use crate::capacity::Pods;
 use crate::key::Key;
 
-/// The status of an object as it is, by itself: its pods are looked at in [`with_pods`].
+/// The status of an object from the object alone; [`with_pods`] adds its pods.
 #[must_use]
 pub(crate) fn status(key: &Key, object: &Value, live: &Live) -> v1::Status {
     let seen = atoll_interpreter::observed(object);
@@ -25,13 +25,13 @@ pub(crate) fn status(key: &Key, object: &Value, live: &Live) -> v1::Status {
         ready: seen.ready,
         health: match seen.health.state {
             HealthState::Healthy => v1::Health::Healthy,
-            // What is on its way is not there yet; a binding knows no way between.
+            // Work in progress is not available yet, and a binding has no state in between.
             HealthState::Progressing | HealthState::Unhealthy => v1::Health::Unhealthy,
             HealthState::Unknown => v1::Health::Unknown,
         }
         .into(),
         health_reason: seen.health.reason,
-        // How far a rollout is the numbers say.
+        // The replica counts already show the progress of a rollout.
         health_message: if failing { seen.health.message } else { String::new() },
         failing,
         status_json: if left_out { Default::default() } else { text.into() },
@@ -41,8 +41,8 @@ pub(crate) fn status(key: &Key, object: &Value, live: &Live) -> v1::Status {
     }
 }
 
-/// A status with what is to be said of the object's pods. What is wrong with a pod is of interest only while the object is
-/// not healthy: it says more then than the object's own status, which only counts.
+/// A status with the report about the object's pods. A pod's fault is shown only while the object is not healthy: it
+/// then explains more than the object's own status, which only counts.
 #[must_use]
 pub(crate) fn with_pods(status: &v1::Status, pods: Option<&Pods>) -> v1::Status {
     let mut status = status.clone();

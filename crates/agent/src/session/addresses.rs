@@ -1,4 +1,4 @@
-//! Where the controller may be, and how long to wait before the next try.
+//! The controller's addresses, and the backoff between attempts.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use tonic::Code;
 
 use crate::backoff::{Backoff, Jitter};
 
-/// Waits after a refusal that only a person can change (revoked, another agent's identity).
+/// Backoff after a refusal that needs a person to resolve it (revoked, another agent's identity).
 const REFUSED: Backoff = Backoff { first: Duration::from_secs(5), most: Duration::from_secs(60) };
-/// How soon after a round of non-leaders the next one starts.
+/// Delay before the next round after a round of non-leaders.
 const NOT_LEADER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(1000));
 
 /// Why there is no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// This controller does not lead; another one does, or will in a moment.
+    /// This controller does not lead; another one does or will shortly.
     NotLeader,
-    /// The controller does not want this agent.
+    /// The controller refuses this agent's identity.
     Identity,
     /// The controller has seen this epoch of the member, which is higher than the agent's.
     Epoch(u64),
-    /// Anything that may pass: no connection, an error, an end.
+    /// Any transient cause: no connection, an error, an end.
     Other,
 }
 
 impl Refusal {
-    /// What an error of the controller means.
+    /// Classifies an error of the controller.
     #[must_use]
     pub(crate) fn of(status: &tonic::Status) -> Self {
         let floor =
@@ -46,16 +46,16 @@ impl Refusal {
     }
 }
 
-/// The addresses in turn.
+/// The addresses, tried in turn.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     list: Vec<String>,
     at: usize,
-    /// Tried without success since the last wait.
+    /// Failed attempts since the last wait.
     tried: usize,
     /// Rounds without success.
     failures: u32,
-    /// Somebody of this round said that another one leads.
+    /// A controller of this round answered that another one leads.
     not_leader: bool,
     backoff: Backoff,
     jitter: Jitter,
@@ -76,13 +76,13 @@ impl Addresses {
         })
     }
 
-    /// The one to try.
+    /// The address to try.
     #[must_use]
     pub(crate) fn current(&self) -> &str {
         &self.list[self.at]
     }
 
-    /// It did not work; how long to wait before the next one. All are tried before there is a wait.
+    /// Records a failure; returns how long to wait before the next attempt. All addresses are tried before a wait.
     pub(crate) fn failed(&mut self, why: &Refusal) -> Duration {
         self.at = (self.at + 1) % self.list.len();
         self.tried += 1;
@@ -102,14 +102,14 @@ impl Addresses {
         self.backoff.full_jitter(self.failures, &self.jitter)
     }
 
-    /// There is a session.
+    /// A session was established.
     pub(crate) fn worked(&mut self) {
         self.tried = 0;
         self.failures = 0;
         self.not_leader = false;
     }
 
-    /// The session ended; the same address is tried first, it may have been the connection only.
+    /// The session ended; the same address is tried first, because only the connection may have failed.
     pub(crate) fn lost(&mut self) -> Duration {
         self.failures = 1;
         self.backoff.full_jitter(1, &self.jitter)
@@ -144,7 +144,7 @@ mod tests {
         for _ in 0..100 {
             assert!(addresses.failed(&Refusal::NotLeader) <= Duration::from_secs(1));
         }
-        // A dead one beside it changes nothing.
+        // A dead address among them changes nothing.
         for _ in 0..100 {
             let waits = [addresses.failed(&Refusal::Other), addresses.failed(&Refusal::NotLeader)];
             assert!(waits.iter().sum::<Duration>() <= Duration::from_secs(1), "{waits:?}");

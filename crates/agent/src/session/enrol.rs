@@ -19,25 +19,25 @@ use crate::options::{Connector, Join};
 
 /// Limit of `Enroll` and `Renew`: the controller signs and writes one Secret.
 const CALL_LIMIT: Duration = Duration::from_secs(15);
-/// Waits between tries to renew. Six days are left when the first one fails.
+/// Backoff of renewals. Six days are left when the first attempt fails.
 const RENEW_BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(30), most: Duration::from_secs(60 * 60) };
-/// Longest sleep before the clock is looked at again: it may have been set.
+/// Longest sleep before the clock is read again: it may have been set.
 const LOOK: Duration = Duration::from_secs(15 * 60);
 
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
-    /// Reading or keeping it.
+    /// Reading or storing the identity failed.
     #[error("keep the agent's identity")]
     Keep(#[from] IdentityError),
-    /// Neither an identity nor a token.
+    /// There is neither an identity nor a token.
     #[error("the agent has no identity and no token: run the command that `atoll join` prints")]
     NoToken,
-    /// The controller does not take the token.
+    /// The controller refused the token.
     #[error("the controller refused the token ({0}): get a new one with `atoll rejoin`")]
     Refused(String),
-    /// A key or a certificate.
+    /// Invalid key or certificate.
     #[error("key and certificate")]
     Certificate(#[from] CertificateError),
     /// TLS settings.
@@ -45,7 +45,7 @@ pub enum EnrolError {
     Tls(#[from] TlsError),
 }
 
-/// Why one try to enrol failed.
+/// Why one enrolment attempt failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("connect")]
@@ -58,15 +58,15 @@ enum Failure {
     Timeout,
 }
 
-/// What enrolment needs to say and where.
+/// Inputs of an enrolment.
 pub(crate) struct Enrolment<'a> {
-    /// Where the identity is kept.
+    /// Where the identity is stored.
     pub keeper: &'a Keeper,
     /// Token and authority.
     pub join: Option<&'a Join>,
     /// How to reach the controller.
     pub connector: &'a Connector,
-    /// Where it may be.
+    /// The controller's addresses.
     pub addresses: &'a mut Addresses,
     /// Clock for TLS.
     pub clock: Clock,
@@ -77,11 +77,10 @@ pub(crate) struct Enrolment<'a> {
 }
 
 impl Enrolment<'_> {
-    /// The kept identity, or a new one where there is a token that the kept one did not come from. Waits for a controller
-    /// as long as it takes; `None` when the token ends the wait.
+    /// The stored identity, or a new one if the token is not the one that the stored identity came from. Waits for a
+    /// controller without limit; `None` when cancelled.
     ///
-    /// # Errors
-    /// When the controller refuses the token and there is no kept identity, and when keeping it fails.
+    /// # Errors When the controller refuses the token and there is no stored identity, and when storing fails.
     pub(crate) async fn identity(
         mut self,
         token: &CancellationToken,
@@ -175,7 +174,7 @@ impl Enrolment<'_> {
         tls: Arc<rustls::ClientConfig>,
     ) -> Result<v1::CertificateResponse, Failure> {
         let io = self.connector.connect(address).await?;
-        // The handshake ends here when the authority is not the expected one: before the token is said.
+        // The handshake fails here, before the token is sent, when the authority is not the expected one.
         let channel = transport::channel(io, tls).await?;
         let message = v1::EnrollRequest {
             token: join.token.reveal(),
@@ -193,7 +192,7 @@ impl Enrolment<'_> {
     }
 }
 
-/// The error and what is behind it, in one line.
+/// The error and its causes, in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -208,12 +207,12 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What renewals need besides a connection.
+/// Inputs of renewals besides a connection.
 #[derive(Clone)]
 pub(crate) struct Renewal {
-    /// Where the identity is kept.
+    /// Where the identity is stored.
     pub keeper: Keeper,
-    /// The identity in use; a renewed one takes its place for the next connection.
+    /// The identity in use; a renewed one is used from the next connection on.
     pub identity: watch::Sender<Arc<MemberIdentity>>,
     /// Clock.
     pub clock: Clock,
@@ -224,10 +223,11 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// Renews over this channel, when it is time, again and again; never ends by itself.
+    /// Renews over this channel whenever due; returns only by cancellation.
     pub(crate) async fn run(&self, channel: Channel) {
         let mut failures = 0;
-        // A controller renews a certificate once an hour, and answers the same request again: an answer may be lost.
+        // A controller renews a certificate once an hour, and answers a repeated request again, because a reply may be
+        // lost.
         let mut request = None;
         loop {
             let issued = self.identity.borrow().facts().not_before;

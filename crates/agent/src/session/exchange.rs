@@ -1,4 +1,4 @@
-//! One session: hello, welcome, then messages both ways until something ends it.
+//! One session: hello, welcome, then messages both ways until either side ends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +18,17 @@ use crate::engine::Command;
 use crate::facts::FactsSource;
 use crate::terms::{TermError, Terms};
 
-/// Limit of the controller's first answer.
+/// Limit of the controller's first reply.
 const WELCOME_LIMIT: Duration = Duration::from_secs(10);
-/// Heartbeats where the controller names no interval.
+/// Heartbeat interval if the controller names none.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Facts where the controller names no interval.
+/// Facts interval if the controller names none.
 const FACTS: Duration = Duration::from_secs(5);
-/// Neither interval is shorter than this, whatever the controller says.
+/// Lower bound of both intervals, whatever the controller asks for.
 const LEAST: Duration = Duration::from_millis(50);
-/// How long the first facts wait for nodes and pods to be counted, so that they do not say that nothing is known.
+/// How long the first facts wait for the count of nodes and pods, so that they carry figures.
 const FIRST_FACTS: Duration = Duration::from_secs(3);
-/// How long a stop waits for the stream to end in good order.
+/// How long a stop waits for an orderly end of the stream.
 const GOODBYE: Duration = Duration::from_millis(300);
 
 /// Runs a session over a channel.
@@ -41,7 +41,7 @@ pub(super) async fn run(
 ) -> End {
     let outbox = Arc::new(Outbox::default());
     let end = hold(sessions, terms, channel, address, &outbox, token).await;
-    // Without its end, the outgoing stream would keep the connection open.
+    // Otherwise the outgoing stream would keep the connection open.
     outbox.close();
     end
 }
@@ -76,7 +76,7 @@ async fn hold(
         biased;
         () = token.cancelled() => {
             outbox.close();
-            // The other end closes its half in answer; whatever still comes is not acted on any more.
+            // The controller closes its half in return; messages that still arrive are ignored.
             let rest = async { while let Ok(Some(_)) = inbound.message().await {} };
             if tokio::time::timeout(GOODBYE, rest).await.is_err() {
                 tracing::debug!("the controller did not answer the goodbye");
@@ -137,7 +137,7 @@ async fn begin(
     let Some(ControllerMessage { term, message: Some(Message::Welcome(welcome)) }) = first else {
         return Err(unwelcome("the controller's first message is no welcome"));
     };
-    // One that another leader has replaced is as good as a non-leader: the one in force is elsewhere.
+    // A replaced leader counts as a non-leader: the current one is elsewhere.
     terms.admit(term).await.map_err(|error| Unwelcome {
         refusal: match &error {
             TermError::Lower { .. } => Refusal::NotLeader,
@@ -148,7 +148,7 @@ async fn begin(
     Ok((inbound, welcome))
 }
 
-/// Hands messages to the engine, in order; a busy engine holds the stream back. Ends with the reason.
+/// Passes messages to the engine, in order; a busy engine stops the stream. Returns the reason of the end.
 async fn read(
     sessions: &Sessions<'_>,
     terms: &mut Terms<'_>,
@@ -172,7 +172,7 @@ async fn read(
                     changed
                 });
             }
-            // A controller of a later version may say more than this agent knows.
+            // A controller of a later version may send messages that this agent does not support.
             None | Some(Message::Welcome(_)) => {
                 tracing::debug!("a message that means nothing here")
             }
@@ -185,7 +185,7 @@ async fn read(
     }
 }
 
-/// Heartbeats in time, facts when they changed. Never ends by itself.
+/// Sends heartbeats at their interval and facts when they change. Returns only by cancellation.
 async fn talk(outbox: &Outbox, facts: &mut FactsSource, welcome: &v1::Welcome) {
     let interval = |named: u32, default: Duration| match named {
         0 => default,

@@ -1,4 +1,4 @@
-//! Where the agent's key and certificate are kept: a Secret on the member, or a folder.
+//! Storage of the agent's key and certificate: a Secret on the member, or a folder.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use crate::key::{GroupKind, Key};
 use crate::member::{Member, MemberError, Target};
 use crate::options::IdentityStore;
 
-/// The one file, and the one key of the Secret.
+/// Name of the file, and of the key in the Secret.
 const FILE: &str = "identity.json";
 
-/// What is kept. One text, so that no half of it can be replaced without the other.
+/// The stored data. One document, so that it is never replaced in part.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Kept {
@@ -25,13 +25,13 @@ pub(crate) struct Kept {
     pub key: String,
     /// Name of the Cluster object.
     pub cluster_name: String,
-    /// Id of the token that it came from.
+    /// Id of the token that the identity came from.
     pub token_id: String,
-    /// An enrolment under way: a lost answer can be asked for again with the same key only.
+    /// An enrolment in progress: a lost reply can be requested again only with the same key.
     pub pending: Option<Pending>,
 }
 
-/// An enrolment under way.
+/// An enrolment in progress.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Pending {
@@ -41,22 +41,22 @@ pub(crate) struct Pending {
     pub key: String,
 }
 
-/// Why the identity cannot be read or kept.
+/// Why the identity cannot be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The Secret.
+    /// The Secret could not be read or written.
     #[error("the Secret {0} of the agent's identity")]
     Secret(String, #[source] MemberError),
-    /// A file.
+    /// A file could not be read or written.
     #[error("the file {0} of the agent's identity")]
     File(PathBuf, #[source] std::io::Error),
-    /// What is kept is damaged.
+    /// The stored data is damaged.
     #[error("the identity kept in {0} cannot be read: remove it and join again")]
     Damaged(String),
 }
 
 impl Kept {
-    /// The identity, if there is a whole one.
+    /// The identity, if complete.
     #[must_use]
     pub(crate) fn identity(&self) -> Option<MemberIdentity> {
         if self.chain.is_empty() {
@@ -68,19 +68,19 @@ impl Kept {
     }
 }
 
-/// An [`IdentityStore`] that can be read and written.
+/// Reads and writes an [`IdentityStore`].
 #[derive(Clone)]
 pub(crate) struct Keeper {
-    /// Where.
+    /// Kind and place of the store.
     pub store: IdentityStore,
-    /// For a Secret.
+    /// For a store that is a Secret.
     pub member: Member,
     /// Namespace of the Secret.
     pub namespace: String,
 }
 
 impl Keeper {
-    /// What is kept; nothing where there is none yet.
+    /// The stored data; empty where there is none yet.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -115,7 +115,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps it.
+    /// Stores the data.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -154,7 +154,7 @@ fn target() -> Target {
     Target::builtin("", "v1", "Secret", "secrets", true)
 }
 
-/// Whole or not at all, and for the owner's eyes only from the first byte on.
+/// Writes atomically, and readable only by the owner from the first byte on.
 async fn write_private(folder: &Path, path: &Path, text: &[u8]) -> std::io::Result<()> {
     use tokio::io::AsyncWriteExt;
     tokio::fs::create_dir_all(folder).await?;

@@ -1,6 +1,6 @@
-//! The agent's side of the conversation with the controller: who it is, where the controller is, one session after another.
+//! The agent's connection to the controller: identity, addresses, one session after another.
 //!
-//! What messages make happen is [`crate::engine`]'s; a lost session stops nothing on the member.
+//! [`crate::engine`] carries out the messages; the loss of a session stops nothing on the member.
 
 mod addresses;
 pub(crate) mod enrol;
@@ -28,33 +28,33 @@ use crate::options::Connector;
 use crate::terms::Terms;
 use enrol::Renewal;
 
-/// What sessions need.
+/// Inputs of sessions.
 pub(crate) struct Sessions<'a> {
     /// How to reach the controller.
     pub connector: Connector,
-    /// Where it may be.
+    /// The controller's addresses.
     pub addresses: &'a mut Addresses,
     /// Clock for TLS.
     pub clock: Clock,
-    /// Who the agent is.
+    /// The agent's identity.
     pub credentials: Credentials,
-    /// Number of the Lease's acquisition.
+    /// The Lease's acquisition count.
     pub epoch: u64,
     /// uid of the member's kube-system namespace.
     pub member_uid: String,
-    /// To the engine.
+    /// Sends to the engine.
     pub commands: mpsc::Sender<Command>,
     /// Facts and health.
     pub facts: FactsSource,
-    /// Label keys that node classes are told apart by.
+    /// Label keys that define node classes.
     pub labels: watch::Sender<BTreeSet<String>>,
 }
 
-/// By what the controller knows the agent.
+/// How the controller identifies the agent.
 pub(crate) enum Credentials {
     /// A certificate, renewed.
     Certificate(Renewal),
-    /// The place of the stream in this process.
+    /// The agent's session in this process.
     InProcess(ClusterUid),
 }
 
@@ -66,7 +66,7 @@ impl Credentials {
         }
     }
 
-    /// Keeps them fresh over this channel. Never ends by itself.
+    /// Renews them over this channel. Returns only by cancellation.
     async fn keep(&self, channel: Channel) {
         match self {
             Self::Certificate(renewal) => renewal.run(channel).await,
@@ -79,13 +79,13 @@ impl Credentials {
 enum End {
     /// The agent stops.
     Stopped,
-    /// There was none.
+    /// No session was established.
     Refused(Refusal),
-    /// There was one.
+    /// An established session ended.
     Lost,
 }
 
-/// One session after another until the token ends it.
+/// Runs one session after another until cancelled.
 pub(crate) async fn run(
     mut sessions: Sessions<'_>,
     mut terms: Terms<'_>,
@@ -96,7 +96,8 @@ pub(crate) async fn run(
         let end = match connect(&sessions, &address, &token).await {
             Ok(Some(channel)) => {
                 let end = exchange::run(&mut sessions, &mut terms, channel, &address, &token).await;
-                // The engine stops talking to a session that is over; if it is gone itself, so is this task in a moment.
+                // Tells the engine to stop sending to the ended session. If the engine is gone, this task ends shortly
+                // too.
                 let _ = sessions.commands.send(Command::End).await;
                 end
             }
@@ -125,7 +126,8 @@ pub(crate) async fn run(
     }
 }
 
-/// The controller has seen a higher epoch of this member. While the Lease is ours, no other agent has replaced this one: the
+/// The controller has seen a higher epoch of this member. While we hold the Lease, no other agent has replaced this
+/// one: the Lease was deleted or restored from a backup, and the clock was wrong when its count restarted.
 /// Lease was deleted, or came from a backup, and the clock was wrong when it began to count anew.
 async fn raise_epoch(sessions: &mut Sessions<'_>, terms: &Terms<'_>, floor: u64) -> Refusal {
     match terms.raise_epoch(floor).await {
@@ -148,7 +150,7 @@ async fn raise_epoch(sessions: &mut Sessions<'_>, terms: &Terms<'_>, floor: u64)
     }
 }
 
-/// A channel with the newest identity; `None` when the token ends it.
+/// A channel with the newest identity; `None` when cancelled.
 async fn connect(
     sessions: &Sessions<'_>,
     address: &str,

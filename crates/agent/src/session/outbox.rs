@@ -1,5 +1,6 @@
-//! What waits to be sent to the controller. Bounded by what there is to say: one heartbeat, one set of facts, and per object
-//! one result and one status, of which the newest wins. A controller that reads slowly gets fewer messages, not older ones.
+//! Messages waiting to be sent to the controller. Bounded by content: one heartbeat, one set of facts, and per object
+//! one result and one status, of which the newest wins. A controller that reads slowly gets fewer messages, not older
+//! ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::key::Key;
 
-/// One value per key, in the order in which the keys came.
+/// One value per key, in the order of the keys' first arrival.
 #[derive(Debug)]
 struct Latest<T> {
     values: BTreeMap<Key, T>,
@@ -42,11 +43,11 @@ struct State {
     heartbeat: Option<v1::Heartbeat>,
     facts: Option<v1::Facts>,
     inventory: VecDeque<v1::Inventory>,
-    /// Pages of an inventory have gone, its last one has not.
+    /// Some pages of an inventory were sent, but not the last.
     inventory_begun: bool,
     applied: Latest<v1::Applied>,
     status: Latest<v1::Status>,
-    /// The controller has answered: the rest may go.
+    /// The controller has replied: all messages may be sent.
     open: bool,
     closed: bool,
 }
@@ -68,28 +69,28 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first message.
+    /// Queues the first message.
     pub(crate) fn hello(&self, hello: v1::Hello) {
         self.change(|state| state.hello = Some(hello));
     }
 
-    /// Everything else may follow.
+    /// Allows all other messages.
     pub(crate) fn open(&self) {
         self.change(|state| state.open = true);
     }
 
-    /// A sign of life; overtakes everything.
+    /// Queues a heartbeat; it is sent before everything else.
     pub(crate) fn heartbeat(&self, heartbeat: v1::Heartbeat) {
         self.change(|state| state.heartbeat = Some(heartbeat));
     }
 
-    /// What the member is and has.
+    /// Queues facts.
     pub(crate) fn facts(&self, facts: v1::Facts) {
         self.change(|state| state.facts = Some(facts));
     }
 
-    /// What the member holds; takes the place of one that has not begun to go. One that has goes to its end first, or the
-    /// controller would see two mixed.
+    /// Queues an inventory; it replaces one that has not started. One that has started is sent to its end first, or the
+    /// controller would mix the two.
     pub(crate) fn inventory(&self, pages: Vec<v1::Inventory>) {
         self.change(|state| {
             let begun = state.inventory.iter().position(|page| page.last).map_or(0, |at| at + 1);
@@ -98,22 +99,22 @@ impl Outbox {
         });
     }
 
-    /// The outcome of an order.
+    /// Queues the result of an order.
     pub(crate) fn applied(&self, key: Key, applied: v1::Applied) {
         self.change(|state| state.applied.push(key, applied));
     }
 
-    /// How an object is.
+    /// Queues an object's status.
     pub(crate) fn status(&self, key: Key, status: v1::Status) {
         self.change(|state| state.status.push(key, status));
     }
 
-    /// Ends the stream after what is in flight.
+    /// Ends the stream after the messages in flight.
     pub(crate) fn close(&self) {
         self.change(|state| state.closed = true);
     }
 
-    /// The messages, as they are wanted.
+    /// The messages in sending order.
     pub(crate) fn stream(self: &Arc<Self>) -> impl futures::Stream<Item = AgentMessage> + use<> {
         futures::stream::unfold(Arc::clone(self), |outbox| async move {
             let message = outbox.next().await?;
@@ -191,7 +192,7 @@ mod tests {
         outbox.heartbeat(v1::Heartbeat::default());
         assert!(matches!(next().await, Some(Message::Heartbeat(_))));
         assert!(matches!(next().await, Some(Message::Inventory(_))));
-        // Of two thousand statuses the newest of each object is left.
+        // Of two thousand statuses, only the newest of each object is left.
         for name in ["a", "b"] {
             assert_eq!(next().await, Some(Message::Status(status(&key(name), 999))));
         }

@@ -1,4 +1,4 @@
-//! What happens to objects of the member when the controller wants them.
+//! Applying objects to the member.
 
 use atoll_api::ReservedNamespaces;
 use atoll_protocol::v1::ApplyResult;
@@ -13,7 +13,7 @@ async fn objects_are_applied_server_side_and_listed_in_the_index_first() {
     let agent = setup.agent();
     let mut session = setup.hub.agreed(1).await;
     session.apply(&deployment("web", "h1", 2)).await;
-    // A namespace that nobody made is made.
+    // A missing namespace is created.
     session.apply(&config("fresh", "settings", "h1", "a")).await;
 
     let web = setup.member.get(&deployment_path("web")).await.unwrap();
@@ -74,7 +74,7 @@ async fn nothing_is_applied_in_reserved_namespaces_or_of_atolls_own_kinds_whatev
     let index = "/api/v1/namespaces/atoll-system/configmaps/atoll-inventory";
     assert_eq!(setup.member.get(index).await.unwrap()["data"]["namespaces"], "shop");
 
-    // A refusal holds up nothing else: both ends still agree on the rest.
+    // A rejected object blocks nothing else: both ends still agree on the rest.
     session.synced().await;
     session.remove(&kept, "").await;
     assert_eq!(session.applied(&kept).await.result(), ApplyResult::Removed);
@@ -132,7 +132,7 @@ async fn a_namespace_that_is_there_serves_as_it_is() {
         let found = setup.member.get(&format!("/api/v1/namespaces/{name}")).await.unwrap();
         assert_eq!(found["metadata"]["labels"]["team"], team);
     }
-    // Nobody claims it, so it is no part of the inventory, and what people do to it is their affair.
+    // It has no claims, so it is not part of the inventory, and changes by others are not reverted.
     session.take_inventory().await;
     assert!(session.picture.is_empty());
     agent.stop().await;
@@ -155,7 +155,7 @@ async fn a_restart_with_equal_hashes_writes_nothing() {
     let agent = setup.agent();
     let mut session = setup.hub.session(1).await;
     assert_eq!(session.hello.inventory_digest, before, "nothing has to be said");
-    // A controller that knows nothing says all of it again.
+    // A controller without state sends all objects again.
     for manifest in &manifests {
         session.apply(manifest).await;
     }
@@ -182,16 +182,16 @@ async fn drift_is_put_right_and_counted_with_and_without_a_session() {
     assert_eq!(session.applied(&key).await.drift, 2);
     assert!(right(setup.member.get(&path).await.as_ref()));
 
-    // A field that we do not apply is theirs.
+    // Fields that we do not apply belong to others.
     setup.member.edit(&path, "kubectl-edit", json!({"data": {"theirs": "x"}})).await;
-    // Taking the label off hides the object from the watch; it is still the one that we applied.
+    // Removing the label hides the object from the watch; it is still the one that we applied.
     let label = json!({"metadata": {"labels": {"atoll.dev/managed-by": null}}});
     setup.member.edit(&path, "kubectl-label", label).await;
     assert_eq!(session.applied(&key).await.drift, 3);
     let object = setup.member.get(&path).await.unwrap();
     assert_eq!(object["data"]["theirs"], "x");
 
-    // Without a session, and after a restart in which nobody sends the manifest again.
+    // Without a session, and after a restart without a new order from the controller.
     agent.kill().await;
     session.end();
     setup.hub.refuse(Some(tonic::Status::unavailable("not leader")));
@@ -227,8 +227,8 @@ async fn a_poison_object_is_reported_and_holds_nothing_else_up() {
     let setup = Setup::new().await;
     let agent = setup.agent();
     let mut session = setup.hub.agreed(1).await;
-    // One is invalid, one never gets an answer, one is of a kind that nobody serves, one is refused by a webhook, and one
-    // is on its way out and does not go.
+    // One is invalid, one never gets an answer, one is of a kind that is not served, one is rejected by a webhook, and
+    // one is terminating and never ends.
     let mut invalid = deployment("invalid", "h1", 1);
     invalid["spec"]["template"]["metadata"]["labels"]["app"] = json!("other");
     let unknown = marked(
@@ -257,7 +257,7 @@ async fn a_poison_object_is_reported_and_holds_nothing_else_up() {
     }
     assert!(started.elapsed().as_secs() < 8, "{:?}", started.elapsed());
 
-    // Each one's reason comes on its own key.
+    // Each reason is reported under its own key.
     let mut reasons = std::collections::BTreeMap::new();
     while reasons.len() < 5 {
         let (key, reason) = session
@@ -278,7 +278,7 @@ async fn a_poison_object_is_reported_and_holds_nothing_else_up() {
     assert_eq!(reasons[&denied], "AdmissionDenied");
     assert_eq!(reasons[&stuck], "Terminating");
 
-    // And it is tried again until it works.
+    // The agent retries until it works.
     setup.member.set_fault("configmaps/hangs", None);
     assert_eq!(session.applied(&hangs).await.result(), ApplyResult::Applied);
     agent.stop().await;
@@ -338,7 +338,7 @@ async fn replicas_belong_to_an_autoscaler_once_it_took_them() {
     let path = deployment_path("web");
     let scale = format!("{path}/scale");
 
-    // A person's scaling is drift.
+    // Scaling by a person is drift.
     setup.member.edit(&scale, "kubectl", json!({"spec": {"replicas": 7}})).await;
     assert_eq!(session.applied(&key).await.drift, 1);
     assert_eq!(setup.member.get(&path).await.unwrap()["spec"]["replicas"], 2);
@@ -354,7 +354,7 @@ async fn replicas_belong_to_an_autoscaler_once_it_took_them() {
     let autoscalers = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers";
     setup.member.create(autoscalers, "admin", autoscaler).await;
     setup.member.edit(&scale, "kube-controller-manager", json!({"spec": {"replicas": 5}})).await;
-    // It is no drift, and the next version leaves the count alone.
+    // It is not drift, and the next version keeps the count.
     let mut next = deployment("web", "h2", 3);
     next["spec"]["template"]["spec"]["containers"][0]["image"] = json!("nginx:2");
     session.upsert(&next, false).await;

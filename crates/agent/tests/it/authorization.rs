@@ -1,21 +1,21 @@
-//! Requests as Kubernetes' authorisation sees them, to be held against the roles that an installation gives. The World
-//! looks at the controller's requests with it.
+//! Requests as seen by Kubernetes' authorisation, to compare with the roles that an installation grants. The World uses
+//! it for the controller's requests.
 
 use serde_json::{Value, json};
 
-/// What Kubernetes' authorisation sees of a request.
+/// A request as seen by Kubernetes' authorisation.
 #[derive(Debug)]
 pub(crate) struct Request {
     verb: &'static str,
     group: String,
-    /// With its subresource.
+    /// Including its subresource.
     resource: String,
     pub(crate) namespace: String,
     name: String,
 }
 
 impl Request {
-    /// Reads a request line; `None` for paths that every service account may read.
+    /// Parses a request line; `None` for paths that every service account may read.
     pub(crate) fn read(line: &str) -> Option<Self> {
         let (method, uri) = line.split_once(' ').unwrap();
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
@@ -52,7 +52,7 @@ impl Request {
         Some(Self { verb, group, resource, namespace, name })
     }
 
-    /// Whether a rule of a role gives it.
+    /// Whether a rule of a role allows it.
     pub(crate) fn is_allowed(&self, rule: &Value) -> bool {
         let has = |list: &Value, item: &str| list.as_array().unwrap().contains(&json!(item));
         has(&rule["apiGroups"], &self.group)

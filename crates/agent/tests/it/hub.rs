@@ -1,4 +1,4 @@
-//! The scripted controller: a real gRPC server with real certificates, whose sessions are played by the test.
+//! The scripted controller: a real gRPC server with real certificates; the test plays its sessions.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Virtual time after which something that should have been said counts as never said.
+/// Virtual time after which an expected message counts as missing.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// uid of the Cluster object.
@@ -41,10 +41,10 @@ struct Shared {
     clock: Clock,
     sessions: mpsc::Sender<Arrived>,
     arrived: Mutex<mpsc::Receiver<Arrived>>,
-    /// Every Enroll: token as sent and the request.
+    /// Every Enroll: the token as sent and the request.
     enrolled: std::sync::Mutex<Vec<v1::EnrollRequest>>,
     renewed: std::sync::Mutex<usize>,
-    /// Answer to Session instead of a session.
+    /// Error to return instead of a session.
     refusal: std::sync::Mutex<Option<Status>>,
     dialled: std::sync::Mutex<usize>,
 }
@@ -135,7 +135,7 @@ impl Hub {
             while let Some(stream) = dialled.recv().await {
                 let (acceptor, incoming) = (TlsAcceptor::from(config.clone()), incoming.clone());
                 tokio::spawn(async move {
-                    // A handshake that the agent breaks off is what some tests are about.
+                    // Some tests make the agent abort the handshake.
                     if let Ok(stream) = acceptor.accept(stream).await {
                         let _ = incoming.send(Ok::<_, io::Error>(stream)).await;
                     }
@@ -185,7 +185,7 @@ impl Hub {
         *self.shared.dialled.lock().unwrap()
     }
 
-    /// The next session, after its Hello; nothing is answered yet.
+    /// The next session, after its Hello and before any reply.
     pub(crate) async fn arrival(&self, term: u64) -> Session {
         let arrived = tokio::time::timeout(PATIENCE, async {
             self.shared.arrived.lock().await.recv().await.unwrap()
@@ -230,9 +230,9 @@ pub(crate) struct Session {
     outbound: Option<mpsc::Sender<Result<ControllerMessage, Status>>>,
     pub(crate) term: u64,
     pub(crate) hello: v1::Hello,
-    /// What the controller thinks that the member holds: hash, claims, preserve, uid.
+    /// The inventory as the controller sees it: hash, claims, preserve, uid.
     pub(crate) picture: BTreeMap<v1::ObjectKey, Marks>,
-    /// Everything heard so far that nobody waited for.
+    /// Received messages that the test has not waited for.
     pub(crate) heard: Vec<Said>,
 }
 
@@ -273,7 +273,7 @@ impl Session {
         }
     }
 
-    /// The first message, from now on, of which `pick` makes something.
+    /// The first message received from now on for which `pick` returns a value.
     pub(crate) async fn wait<T>(&mut self, mut pick: impl FnMut(&Said) -> Option<T>) -> T {
         let within = tokio::time::timeout(PATIENCE, async {
             loop {
@@ -344,7 +344,7 @@ impl Session {
         self.say(Message::Release(v1::Release { key, object_uid })).await;
     }
 
-    /// The next outcome for an object.
+    /// The next result for an object.
     pub(crate) async fn applied(&mut self, of: &v1::ObjectKey) -> v1::Applied {
         self.wait(|said| match said {
             Said::Applied(applied) if applied.key.as_ref() == Some(of) => Some(applied.clone()),
@@ -361,7 +361,7 @@ impl Session {
         key
     }
 
-    /// The next status of an object that `good` takes.
+    /// The next status of an object that `good` accepts.
     pub(crate) async fn status(
         &mut self,
         of: &v1::ObjectKey,

@@ -1,4 +1,4 @@
-//! The index of kinds is gone or damaged: what is on the member is found all the same, and what cannot be seen is said.
+//! The index of kinds is missing or damaged: the agent still finds its objects, and reports kinds that it cannot list.
 
 use atoll_protocol::v1::ApplyResult;
 use atoll_protocol::v1::agent_message::Message as Say;
@@ -33,7 +33,7 @@ async fn damage(setup: &Setup, data: Value) {
     setup.member.edit(INDEX, "somebody", json!({"data": data})).await;
 }
 
-/// What was withdrawn meanwhile is found and goes, and the index is what it was.
+/// Objects withdrawn meanwhile are found and removed, and the index is restored.
 async fn recovers(setup: &Setup, agent: Agent, data: &Value) {
     let mut session = setup.hub.session(1).await;
     session.take_inventory().await;
@@ -58,7 +58,7 @@ async fn what_a_damaged_index_does_not_name_is_found() {
         json!({"group-kinds": "", "namespaces": ""}),
         json!({"group-kinds": "\u{fffd}\u{1}", "namespaces": "\u{fffd}\u{1}"}),
         json!({"group-kinds": null, "namespaces": null, "checksum": null}),
-        // As an agent without checksums wrote it.
+        // As written by an agent without checksums.
         json!({"checksum": null}),
     ] {
         damage(&setup, damaged).await;
@@ -73,7 +73,7 @@ async fn what_an_index_named_that_is_gone_is_found() {
     recovers(&setup, setup.agent(), &data).await;
 }
 
-/// The index stays lost until all was looked through: an agent that dies before leaves nothing that looks whole.
+/// The index stays lost until all kinds were listed: an agent that dies before leaves no index that looks complete.
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_dies_while_it_looks_is_followed_by_one_that_looks_again() {
     let (setup, data) = holding().await;
@@ -91,7 +91,7 @@ async fn an_agent_that_dies_while_it_looks_is_followed_by_one_that_looks_again()
     recovers(&setup, setup.agent(), &data).await;
 }
 
-/// An agent on a member where none was has nothing to look for, and asks for no kind that it does not need.
+/// The first agent on a member has nothing to look for, and lists no kind that it does not need.
 #[tokio::test(start_paused = true)]
 async fn a_new_member_is_not_looked_through() {
     let setup = Setup::new().await;
@@ -102,7 +102,8 @@ async fn a_new_member_is_not_looked_through() {
     agent.stop().await;
 }
 
-/// What the agent may not list is said and stays in the index, so that nobody takes the inventory for whole.
+/// A kind that the agent may not list is reported and stays in the index, so that the inventory is not taken as
+/// complete.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_may_not_be_listed_is_told_until_it_may() {
     let (setup, _) = holding().await;
@@ -116,12 +117,12 @@ async fn a_kind_that_may_not_be_listed_is_told_until_it_may() {
     session.synced().await;
     let facts = session.facts(|facts| !facts.unlisted_kinds.is_empty()).await;
     assert_eq!(facts.unlisted_kinds, ["Deployment.apps"]);
-    // Looked through as far as may be, and written down with what is not known.
+    // Everything listable was listed, and the index includes the unknown kind.
     setup.member.until(INDEX, names("ConfigMap,Deployment.apps")).await;
     session.end();
     agent.stop().await;
 
-    // The next agent knows no better, until somebody gives it the right.
+    // The next agent reports the same, until it gets the permission.
     let agent = setup.agent();
     let mut session = setup.hub.agreed(1).await;
     session.facts(|facts| facts.unlisted_kinds == ["Deployment.apps"]).await;
@@ -129,7 +130,7 @@ async fn a_kind_that_may_not_be_listed_is_told_until_it_may() {
     session.next_inventory().await;
     let held: Vec<_> = session.picture.keys().map(|key| key.name.as_str()).collect();
     assert_eq!(held, ["settings", "web"]);
-    // Facts go before an inventory, where both are ready.
+    // Facts are sent before an inventory when both are ready.
     let told = session.heard.iter().rev().find_map(|said| match said {
         Say::Facts(facts) => Some(facts.unlisted_kinds.clone()),
         _ => None,
@@ -140,8 +141,8 @@ async fn a_kind_that_may_not_be_listed_is_told_until_it_may() {
     agent.stop().await;
 }
 
-/// Kubernetes copies labels from a Service to its EndpointSlices, others copy annotations too: marks alone do not make an
-/// object ours.
+/// Kubernetes copies labels from a Service to its EndpointSlices, and other controllers copy annotations too: marks
+/// alone do not make an object ours.
 #[tokio::test(start_paused = true)]
 async fn what_bears_copied_marks_is_not_taken_for_ours() {
     let (setup, data) = holding().await;

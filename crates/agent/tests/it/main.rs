@@ -1,7 +1,7 @@
 //! The agent between a member (the embedded API server) and a scripted controller over gRPC and TLS in memory, on a paused
 //! clock: minutes of the agent's life take milliseconds.
 
-// A panic in a test's scaffolding is a failed test, as in the tests themselves.
+// A panic in test helpers is a failed test, as in the tests themselves.
 #![allow(clippy::unwrap_used)]
 
 mod applying;

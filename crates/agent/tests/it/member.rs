@@ -1,4 +1,4 @@
-//! The member: the embedded API server behind a wire that counts, delays and cuts.
+//! The member: the embedded API server behind a connection that counts, delays and cuts requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -13,32 +13,32 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// Virtual time after which something that should have come about counts as never coming.
+/// Virtual time after which an expected state counts as never reached.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Between two looks, of virtual time.
+/// Virtual time between two checks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What happens to requests of the agent whose path holds this text.
+/// Faults for the agent's requests whose path contains this text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// No answer, ever.
+    /// Never answers.
     Hang,
     /// 503.
     Unavailable,
-    /// What a webhook of the member says to every write.
+    /// A webhook of the member rejects every write.
     Denied,
-    /// The agent may not.
+    /// The agent lacks permission.
     Forbidden,
 }
 
 #[derive(Clone)]
 pub(crate) struct Member {
     server: Server,
-    /// Writes of the agent to paths that are not its own, as `METHOD path`.
+    /// The agent's writes to paths outside its own, as `METHOD path`.
     writes: Arc<Mutex<Vec<String>>>,
-    /// Every request of the agent, once.
+    /// Distinct requests of the agent.
     requests: Arc<Mutex<BTreeSet<String>>>,
-    /// Paths that the agent watched, and in which form it asked for the objects.
+    /// Paths that the agent watched, and the form of objects that it requested.
     watched: Arc<Mutex<BTreeMap<String, String>>>,
     faults: Arc<Mutex<BTreeMap<String, Fault>>>,
 }
@@ -115,7 +115,7 @@ impl Member {
         };
     }
 
-    /// Writes of the agent since the last call.
+    /// The agent's writes since the last call.
     pub(crate) fn writes(&self) -> Vec<String> {
         std::mem::take(&mut *self.writes.lock().unwrap())
     }
@@ -125,7 +125,7 @@ impl Member {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Paths that the agent began to watch since the last call, each with the form that it asked for.
+    /// Paths that the agent began to watch since the last call, each with the requested form.
     pub(crate) fn watched(&self) -> BTreeMap<String, String> {
         std::mem::take(&mut *self.watched.lock().unwrap())
     }
@@ -149,13 +149,13 @@ impl Member {
         }
     }
 
-    /// Creates as somebody.
+    /// Creates an object as the given manager.
     pub(crate) async fn create(&self, path: &str, manager: &str, object: Value) -> Value {
         let path = format!("{path}?fieldManager={manager}");
         self.call("POST", &path, "application/json", object).await.unwrap()
     }
 
-    /// Merge patch as somebody.
+    /// Merge patch as the given manager.
     pub(crate) async fn edit(&self, path: &str, manager: &str, patch: Value) -> Value {
         let path = format!("{path}?fieldManager={manager}");
         self.call("PATCH", &path, "application/merge-patch+json", patch).await.unwrap()
@@ -165,7 +165,7 @@ impl Member {
         self.call("DELETE", path, "application/json", Value::Null).await.unwrap();
     }
 
-    /// Waits until the object is as it should be.
+    /// Waits until the object meets the condition.
     pub(crate) async fn until(
         &self,
         path: &str,
@@ -189,7 +189,7 @@ impl Member {
 
 type Answer = http::Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>>;
 
-/// A `Status` that refuses.
+/// A `Status` of a failure.
 fn failure(code: u16, reason: &str, message: &str) -> Answer {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,

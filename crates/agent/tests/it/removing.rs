@@ -1,4 +1,4 @@
-//! Nothing leaves a member without an explicit word, agreement on what is there, and the right uid.
+//! An object leaves a member only after an explicit order, agreement on the inventory, and with the right uid.
 
 use atoll_protocol::v1::controller_message::Message;
 use atoll_protocol::v1::{ApplyResult, Synced};
@@ -17,7 +17,7 @@ async fn removals_wait_until_both_ends_agree() {
     let kept = session.apply(&config("shop", "kept", "h1", "a")).await;
     session.end();
 
-    // A new session: a remove, and a picture that is not the agent's.
+    // A new session: a remove, and an inventory that differs from the agent's.
     let mut session = setup.hub.session(1).await;
     session.take_inventory().await;
     assert_eq!(session.picture.len(), 2);
@@ -27,14 +27,14 @@ async fn removals_wait_until_both_ends_agree() {
     assert_eq!(session.picture.len(), 2, "it is still there");
     assert!(setup.member.get(&config_path("settings")).await.is_some());
 
-    // The controller says it again, and now both agree.
+    // The controller repeats the order, and now both agree.
     session.remove(&key, "").await;
     session.synced().await;
     assert_eq!(session.applied(&key).await.result(), ApplyResult::Removed);
     assert_eq!(setup.member.get(&config_path("settings")).await, None);
     assert!(setup.member.get(&config_path("kept")).await.is_some());
 
-    // From then on a remove is carried out at once; one that is gone is gone.
+    // From then on a remove is carried out at once; also one of an object that is gone.
     session.remove(&kept, "").await;
     assert_eq!(session.applied(&kept).await.result(), ApplyResult::Removed);
     session.remove(&kept, "").await;
@@ -53,7 +53,7 @@ async fn a_removal_that_was_held_dies_with_its_session() {
     session.take_inventory().await;
     session.remove(&key, "").await;
     session.end();
-    // The next controller says nothing of it, and agrees.
+    // The next controller does not mention it, and agrees.
     let mut session = setup.hub.agreed(2).await;
     assert!(session.picture.contains_key(&key));
     session.apply(&config("shop", "other", "h1", "a")).await;
@@ -71,7 +71,7 @@ async fn another_objects_uid_protects_it() {
     assert_eq!(session.applied(&key).await.result(), ApplyResult::NotOurs);
     assert!(setup.member.get(&config_path("settings")).await.is_some());
 
-    // Somebody's object under a name that Atoll never applied.
+    // An unmanaged object under a name that Atoll never applied.
     let theirs = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "shop"},
     });
@@ -116,7 +116,7 @@ async fn namespaces_and_definitions_are_let_go_and_never_deleted() {
         },
     });
     let thing = json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "team"}});
-    // Sent in the wrong order, and the kind comes into being on the way.
+    // Sent in the wrong order; the kind is created on the way.
     let mut keys = Vec::new();
     for object in [&thing, &namespace, &definition] {
         keys.push(session.upsert(&marked(object.clone(), "h1", "claim-1"), false).await);
@@ -161,7 +161,7 @@ async fn a_released_object_stays_and_bears_no_trace_of_us() {
     assert_eq!(web["spec"]["replicas"], 2);
     let text = web["metadata"].to_string();
     assert!(!text.contains("atoll"), "{text}");
-    // It is nobody's to put right.
+    // Drift of it is not reverted.
     setup.member.edit(&deployment_path("web"), "kubectl", json!({"spec": {"replicas": 5}})).await;
     session.apply(&config("shop", "other", "h1", "a")).await;
     assert_eq!(setup.member.get(&deployment_path("web")).await.unwrap()["spec"]["replicas"], 5);
@@ -184,7 +184,7 @@ async fn an_unused_kind_leaves_the_index() {
         }
     };
     setup.member.until(index, listed("Deployment.apps")).await;
-    // And comes back with its next object, which is followed again.
+    // It is followed again with its next object.
     let key = session.apply(&config("shop", "settings", "h2", "right")).await;
     setup.member.until(index, listed("ConfigMap,Deployment.apps")).await;
     let path = config_path("settings");

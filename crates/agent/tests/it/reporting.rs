@@ -1,4 +1,4 @@
-//! What the controller hears of the member.
+//! Reports about the member to the controller.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn statuses_are_coalesced_and_the_newest_wins() {
     agent.stop().await;
 }
 
-/// A watch of the API server ends by itself within five minutes and is begun again, so what is watched shows in ten.
+/// The API server ends a watch within five minutes and the agent restarts it, so ten minutes show every watched kind.
 #[tokio::test(start_paused = true)]
 async fn kinds_are_watched_while_there_are_objects_of_them_and_in_the_smallest_form_that_does() {
     const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -51,7 +51,7 @@ async fn kinds_are_watched_while_there_are_objects_of_them_and_in_the_smallest_f
     let watched = setup.member.watched();
     assert!(!watched.contains_key(configs) && !watched.contains_key(deployments), "{watched:?}");
 
-    // From the first object on; of a ConfigMap nothing but its metadata is needed to see that somebody changed it.
+    // From the first object on; for a ConfigMap the metadata is enough to detect a modification.
     let settings = session.apply(&config("shop", "settings", "h1", "a")).await;
     session.apply(&deployment("web", "h1", 2)).await;
     tokio::time::sleep(TEN_MINUTES).await;
@@ -59,7 +59,7 @@ async fn kinds_are_watched_while_there_are_objects_of_them_and_in_the_smallest_f
     assert!(watched[configs].contains("as=PartialObjectMetadata"), "{watched:?}");
     assert!(!watched[deployments].contains("as=PartialObjectMetadata"), "{watched:?}");
 
-    // Until some time after the last.
+    // Until some time after the last object.
     session.remove(&settings, "").await;
     session.applied(&settings).await;
     tokio::time::sleep(TEN_MINUTES).await;
@@ -115,7 +115,7 @@ async fn replicas_without_a_node_come_with_reason_and_time() {
     let key = session.apply(&deployment("web", "h1", 2)).await;
     let pods = "/api/v1/namespaces/shop/pods";
     for name in ["web-6d4f-a", "web-6d4f-b"] {
-        // Without an owner that exists the garbage collector would take it.
+        // Without an existing owner the garbage collector would delete it.
         let mut orphan = pod(name, None);
         orphan["metadata"]["ownerReferences"][0]["uid"] = replica_set(&setup).await;
         setup.member.create(pods, "kube-controller-manager", orphan).await;
@@ -169,13 +169,13 @@ async fn a_workload_that_is_not_healthy_comes_with_the_reason_of_its_pods() {
     assert_eq!(status.health_reason, "ImagePullBackOff");
     assert_eq!(status.health_message, "container \"main\": cannot pull image \"nginx\"");
 
-    // The kubelet goes round in circles, and nothing is sent for that.
+    // The kubelet alternates between two reasons, and the agent sends nothing for that.
     session.heard.clear();
     for reason in ["ImagePullBackOff", "ErrImagePull", "ImagePullBackOff"] {
         setup.member.edit(&pod_status, "kubelet", waiting(reason)).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    // A workload that is healthy is not said to fail because of a pod too many.
+    // A healthy workload is not reported as failing because of a surplus pod.
     setup.member.edit(&path, "kube-controller-manager", counts(2)).await;
     let status = session.status(&key, |status| status.ready == Some(2)).await;
     assert_eq!((status.health(), status.failing), (Health::Healthy, false));
@@ -184,7 +184,7 @@ async fn a_workload_that_is_not_healthy_comes_with_the_reason_of_its_pods() {
     agent.stop().await;
 }
 
-/// uid of a ReplicaSet of the Deployment, made at the first call.
+/// uid of a ReplicaSet of the Deployment, created by the first call.
 async fn replica_set(setup: &Setup) -> serde_json::Value {
     let path = "/apis/apps/v1/namespaces/shop/replicasets";
     if let Some(found) = setup.member.get(&format!("{path}/web-6d4f")).await {

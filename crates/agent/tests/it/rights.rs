@@ -1,4 +1,4 @@
-//! The agent asks for nothing that the manifest of its rights does not give.
+//! The agent makes only requests that its RBAC manifest allows.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Enrolment, terms, leases, and getting to a controller at all.
+//! Enrolment, terms, leases, and connecting to a controller.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ async fn an_agent_enrols_once_and_keeps_its_key() {
     assert_eq!(enrolled[0].member_uid, kube_system["metadata"]["uid"].as_str().unwrap());
     assert_eq!(session.hello.member_uid, enrolled[0].member_uid);
     agent.stop().await;
-    // The same token again: the identity that came from it is used.
+    // The same token again: the identity that it produced is used.
     let agent = setup.agent();
     setup.hub.agreed(1).await;
     assert_eq!(setup.hub.enrolled().len(), 1);
     agent.stop().await;
-    // Another token is a rejoin.
+    // Another token triggers a rejoin.
     let mut options = setup.options();
     options.join =
         Some(Join { token: BootstrapToken::generate().unwrap(), ca_hash: setup.hub.ca_hash });
@@ -49,7 +49,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
     let enrolled = setup.hub.enrolled();
     assert_eq!(enrolled.len(), 2);
     let key = |request: &atoll_protocol::v1::EnrollRequest| request.csr_der.clone();
-    // An ECDSA signature is another one each time; the key inside stands in the same place.
+    // ECDSA signatures differ each time; the key is at the same offset.
     assert_eq!(key(&enrolled[0])[..90], key(&enrolled[1])[..90]);
     agent.stop().await;
 }
@@ -148,20 +148,20 @@ async fn one_agent_acts_and_the_next_has_a_higher_epoch() {
     let mut options = setup.options();
     options.instance = "agent-2".into();
     let second = Agent::start(options.clone());
-    // The second stands by however long it takes.
+    // The second agent stands by for any length of time.
     let until = Instant::now() + Duration::from_secs(120);
     while Instant::now() < until {
         session.wait(|said| matches!(said, Said::Heartbeat(_)).then_some(())).await;
     }
     let epoch = session.hello.epoch;
-    // Stopped in good order, the Lease is free at once.
+    // After an orderly stop the Lease is free at once.
     first.stop().await;
     let stopped = Instant::now();
     let session = setup.hub.agreed(1).await;
     assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
     let second_epoch = session.hello.epoch;
     assert!(second_epoch > epoch);
-    // Killed, it has to expire; under its own name a restart goes on at once.
+    // After a kill the Lease has to expire; a restart under the same name continues at once.
     second.kill().await;
     let (again, killed) = (Agent::start(options), Instant::now());
     let session = setup.hub.agreed(1).await;
@@ -183,7 +183,7 @@ async fn an_agent_that_lost_its_lease_stops_acting_and_stands_by() {
     let stolen = json!({"spec": {"holderIdentity": "thief"}, "metadata": {"annotations": {"atoll.dev/epoch": "9999999999"}}});
     setup.member.edit(lease, "thief", stolen).await;
     session.ended().await;
-    // The thief never renews: the agent comes back above it.
+    // The intruder never renews: the agent returns with an epoch above it.
     let session = setup.hub.agreed(1).await;
     assert_eq!(session.hello.epoch, 10_000_000_000);
     agent.stop().await;

@@ -1,4 +1,4 @@
-//! An agent with everything around it.
+//! An agent with its surroundings.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::hub::Hub;
 use crate::member::Member;
 
-/// Virtual time, from a fixed day on.
+/// Virtual time, starting on a fixed day.
 pub(crate) fn clock() -> Clock {
     let (start, day) = (Instant::now(), Timestamp::from_second(1_767_225_600).unwrap());
     Clock::from_fn(move || day + SignedDuration::try_from(start.elapsed()).unwrap())
@@ -70,14 +70,14 @@ impl Agent {
         Self { task, token }
     }
 
-    /// Asks it to stop; it has two seconds.
+    /// Asks the agent to stop; it has two seconds.
     pub(crate) async fn stop(self) {
         self.token.cancel();
         let stopped = tokio::time::timeout(Duration::from_secs(2), self.task).await;
         stopped.expect("stops in time").unwrap().unwrap();
     }
 
-    /// As with kill -9.
+    /// Like kill -9.
     pub(crate) async fn kill(self) {
         self.task.abort();
         assert!(self.task.await.is_err());
