@@ -1,7 +1,7 @@
-//! The migrations are compiled in: a new file among them must rebuild this crate.
+//! The migrations are compiled in: a new one must rebuild this crate.
 
 fn main() {
-    // `print!` to cargo is what a build script is for.
+    // cargo reads build script output from stdout.
     #[allow(clippy::print_stdout)]
     {
         println!("cargo::rerun-if-changed=../../migrations");

@@ -1,10 +1,11 @@
-//! How fast decisions go into history, how far behind it is, and how long its answers take among many rows.
+//! Measures how fast decisions are recorded, how far history lags behind, and the latency of queries among many rows.
 //!
-//! `--rows N` (default 1,000,000) decisions over 90 days are there before all else; `--ingest N` (default 200,000) then go
-//! through the recorder, besides those for the lag; `--members N` (default 100); `--only sqlite|postgres`; `--parts` some
-//! of `questions,queries,ingest,sweep`, by commas (default all). PostgreSQL needs `ATOLL_TEST_POSTGRES`, which `cargo xtask
-//! bench history` sets; its database is made and dropped. `--keep FOLDER` keeps what was filled for the next run: the file
-//! in this folder, and the database `bench_history` of the server, which must then be one of your own.
+//! The database first gets `--rows N` (default 1,000,000) decisions over 90 days; then `--ingest N` (default 200,000)
+//! go through the recorder, in addition to those for the lag; `--members N` (default 100); `--only sqlite|postgres`;
+//! `--parts` selects from `questions,queries,ingest,sweep`, separated by commas (default all). PostgreSQL needs
+//! `ATOLL_TEST_POSTGRES`, which `cargo xtask bench history` sets; its database is created and dropped. `--keep FOLDER`
+//! keeps the filled data for the next run: the file in this folder, and the database `bench_history` of the server,
+//! which must then be your own.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 
-/// Decisions of one binding in the rows that are there before.
+/// Decisions per binding in the initial rows.
 const PER_BINDING: u64 = 100;
 const QUESTIONS: usize = 400;
 const DAYS: u64 = 90;
@@ -55,7 +56,7 @@ fn options() -> Options {
             "--only" => options.only = args.next(),
             "--parts" => options.parts = args.next(),
             "--keep" => options.keep = args.next().map(PathBuf::from),
-            // cargo's own.
+            // Passed by cargo.
             "--bench" => {}
             other => panic!("unknown option {other}"),
         }
@@ -152,7 +153,7 @@ async fn postgres(server: &str, options: &Options) {
     }
 }
 
-/// What a leader would have done each hour.
+/// The maintenance that a leader would have done each hour.
 async fn write_down(name: &str, store: &dyn Store) {
     let began = Instant::now();
     store.maintain(Timestamp::now(), RETENTION + Duration::from_hours(48)).await.unwrap();
@@ -162,7 +163,7 @@ async fn write_down(name: &str, store: &dyn Store) {
     );
 }
 
-/// The queries of one dialect on the page for people.
+/// The queries of one dialect in the documentation.
 fn queries(language: &str) -> Vec<&'static str> {
     let page = include_str!("../../../docs/history-queries.md");
     let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
@@ -174,7 +175,7 @@ fn say_query(name: &str, query: &str, time: Duration, rows: usize) {
     println!("{name}: query of {rows} rows: {:.0} ms ({first})", ms(time));
 }
 
-/// The nth decision, of one of 20,000 bindings; it moves replicas between two clusters, as most do.
+/// The nth decision, of one of 20,000 bindings; like most, it moves replicas between two clusters.
 fn decision(n: u64, members: u64, detail: &Detail) -> Record {
     let (binding, round) = (n % 20_000, n / 20_000);
     let cluster = |k: u64, replicas: i64| TargetCluster {
@@ -224,9 +225,9 @@ fn decision(n: u64, members: u64, detail: &Detail) -> Record {
     }
 }
 
-/// Through the recorder, as the controller does: as fast as it takes them, then at a steady pace for the lag.
+/// Through the recorder, like the controller: first as fast as it accepts them, then at a steady pace for the lag.
 async fn ingest(name: &str, store: Arc<dyn Store>, options: &Options) {
-    // As long as that of a decision over a hundred clusters.
+    // As long as the detail of a decision over a hundred clusters.
     let verdicts: Vec<_> = (0..100)
         .map(|n| json!({"cluster": format!("member-{n}"), "score": n * 7919 % 100}))
         .collect();
@@ -234,7 +235,7 @@ async fn ingest(name: &str, store: Arc<dyn Store>, options: &Options) {
     let (recorder, writer) = Recorder::new(store, RecorderOptions::default());
     let token = CancellationToken::new();
     let writing = tokio::spawn(writer.run(token.clone()));
-    // Made before: what is measured is writing.
+    // Created in advance: the benchmark measures writing.
     let records: Vec<Record> =
         (0..options.ingest).map(|n| decision(n, options.members, &detail)).collect();
     let began = Instant::now();
@@ -254,7 +255,7 @@ async fn ingest(name: &str, store: Arc<dyn Store>, options: &Options) {
     }
     last.unwrap().settled().await;
     let seconds = began.elapsed().as_secs_f64();
-    // Counted a moment after the receipts tell.
+    // The counters are updated shortly after the receipts.
     let mut progress = recorder.progress();
     let done = progress.wait_for(|progress| progress.recorded == options.ingest).await.unwrap();
     assert_eq!(done.details_dropped, 0);
@@ -309,8 +310,8 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// The rows that are there before, as one statement for a part of them: `{from}` and `{to}` number decisions; each binding
-/// has three clusters, and its decisions move replicas between two of them in turn.
+/// The initial rows, as one statement per part: `{from}` and `{to}` number decisions; each binding has three clusters,
+/// and its decisions move replicas between two of them in turn.
 async fn fill_postgres(url: &str, options: &Options) {
     let bindings = (options.rows / PER_BINDING).max(1);
     let mut connection = PgConnection::connect(url).await.unwrap();
@@ -319,7 +320,7 @@ async fn fill_postgres(url: &str, options: &Options) {
     let first = Timestamp::now().as_microsecond() - i64::try_from(DAYS * 86_400_000_000).unwrap();
     let setup = format!("SELECT atoll_make_partitions(to_timestamp({first} / 1000000.0), now());");
     connection.execute(sqlx::raw_sql(AssertSqlSafe(setup))).await.unwrap();
-    // Rare checkpoints while it is filled, which the server's owner may ask for; and indexes are made afterwards.
+    // Rare checkpoints while filling, which only a superuser may set; indexes are created afterwards.
     for setting in ["SET max_wal_size = '4GB'", "SET checkpoint_timeout = '1h'"] {
         let setting = format!("ALTER SYSTEM {setting}");
         connection.execute(sqlx::raw_sql(AssertSqlSafe(setting))).await.unwrap();
@@ -367,7 +368,7 @@ async fn fill_postgres(url: &str, options: &Options) {
     );
 }
 
-/// A connection that fills: fast, and not for keeps.
+/// A connection for filling: fast, and not durable.
 async fn filling(url: &str) -> PgConnection {
     let mut connection = PgConnection::connect(url).await.unwrap();
     let setup = "SET synchronous_commit = off; SET maintenance_work_mem = '512MB'; \
@@ -424,7 +425,7 @@ async fn fill_sqlite(path: &Path, options: &Options) {
     let step = DAYS * 86_400_000_000 / options.rows;
     let first = Timestamp::now().as_microsecond() - i64::try_from(DAYS * 86_400_000_000).unwrap();
     connection.execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -524288").await.unwrap();
-    // Indexes are made afterwards.
+    // Indexes are created afterwards.
     let indexes: Vec<(String, String)> = sqlx::query_as(
         "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL",
     )
@@ -473,7 +474,7 @@ async fn fill_sqlite(path: &Path, options: &Options) {
     );
 }
 
-/// What people ask, one question after the other.
+/// Typical user queries, one after the other.
 async fn questions(name: &str, store: &dyn Store, options: &Options) {
     let bindings = (options.rows / PER_BINDING).max(1);
     let mut numbers = 0x2545_f491_4f6c_dd1d_u64;
@@ -537,7 +538,7 @@ fn say(name: &str, question: &str, mut times: Vec<Duration>, found: usize) {
     );
 }
 
-/// Giving up the oldest week, while somebody writes: how long it takes, and how long the writer waits for it.
+/// Drops the oldest week during writes: how long it takes, and how long the writer waits for it.
 async fn sweep(name: &str, store: &dyn Store) {
     let writing = async {
         let mut longest = Duration::ZERO;
@@ -568,5 +569,5 @@ async fn sweep(name: &str, store: &dyn Store) {
     );
 }
 
-/// Of the writer beside the sweep, in microseconds.
+/// Longest wait of the writer during the sweep, in microseconds.
 static LONGEST: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! The whole Decision of a record, compressed.
+//! The full Decision of a record, compressed.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -8,53 +8,53 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use serde_json::Value;
 
-/// First byte: how the rest is written. 1 = zlib over JSON.
+/// First byte: encoding of the rest. 1 = zlib over JSON.
 const FORMAT: u8 = 1;
-/// Largest detail that is unpacked, in bytes. A decision over 5,000 clusters takes about 2 MiB; what claims to be more
-/// than this was not written by us.
+/// Largest unpacked detail, in bytes. A decision over 5,000 clusters takes about 2 MiB; anything larger than this was
+/// not written by Atoll.
 const MAX_UNPACKED: u64 = 64 << 20;
 
-/// A Decision as JSON, compressed: about a tenth of its size, because clusters are refused for the same few reasons.
+/// A Decision as compressed JSON: about a tenth of its size, because clusters are rejected for the same few reasons.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Detail(Vec<u8>);
 
 thread_local! {
-    /// Its tables take some hundred KiB: made anew for every decision they would cost more than the work.
+    /// Its tables take some hundred KiB: allocating them for every decision would cost more than the compression.
     static ENCODER: RefCell<ZlibEncoder<Vec<u8>>> =
         RefCell::new(ZlibEncoder::new(vec![FORMAT], Compression::fast()));
 }
 
-/// Why a stored detail cannot be shown.
+/// Why a stored detail cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DetailError {
-    /// Written by a later version, or no detail at all.
+    /// Written by a later version, or not a detail.
     #[error("detail has format {0:?}, this version reads format {FORMAT}")]
     Format(Option<u8>),
     /// The compressed bytes are damaged.
     #[error("unpack the detail")]
     Unpack(#[source] std::io::Error),
-    /// It unpacks to more than any decision has.
+    /// It unpacks to more than `MAX_UNPACKED`.
     #[error("detail unpacks to more than {MAX_UNPACKED} bytes")]
     TooLarge,
-    /// What was unpacked is no JSON.
+    /// The unpacked bytes are not JSON.
     #[error("read the detail")]
     Json(#[source] serde_json::Error),
 }
 
 impl Detail {
-    /// Compresses a Decision. Microseconds to a millisecond of work: do it off the scheduling thread.
+    /// Compresses a Decision. Takes microseconds to a millisecond: call it off the scheduling thread.
     #[must_use]
     pub fn encode(decision: &Value) -> Self {
-        // All steps write to memory: there is nothing that could fail.
+        // All steps write to memory and cannot fail.
         Self(ENCODER.with_borrow_mut(|encoder| {
-            // At once: a compressor that is handed every brace takes several times as long.
+            // In one piece: passing the compressor every small write takes several times as long.
             let json = serde_json::to_vec(decision).expect("JSON values have string keys");
             encoder.write_all(&json).expect("memory takes every byte");
             encoder.reset(vec![FORMAT]).expect("memory takes every byte")
         }))
     }
 
-    /// The Decision.
+    /// Unpacks the Decision.
     ///
     /// # Errors
     /// When the bytes are damaged or of a later version.
@@ -73,13 +73,13 @@ impl Detail {
         serde_json::from_slice(&json).map_err(DetailError::Json)
     }
 
-    /// As a database holds it.
+    /// The form stored in databases.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// From a database. The bytes are looked at when the detail is read, so that a damaged one spoils no list.
+    /// From a database. The bytes are validated when the detail is read, so that a damaged one does not break a list.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)

@@ -1,7 +1,7 @@
-//! What happens around decisions: the steps of their life, and what befalls members.
+//! Events around decisions: their stages, and what happens to members.
 //!
-//! Events have no outbox. Whoever sees one notes it; it is kept at most once, and lost when the database is away for
-//! longer than the recorder's queue of events lasts. Decisions never depend on them.
+//! Events have no outbox. They are delivered at most once, and dropped when the database is unreachable for longer than
+//! the recorder's event queue lasts. Decisions never depend on them.
 
 use std::fmt;
 
@@ -18,12 +18,12 @@ macro_rules! names {
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $type {
             $($(#[$inner])* $name,)*
-            /// Written by a later version, and shown as it is.
+            /// Written by a later version; shown unchanged.
             Other(String),
         }
 
         impl $type {
-            /// The name, as databases hold it.
+            /// The name as stored in databases.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
@@ -51,19 +51,19 @@ macro_rules! names {
 }
 
 names! {
-    /// How far a decision has come. In the order in which the stages are reached.
+    /// Stages of a decision, in the order in which they are reached.
     Stage {
         /// The scheduler made it.
         Decided,
-        /// The hub holds it.
+        /// The hub stored it.
         Committed,
         /// Its manifests were sent to the member.
         Dispatched,
-        /// The member has them.
+        /// The member applied them.
         Applied,
         /// The member reports every replica of its share healthy.
         Healthy,
-        /// A later decision took its place.
+        /// A later decision replaced it.
         Superseded,
     }
 }
@@ -73,50 +73,51 @@ names! {
     MemberEventKind {
         /// It enrolled.
         Joined,
-        /// Its agent is connected and says that it works.
+        /// Its agent is connected and reports it ready.
         Ready,
-        /// Nothing was heard of its agent for too long.
+        /// Its agent was silent for too long.
         Lost,
-        /// Many members were lost at once: none of them is believed to be gone.
+        /// Many members were lost at once, so none of them is treated as failed.
         Suspected,
         /// The suspicion is over.
         Cleared,
         /// A taint was added.
         Tainted,
-        /// A taint was taken off.
+        /// A taint was removed.
         Untainted,
-        /// It takes no new work.
+        /// It receives no new work.
         Cordoned,
-        /// It takes new work again.
+        /// It receives new work again.
         Uncordoned,
         /// Its work is being moved away.
         Draining,
-        /// Nothing is left on it.
+        /// No work is left on it.
         Drained,
         /// Its Cluster is being deleted.
         Terminating,
-        /// Its Cluster is gone.
+        /// Its Cluster was deleted.
         Left,
     }
 }
 
-/// A step in the life of a decision.
+/// A stage that a decision reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Milestone {
     /// id of the decision.
     pub decision: String,
-    /// When it was decided, in whole seconds; by it the row is kept beside the decision's. See [`Milestone::of`].
+    /// When the decision was made, in whole seconds; places the row in the same partition as the decision's. See
+    /// [`Milestone::of`].
     pub decided_at: Timestamp,
-    /// The member, where the step is one member's.
+    /// The member, for stages per member.
     pub cluster: Option<String>,
-    /// Which step.
+    /// The stage.
     pub stage: Stage,
-    /// When it was seen.
+    /// When it was observed.
     pub at: Timestamp,
 }
 
 impl Milestone {
-    /// A step of this decision.
+    /// A stage of this decision.
     #[must_use]
     pub fn of(
         decision: &DecisionRecord,
@@ -140,24 +141,24 @@ impl Milestone {
     }
 }
 
-/// Something that happened to a member. Noted twice with the same cluster, time, kind and reason, it is kept once.
+/// An event of a member. Duplicates in cluster, time, kind and reason are stored once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberEvent {
     /// Name of the Cluster.
     pub cluster: String,
-    /// uid of the Cluster, where it is known.
+    /// uid of the Cluster, if known.
     pub uid: Option<String>,
     /// When.
     pub at: Timestamp,
     /// What.
     pub kind: MemberEventKind,
-    /// Why, in one word; the key of the taint for taints.
+    /// Reason in one word; for taints the taint's key.
     pub reason: String,
-    /// Why, for people.
+    /// Message for users.
     pub message: String,
 }
 
-/// An event to note.
+/// An event to record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Of a decision.
@@ -166,27 +167,27 @@ pub enum Event {
     Member(MemberEvent),
 }
 
-/// Events of members that match all of it. The default matches every one.
+/// A filter of member events; all set fields must match. The default matches every event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemberFilter {
     /// Name of the Cluster.
     pub cluster: Option<String>,
-    /// Then or later.
+    /// At or after this time.
     pub since: Option<Timestamp>,
-    /// Before.
+    /// Before this time.
     pub until: Option<Timestamp>,
 }
 
-/// Part of a list of members' events, newest first.
+/// A page of member events, newest first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MemberPage {
     /// The events.
     pub events: Vec<MemberEvent>,
-    /// Where the next page starts, when there is more.
+    /// Start of the next page, if there is one.
     pub next: Option<Position>,
 }
 
-/// Who decided, and what it read: the generations of template and policies, and who wrote them last.
+/// Which scheduler decided, and its inputs: generations of template and policies, and their last writers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Provenance {
@@ -218,12 +219,12 @@ pub struct Source {
     /// metadata.generation that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// The last change that managedFields tell of, status aside.
+    /// The last change recorded in managedFields, except for status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Changed>,
 }
 
-/// A change, as managedFields tell it.
+/// A change as recorded in managedFields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Changed {
@@ -236,7 +237,7 @@ pub struct Changed {
     pub at: Option<Timestamp>,
 }
 
-/// A share that a cluster had at some time.
+/// A share that a cluster had at a given time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resident {
     /// uid of the binding.
@@ -247,11 +248,11 @@ pub struct Resident {
     pub workload_kind: String,
     /// Name of the template.
     pub workload_name: String,
-    /// The share; 0 for kinds without replicas.
+    /// Replicas of the share; 0 for kinds without replicas.
     pub replicas: i64,
     /// id of the decision that set it.
     pub decision: String,
-    /// When that was.
+    /// When the share was set.
     pub since: Timestamp,
 }
 

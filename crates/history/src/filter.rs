@@ -1,18 +1,18 @@
-//! Which records a reader wants.
+//! Filters of records.
 
 use atoll_api::binding::{Outcome, Trigger};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
-/// Longest name that Kubernetes takes; nothing longer can be in a row.
+/// Longest name that Kubernetes accepts; no longer one can match a row.
 const MAX_NAME: usize = 253;
-/// Characters of a refused value that an error repeats.
+/// Characters of a rejected value that an error repeats.
 const SHOWN: usize = 64;
 
-/// Records that match all of it. The default matches every record.
+/// A filter of records; all set fields must match. The default matches every record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
-    /// Of which namespaces.
+    /// Namespaces to search.
     pub scope: Scope,
     /// uid of the binding.
     pub binding_uid: Option<String>,
@@ -28,19 +28,19 @@ pub struct Filter {
     pub trigger: Option<Trigger>,
     /// Outcome.
     pub outcome: Option<Outcome>,
-    /// Decided then or later.
+    /// Decided at or after this time.
     pub since: Option<Timestamp>,
-    /// Decided before.
+    /// Decided before this time.
     pub until: Option<Timestamp>,
 }
 
-/// Of which namespaces records are wanted.
+/// Namespaces of the wanted records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// All, and cluster-scoped bindings too.
+    /// All namespaces, and cluster-scoped bindings.
     #[default]
     Any,
-    /// All, but no cluster-scoped bindings.
+    /// All namespaces, without cluster-scoped bindings.
     Namespaced,
     /// One namespace.
     Namespace(String),
@@ -49,7 +49,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// As the column `namespace` has it: the value to match, and whether the empty one is left out.
+    /// As conditions on column `namespace`: the value to match, and whether to exclude the empty one.
     pub(crate) fn columns(&self) -> (Option<&str>, bool) {
         match self {
             Self::Any => (None, false),
@@ -60,7 +60,7 @@ impl Scope {
     }
 }
 
-/// Why a filter was refused. Names the field and says what it takes.
+/// Why a filter was rejected. Names the field and the accepted values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {value:?} {problem}")]
 pub struct FilterError {
@@ -96,10 +96,10 @@ pub(crate) const FIELDS: [&str; 9] = [
 ];
 
 impl Filter {
-    /// Narrows the filter by one field out of a reader's selector.
+    /// Adds one field of a selector to the filter.
     ///
     /// # Errors
-    /// When there is no such field, the field cannot have this value, or another value was asked for before.
+    /// When the field does not exist, cannot have this value, or is already set to another value.
     pub fn set(&mut self, field: &str, value: &str) -> Result<(), FilterError> {
         let error = |problem: &str| Err(FilterError::new(field, value, problem));
         if value.len() > MAX_NAME {
@@ -124,7 +124,7 @@ impl Filter {
     }
 }
 
-/// Whether the slot was free, or holds the same.
+/// Sets the slot; false if it already holds another value.
 fn put<T: PartialEq>(slot: &mut Option<T>, value: T) -> bool {
     match slot {
         Some(present) => *present == value,
@@ -137,7 +137,7 @@ fn put<T: PartialEq>(slot: &mut Option<T>, value: T) -> bool {
 
 fn one_of<T: DeserializeOwned>(field: &str, value: &str) -> Result<T, FilterError> {
     serde_json::from_value(value.into()).map_err(|error| {
-        // serde's own text names the variants; the value itself is shown by ours.
+        // serde's message lists the variants; ours shows the value.
         let text = error.to_string();
         let expected = text.split_once("expected ").map_or("", |(_, expected)| expected);
         FilterError::new(field, value, format!("must be {expected}"))

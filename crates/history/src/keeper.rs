@@ -1,4 +1,4 @@
-//! The leader's housekeeping of history.
+//! The leader's maintenance of history.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 use crate::Store;
 use crate::recorder::chain;
 
-/// How long decisions are kept by default: 90 days, a quarter's review.
+/// Default retention of decisions: 90 days, enough for a quarterly review.
 pub const RETENTION: Duration = Duration::from_secs(90 * DAY);
 const DAY: u64 = 24 * 60 * 60;
-/// Time between two rounds. A week's table is made four weeks ahead and dropped once: an hour is often enough for both.
+/// Interval of maintenance. A week's table is created four weeks ahead and dropped once: hourly is enough for both.
 const EVERY: Duration = Duration::from_secs(60 * 60);
-/// Time to the next round after one that failed.
+/// Delay after a failed run.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Keeps house while this process leads: one leader, one housekeeper.
+/// Runs maintenance while this process leads, so that only one process does.
 pub struct Keeper {
     store: Arc<dyn Store>,
     clock: Clock,
@@ -26,19 +26,19 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps decisions of this store for so long.
+    /// Keeps this store's decisions for `retention`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, clock: Clock, retention: Duration) -> Self {
         Self { store, clock, retention }
     }
 
-    /// Runs until the token ends. `leading` is `Some` while this process leads.
+    /// Runs until cancelled. `leading` is `Some` while this process leads.
     pub async fn run(self, mut leading: watch::Receiver<Option<u64>>, token: CancellationToken) {
         let rounds = async {
-            // An error means that nobody will ever lead here again.
+            // An error means that the sender was dropped: this process will not lead again.
             while leading.wait_for(Option::is_some).await.is_ok() {
                 let pause = self.round().await;
-                // A leader that is one no more has its round cut short only between rounds: they are safe to share.
+                // Loss of leadership ends the loop between runs, not within one: concurrent runs are safe.
                 let ended = leading.wait_for(Option::is_none);
                 if let Ok(Err(_)) = tokio::time::timeout(pause, ended).await {
                     return;
@@ -48,7 +48,7 @@ impl Keeper {
         token.run_until_cancelled(rounds).await;
     }
 
-    /// One round; tells when the next is due.
+    /// Runs once; returns the delay until the next run.
     async fn round(&self) -> Duration {
         match self.store.maintain(self.clock.now(), self.retention).await {
             Ok(done) => {

@@ -1,11 +1,11 @@
-//! A writer's connection while somebody writes.
+//! A writer's connection during a write.
 
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool};
 
-/// A connection out of a pool. It goes back when it was said to be sound; otherwise it is closed, because two things are
-/// not seen from here: a COPY that was given up half way, at a time-out, leaves answers behind that the next one would
-/// take for its own; and SQLite ends a transaction by itself when the disk is full, after which none can be begun.
+/// A pooled connection. It returns to the pool only when marked as sound; otherwise it is closed, because two states
+/// cannot be detected here: a COPY aborted by a time-out leaves responses behind that the next statement would read as
+/// its own; and SQLite ends a transaction by itself when the disk is full, after which no new one can begin.
 pub(crate) struct Lent<DB: Database> {
     connection: PoolConnection<DB>,
     sound: bool,
@@ -20,7 +20,7 @@ impl<DB: Database> Lent<DB> {
         &mut self.connection
     }
 
-    /// Nothing is under way on it any more.
+    /// No statement is in progress any more.
     pub(crate) fn sound(&mut self) {
         self.sound = true;
     }

@@ -1,9 +1,9 @@
-//! Decision records: what was decided when, why, and what came of it, in SQL.
+//! Decision records in SQL: what was decided, when, why, and what followed.
 //!
-//! The binding is the outbox: `spec.decision` and `spec.unrecorded` hold what the database may lack, so this crate keeps
-//! no state of its own between a commit and its row, and a database that is away delays rows, never scheduling.
-//! [`outbox`] turns bindings into records, [`Recorder`] takes them to a [`Store`], [`api`] shows them as Kubernetes
-//! objects. Serving those objects and deciding are other crates' work.
+//! The binding is the outbox: `spec.decision` and `spec.unrecorded` hold the decisions that the database may lack, so
+//! this crate keeps no state of its own between a commit and its row, and an unreachable database delays rows, never
+//! scheduling. [`outbox`] turns bindings into records, [`Recorder`] writes them to a [`Store`], [`api`] presents them
+//! as Kubernetes objects. Serving those objects, and deciding, is done by other crates.
 
 pub mod api;
 mod detail;

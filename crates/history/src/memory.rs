@@ -1,4 +1,4 @@
-//! A store without a database: for simulated worlds, whose time a real one would not keep.
+//! A store without a database: for simulated worlds with virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::events::{Event, MemberEvent, MemberFilter, MemberPage, Milestone, Res
 use crate::store::{MILESTONES, Maintained};
 use crate::{BoxFuture, Entry, Filter, Newest, Page, Position, Record, Row, Store, StoreError};
 
-/// Holds records as long as it lives. Without bound: it is for runs that end.
+/// Holds records in memory, without a bound: for runs of limited length.
 #[derive(Debug)]
 pub struct MemoryStore {
     rows: Mutex<Rows>,
@@ -23,7 +23,7 @@ pub struct MemoryStore {
     reconnected: AtomicBool,
 }
 
-/// What is wrong with a simulated database.
+/// Fault of a simulated database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fault {
     /// Nothing.
@@ -31,29 +31,30 @@ pub enum Fault {
     None,
     /// It refuses connections.
     Away,
-    /// It takes requests, and begins with them when it is no more so.
+    /// It accepts requests but processes them only after the fault ends.
     Silent,
     /// It reads but does not write.
     ReadOnly,
     /// Its disk is full.
     Full,
-    /// Every operation takes so long.
+    /// Every operation takes this long.
     Slow(Duration),
-    /// It writes, and its connection breaks before it says so.
+    /// It writes, but the connection breaks before the reply.
     LosesAnswers,
-    /// It says that it wrote decisions and did not: no database that can be trusted, but a check can be tried on it.
+    /// It acknowledges decisions without writing them. No real database does this; it verifies that a check would
+    /// notice.
     Lies,
 }
 
 #[derive(Debug, Default)]
 struct Rows {
-    /// In the order of writing; row n has number n + 1.
+    /// In write order; row n has number n + 1.
     records: Vec<Record>,
     by_id: BTreeMap<String, usize>,
     unconfirmed: BTreeSet<(String, String)>,
-    /// By decision, cluster and stage, as the other databases' keys have it.
+    /// By decision, cluster and stage, like the primary keys of the real databases.
     milestones: BTreeMap<(String, Option<String>, Stage), Milestone>,
-    /// In the order of writing.
+    /// In write order.
     events: Vec<MemberEvent>,
 }
 
@@ -69,22 +70,22 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// From now on this is wrong with it.
+    /// Sets the fault from now on.
     pub fn set_fault(&self, fault: Fault) {
         self.fault.send_replace(fault);
     }
 
-    /// Fails over to a copy that lacks the last `count` records.
+    /// Fails over to a replica that lacks the last `count` records.
     pub fn fail_over(&self, count: usize) {
         self.rows().forget_last(count);
         self.reconnected.store(true, Ordering::Relaxed);
     }
 
-    /// What the fault does to an operation before it begins.
+    /// Applies the fault before an operation.
     async fn begin(&self, doing: &'static str, writes: bool) -> Result<(), StoreError> {
         let fails = |why: &str| Err(StoreError::Unavailable { doing, source: why.into() });
         let mut fault = self.fault.subscribe();
-        // The sender is this store's own.
+        // The sender is a field of this store.
         let fault = fault.wait_for(|fault| *fault != Fault::Silent).await.map(|fault| *fault);
         match fault.unwrap_or_default() {
             Fault::Away => fails("connection refused"),
@@ -98,7 +99,7 @@ impl MemoryStore {
         }
     }
 
-    /// What the fault does to the answer.
+    /// Applies the fault to the reply.
     fn end(&self, doing: &'static str) -> Result<(), StoreError> {
         self.written.send_modify(|writes| *writes += 1);
         match *self.fault.borrow() {
@@ -110,7 +111,7 @@ impl MemoryStore {
     }
 
     fn rows(&self) -> MutexGuard<'_, Rows> {
-        // Nothing panics while it holds the lock half-way: an insert of a record is complete or has not begun.
+        // No panic leaves the data inconsistent: an insert of a record is complete or has not begun.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -399,7 +400,7 @@ impl Store for MemoryStore {
         _now: Timestamp,
         _retention: Duration,
     ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
-        // It is for runs that end: everything stays.
+        // For runs of limited length: nothing is deleted.
         Box::pin(async {
             self.begin("write", true).await?;
             Ok(Maintained::default())

@@ -1,11 +1,11 @@
-//! The binding as the outbox of history: the records that it holds.
+//! The binding as the outbox of history: the records it holds.
 
 use atoll_api::binding::{ResourceBindingSpec, UnrecordedDecision};
 
 use crate::{BindingRef, Gap, Record};
 
-/// The records that a binding holds, in the order in which they were decided: the earlier ones that history may lack,
-/// then its last decision. They have no detail, and the first has no `before`: those went with the Decision.
+/// The records that a binding holds, in decision order: the earlier ones that history may lack, then its last decision.
+/// They have no detail, and the first has no `before`: both are only in the full Decision.
 #[must_use]
 pub fn records(binding: &BindingRef, spec: &ResourceBindingSpec) -> Vec<Record> {
     let last = spec.decision.clone().map(|decision| UnrecordedDecision {
@@ -16,8 +16,8 @@ pub fn records(binding: &BindingRef, spec: &ResourceBindingSpec) -> Vec<Record> 
     });
     let mut records: Vec<Record> = Vec::new();
     for held in spec.unrecorded.iter().cloned().chain(last) {
-        // What lies between is in this binding and nowhere else: the one before is the parent, unless history has
-        // rows in between, which the ids tell.
+        // The shares in between are known only from this binding: the previous record is the parent, unless history has
+        // rows in between, which the ids show.
         let before = records
             .last()
             .filter(|previous| held.decision.parent.as_ref() == Some(&previous.record.id))

@@ -12,40 +12,40 @@ use sha2::{Digest, Sha256};
 
 use crate::{Detail, Provenance};
 
-/// A committed decision and what it was about.
+/// A committed decision with its subject.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The decision in short, as the binding holds it.
+    /// The decision's summary, as in the binding.
     pub record: DecisionRecord,
     /// The binding.
     pub binding: BindingRef,
     /// The template.
     pub workload: ObjectReference,
-    /// Shares before it. `None`: not known; a store then takes what its parent's row has as `after`.
+    /// Shares before the decision. `None`: unknown; a store then uses `after` of the parent's row.
     pub before: Option<Vec<TargetCluster>>,
     /// Shares that it set.
     pub after: Vec<TargetCluster>,
-    /// Why, in one line for people, where the whole Decision was at hand.
+    /// Why, in one line, if the full Decision was available.
     pub reason: Option<String>,
-    /// The row stands for several decisions that a long outage of the database left no room for.
+    /// The row stands for several decisions that did not fit the binding during a long database outage.
     pub gap: Option<Gap>,
-    /// Of trigger `Withdrawn`: who had the binding's objects.
+    /// For trigger `Withdrawn`: the members that had the binding's objects.
     pub withdrawal: Option<Withdrawal>,
-    /// Who decided and what it read, where that was at hand.
+    /// Which scheduler decided and its inputs, if available.
     pub provenance: Option<Provenance>,
-    /// How many clusters each rule refused, where that was at hand.
+    /// How many clusters each rule rejected, if available.
     pub rejections: Option<BTreeMap<String, i64>>,
-    /// The whole Decision. `None` when it was lost with the controller that made it.
+    /// The full Decision. `None` when it was lost with the controller that made it.
     pub detail: Option<Detail>,
 }
 
-/// A binding, by which history is told apart when a name is used again.
+/// A binding; its uid distinguishes reuses of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingRef {
     /// `ResourceBinding` or `ClusterResourceBinding`.
     pub kind: String,
-    /// `None` for the latter.
+    /// `None` for `ClusterResourceBinding`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Name.
@@ -54,23 +54,23 @@ pub struct BindingRef {
     pub uid: String,
 }
 
-/// Decisions of which only the last one's shares are known.
+/// A run of decisions of which only the last one's shares are known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
-    /// id of the first.
+    /// id of the first decision.
     pub from: String,
-    /// How many, first and last included.
+    /// Number of decisions, first and last included.
     pub count: i64,
 }
 
-/// How far the members had confirmed the end of a binding when its row was written.
+/// Which members had confirmed the removal of a binding's objects when its row was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Withdrawal {
-    /// Every member that had, or may have had, its objects.
+    /// Every member that had, or may have had, objects of the binding.
     pub clusters: Vec<String>,
-    /// Those that have not confirmed the removal; they get it when they next connect.
+    /// Members that have not confirmed the removal; they receive it when they next connect.
     #[serde(default)]
     pub unconfirmed: Vec<String>,
 }
@@ -78,26 +78,26 @@ pub struct Withdrawal {
 /// Replicas that a decision moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// From this cluster; absent when they are new.
+    /// Source cluster; absent for new replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// To this one; absent when they are gone.
+    /// Target cluster; absent for removed replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// How many.
+    /// Number of replicas.
     pub count: i64,
 }
 
-/// A row: what is in it, and its number. Numbers grow in the order of writing.
+/// A row: its content and its number. Numbers grow in write order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// The number.
     pub seq: i64,
-    /// What is in it.
+    /// The content.
     pub entry: Entry,
 }
 
-/// What a store has under an id: a record, or a row that this version cannot read. Such a row is shown, not skipped.
+/// The content of a row: a record, or one that this version cannot read. Unreadable rows are shown, not skipped.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
     /// A record.
@@ -108,7 +108,7 @@ pub enum Entry {
         id: String,
         /// Namespace of the binding, `None` for a cluster-scoped one.
         namespace: Option<String>,
-        /// When it was made.
+        /// When the decision was made.
         at: Timestamp,
         /// Which column, and why.
         error: String,
@@ -136,8 +136,8 @@ impl Entry {
 }
 
 impl Record {
-    /// The end of a binding. Its id follows from the binding and its last decision, and `at` is the binding's
-    /// deletionTimestamp: a controller that dies after this row was written makes the same one again.
+    /// The record of a binding's end. Its id is derived from the binding and its last decision, and `at` is the
+    /// binding's deletionTimestamp: a controller that restarts after writing the row creates the same one again.
     #[must_use]
     pub fn withdrawn(
         binding: BindingRef,
@@ -182,13 +182,13 @@ impl Record {
         }
     }
 
-    /// When it was decided, in whole seconds: as the binding holds it, so that the same id always has the same time.
+    /// When it was decided, in whole seconds like in the binding, so that one id always has one time.
     #[must_use]
     pub fn decided_at(&self) -> Timestamp {
         whole_seconds(self.record.at.0)
     }
 
-    /// What it changed.
+    /// The changed shares.
     pub(crate) fn changes(&self) -> BTreeMap<&str, (Option<i64>, Option<i64>)> {
         changes(self.before.as_deref().unwrap_or_default(), &self.after)
     }
@@ -215,25 +215,25 @@ pub fn changes<'a>(
     shares
 }
 
-/// Why a Decision was made and, where that is not plain success, why it ended so: one line for people. `None` when it says
+/// Why a Decision was made and, unless it fully succeeded, why not: one line for users. `None` when it contains
 /// neither.
 #[must_use]
 pub fn reason(decision: &Decision) -> Option<String> {
-    // The last trigger that was looked at is the one that named it.
+    // The last evaluated trigger is the one that caused the decision.
     let why = decision.ladder.last().map(|rung| &*rung.why);
     let parts = [why, Some(decision.reason.as_str())];
     let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// How many clusters each rule refused, by the plugin's name. Clusters that were kept although they fail a rule are not
-/// counted: they got their share.
+/// How many clusters each plugin rejected. Clusters that were kept although they fail a rule are not counted: they got
+/// their share.
 #[must_use]
 pub fn rejections(decision: &Decision) -> BTreeMap<String, i64> {
     let mut rules = BTreeMap::new();
     for verdict in decision.verdicts.iter().filter(|v| v.standing == Standing::Refused) {
         let clusters = i64::try_from(verdict.clusters.len()).unwrap_or(i64::MAX);
-        // A rule that refuses for two reasons refuses once.
+        // A rule that rejects for two reasons counts once.
         let plugins: BTreeSet<&str> =
             verdict.rejections.iter().map(|rejection| &*rejection.plugin).collect();
         for plugin in plugins {
@@ -243,8 +243,8 @@ pub fn rejections(decision: &Decision) -> BTreeMap<String, i64> {
     rules
 }
 
-/// The moves between two results: losses and gains are paired in the order of the clusters' names; what is left of
-/// one side is new or gone.
+/// The moves between two results: losses and gains are paired in the order of the clusters' names; the surplus of one
+/// side is new or removed.
 #[must_use]
 pub fn moves(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Move> {
     let (mut losses, mut gains) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Between rows and records, for every database that speaks SQL.
+//! Conversion between rows and records, for every SQL database.
 
 use atoll_api::binding::{DecisionRecord, ObjectReference, TargetCluster, Trigger};
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use sqlx::sqlite::SqliteRow;
 use crate::events::{MemberEvent, MemberEventKind, MemberPage, Milestone, Resident, Stage};
 use crate::{BindingRef, Detail, Entry, Newest, Page, Position, Record, Row};
 
-/// What the databases' rows have in common.
+/// Typed access to the columns of a row.
 pub(crate) trait Columns {
     /// A text, `None` for NULL.
     fn text(&self, column: &str) -> Result<Option<String>, sqlx::Error>;
@@ -38,18 +38,18 @@ macro_rules! columns_of {
 }
 columns_of!(SqliteRow, PgRow);
 
-/// A value as JSON text. Our own types always have one.
+/// A value as JSON text. Serialising our own types cannot fail.
 pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("records are plain JSON")
 }
 
-/// The name of an enum's variant, as JSON has it.
+/// The name of an enum's variant in JSON.
 pub(crate) fn name(value: &impl Serialize) -> String {
     json(value).trim_matches('"').to_owned()
 }
 
-/// What a row says. Only the columns by which it is found must be of their type; whatever else cannot be read makes it
-/// an [`Entry::Unreadable`].
+/// Parses a row. Only the columns that locate it must have the right type; any other unreadable column makes it an
+/// [`Entry::Unreadable`].
 pub(crate) fn read(row: &impl Columns, detail: Option<Detail>) -> Result<Row, sqlx::Error> {
     let seq = row.number("seq")?;
     let id = row.text("id")?.unwrap_or_default();
@@ -62,12 +62,12 @@ pub(crate) fn read(row: &impl Columns, detail: Option<Detail>) -> Result<Row, sq
     Ok(Row { seq, entry })
 }
 
-/// Like [`read`], with the detail that is in the row.
+/// Like [`read`], including the detail in the row.
 pub(crate) fn read_whole(row: &impl Columns) -> Result<Row, sqlx::Error> {
     read(row, row.bytes("detail")?.map(Detail::from_bytes))
 }
 
-/// Rows of a list, of which one more than `limit` was asked for: that one says whether there is a next page.
+/// A page of a list. The query asked for one row more than `limit`: that row tells whether there is a next page.
 pub(crate) fn page(rows: &[impl Columns], limit: usize) -> Result<Page, sqlx::Error> {
     let mut next = None;
     let mut found = Vec::with_capacity(rows.len().min(limit));
@@ -80,7 +80,7 @@ pub(crate) fn page(rows: &[impl Columns], limit: usize) -> Result<Page, sqlx::Er
 }
 
 fn time(row: &impl Columns, column: &str) -> Result<Timestamp, sqlx::Error> {
-    // Databases' own limits lie within ours; what does not fit was put there by hand.
+    // Within the databases' own limits; a value outside was inserted by hand.
     Ok(Timestamp::from_microsecond(row.number(column)?).unwrap_or_default())
 }
 
@@ -121,12 +121,12 @@ pub(crate) fn milestones(rows: &[impl Columns]) -> Result<Vec<Milestone>, sqlx::
     Ok(found)
 }
 
-/// A length as databases take it.
+/// A limit in the type that databases expect.
 pub(crate) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// Events of members, of which one more than `limit` was asked for.
+/// A page of member events. The query asked for one more than `limit`.
 pub(crate) fn members(rows: &[impl Columns], limit: usize) -> Result<MemberPage, sqlx::Error> {
     let mut page = MemberPage::default();
     for row in rows.iter().take(limit) {
@@ -175,7 +175,7 @@ fn record(
             desired: number(row, "desired")?,
             pending: parse(row, "pending")?,
             affinity_name: option(row, "affinity_name")?,
-            // The row has one reason, that of the whole decision.
+            // The row has one reason, for the decision as a whole.
             reason: None,
             at: at.into(),
             term: number(row, "term")?,

@@ -1,4 +1,4 @@
-//! What every database does for history.
+//! The interface of all history databases.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,18 +15,18 @@ use crate::{
 /// A future in a box: the trait is used as `dyn Store`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Tells when what was written is on the database's disk. An error says that it may be lost: write it again.
+/// Completes when the written rows are on the database's disk. An error means that they may be lost: write them again.
 pub type Safe = BoxFuture<'static, Result<(), StoreError>>;
 
 /// A database of records. Rows are written once and never changed.
 pub trait Store: Send + Sync + 'static {
-    /// Writes records in this order, all or none; those whose id is there already are left as they are. A record that
-    /// does not know its `before` gets its parent's `after`. On a new connection it is refused once with
-    /// [`StoreError::Reconnected`]: write what was acknowledged lately again, then this.
+    /// Writes records in this order, all or none; ids that already exist are skipped. A record without `before` gets
+    /// its parent's `after`. The first insert on a new connection fails with [`StoreError::Reconnected`]: repeat
+    /// recently acknowledged records, then this insert.
     fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Like [`Store::insert`], but may come back as soon as the rows are there, before they are safe: meanwhile the next ones
-    /// can be written. Rows that were written later are safe later.
+    /// Like [`Store::insert`], but may return when the rows are written and not yet durable, so that the next ones can
+    /// be written meanwhile. Rows become durable in write order.
     fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Safe, StoreError>> {
         Box::pin(async move {
             self.insert(records).await?;
@@ -35,7 +35,7 @@ pub trait Store: Send + Sync + 'static {
         })
     }
 
-    /// Records that match, newest first, without details; at most `limit`, from after the given position on.
+    /// Matching records, newest first, without details; at most `limit`, starting after the given position.
     fn page<'a>(
         &'a self,
         filter: &'a Filter,
@@ -46,8 +46,7 @@ pub trait Store: Send + Sync + 'static {
     /// One record with its detail.
     fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>>;
 
-    /// Records that match in the order in which they were written, without details: at most `limit` of those after
-    /// row `seq`.
+    /// Matching records in write order, without details: at most `limit` of those after row `seq`.
     fn tail<'a>(
         &'a self,
         filter: &'a Filter,
@@ -58,24 +57,24 @@ pub trait Store: Send + Sync + 'static {
     /// The number of the last row, 0 without rows.
     fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>>;
 
-    /// Changes whenever this process has written rows.
+    /// Changes whenever this process writes rows.
     fn written(&self) -> watch::Receiver<u64>;
 
     /// uids of the withdrawn bindings whose removal this member had not confirmed when they were recorded: the proof
-    /// by which objects of a binding that is no more are removed from a member that was away.
+    /// that allows removing objects of a deleted binding from a member that was disconnected.
     fn unconfirmed<'a>(
         &'a self,
         cluster: &'a str,
     ) -> BoxFuture<'a, Result<Vec<String>, StoreError>>;
 
-    /// The newest row of each of these bindings (by uid), in the order of writing, whatever its clock said. Bindings
-    /// without rows are left out. Ask for at most [`NEWEST`] at once.
+    /// The newest row of each of these bindings (by uid), by write order and not by recorded time. Bindings without
+    /// rows are omitted. Ask for at most [`NEWEST`] at once.
     fn newest<'a>(
         &'a self,
         bindings: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>>;
 
-    /// Writes events; those that are there already are left as they are, so that a milestone keeps its first time.
+    /// Writes events; existing ones are skipped, so that a milestone keeps its first time.
     fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Milestones of these decisions, by decision, then time, then stage; at most [`MILESTONES`].
@@ -84,7 +83,7 @@ pub trait Store: Send + Sync + 'static {
         decisions: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>>;
 
-    /// What happened to members, newest first: at most `limit`, from after the given position on.
+    /// Member events, newest first: at most `limit`, starting after the given position.
     fn member_events<'a>(
         &'a self,
         filter: &'a MemberFilter,
@@ -92,16 +91,16 @@ pub trait Store: Send + Sync + 'static {
         after: Option<Position>,
     ) -> BoxFuture<'a, Result<MemberPage, StoreError>>;
 
-    /// What the leader does now and then: brings the schema to this version's, makes tables ahead of time, and gives up
-    /// what was decided longer than `retention` ago. What stands stays: the last decision of every binding that has not
-    /// ended, and of every share. A database that drops whole weeks keeps up to one week more.
+    /// The leader's periodic maintenance: migrates the schema to this version, creates tables ahead of time, and
+    /// deletes decisions older than `retention`, except those still in effect: the last decision of every binding that
+    /// has not ended, and of every share. A database that drops whole weeks keeps up to one week more.
     fn maintain(
         &self,
         now: Timestamp,
         retention: Duration,
     ) -> BoxFuture<'_, Result<Maintained, StoreError>>;
 
-    /// Who had a share on this cluster at this time, by namespace, kind and name.
+    /// The shares on this cluster at this time, by namespace, kind and name.
     fn residents<'a>(
         &'a self,
         cluster: &'a str,
@@ -109,12 +108,12 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>>;
 }
 
-/// What [`Store::maintain`] gave up.
+/// What [`Store::maintain`] deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Maintained {
-    /// Weeks that were dropped as a whole.
+    /// Weeks dropped as a whole.
     pub weeks: u64,
-    /// Decisions that were deleted one by one.
+    /// Decisions deleted individually.
     pub decisions: u64,
 }
 
@@ -131,25 +130,25 @@ pub struct Newest {
     pub withdrawn: bool,
 }
 
-/// Bindings that one call of [`Store::newest`] asks for at most: some milliseconds of an index.
+/// Limit of bindings per call of [`Store::newest`]: some milliseconds of index reads.
 pub const NEWEST: usize = 1_000;
 
-/// Milestones of one answer at most: those of a page of 100 decisions on 100 members.
+/// Limit of milestones per reply: those of a page of 100 decisions on 100 members.
 pub const MILESTONES: usize = 50_000;
 
-/// Part of a list.
+/// A page of a list.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
     /// The records.
     pub rows: Vec<Row>,
-    /// Where the next page starts, when there is more.
+    /// Start of the next page, if there is one.
     pub next: Option<Position>,
 }
 
-/// A place in the order of a list: newest first, rows of the same second by their number.
+/// A position in a list: newest first, rows of the same second by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Of the row, in microseconds since 1970.
+    /// Time of the row, in microseconds since 1970.
     pub(crate) decided_at: i64,
     pub(crate) seq: i64,
 }
@@ -179,28 +178,28 @@ impl FromStr for Position {
     }
 }
 
-/// Why a store did not do what it was asked.
+/// Errors of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database cannot be opened.
     #[error("open the history database {path}")]
     Open {
-        /// Where it is.
+        /// Location of the database.
         path: String,
         /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The schema cannot be brought to this version's.
+    /// The schema cannot be migrated to this version.
     #[error("migrate the history database {path}")]
     Migrate {
-        /// Where it is.
+        /// Location of the database.
         path: String,
-        /// Why; a later version's database says so.
+        /// Cause; for example, a later version has migrated the database.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It does not work now and may later: away, locked, read-only, full.
+    /// A failure that may pass: unreachable, locked, read-only, full.
     #[error("{doing} history")]
     Unavailable {
         /// The operation.
@@ -209,14 +208,14 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The connection is a new one, and nothing was written: what was acknowledged on the one before may be gone, when the
-    /// database failed over to a copy that lacked its last commits. Told once for each connection.
+    /// The connection is new, and nothing was written: records acknowledged on the previous one may be lost if the
+    /// database failed over to a replica that lacked its last commits. Returned once for each connection.
     #[error("{doing} history: connected anew")]
     Reconnected {
         /// The operation.
         doing: &'static str,
     },
-    /// No answer in time. It may have been done all the same.
+    /// No reply in time. The operation may have succeeded.
     #[error("{doing} history: no answer in {} s", after.as_secs())]
     TimedOut {
         /// The operation.
@@ -224,7 +223,7 @@ pub enum StoreError {
         /// The limit.
         after: Duration,
     },
-    /// It will never work with these values.
+    /// The database rejects these values permanently.
     #[error("{doing} history: refused by the database")]
     Refused {
         /// The operation.
@@ -236,14 +235,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether it is these values that the database will never take. Everything else may work later, if only with
-    /// another database or another version of this program.
+    /// Whether the database rejects these values permanently. Any other failure may pass, if only with another database
+    /// or another version of this program.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
 
-    /// Whether the same may succeed later.
+    /// Whether a retry may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::TimedOut { .. } | Self::Reconnected { .. })

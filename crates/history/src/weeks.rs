@@ -1,18 +1,19 @@
-//! Weeks, and the times at which it is written down who stood where: the same on every database.
+//! Weeks, and the times of standings (snapshots of who has which share): the same on every database.
 
 /// Length of a week in seconds.
 const WEEK: i64 = 7 * 24 * 60 * 60;
 /// 1970 began on a Thursday; weeks begin on Mondays, 4 days later.
 const FIRST_MONDAY: i64 = 4 * 24 * 60 * 60;
-/// How long after its time who stood where is written down, in microseconds: 10 minutes. What comes later costs writing it
-/// down again.
+/// How long after its time a standing is taken, in microseconds: 10 minutes. A row that arrives later makes it
+/// necessary to take it again.
 pub(crate) const STANDING_LAG: i64 = 10 * 60 * 1_000_000;
-/// Least time between two standings within a week, in microseconds: an hour.
+/// Minimum time between two standings within a week, in microseconds: an hour.
 const STANDING_LEAST: i64 = 60 * 60 * 1_000_000;
-/// Decisions between two standings at least; more where more shares stand. Reading a few hundred changes of each of a
-/// hundred members is nothing.
+/// Minimum number of decisions between two standings; more where more shares stand. Reading a few hundred changes for
+/// each of a hundred members is cheap.
 const STANDING_DECISIONS: i64 = 50_000;
-/// Standings of one round at most, so that it ends whatever the database says: a century of weeks. The next round goes on.
+/// Limit of standings per run, so that it ends whatever the database returns: a century of weeks. The next run
+/// continues.
 pub(crate) const MOST_STANDINGS: usize = 5_300;
 
 /// The week of a time in seconds, counted from the first Monday of 1970.
@@ -20,18 +21,18 @@ pub(crate) fn week(seconds: i64) -> i64 {
     (seconds - FIRST_MONDAY).div_euclid(WEEK)
 }
 
-/// When a week begins, in microseconds.
+/// Start of a week, in microseconds.
 pub(crate) fn begin(week: i64) -> i64 {
     (week * WEEK + FIRST_MONDAY) * 1_000_000
 }
 
-/// The decision, counted from that of the last standing, behind which another is due where so many shares stood.
+/// Number of decisions after the last standing's from which another is due, if that one had `shares` shares.
 pub(crate) fn decisions_between(shares: i64) -> i64 {
     shares.max(STANDING_DECISIONS)
 }
 
-/// When the standing after that at `last` is due: at the begin of the next week, or when so many decisions were made that
-/// the last of them was at `busy`. All in microseconds.
+/// When the standing after the one at `last` is due: at the start of the next week, or at `busy`, the time at which
+/// enough decisions had been made. All in microseconds.
 pub(crate) fn next_standing(last: i64, busy: Option<i64>) -> i64 {
     let monday = begin(week(last.div_euclid(1_000_000)) + 1);
     let busy = busy.map(|busy| busy.max(last.saturating_add(STANDING_LEAST)));

@@ -1,4 +1,4 @@
-//! What followed a decision, from its milestones.
+//! The progress of a decision, from its milestones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,9 @@ use serde_json::{Map, Value, json};
 use super::object::precise;
 use crate::{Milestone, Record, Stage};
 
-/// The `status` of a decision's object: when it was committed, and when each member whose share it changed got it, had
-/// it and was healthy. What nobody saw is left out: a controller that started in between, or a database that was away
-/// for long, leaves holes, and holes are no times. `applied` and `healthy` of the whole are the last member's, and
-/// absent as long as one of them is missing.
+/// The `status` of a decision's object: when it was committed, and when each member whose share it changed received it,
+/// applied it and was healthy. Unobserved steps are left out: a controller restart or a long database outage leaves
+/// gaps. `applied` and `healthy` of the whole are the last member's, and absent while one of them is missing.
 pub(super) fn status(record: &Record, steps: &[Milestone]) -> Value {
     let mut status = Map::new();
     let mut members: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
@@ -61,7 +60,7 @@ pub(super) fn status(record: &Record, steps: &[Milestone]) -> Value {
     Value::Object(status)
 }
 
-/// The members that a decision gave another share: those that have something to apply.
+/// The members whose share the decision changed: those that have something to apply.
 fn awaited(record: &Record) -> BTreeSet<&str> {
     let before: Option<BTreeMap<&str, i64>> = record
         .before

@@ -1,4 +1,4 @@
-//! What happened to members, as objects of the kind `MemberEvent`.
+//! Member events as objects of the kind `MemberEvent`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use super::serve::{ApiError, List, MOST};
 use super::{Kind, Query, text};
 use crate::{FilterError, MemberEvent, MemberFilter, Position, Store, StoreError};
 
-/// How often a follower looks for news. Members are lost in seconds, and one look is one read of an index.
+/// How often a watch polls. Members are lost within seconds, and one poll is one index read.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The event as an object. Its name follows from what is unique of it, its resourceVersion is its time.
+/// The event as an object. Its name is derived from its unique fields, its resourceVersion is its time.
 fn object(event: &MemberEvent) -> Value {
     let name = name(event);
     let mut metadata = json!({
@@ -46,7 +46,7 @@ fn object(event: &MemberEvent) -> Value {
     })
 }
 
-/// `member1.63f0a1b2c3d4e-5f6a7b8c`: cluster, microseconds, and eight digits of kind and reason.
+/// `member1.63f0a1b2c3d4e-5f6a7b8c`: cluster, microseconds, and eight hex digits of a hash of kind and reason.
 fn name(event: &MemberEvent) -> String {
     let mut hash = Sha256::new();
     hash.update(event.kind.as_str());
@@ -59,7 +59,7 @@ fn name(event: &MemberEvent) -> String {
     name
 }
 
-/// Cluster and time in a name.
+/// Parses cluster and time from a name.
 fn parse(name: &str) -> Option<(&str, Timestamp)> {
     let (cluster, rest) = name.rsplit_once('.')?;
     let (micros, _) = rest.split_once('-')?;
@@ -105,11 +105,11 @@ pub(super) async fn get(store: &dyn Store, wanted: &str) -> Result<Option<Value>
     Ok(page.events.iter().find(|event| name(event) == wanted).map(object))
 }
 
-/// Hands out events as they are recorded, by the time that they carry.
+/// Returns events as they are recorded, in the order of their times.
 pub(super) struct Follower {
     store: Arc<dyn Store>,
     filter: MemberFilter,
-    /// Handed out at the newest time so far.
+    /// Names already returned with the newest time so far.
     seen: BTreeSet<String>,
     ready: Vec<MemberEvent>,
 }
@@ -149,7 +149,7 @@ impl Follower {
 
     pub(super) async fn next(&mut self) -> Option<Result<Value, StoreError>> {
         loop {
-            // Newest first, so that the last one is the next one.
+            // Sorted newest first, so pop the last.
             while let Some(event) = self.ready.pop() {
                 if self.filter.since.is_none_or(|since| since < event.at) {
                     self.seen.clear();
@@ -170,7 +170,7 @@ impl Follower {
     }
 }
 
-/// The cells of an event's line.
+/// The table cells of an event.
 pub(super) fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     let spec = &object["spec"];
     let at = spec["at"].as_str().and_then(|at| at.parse::<Timestamp>().ok());

@@ -1,8 +1,8 @@
 //! History as Kubernetes objects: the read-only kinds `Decision`, `ClusterDecision` and `MemberEvent` of
 //! `history.atoll.dev`.
 //!
-//! Who serves them (the embedded API server, an aggregated API) does paths, discovery and tables; what the objects,
-//! their columns and their selectors are is said here.
+//! The servers of these kinds (the embedded API server, an aggregated API) handle paths, discovery and tables; this
+//! module defines the objects, their columns and their selectors.
 
 mod life;
 mod members;
@@ -17,19 +17,19 @@ pub use query::{LABEL_CLUSTER, Query};
 pub use schema::schema;
 pub use serve::{ApiError, Follower, List, follow, get, list};
 
-/// One of the kinds.
+/// The kinds of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Decisions about namespaced bindings.
     Decision,
-    /// Decisions about cluster-scoped ones.
+    /// Decisions about cluster-scoped bindings.
     ClusterDecision,
-    /// What happened to member clusters.
+    /// Events of member clusters.
     MemberEvent,
 }
 
 impl Kind {
-    /// All.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Decision, Self::ClusterDecision, Self::MemberEvent];
 
     /// Name of the kind.
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Its name in paths.
+    /// Plural name, used in paths.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Its name for one object.
+    /// Singular name.
     #[must_use]
     pub fn singular(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// Its short name.
+    /// Short name.
     #[must_use]
     pub fn short_name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// Whether its objects have a namespace.
+    /// Whether the kind is namespaced.
     #[must_use]
     pub fn namespaced(self) -> bool {
         self == Self::Decision
@@ -88,9 +88,9 @@ pub struct Column {
     pub kind: &'static str,
     /// OpenAPI format; `name` marks the column with the object's name.
     pub format: &'static str,
-    /// For people.
+    /// Description for users.
     pub description: &'static str,
-    /// Whether it is shown with `-o wide` only.
+    /// Whether it is shown only with `-o wide`.
     pub wide: bool,
 }
 
@@ -115,7 +115,7 @@ const DECISIONS: [Column; 13] = [
     Column { wide: true, ..column("Healthy", "how long until every member was healthy") },
 ];
 
-/// Columns of what happened to members.
+/// Columns of member events.
 const MEMBERS: [Column; 6] = [
     Column { format: "name", ..column("Name", "cluster and time") },
     column("Age", "how long ago it was"),
@@ -135,7 +135,7 @@ impl Kind {
         }
     }
 
-    /// Fields that a field selector may name, besides `metadata.name` and `metadata.namespace`.
+    /// Fields that a field selector may name, in addition to `metadata.name` and `metadata.namespace`.
     #[must_use]
     pub fn selectable_fields(self) -> &'static [&'static str] {
         match self {

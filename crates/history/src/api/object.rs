@@ -1,4 +1,4 @@
-//! A row as an object, and an object as a line of a table.
+//! A row as an object, and an object as a table row.
 
 use atoll_api::binding::TargetCluster;
 use atoll_api::{HISTORY_GROUP, VERSION};
@@ -9,7 +9,7 @@ use super::query::{LABEL_KIND, LABEL_OUTCOME, LABEL_TRIGGER, LABEL_WORKLOAD};
 use super::{Kind, life, members, text};
 use crate::{Entry, Milestone, Record, Row, moves};
 
-/// A row as an object, with what followed it as `status`.
+/// A row as an object, with its progress as `status`.
 pub(super) fn with_status(row: &Row, with_detail: bool, steps: &[Milestone]) -> Value {
     let mut object = object(row, with_detail);
     if let Entry::Record(record) = &row.entry {
@@ -18,8 +18,8 @@ pub(super) fn with_status(row: &Row, with_detail: bool, steps: &[Milestone]) -> 
     object
 }
 
-/// A row as an object. Its name is the decision's id, its resourceVersion the row's number, its spec the decision; the
-/// spec of a row read for itself has the whole Decision as `detail`, or says why not.
+/// A row as an object. Its name is the decision's id, its resourceVersion the row's number, its spec the decision; with
+/// `with_detail` the spec has the full Decision as `detail`, or the reason why it is missing.
 #[must_use]
 pub fn object(row: &Row, with_detail: bool) -> Value {
     let (kind, namespace, at, labels, spec) = match &row.entry {
@@ -63,17 +63,17 @@ fn kind(namespace: Option<&str>) -> Kind {
     if namespace.is_some() { Kind::Decision } else { Kind::ClusterDecision }
 }
 
-/// A time to the millisecond: steps follow each other within less than a second.
+/// A time to the millisecond: stages follow each other within less than a second.
 pub(super) fn precise(at: Timestamp) -> String {
     Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at).to_string()
 }
 
-/// As Kubernetes writes times.
+/// A time in Kubernetes' format.
 pub(super) fn time(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// The id in the form of a uid, where it is of our making (128 bits in hex).
+/// The id in the form of a uid, if Atoll made it (128 bits in hex).
 fn uid(id: &str) -> String {
     if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return id.to_owned();
@@ -87,7 +87,7 @@ fn labels(record: &Record) -> Map<String, Value> {
         (LABEL_OUTCOME.to_owned(), json!(record.record.outcome)),
         (LABEL_KIND.to_owned(), json!(record.workload.kind)),
     ]);
-    // Names may be longer than label values and hold other characters: then the field selector is the way.
+    // Names may be longer than label values and contain other characters: then use the field selector.
     if is_label_value(&record.workload.name) {
         labels.insert(LABEL_WORKLOAD.to_owned(), json!(record.workload.name));
     }
@@ -151,7 +151,7 @@ fn spec(record: &Record, with_detail: bool) -> Value {
     spec
 }
 
-/// The cells of an object's line, one for each of [`Kind::columns`].
+/// The table cells of an object, one for each of [`Kind::columns`].
 #[must_use]
 pub fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     if object["kind"] == Kind::MemberEvent.name() {

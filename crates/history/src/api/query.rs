@@ -1,4 +1,4 @@
-//! From selectors to a filter.
+//! Converts selectors to a filter.
 
 use super::Kind;
 use crate::{Filter, FilterError, Scope};
@@ -9,21 +9,21 @@ pub(super) const LABEL_TRIGGER: &str = "history.atoll.dev/trigger";
 pub(super) const LABEL_OUTCOME: &str = "history.atoll.dev/outcome";
 /// Label of a Decision: kind of its workload.
 pub(super) const LABEL_KIND: &str = "history.atoll.dev/workload-kind";
-/// Label of a Decision: name of its workload, where it can be a label.
+/// Label of a Decision: name of its workload, if it is a valid label value.
 pub(super) const LABEL_WORKLOAD: &str = "history.atoll.dev/workload";
-/// Selects, as a label would, the decisions that changed a cluster's share. No object carries it, because a decision
-/// changes many clusters.
+/// Selects the decisions that changed a cluster's share, like a label. No object carries it, because a decision changes
+/// many clusters.
 pub const LABEL_CLUSTER: &str = "history.atoll.dev/cluster";
 
-/// The fields of what happened to members.
+/// Selectable fields of member events.
 pub(super) const MEMBER_FIELDS: [&str; 3] = ["spec.cluster", "since", "until"];
 
-/// A filter made of what a client selects by.
+/// The filter for a client's selectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     pub(super) kind: Kind,
     filter: Filter,
-    /// `metadata.name`: a list of one.
+    /// `metadata.name`: a list of at most one.
     pub(super) name: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Query {
         Self { kind, filter: Filter { scope, ..Filter::default() }, name: None }
     }
 
-    /// Narrows it by a label that must have this value.
+    /// Requires a label to have this value.
     ///
     /// # Errors
     /// When decisions cannot be selected by this label or value.
@@ -67,7 +67,7 @@ impl Query {
             .map_err(|error| FilterError { field: key.to_owned(), ..error })
     }
 
-    /// Narrows it by a field that must have this value.
+    /// Requires a field to have this value.
     ///
     /// # Errors
     /// When decisions cannot be selected by this field or value.
@@ -102,7 +102,7 @@ impl Query {
         }
     }
 
-    /// Refuses a requirement that is not "has this one value".
+    /// The error for a requirement other than equality with one value.
     #[must_use]
     pub fn unsupported(key: &str) -> FilterError {
         FilterError::new("selector", key, "can be selected by one value only: KEY=VALUE")

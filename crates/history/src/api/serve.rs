@@ -1,4 +1,4 @@
-//! What a server of these kinds asks a store.
+//! Operations that a server of these kinds runs on a store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,42 +11,41 @@ use super::object::{object, with_status};
 use super::{Kind, Query, members};
 use crate::{Entry, Filter, FilterError, Milestone, Position, Row, Scope, Store, StoreError};
 
-/// Objects in an answer whose client set no limit, or a larger one. It gets a continue token for the rest: millions of
-/// decisions fit no answer.
+/// Limit of objects per reply if the client sets none or a larger one. It gets a continue token for the rest: millions
+/// of decisions fit no reply.
 pub(super) const MOST: usize = 10_000;
 /// Decisions whose milestones are read at once.
 const LIVES: usize = 500;
-/// How often a follower looks although this process has written nothing: another one may have.
+/// How often a watch polls even if this process has written nothing: another one may have.
 const LOOK: Duration = Duration::from_secs(1);
-/// Rows that a follower reads at once.
+/// Rows that a watch reads at once.
 const TAIL: usize = 500;
 
-/// Why an answer is not given.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// The client asks for something that there is not: a bad request.
+    /// Invalid parameters: a bad request.
     #[error(transparent)]
     Request(#[from] FilterError),
-    /// The database does not answer.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct List {
     /// The objects, newest first, without details.
     pub items: Vec<Value>,
-    /// From where a watch goes on without missing anything.
+    /// Where a watch continues without missing anything.
     pub resource_version: String,
-    /// For the next part.
+    /// Token of the next page.
     pub continue_token: Option<String>,
 }
 
-/// Lists the objects that match. `limit` 0 means as many as there are, within reason.
+/// Lists the matching objects. `limit` 0 means all, up to 10,000.
 ///
-/// # Errors
-/// When the token is not one of ours or the database does not answer.
+/// # Errors When the token is invalid or the database fails.
 pub async fn list(
     store: &dyn Store,
     query: &Query,
@@ -57,7 +56,7 @@ pub async fn list(
     if query.kind == Kind::MemberEvent {
         return members::list(store, query, limit, after).await;
     }
-    // Before the rows are read: what is written in between is seen twice rather than never.
+    // Read before the rows: a row written in between is seen twice rather than never.
     let resource_version = store.last().await?.to_string();
     let limit = if limit == 0 { MOST } else { limit.min(MOST) };
     if let Some(name) = &query.name {
@@ -73,7 +72,7 @@ pub async fn list(
     })
 }
 
-/// Objects without details, with what followed them.
+/// Objects without details, with their progress.
 async fn with_lives(store: &dyn Store, rows: &[Row]) -> Result<Vec<Value>, StoreError> {
     let mut objects = Vec::with_capacity(rows.len());
     for rows in rows.chunks(LIVES) {
@@ -91,10 +90,9 @@ async fn with_lives(store: &dyn Store, rows: &[Row]) -> Result<Vec<Value>, Store
     Ok(objects)
 }
 
-/// One object with the whole Decision. `None` when there is none of this kind and namespace.
+/// One object with the full Decision. `None` when there is none of this kind and namespace.
 ///
-/// # Errors
-/// When the database does not answer.
+/// # Errors When the database fails.
 pub async fn get(
     store: &dyn Store,
     kind: Kind,
@@ -125,7 +123,7 @@ fn in_scope(scope: &Scope, row: &Row) -> bool {
     }
 }
 
-/// Hands out objects as they are recorded.
+/// Returns objects as they are recorded.
 pub struct Follower(Following);
 
 enum Following {
@@ -133,11 +131,10 @@ enum Following {
     Members(members::Follower),
 }
 
-/// Follows what is recorded after a resourceVersion of [`list`], or from now on. What follows a decision is not told
-/// again: its object is handed out once.
+/// Follows records after a resourceVersion of [`list`], or from now on. Each decision's object is returned once; later
+/// progress does not repeat it.
 ///
-/// # Errors
-/// When the version is not one of ours or the database does not answer.
+/// # Errors When the version is invalid or the database fails.
 pub async fn follow(
     store: Arc<dyn Store>,
     query: &Query,
@@ -164,10 +161,9 @@ pub async fn follow(
 }
 
 impl Follower {
-    /// The next object; waits for it. `None` when the store is gone.
+    /// Waits for the next object. `None` when the store is gone.
     ///
-    /// # Errors
-    /// When the database does not answer. Asking again goes on at the same place.
+    /// # Errors When the database fails. The next call continues at the same place.
     pub async fn next(&mut self) -> Option<Result<Value, StoreError>> {
         match &mut self.0 {
             Following::Decisions(decisions) => decisions.next().await,

@@ -1,4 +1,4 @@
-//! Records in words, as short as a table's cell.
+//! Text for records, short enough for a table cell.
 
 use atoll_api::binding::{TargetCluster, Trigger};
 use jiff::{SignedDuration, Timestamp};
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::Record;
 
-/// Shares that a cell shows; the rest is counted.
+/// Shares shown in a cell; the others are only counted.
 const SHOWN: usize = 4;
 
-/// Shares in a line: `member1 6, member2 3`; names alone for a kind without replicas; `none`; `?` when not known.
+/// Shares in a line: `member1 6, member2 3`; only names for a kind without replicas; `none`; `?` when unknown.
 #[must_use]
 pub fn shares(shares: Option<&[TargetCluster]>) -> String {
     let Some(shares) = shares else { return "?".to_owned() };
@@ -19,7 +19,7 @@ pub fn shares(shares: Option<&[TargetCluster]>) -> String {
     list(shares, is_counted(shares))
 }
 
-/// Whether the shares have replicas at all.
+/// Whether the shares have replica counts.
 fn is_counted(shares: &[TargetCluster]) -> bool {
     shares.iter().any(|share| share.replicas > 0)
 }
@@ -39,11 +39,11 @@ fn list(shares: &[TargetCluster], counted: bool) -> String {
     parts.join(", ")
 }
 
-/// Before and after in a line.
+/// The change of shares in a line.
 #[must_use]
 pub fn change(before: Option<&[TargetCluster]>, after: &[TargetCluster]) -> String {
     match before {
-        // Scaled to zero: the members are the same, their replicas are not.
+        // Scaled to zero: the members stay, their replicas do not.
         Some(before) if is_counted(before) && !after.is_empty() => {
             format!("{} -> {}", shares(Some(before)), list(after, true))
         }
@@ -51,7 +51,7 @@ pub fn change(before: Option<&[TargetCluster]>, after: &[TargetCluster]) -> Stri
     }
 }
 
-/// Why a decision was made, in a line: its own words where the whole Decision was at hand, else what the trigger says.
+/// Why a decision was made, in a line: the Decision's own text if available, otherwise a text for the trigger.
 #[must_use]
 pub fn reason(record: &Record) -> String {
     let mut text = match &record.reason {
@@ -65,7 +65,7 @@ pub fn reason(record: &Record) -> String {
         text.push_str(&format!("; not confirmed by {}", withdrawal.unconfirmed.join(", ")));
     }
     for pending in &record.record.pending {
-        // The Decision's own words may name it already.
+        // The Decision's own text may already contain it.
         if text.contains(&pending.reason) {
             continue;
         }
@@ -92,8 +92,8 @@ fn trigger(record: &Record) -> String {
     }
 }
 
-/// How long a decision's object says that a step of its whole took from its commit, or its decision where the commit is
-/// not known: `1.25s`; `-` while it is not reached, or where nobody saw it.
+/// Time from the commit (or from the decision if the commit is unknown) to a step of a decision's object: `1.25s`; `-`
+/// if the step was not reached or not observed.
 #[must_use]
 pub fn took(object: &Value, step: &str) -> String {
     let time = |value: &Value| value.as_str().and_then(|at| at.parse::<Timestamp>().ok());
@@ -105,7 +105,7 @@ pub fn took(object: &Value, step: &str) -> String {
     }
 }
 
-/// A span in words, two units at most: `1.25s`, `12s`, `3m20s`, `2h5m`, `3d4h`.
+/// A duration with at most two units: `1.25s`, `12s`, `3m20s`, `2h5m`, `3d4h`.
 #[must_use]
 pub fn span(span: SignedDuration) -> String {
     let (seconds, millis) = (span.as_secs(), span.subsec_millis());
@@ -124,7 +124,7 @@ pub fn span(span: SignedDuration) -> String {
     }
 }
 
-/// How long ago, as kubectl writes it: the largest unit, with the next one while the number is small.
+/// Age in kubectl's format: the largest unit, with the next one while the number is small.
 #[must_use]
 pub fn age(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(then).as_secs().max(0);

@@ -1,5 +1,5 @@
-//! Writing many records: as bytes, which know no ON CONFLICT. So what the database has is looked up before, where it may
-//! have any of it, under the lock of writers: no row comes between the look and the copy.
+//! Writes many records by COPY, which has no ON CONFLICT. If the database may already have some of them, their ids are
+//! looked up first, under the writers' lock, so that no row is added between the look-up and the copy.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -13,18 +13,18 @@ use crate::record::changes;
 use crate::rows::name;
 use crate::{Detail, Record};
 
-/// Shares before a decision; `None` is not known.
+/// Shares before a decision; `None` is unknown.
 type Before<'a> = Option<Cow<'a, [TargetCluster]>>;
 
-/// Writes records in their order; those whose id is there already are left as they are, if they are looked for, and an
-/// error if not. Tells whether there were any.
+/// Writes records in their order. With `look`, existing ids are skipped; without it they are an error. Returns whether
+/// there were any.
 pub(super) async fn insert(
     connection: &mut PgConnection,
     records: &[Record],
     look: bool,
 ) -> Result<bool, sqlx::Error> {
     let there = if look { there(connection, records).await? } else { Vec::new() };
-    // An id twice in a batch is written once, as the first of them has it.
+    // An id that occurs twice in a batch is written once, with its first content.
     let mut known: HashSet<&str> = there.iter().map(String::as_str).collect();
     let new: Vec<&Record> =
         records.iter().filter(|record| known.insert(&record.record.id)).collect();
@@ -56,9 +56,9 @@ fn microseconds(record: &Record) -> i64 {
     record.decided_at().as_microsecond()
 }
 
-/// What the database says before a batch.
+/// State of the database before a batch.
 struct Claim {
-    /// The first of as many numbers as there are records: nobody else gets them.
+    /// The first of the numbers reserved for the batch's records.
     first: i64,
     /// Time of the latest standing, in microseconds.
     standing: Option<i64>,
@@ -70,7 +70,7 @@ async fn claim(connection: &mut PgConnection, records: usize) -> Result<Claim, s
     Ok(Claim { first, standing })
 }
 
-/// The ids that are in the database.
+/// The ids that already exist.
 async fn there(
     connection: &mut PgConnection,
     records: &[Record],
@@ -148,8 +148,8 @@ async fn insert_unconfirmed(
     Ok(())
 }
 
-/// The shares before each record. What a record does not know is its parent's `after`, from the database or from
-/// earlier in the batch; a parent that cannot be read leaves it unknown, which is the truth.
+/// The shares before each record. If a record lacks them, they are its parent's `after`, from the database or from
+/// earlier in the batch; if the parent cannot be read, they stay unknown.
 async fn befores<'a>(
     connection: &mut PgConnection,
     records: &[&'a Record],

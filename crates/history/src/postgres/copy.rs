@@ -1,28 +1,29 @@
-//! Rows in the binary format of COPY, sent while they are made: the server works on the first as the last are written.
+//! Rows in COPY's binary format, sent while they are generated: the server processes the first while the last are
+//! written.
 
 use serde::Serialize;
 use sqlx::PgConnection;
 use sqlx::postgres::PgCopyIn;
 
-/// What every binary copy begins with: the signature, no flags, no extension.
+/// Header of a binary copy: the signature, no flags, no extension.
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-/// What it ends with, in the place of a number of columns.
+/// Its end, in the place of a column count.
 const TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
-/// Times count from the year 2000 here, in microseconds; this is 1970.
+/// Times count from the year 2000, in microseconds; this is the offset to 1970.
 const EPOCH: i64 = 946_684_800_000_000;
 /// Version of the binary form of jsonb.
 const JSONB: u8 = 1;
-/// Bytes that are sent at once: large enough to make calls rare, small enough to keep both sides busy.
+/// Size of a sent chunk, in bytes: large enough to make calls rare, small enough to keep both sides busy.
 const CHUNK: usize = 128 << 10;
 
-/// Rows of one table, as bytes.
+/// Encoded rows of one table.
 pub(super) struct Rows {
     bytes: Vec<u8>,
     columns: i16,
 }
 
 impl Rows {
-    /// Of so many columns.
+    /// Rows with this many columns.
     pub(super) fn of(columns: i16) -> Self {
         Self { bytes: HEADER.to_vec(), columns }
     }
@@ -88,7 +89,7 @@ impl Rows {
     }
 }
 
-/// A copy under way. Given up half way it leaves the connection unusable: its owner closes it then.
+/// A copy in progress. Aborting it leaves the connection unusable: its owner then closes it.
 pub(super) struct Copying<'a> {
     copy: PgCopyIn<&'a mut PgConnection>,
     pub(super) rows: Rows,
@@ -103,7 +104,7 @@ impl<'a> Copying<'a> {
         Ok(Self { copy: connection.copy_in_raw(statement).await?, rows })
     }
 
-    /// Sends what there is, when it is enough.
+    /// Sends the buffered rows, if they fill a chunk.
     pub(super) async fn send(&mut self) -> Result<(), sqlx::Error> {
         if self.rows.bytes.len() >= CHUNK {
             self.copy.send(self.rows.bytes.as_slice()).await?;
@@ -112,7 +113,7 @@ impl<'a> Copying<'a> {
         Ok(())
     }
 
-    /// Sends the rest, and waits until the server has taken it.
+    /// Sends the rest, and waits until the server has accepted it.
     pub(super) async fn end(mut self) -> Result<(), sqlx::Error> {
         self.rows.bytes.extend(TRAILER);
         self.copy.send(self.rows.bytes.as_slice()).await?;

@@ -1,4 +1,4 @@
-//! Events, and who was where.
+//! Events, and which workloads were on a cluster.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::{Position, StoreError, rows};
 struct Columns {
     milestones: Milestones,
     members: Members,
-    /// Times by which rows find their partitions, since 1970.
+    /// Times that locate the rows' partitions, in seconds since 1970.
     seconds: Vec<i64>,
 }
 
@@ -81,7 +81,7 @@ async fn write(
     columns: Columns,
     weeks: &BTreeSet<i64>,
 ) -> Result<(), sqlx::Error> {
-    // Events have no order: their writers need not take turns, unless they make tables.
+    // Events have no order: their writers need no lock, unless they create tables.
     let mut transaction = if weeks.is_empty() {
         store.writer.begin().await?
     } else {

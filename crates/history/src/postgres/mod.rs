@@ -1,8 +1,8 @@
 //! History in PostgreSQL (14 or later): the database of a production controller.
 //!
-//! Stored: decisions, the shares that each changed, unconfirmed withdrawals, events. Nothing is rebuilt from elsewhere. The
-//! database may be away when this starts: the schema is brought up to date by the first write that reaches it. Writers
-//! take turns by a lock in the database, so that a row's number says when it was committed.
+//! Stored: decisions, the shares that each changed, unconfirmed withdrawals, events. All of this is primary data. The
+//! database may be unreachable at start: the first write that reaches it migrates the schema. Writers are serialised by
+//! a lock in the database, so that row numbers follow commit order.
 
 mod batch;
 mod copy;
@@ -29,16 +29,16 @@ use crate::{
     BoxFuture, Filter, Newest, Page, Position, Record, Row, Safe, Scope, Store, StoreError,
 };
 
-/// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
+/// Time limit of one operation. A batch takes milliseconds; an operation that takes this long is stuck.
 const OPERATION: Duration = Duration::from_secs(10);
-/// Partitions made before they are needed: a month in which nobody may make tables goes by without loss.
+/// Weeks of partitions created in advance: a month without the permission to create tables loses nothing.
 const WEEKS_AHEAD: i64 = 4;
-/// SQLSTATE of a row whose key is there already: the next try looks for it.
+/// SQLSTATE of a duplicate key: the next attempt looks for existing rows.
 const THERE_ALREADY: &str = "23505";
-/// Latest time that the tables take, in microseconds: the end of the year 9999.
+/// Latest time that the tables accept, in microseconds: the end of the year 9999.
 const LATEST: i64 = 253_402_300_799_000_000;
 
-/// A PostgreSQL database with history.
+/// History in a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresStore {
     address: open::Address,
@@ -49,26 +49,24 @@ pub struct PostgresStore {
     migrated: OnceCell<()>,
     /// Weeks, counted from the first Monday of 1970, that are known to have partitions.
     weeks: Mutex<BTreeSet<i64>>,
-    /// Whether the next batch may hold rows that are there already.
+    /// Whether the next batch may contain existing rows.
     look: AtomicBool,
     written: watch::Sender<u64>,
     connections: open::Connections,
 }
 
 impl PostgresStore {
-    /// The database at `postgres://user:password@host:port/database`. Nothing is connected yet. Over a network TLS with
-    /// a checked certificate is the default; `?sslmode=` and `&sslrootcert=FILE` say otherwise, as they do for psql.
+    /// The database at `postgres://user:password@host:port/database`. Does not connect yet. Over a network the default
+    /// is TLS with a verified certificate; `?sslmode=` and `&sslrootcert=FILE` change that, as for psql.
     ///
-    /// # Errors
-    /// When the address cannot be read.
+    /// # Errors When the address cannot be parsed.
     pub fn new(url: &str) -> Result<Self, StoreError> {
         Self::within(url, OPERATION)
     }
 
-    /// Like [`PostgresStore::new`], with another limit for one operation.
+    /// Like [`PostgresStore::new`], with another time limit per operation.
     ///
-    /// # Errors
-    /// When the address cannot be read.
+    /// # Errors When the address cannot be parsed.
     pub fn within(url: &str, operation: Duration) -> Result<Self, StoreError> {
         let address = open::Address::parse(url)?;
         let connections = open::Connections::default();
@@ -87,11 +85,11 @@ impl PostgresStore {
         })
     }
 
-    /// Brings the schema to this version's and makes the partitions of the coming weeks. Inserts do the former
-    /// themselves; at a start it tells early what will not get better by waiting.
+    /// Migrates the schema to this version and creates the partitions of the coming weeks. Inserts migrate by
+    /// themselves; a call at start reports permanent errors early.
     ///
-    /// # Errors
-    /// When the database is away or refuses; a later version's is [`StoreError::Migrate`].
+    /// # Errors When the database is unreachable or rejects it; [`StoreError::Migrate`] for the database of a later
+    /// version.
     pub async fn prepare(&self, now: Timestamp) -> Result<(), StoreError> {
         self.migrate().await?;
         let this = week(now.as_second());
@@ -106,25 +104,23 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Looks whether the database can be reached and may be written by this version. Changes nothing: migrating is the
-    /// leader's.
+    /// Checks that the database is reachable and may be written by this version. Changes nothing: the leader migrates.
     ///
-    /// # Errors
-    /// When the database is away or refuses; a later version's that this one must not write is
-    /// [`StoreError::Migrate`].
+    /// # Errors When the database is unreachable or rejects it; [`StoreError::Migrate`] for the database of a later
+    /// version that this one must not write.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.bounded("check", sqlx::query("SELECT 1").execute(&self.readers)).await?;
         self.address.check(&self.readers, self.operation).await
     }
 
-    /// Drops the weeks that ended longer than that ago, and writes down who stood where since.
+    /// Drops the weeks that ended before the retention, and takes the standings that are due.
     async fn sweep(&self, now: Timestamp, retention: Duration) -> Result<Maintained, StoreError> {
         let age = i64::try_from(retention.as_micros()).unwrap_or(i64::MAX);
         let before = now.as_microsecond().saturating_sub(age);
         let mut done = Maintained::default();
         let keeper = self.address.keeper().await?;
         let work = async {
-            // One more than there are weeks in a century: it ends whatever the database says.
+            // One more than the weeks in a century: the loop ends whatever the database returns.
             for _ in 0..5_300 {
                 let dropped: bool =
                     sqlx::query_scalar(sql::SWEEP).bind(before).fetch_one(&keeper).await?;
@@ -152,13 +148,13 @@ impl PostgresStore {
         }
     }
 
-    /// Where it is, without user and password.
+    /// Its location, without user and password.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.address.shown
     }
 
-    /// Ends the connections after what they are doing.
+    /// Closes the connections after their current operations.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
@@ -169,13 +165,13 @@ impl PostgresStore {
         self.migrated.get_or_try_init(|| self.address.migrate()).await.copied()
     }
 
-    /// Weeks of these times, in seconds, that may lack their partitions.
+    /// Weeks of these times (in seconds) that may lack partitions.
     fn unknown_weeks(&self, seconds: impl Iterator<Item = i64>) -> BTreeSet<i64> {
         let known = self.weeks();
         seconds.map(week).filter(|week| !known.contains(week)).collect()
     }
 
-    /// Writing in these weeks went well, or it may be that a partition is gone: the next try looks.
+    /// Notes the weeks after a successful write. After a failure a partition may be missing: the next attempt checks.
     fn learn<T>(&self, weeks: BTreeSet<i64>, written: &Result<T, StoreError>) {
         match written {
             Ok(_) => self.weeks().extend(weeks),
@@ -184,7 +180,7 @@ impl PostgresStore {
     }
 
     fn weeks(&self) -> std::sync::MutexGuard<'_, BTreeSet<i64>> {
-        // A set of numbers is complete whatever panicked beside it.
+        // A set of numbers is consistent even if another thread panicked.
         self.weeks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -199,21 +195,21 @@ impl PostgresStore {
             lent.sound();
             return Ok(Written::Reconnected);
         }
-        // Rows are there already where an answer was lost or another leader wrote them. One such is followed by more.
+        // Rows already exist when a reply was lost or another leader wrote them. One such row is followed by more.
         let look = self.look.load(Ordering::Relaxed);
         let mut written = write_on(lent.connection(), begin, records, weeks, look).await;
         if !look && written.as_ref().is_err_and(is_there_already) {
             written = write_on(lent.connection(), begin, records, weeks, true).await;
         }
         self.look.store(!matches!(written, Ok(false)), Ordering::Relaxed);
-        // An error that the server tells leaves both sides in step.
+        // After an error reported by the server, the connection is still in sync.
         if matches!(written, Ok(_) | Err(sqlx::Error::Database(_))) {
             lent.sound();
         }
         written.map(|_| Written::Done)
     }
 
-    /// Writes records in a transaction that begins so.
+    /// Writes records in a transaction started with `begin`.
     async fn write_from(&self, begin: &'static str, records: &[Record]) -> Result<(), StoreError> {
         self.migrate().await?;
         let weeks = self.unknown_weeks(records.iter().map(|r| r.decided_at().as_second()));
@@ -236,7 +232,7 @@ impl PostgresStore {
         self.bounded(doing, bind(sqlx::query(statement)).fetch_all(&self.readers)).await
     }
 
-    /// The result of an operation within its limit.
+    /// Runs an operation within its time limit.
     async fn bounded<T>(
         &self,
         doing: &'static str,
@@ -246,7 +242,7 @@ impl PostgresStore {
     }
 }
 
-/// The result of an operation within a limit.
+/// Runs an operation within a time limit.
 async fn within<T>(
     limit: Duration,
     doing: &'static str,
@@ -277,7 +273,7 @@ fn is_there_already(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(|error| error.code()).as_deref() == Some(THERE_ALREADY)
 }
 
-/// Makes the partitions of these weeks where they are missing. The transaction began as [`sql::BEGIN`] does.
+/// Creates missing partitions of these weeks. The transaction was started with [`sql::BEGIN`].
 async fn make_partitions(
     transaction: &mut PgConnection,
     weeks: &BTreeSet<i64>,
@@ -293,25 +289,25 @@ async fn make_partitions(
     Ok(())
 }
 
-/// How writing ended that was not refused.
+/// Result of a write that was not rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     Done,
-    /// Nothing was written, because the connection is a new one.
+    /// Nothing was written, because the connection is new.
     Reconnected,
 }
 
 type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
 
-/// What an error means for whoever asked. What the values themselves cause will never work; all else may get better,
-/// by itself or by an administrator: away, starting, read-only, full, locked, slow, without a right, without a table.
+/// Classifies an error. One caused by the values themselves is permanent; any other may pass by itself or by an
+/// administrator's action: unreachable, starting, read-only, full, locked, slow, missing permission, missing table.
 pub(crate) fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
     let code = match &error {
         sqlx::Error::Database(error) => error.code().map(std::borrow::Cow::into_owned),
         _ => None,
     };
     let code = code.as_deref().unwrap_or_default();
-    // A row without a partition is a check violation too: somebody dropped the partition, the next try makes it again.
+    // A missing partition is reported as a check violation too: it was dropped, and the next attempt creates it again.
     const NO_PARTITION: &str = "23514";
     // Classes of SQLSTATE: data exceptions, constraints, limits of the server such as the length of a row.
     const NEVER: [&str; 3] = ["22", "23", "54"];
@@ -327,7 +323,7 @@ pub(crate) fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
 /// Binds $1 to $11 of a filter.
 fn bind_filter(query: Query, filter: &Filter) -> Query {
     let (namespace, only_namespaced) = filter.scope.columns();
-    // No decision is older than 1970: a limit before that is none.
+    // No decision is older than 1970: an earlier limit has no effect.
     let time = |time: Timestamp| time.as_microsecond().clamp(0, LATEST);
     query
         .bind(namespace.map(str::to_owned))
@@ -343,7 +339,7 @@ fn bind_filter(query: Query, filter: &Filter) -> Query {
         .bind(filter.until.map(time))
 }
 
-/// The statement whose index leaves the fewest rows to look at.
+/// The statement whose index leaves the fewest rows to scan.
 fn page_statement(filter: &Filter) -> &'static str {
     let one_namespace = matches!(filter.scope, Scope::Namespace(_) | Scope::Cluster);
     if filter.binding_uid.is_some() {
@@ -368,7 +364,7 @@ impl Store for PostgresStore {
 
     fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Safe, StoreError>> {
         Box::pin(async move {
-            // Connected before anything is written, it has seen no restart of the server in which rows were lost.
+            // Connected before the write, so it would notice a server restart that lost rows.
             let mut flusher = self.bounded("write", Lent::of(&self.flushers)).await?;
             self.write_from(sql::BEGIN_LATER, records).await?;
             let limit = self.operation;
@@ -491,7 +487,7 @@ impl Store for PostgresStore {
         Box::pin(async move {
             self.prepare(now).await?;
             let swept = self.sweep(now, retention).await;
-            // Weeks may be gone: what comes late for them makes them again, or goes to what is kept.
+            // Weeks may be dropped: late rows for them create them again, or go to the retained rows.
             self.weeks().clear();
             swept
         })
@@ -530,7 +526,7 @@ mod tests {
                 .await
                 .unwrap_or_else(|error| panic!("{statement}: {error}"));
         }
-        // Readers cannot write, whatever they are given to run.
+        // Readers cannot write, whatever statement they run.
         let error = sqlx::query("DELETE FROM decisions").execute(&store.readers).await.unwrap_err();
         assert!(error.to_string().contains("read-only"), "{error}");
         store.close().await;
@@ -543,7 +539,7 @@ mod tests {
         let store = PostgresStore::new(&database.url).unwrap();
         store.prepare(Timestamp::UNIX_EPOCH).await.unwrap();
         let mut connection = store.writer.acquire().await.unwrap();
-        // Tables this small are scanned as a whole unless that is forbidden.
+        // Tables this small are scanned sequentially unless that is disabled.
         connection.execute("SET enable_seqscan = off").await.unwrap();
         connection.execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
         for (statement, index) in [
@@ -557,7 +553,7 @@ mod tests {
             let prepare = sqlx::AssertSqlSafe(format!("PREPARE it AS {statement}"));
             connection.execute(sqlx::raw_sql(prepare)).await.unwrap();
             let parameters = if statement == sql::TAIL { 13 } else { 14 };
-            // The values of columns do not matter to a generic plan; a position of NULL would leave no partition.
+            // Column values do not matter to a generic plan; a position of NULL would leave no partition.
             let mut values = vec!["NULL"; parameters];
             values[11] = "100000000";
             let values = values.join(", ");

@@ -1,4 +1,4 @@
-//! Reaching the database: its address, the connections, the schema.
+//! Connecting to the database: its address, the connections, the schema.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
 
 use crate::StoreError;
 
-/// A later version may have migrated already: its migrations expand, and say so where they do not.
+/// A later version may have migrated already: its migrations only add, or declare that they do not.
 fn migrations() -> Migrator {
     let mut migrations = sqlx::migrate!("../../migrations/postgres");
     migrations.set_ignore_missing(true);
@@ -20,24 +20,24 @@ fn migrations() -> Migrator {
 /// Longest wait of a sweep for the tables' locks: readers wait behind it.
 const SWEEP_LOCK: Duration = Duration::from_secs(5);
 
-/// Connections that read beside the writer. Lists take milliseconds.
+/// Connections for readers. Lists take milliseconds.
 const READERS: u32 = 4;
-/// Batches that were begun and are not on the disk: one that is written, one that was.
+/// Batches that are not durable yet: one being written, one being flushed.
 const FLUSHERS: u32 = 2;
-/// Longest wait for another process that migrates, and for the tables' locks.
+/// Longest wait for another migrating process, and for the tables' locks.
 const MIGRATION_LOCK: Duration = Duration::from_secs(60);
-/// Longest wait for the connection that migrates.
+/// Longest wait for the migrating connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Longest migration or sweep: an index over some ten million rows takes minutes.
+/// Time limit of a migration or sweep: an index over some ten million rows takes minutes.
 pub(super) const MIGRATION: Duration = Duration::from_secs(30 * 60);
-/// How much earlier than the client the server gives a statement up, so that it still tells why.
+/// How much earlier than the client the server cancels a statement, so that it can still report why.
 const SERVER_FIRST: Duration = Duration::from_millis(500);
 
 /// Connections of one store.
 #[derive(Debug)]
 pub(super) struct Pools {
     pub(super) writer: PgPool,
-    /// Each waits for one batch to be on the disk.
+    /// Each waits for one batch to become durable.
     pub(super) flushers: PgPool,
     pub(super) readers: PgPool,
 }
@@ -46,12 +46,12 @@ pub(super) struct Pools {
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     made: Arc<AtomicU64>,
-    /// How many had been made when records were last written.
+    /// The count when records were last written.
     known: AtomicU64,
 }
 
 impl Connections {
-    /// Whether another connection was made than the one by which records were written before. True once for each.
+    /// Whether the connection differs from the one that last wrote records. True once for each.
     pub(super) fn is_another(&self) -> bool {
         let made = self.made.load(Ordering::Relaxed);
         let known = self.known.swap(made, Ordering::Relaxed);
@@ -63,16 +63,16 @@ impl Connections {
 #[derive(Debug, Clone)]
 pub(super) struct Address {
     options: PgConnectOptions,
-    /// For people: without user and password.
+    /// For display: without user and password.
     pub(super) shown: String,
 }
 
 impl Address {
-    /// Reads `postgres://user:password@host:port/database?sslmode=...`. Over a network the server's certificate is
-    /// checked, unless the address says otherwise.
+    /// Parses `postgres://user:password@host:port/database?sslmode=...`. Over a network the server's certificate is
+    /// verified, unless the address disables that.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
         let mut options: PgConnectOptions = url.parse().map_err(|source: sqlx::Error| {
-            // The address may hold a password: it is not repeated.
+            // The address may contain a password: do not repeat it.
             StoreError::Open { path: "postgres://…".to_owned(), source: Box::new(source) }
         })?;
         let said = url.contains("sslmode=")
@@ -92,7 +92,7 @@ impl Address {
         Ok(Self { options, shown })
     }
 
-    /// The connections, made when they are needed.
+    /// The connections, opened on demand.
     pub(super) fn pools(&self, operation: Duration, connections: &Connections) -> Pools {
         let limit = operation.saturating_sub(SERVER_FIRST).max(SERVER_FIRST).min(operation);
         let limit = limit.as_millis().to_string();
@@ -102,7 +102,7 @@ impl Address {
         let bounded = self.options.clone().options([("statement_timeout", limit.as_str())]);
         let flushers = pool(FLUSHERS).connect_lazy_with(bounded.clone());
         let reading = bounded.clone().options([("default_transaction_read_only", "on")]);
-        // Its few statements look rows up by their keys. A plan made while tables were empty would read them whole.
+        // The writer's few statements look rows up by key. A plan made while tables were empty would scan them.
         let writing =
             bounded.options([("enable_seqscan", "off"), ("plan_cache_mode", "force_generic_plan")]);
         let made = Arc::clone(&connections.made);
@@ -114,7 +114,7 @@ impl Address {
         Pools { writer: writer.connect_lazy_with(writing), flushers, readers }
     }
 
-    /// Brings the schema to this version's, under a lock that keeps other processes from doing the same.
+    /// Migrates the schema to this version, under a lock against other processes.
     pub(super) async fn migrate(&self) -> Result<(), StoreError> {
         let wait = MIGRATION_LOCK.as_millis().to_string();
         let options = self.options.clone().options([("lock_timeout", wait.as_str())]);
@@ -146,7 +146,7 @@ impl Address {
         let asked = sqlx::query_scalar(super::sql::NOT_FOR_US).bind(own).fetch_optional(pool);
         let oldest: Option<i64> = match tokio::time::timeout(limit, asked).await {
             Ok(Ok(oldest)) => oldest,
-            // No such table: nobody has migrated, or an early version.
+            // No such table: never migrated, or by an early version.
             Ok(Err(sqlx::Error::Database(error))) if error.code().as_deref() == Some("42P01") => {
                 None
             }
@@ -160,7 +160,7 @@ impl Address {
         Err(StoreError::Migrate { path: self.shown.clone(), source: source.into() })
     }
 
-    /// A connection for work that may take long. It must not wait for locks: readers wait behind it.
+    /// A connection for long operations. It must not wait for locks: readers wait behind it.
     pub(super) async fn keeper(&self) -> Result<PgPool, StoreError> {
         let (lock, limit) = (SWEEP_LOCK.as_millis().to_string(), MIGRATION.as_millis().to_string());
         let options = self
@@ -177,7 +177,7 @@ impl Address {
 
     fn migrate_error(&self, error: MigrateError) -> StoreError {
         let source: Box<dyn std::error::Error + Send + Sync> = match error {
-            // Away, locked, read-only: the next insert tries again.
+            // Unreachable, locked, read-only: the next insert tries again.
             MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
                 return super::classify("migrate", source);
             }

@@ -1,4 +1,4 @@
-//! Every statement, as static text. Times go in and out as microseconds since 1970; in the tables they are `timestamptz`.
+//! All statements, as static text. Times are passed as microseconds since 1970; the tables have `timestamptz`.
 
 /// A parameter in microseconds as a time.
 macro_rules! time {
@@ -7,7 +7,7 @@ macro_rules! time {
     };
 }
 
-/// What a record is made of, by the names under which `rows` reads it. `detail` is apart: lists leave it out.
+/// Columns of a record, by the names that `rows` reads. `detail` is separate: lists omit it.
 macro_rules! columns {
     () => {
         "d.seq, d.id, d.parent, (extract(epoch FROM d.decided_at) * 1000000)::bigint AS decided_at, d.trigger_name, \
@@ -19,8 +19,8 @@ macro_rules! columns {
     };
 }
 
-/// The conditions of a filter. $1 namespace, $2 leave out the empty one, $3 binding, $4 to $6 group, kind and name of
-/// the workload, $7 cluster, $8 trigger, $9 outcome, $10 since, $11 until.
+/// The conditions of a filter. $1 namespace, $2 exclude the empty one, $3 binding, $4 to $6 group, kind and name of the
+/// workload, $7 cluster, $8 trigger, $9 outcome, $10 since, $11 until.
 macro_rules! filter {
     () => {
         concat!(
@@ -40,7 +40,7 @@ macro_rules! filter {
 }
 
 /// A page, newest first. $12 and $13 are the position after which it starts, $14 is its length. `$driver` names the
-/// columns whose index brings the rows in order; a planner cannot pick one out of "no value or this value".
+/// columns whose index yields the rows in order; a planner cannot derive it from "no value or this value".
 macro_rules! page {
     ($from:literal, $order:literal, $driver:literal) => {
         concat!(
@@ -82,7 +82,7 @@ pub(super) const PAGE_OF_CLUSTER: &str = page!(
     "c.cluster = $7 AND "
 );
 
-/// Rows after number $12 in the order of writing, at most $13.
+/// Rows after number $12 in write order, at most $13.
 pub(super) const TAIL: &str = concat!(
     "SELECT ",
     columns!(),
@@ -99,9 +99,9 @@ pub(super) const LAST: &str = "SELECT COALESCE(MAX(seq), 0) FROM decisions";
 pub(super) const AFTER_OF: &str =
     "SELECT id, after_clusters::text FROM decisions WHERE id = ANY($1::text[])";
 
-/// Begins a transaction in which nobody else writes, until it ends: numbers are then given in the order of commits, which
-/// is what followers read by, and what is not there does not come. Each statement must see what was committed before it,
-/// whatever the server's default is. The key is "atoll" in ASCII.
+/// Begins a transaction that excludes other writers until it ends: numbers then follow commit order, which followers
+/// rely on, and a row found missing stays missing. Each statement must see what was committed before it, whatever the
+/// server's default isolation. The key is "atoll" in ASCII.
 pub(super) const BEGIN: &str =
     "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(418565287020)";
 
@@ -109,26 +109,26 @@ pub(super) const BEGIN: &str =
 pub(super) const BEGIN_LATER: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(418565287020); \
      SET LOCAL synchronous_commit = off";
 
-/// Comes back when all that was committed before is as safe as commits are on this server: a commit of its own that writes
-/// a few bytes to the log and nothing else.
+/// Returns when everything committed before is as durable as commits are on this server: a commit of its own that
+/// writes only a few bytes to the log.
 pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(true, 'atoll', '')::text";
 
 pub(super) const MAKE_PARTITIONS: &str =
     concat!("SELECT atoll_make_partitions(", time!("$1"), ", ", time!("$2"), ")");
 
-/// Before a batch: the first of $1 numbers that are the batch's alone, and when the latest standing was.
+/// Before a batch: the first of $1 numbers reserved for the batch, and the time of the latest standing.
 pub(super) const CLAIM: &str = "SELECT setval('decisions_seq', nextval('decisions_seq') + $1::bigint - 1) - $1::bigint + 1, \
      (SELECT (extract(epoch FROM max(s.at)) * 1000000)::bigint FROM standings s)";
 
-/// Which of the ids $1 are there already. By id alone, so that there is but one index for it: a planner takes tables that
-/// were empty a moment ago for small ones, and would look through all that was decided in a second.
+/// Which of the ids $1 exist. By id alone, so that only one index applies: a planner takes tables that were recently
+/// empty for small ones, and would scan all decisions of the same second.
 pub(super) const THERE: &str = "SELECT id FROM decisions WHERE id = ANY($1::text[])";
 
-/// What was written down of who stood where from $1 on is not true any more.
+/// Invalidates the standings from $1 on.
 pub(super) const INVALIDATE: &str =
     concat!("UPDATE standings SET valid = false WHERE valid AND at >= ", time!("$1"));
 
-/// Rows of decisions, and of how many columns.
+/// COPY of decisions, and its number of columns.
 pub(super) const COPY_DECISIONS: (&str, i16) = (
     "COPY decisions (seq, id, parent, decided_at, trigger_name, mode, outcome, desired, pending, affinity_name, term, \
      binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
@@ -137,7 +137,7 @@ pub(super) const COPY_DECISIONS: (&str, i16) = (
     28,
 );
 
-/// Rows of changes, and of how many columns.
+/// COPY of changes, and its number of columns.
 pub(super) const COPY_CHANGES: (&str, i16) = (
     "COPY changes (cluster, decided_at, seq, binding_uid, replicas_before, replicas_after, decision, namespace, \
      workload_kind, workload_name) FROM STDIN (FORMAT binary)",
@@ -149,7 +149,7 @@ pub(super) const INSERT_UNCONFIRMED: &str = "INSERT INTO unconfirmed (cluster, b
 
 pub(super) const UNCONFIRMED: &str = "SELECT binding_uid FROM unconfirmed WHERE cluster = $1::text ORDER BY binding_uid COLLATE \"C\"";
 
-/// The newest row of each of the bindings $1. The inner query needs the index of bindings and nothing else.
+/// The newest row of each of the bindings $1. The inner query needs only the index of bindings.
 pub(super) const NEWEST: &str = "SELECT d.binding_uid, d.id, d.term, d.trigger_name FROM \
      (SELECT max(n.seq) AS seq FROM decisions n WHERE n.binding_uid = ANY($1::text[]) GROUP BY n.binding_uid) l \
      JOIN decisions d ON d.seq = l.seq";
@@ -171,7 +171,7 @@ pub(super) const NOTE_MEMBERS: &str = concat!(
      AS r (cluster, uid, at, kind, reason, message) ON CONFLICT DO NOTHING"
 );
 
-/// Of the decisions $1, at most $2.
+/// Milestones of the decisions $1, at most $2.
 pub(super) const MILESTONES: &str = "SELECT decision, (extract(epoch FROM decided_at) * 1000000)::bigint AS decided_at, \
      cluster, stage, (extract(epoch FROM at) * 1000000)::bigint AS at FROM milestones WHERE decision = ANY($1::text[]) \
      ORDER BY decision, milestones.at LIMIT $2::bigint";
@@ -199,7 +199,7 @@ macro_rules! member_events {
 pub(super) const MEMBER_EVENTS: &str = member_events!("");
 pub(super) const MEMBER_EVENTS_OF: &str = member_events!("e.cluster = $1 AND ");
 
-/// Who was on cluster $1 at $2.
+/// Shares on cluster $1 at $2.
 pub(super) const RESIDENTS: &str = concat!(
     "SELECT binding_uid, namespace, workload_kind, workload_name, replicas, decision AS id, \
      (extract(epoch FROM since) * 1000000)::bigint AS decided_at FROM residents($1::text, ",
@@ -208,17 +208,17 @@ pub(super) const RESIDENTS: &str = concat!(
      binding_uid COLLATE \"C\""
 );
 
-/// Drops one week that ended before $1, if there is one, and tells whether it did.
+/// Drops one week that ended before $1, if there is one; returns whether it did.
 pub(super) const SWEEP: &str = concat!("SELECT atoll_sweep(", time!("$1"), ")");
 
-/// Writes down who stood where, at the next time at which that is due and that is not after $1. Tells whether it did.
+/// Takes the next due standing whose time is not after $1; returns whether it did.
 pub(super) const TAKE_STANDING: &str = concat!("SELECT atoll_take_standing(", time!("$1"), ")");
 
-/// The oldest schema version whose programs may write, where it is above $1.
+/// The oldest schema version whose programs may write, if above $1.
 pub(super) const NOT_FOR_US: &str =
     "SELECT oldest_writer FROM history_bounds WHERE oldest_writer > $1::bigint";
 
-/// All of them, for the test that prepares each.
+/// All statements, for the test that prepares each.
 #[cfg(test)]
 pub(super) const ALL: [&str; 27] = [
     NEWEST,

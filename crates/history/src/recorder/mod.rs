@@ -1,8 +1,8 @@
-//! Takes committed decisions to the database without holding anything up.
+//! Writes committed decisions to the database without blocking anything.
 //!
-//! [`Recorder`] is the handle: it never waits. [`Writer`] is the one task that writes, in batches, and tries again for
-//! as long as the database is away. Nothing is lost when the queue is full or the process dies, because the binding
-//! holds every decision until its [`Receipt`] says that it is recorded.
+//! [`Recorder`] is the handle: it never waits. [`Writer`] is the only task that writes, in batches, and retries while
+//! the database is unreachable. A full queue or a crash loses nothing, because the binding holds every decision until
+//! its [`Receipt`] reports it as recorded.
 
 mod notes;
 mod recent;
@@ -20,26 +20,26 @@ pub use writer::{Drained, Writer};
 
 use crate::{Event, Record, Store};
 
-/// How the recorder works. The defaults fit a controller.
+/// Settings of the recorder. The defaults fit a controller.
 #[derive(Debug, Clone)]
 pub struct RecorderOptions {
-    /// Records that wait at most; a further one is refused and stays in its binding. At about 1 KiB each without
-    /// detail: 64 MiB.
+    /// Limit of queued records; a further one is rejected and stays in its binding. At about 1 KiB each without detail:
+    /// 64 MiB.
     pub queue: usize,
-    /// Events that wait at most; a further one is dropped and counted. At about 200 bytes each: 13 MiB, or the
-    /// milestones of some 5,000 decisions on three members.
+    /// Limit of queued events; a further one is dropped and counted. At about 200 bytes each: 13 MiB, or the milestones
+    /// of some 5,000 decisions on three members.
     pub events: usize,
-    /// Bytes of details that wait at most; a further record is queued without its detail, and its row says so.
+    /// Limit of queued details in bytes; a further record is queued without its detail, and its row shows that.
     pub detail_bytes: usize,
-    /// Rows of one transaction at most: a few thousand hold the write lock for some tens of milliseconds.
+    /// Limit of rows per transaction: a few thousand hold the write lock for some tens of milliseconds.
     pub batch: usize,
-    /// How long the first record of a batch waits for company. One disk sync then serves many rows.
+    /// How long a batch waits for more records after the first. One disk sync then serves many rows.
     pub linger: Duration,
-    /// Pause after the first failed try; it doubles up to `retry_max`.
+    /// Delay after the first failed attempt; it doubles up to `retry_max`.
     pub retry_min: Duration,
-    /// Longest pause between two tries.
+    /// Longest delay between two attempts.
     pub retry_max: Duration,
-    /// How long the rest may take when the writer is told to stop. `atoll up` stops within 5 s.
+    /// Time limit for writing the rest at a stop. `atoll up` stops within 5 s.
     pub drain: Duration,
 }
 
@@ -58,69 +58,68 @@ impl Default for RecorderOptions {
     }
 }
 
-/// Where a record is.
+/// State of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// Not in the database yet.
     Queued,
-    /// In the database, on its disk.
+    /// In the database and durable.
     Recorded,
-    /// The database will never take it, for this reason.
+    /// The database rejects it permanently, for this reason.
     Refused(String),
 }
 
-/// Tells what became of a record. Cheap to keep beside the binding in an index.
+/// Reports the state of a record. Cheap to store beside the binding in an index.
 #[derive(Debug, Clone)]
 pub struct Receipt(watch::Receiver<State>);
 
 impl Receipt {
-    /// Where the record is now.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> State {
         self.0.borrow().clone()
     }
 
-    /// Whether the binding may forget the decision.
+    /// Whether the binding may drop the decision.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         *self.0.borrow() == State::Recorded
     }
 
-    /// Waits until the record is in the database or refused. `Queued` comes back only when the writer has ended
-    /// before.
+    /// Waits until the record is in the database or rejected. Returns `Queued` only when the writer ended before that.
     pub async fn settled(&mut self) -> State {
-        // An error means that the sender is gone: the last state is all there will be.
+        // An error means that the sender was dropped: the last state is final.
         let _ = self.0.wait_for(|state| *state != State::Queued).await;
         self.state()
     }
 }
 
-/// The queue is full, or the writer has ended: the record stays in its binding. Offer it again when
-/// [`Recorder::progress`] shows room.
+/// The queue is full, or the writer has ended: the record stays in its binding. Retry when [`Recorder::progress`] shows
+/// room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the queue of history is full")]
 pub struct QueueFull;
 
-/// How far history is behind.
+/// Backlog and health of history.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Progress {
-    /// Records that wait.
+    /// Queued records.
     pub queued: usize,
-    /// Since when the oldest of them waits.
+    /// Since when the oldest of them is queued.
     pub oldest: Option<Instant>,
     /// Records written since the start.
     pub recorded: u64,
-    /// Records that the database will never take.
+    /// Records that the database rejects permanently.
     pub refused: u64,
-    /// Details given up because too many bytes waited.
+    /// Details dropped because the byte limit was reached.
     pub details_dropped: u64,
-    /// Events given up: too many waited, or the database will never take them.
+    /// Events dropped: the queue was full, or the database rejects them permanently.
     pub events_dropped: u64,
-    /// Why the last try failed. `None` while the database works.
+    /// Why the last attempt failed. `None` while the database works.
     pub failing: Option<String>,
 }
 
-/// A handle to hand over records; clones share the queue.
+/// A handle to queue records; clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Job>,
@@ -129,7 +128,7 @@ pub struct Recorder {
     progress: watch::Sender<Progress>,
 }
 
-/// A record on its way.
+/// A queued record.
 #[derive(Debug)]
 struct Job {
     record: Record,
@@ -137,7 +136,7 @@ struct Job {
     since: Instant,
 }
 
-/// Bytes of details that wait.
+/// Counts the bytes of queued details.
 #[derive(Debug)]
 struct Details {
     waiting: AtomicUsize,
@@ -145,7 +144,7 @@ struct Details {
 }
 
 impl Details {
-    /// Counts the bytes in, if there is room for them.
+    /// Reserves the bytes, if there is room for them.
     fn take(&self, bytes: usize) -> bool {
         let room = |waiting: usize| waiting.checked_add(bytes).filter(|sum| *sum <= self.limit);
         self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
@@ -157,7 +156,7 @@ impl Details {
 }
 
 impl Recorder {
-    /// A handle, and the writer that its owner spawns.
+    /// A handle, and the writer for its owner to spawn.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, options: RecorderOptions) -> (Self, Writer) {
         let (queue, jobs) = mpsc::channel(options.queue);
@@ -170,8 +169,8 @@ impl Recorder {
         (Self { queue, events, details, progress }, writer)
     }
 
-    /// Queues the record of a committed decision; never waits. Hand over the records of one binding in the order of
-    /// their parents: they are written in that order.
+    /// Queues the record of a committed decision; never waits. Queue the records of one binding in parent order: they
+    /// are written in that order.
     ///
     /// # Errors
     /// When the queue is full.
@@ -193,14 +192,14 @@ impl Recorder {
         Ok(Receipt(receiver))
     }
 
-    /// Queues an event; never waits. What does not fit is dropped and counted: events are told, not kept.
+    /// Queues an event; never waits. An event that does not fit is dropped and counted.
     pub fn note(&self, event: Event) {
         if self.events.try_send(event).is_err() {
             self.progress.send_modify(|progress| progress.events_dropped += 1);
         }
     }
 
-    /// How far behind history is, and whether the database works. Changes with every batch.
+    /// Backlog and health. Changes with every batch.
     #[must_use]
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()

@@ -1,4 +1,4 @@
-//! The part of the writer's task that writes events.
+//! The event-writing part of the writer's task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 use super::{Progress, RecorderOptions, chain};
 use crate::{Event, Store, StoreError};
 
-/// How long the first event of a batch waits for company. Nobody waits for an event, and their rows are many: fewer,
+/// How long a batch waits for more events after the first. Nothing waits for an event, and events are many: fewer,
 /// larger batches leave the database to decisions.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// Writes events. They wait while the database is away and are dropped when too many do.
+/// Writes events. They are queued while the database is unreachable and dropped when the queue is full.
 pub(super) struct Notes {
     store: Arc<dyn Store>,
     options: RecorderOptions,
@@ -31,7 +31,7 @@ impl Notes {
         Self { store, options, events, progress }
     }
 
-    /// Writes until the token is cancelled, then tries once more with what is left.
+    /// Writes until cancelled, then tries once more with the rest.
     pub(super) async fn run(mut self, token: &CancellationToken) {
         let mut batch: Vec<Event> = Vec::new();
         loop {
@@ -40,7 +40,7 @@ impl Notes {
                 () = token.cancelled() => break,
                 first = self.events.recv() => first,
             };
-            // Every handle is gone: nothing will ever come.
+            // All handles were dropped: no more events will come.
             let Some(first) = first else { break };
             batch.push(first);
             if token.run_until_cancelled(tokio::time::sleep(LINGER)).await.is_none() {
@@ -63,7 +63,7 @@ impl Notes {
         }
     }
 
-    /// Writes a batch, however often it takes. False: it is time to stop.
+    /// Writes a batch, with any number of attempts. False: stop.
     async fn write(&self, batch: &[Event], token: &CancellationToken) -> bool {
         let mut pause = self.options.retry_min;
         loop {
@@ -85,7 +85,7 @@ impl Notes {
         }
     }
 
-    /// One of them is refused: the others are not lost with it. One try each, so that a second failure ends.
+    /// One event of the batch is rejected: write the others. One attempt each, so that a second failure ends this.
     async fn one_by_one(&self, batch: &[Event], error: &StoreError) {
         let mut lost = 0;
         for event in batch {

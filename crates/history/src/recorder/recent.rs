@@ -1,4 +1,4 @@
-//! What was acknowledged lately. A database that fails over may lose its last commits.
+//! Recently acknowledged records. A database that fails over may lose its last commits.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use crate::Record;
 
-/// How far back a failover may reach. Asynchronous copies lag by fractions of a second.
+/// How far back a failover may reach. Asynchronous replicas lag by fractions of a second.
 const SPAN: Duration = Duration::from_secs(30);
-/// Records held at most, the newest: a minute's work of a busy federation, about 16 MiB.
+/// Limit of stored records, the newest: a minute's work of a busy federation, about 16 MiB.
 const MOST: usize = 16_384;
-/// Bytes of their details at most; older records lose theirs.
+/// Limit of their details in bytes; older records lose theirs.
 const DETAIL_BYTES: usize = 16 << 20;
 
 /// Acknowledged records, oldest first.
@@ -19,12 +19,12 @@ const DETAIL_BYTES: usize = 16 << 20;
 pub(super) struct Recent {
     records: VecDeque<(Instant, Record)>,
     detail_bytes: usize,
-    /// How many from the front have no detail left.
+    /// Number of records at the front without a detail.
     bare: usize,
 }
 
 impl Recent {
-    /// Takes records in the order in which they were written.
+    /// Adds records in write order.
     pub(super) fn push(&mut self, records: Vec<Record>) {
         let now = Instant::now();
         for record in records {
@@ -47,7 +47,7 @@ impl Recent {
         }
     }
 
-    /// Those of the last half minute.
+    /// The records of the last [`SPAN`].
     pub(super) fn all(&self) -> Vec<Record> {
         let now = Instant::now();
         let young = self.records.iter().filter(|(since, _)| now - *since <= SPAN);
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(details, DETAIL_BYTES / 4096);
         assert!(all[0].detail.is_none() && all[MOST - 1].detail.is_some());
         assert_eq!(recent.detail_bytes, DETAIL_BYTES);
-        // Once they are old, their bytes are given back.
+        // Records that have expired release their bytes.
         tokio::time::advance(SPAN * 2).await;
         let mut last = record(1);
         last.detail = Some(Detail::encode(&json!({})));

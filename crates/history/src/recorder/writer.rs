@@ -1,4 +1,4 @@
-//! The task that writes.
+//! The writing task.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::recent::Recent;
 use super::{Details, Job, Progress, RecorderOptions, State};
 use crate::{Event, Record, Safe, Store, StoreError};
 
-/// Writes what the recorder's handles queue. Owned by whoever runs it.
+/// Writes what the recorder's handles queue.
 pub struct Writer {
     records: Records,
     notes: Notes,
@@ -25,11 +25,11 @@ struct Records {
     options: RecorderOptions,
     jobs: mpsc::Receiver<Job>,
     settler: Settler,
-    /// The batch that was written last, on its way to the disk: one at most. The next is written meanwhile.
+    /// The last written batch while it becomes durable: at most one. The next one is written meanwhile.
     flying: JoinSet<Result<(), (Batch, StoreError)>>,
-    /// Records of a transaction at most, for now: fewer than the options say while the database is too slow for them.
+    /// Current limit of records per transaction: lower than the option while the database is too slow for full batches.
     most: usize,
-    /// The recent ones have to be written again before anything else.
+    /// The recent records must be written again first.
     stale: bool,
 }
 
@@ -40,14 +40,14 @@ pub struct Drained {
     pub left: usize,
 }
 
-/// A batch as the store takes it, and who waits for its records.
+/// A batch for the store, and the receipts of its records.
 #[derive(Default)]
 struct Batch {
     records: Vec<Record>,
     waiting: Vec<(watch::Sender<State>, Instant)>,
 }
 
-/// Tells who waits, and counts.
+/// Updates receipts and counters.
 #[derive(Clone)]
 struct Settler {
     details: Arc<Details>,
@@ -55,16 +55,16 @@ struct Settler {
     recent: Arc<Mutex<Recent>>,
 }
 
-/// What became of a write.
+/// Result of a write.
 enum Attempt {
     Written(Safe),
-    /// The database will never take it.
+    /// The database rejects it permanently.
     Refused(String),
-    /// The batch before may be lost, and comes first.
+    /// The previous batch may be lost and must be written first.
     Lost(Batch),
-    /// There was no answer in time: fewer may be done in time.
+    /// No reply in time: a smaller batch may succeed.
     TooMany,
-    /// It is time to stop.
+    /// Stop.
     Stopped,
 }
 
@@ -108,8 +108,8 @@ impl Writer {
         Self { records, notes }
     }
 
-    /// Writes until the token is cancelled, then what is left as far as the time for it allows. Events are written
-    /// beside decisions and hold none of them up.
+    /// Writes until cancelled, then writes the rest within the drain limit. Events are written concurrently and delay
+    /// no decision.
     pub async fn run(self, token: CancellationToken) -> Drained {
         let (drained, ()) = tokio::join!(self.records.run(&token), self.notes.run(&token));
         drained
@@ -128,7 +128,7 @@ impl Records {
         self.drain(batch).await
     }
 
-    /// Waits for the first record and gives others `linger` since then to join it. False: time to stop.
+    /// Waits for the first record, then for more until `linger` has passed. False: stop.
     async fn fill(&mut self, batch: &mut Batch, token: &CancellationToken) -> bool {
         if token.is_cancelled() {
             return false;
@@ -139,7 +139,7 @@ impl Records {
                 () = token.cancelled() => return false,
                 job = self.jobs.recv() => match job {
                     Some(job) => batch.push(job),
-                    // Every handle is gone: nothing will ever come.
+                    // All handles were dropped: no more records will come.
                     None => return false,
                 },
             }
@@ -160,8 +160,9 @@ impl Records {
         true
     }
 
-    /// Writes a batch, however often it takes. What the database refuses is cut in halves until the record is found,
-    /// so that it holds up no other; so is what it cannot take in time, until it can. Gives back what is left when it is time to stop.
+    /// Writes a batch, with any number of attempts. A rejected batch is halved until the bad record is found, so that
+    /// it blocks no other; a batch that times out is halved until it succeeds. Returns the rest when it is time to
+    /// stop.
     async fn write(&mut self, batch: Batch, token: &CancellationToken) -> Result<(), Batch> {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
@@ -170,7 +171,7 @@ impl Records {
                     self.most = (self.most * 2).min(self.options.batch.max(1));
                     let landed = tokio::select! {
                         biased;
-                        // The drain does it again, which changes nothing.
+                        // The drain writes it again, which changes nothing.
                         () = token.cancelled() => {
                             while let Some(next) = parts.pop() {
                                 part.append(next);
@@ -181,7 +182,7 @@ impl Records {
                     };
                     match landed {
                         Ok(()) => self.launch(part, safe),
-                        // Neither is known to be there, and the earlier comes first.
+                        // Both may be missing, and the earlier one must be written first.
                         Err(earlier) => parts.extend([part, earlier]),
                     }
                 }
@@ -206,7 +207,7 @@ impl Records {
         Ok(())
     }
 
-    /// Waits until the batch before is on the disk. Gives it back when it may be lost.
+    /// Waits until the previous batch is durable. Returns it when it may be lost.
     async fn land(&mut self) -> Result<(), Batch> {
         match self.flying.join_next().await {
             None | Some(Ok(Ok(()))) => Ok(()),
@@ -214,12 +215,12 @@ impl Records {
                 self.failed(&error, Duration::ZERO);
                 Err(batch)
             }
-            // Nobody else ends it.
+            // The task is never aborted, so this is a panic.
             Some(Err(ended)) => std::panic::resume_unwind(ended.into_panic()),
         }
     }
 
-    /// A batch was written, and will be safe.
+    /// Waits in the background for a written batch to become durable.
     fn launch(&mut self, batch: Batch, safe: Safe) {
         let settler = self.settler.clone();
         self.flying.spawn(async move {
@@ -233,11 +234,11 @@ impl Records {
         });
     }
 
-    /// Writes until the database says yes or no.
+    /// Writes until the database accepts or rejects.
     async fn attempt(&mut self, records: &[Record], token: &CancellationToken) -> Attempt {
         let mut pause = self.options.retry_min;
         loop {
-            // Cut off at a stop, it may have been done: the drain then does it again, which changes nothing.
+            // A write interrupted by a stop may have succeeded: the drain repeats it, which changes nothing.
             let written = tokio::select! {
                 biased;
                 () = token.cancelled() => return Attempt::Stopped,
@@ -247,7 +248,7 @@ impl Records {
                 Ok(safe) => return Attempt::Written(safe),
                 Err(error) => error,
             };
-            // Nothing is tried again before it is known what became of the batch before.
+            // Before a retry, the result of the previous batch must be known.
             if !self.flying.is_empty() {
                 let landed = tokio::select! {
                     biased;
@@ -280,7 +281,7 @@ impl Records {
         }
     }
 
-    /// Writes once. On a new connection the records that were acknowledged lately come first: the database may have lost
+    /// Writes once. On a new connection recently acknowledged records are written first: the database may have lost
     /// them, and they are the parents of these.
     async fn write_behind_recent(&mut self, records: &[Record]) -> Result<Safe, StoreError> {
         if !self.stale {
@@ -304,11 +305,11 @@ impl Records {
         written
     }
 
-    /// Writes what is queued, within the time for it. No second try: the bindings hold what is left.
+    /// Writes the queued records, within the drain limit. No retry: the bindings hold the rest.
     async fn drain(mut self, mut batch: Batch) -> Drained {
         let deadline = Instant::now() + self.options.drain;
         self.jobs.close();
-        // What was on its way goes first.
+        // The previous batch first.
         match tokio::time::timeout_at(deadline, self.land()).await {
             Ok(Ok(())) => {}
             Ok(Err(mut earlier)) => {
@@ -352,7 +353,7 @@ impl Records {
             progress.failing = Some(reason.clone());
             first
         });
-        // Once at the start of an outage, not at every try: `progress` says how it goes on.
+        // Once at the start of an outage, not at every attempt: `progress` shows the state.
         if first {
             tracing::warn!(reason, ?pause, "history is away: decisions wait, scheduling goes on");
         } else {
@@ -363,7 +364,7 @@ impl Records {
 
 impl Settler {
     fn recent(&self) -> MutexGuard<'_, Recent> {
-        // Nothing panics while it is held; what is in it is only a help after a failover.
+        // No panic occurs while the lock is held; the data only helps after a failover.
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -384,7 +385,7 @@ impl Settler {
                 State::Recorded | State::Queued => progress.recorded += count as u64,
             }
             progress.failing = None;
-            // What waits now came after the newest of these.
+            // Records queued now arrived after the newest of these.
             progress.oldest = newest.filter(|_| progress.queued > 0);
         });
     }

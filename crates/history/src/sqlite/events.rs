@@ -1,4 +1,4 @@
-//! Events, and who was where.
+//! Events, and which workloads were on a cluster.
 
 use jiff::Timestamp;
 use sqlx::{Connection, SqliteConnection};

@@ -1,8 +1,8 @@
 //! History in one file: the default of `atoll up` and of a single controller.
 //!
-//! Stored: decisions, the shares that each changed, unconfirmed withdrawals, events. Nothing is rebuilt from elsewhere. One
-//! connection writes, a few read beside it (write-ahead log). A write is on the disk before it is acknowledged, because
-//! bindings forget what is acknowledged.
+//! Stored: decisions, the shares that each changed, unconfirmed withdrawals, events. All of this is primary data. One
+//! connection writes while a few read (write-ahead log). A write is on the disk before it is acknowledged, because
+//! bindings drop acknowledged decisions.
 
 mod events;
 mod open;
@@ -25,12 +25,12 @@ use crate::rows;
 use crate::store::Maintained;
 use crate::{BoxFuture, Detail, Filter, Newest, Page, Position, Record, Row, Store, StoreError};
 
-/// Longest wait for one operation. A batch takes milliseconds; what takes this long is stuck.
+/// Time limit of one operation. A batch takes milliseconds; an operation that takes this long is stuck.
 const OPERATION: Duration = Duration::from_secs(10);
-/// SQLite's result codes for values that will never fit: too big, constraint, type mismatch.
+/// SQLite's result codes for values that are rejected permanently: too big, constraint, type mismatch.
 const NEVER: [i32; 3] = [18, 19, 20];
 
-/// A file with history.
+/// History in a file.
 #[derive(Debug)]
 pub struct SqliteStore {
     writer: SqlitePool,
@@ -39,7 +39,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, makes it where it is missing, and brings its schema to this version's.
+    /// Opens the file, creates it if missing, and migrates its schema to this version.
     ///
     /// # Errors
     /// When the file cannot be written or was written by a later version.
@@ -48,7 +48,7 @@ impl SqliteStore {
         Ok(Self { writer, readers, written: watch::Sender::new(0) })
     }
 
-    /// Ends the connections after what they are doing, and folds the write-ahead log into the file.
+    /// Closes the connections after their current operations, and merges the write-ahead log into the file.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
@@ -66,7 +66,7 @@ impl SqliteStore {
 
 type Query = sqlx::query::Query<'static, Sqlite, SqliteArguments>;
 
-/// The result of an operation within [`OPERATION`].
+/// Runs an operation within [`OPERATION`].
 async fn bounded<T>(
     doing: &'static str,
     operation: impl Future<Output = Result<T, sqlx::Error>>,
@@ -83,7 +83,7 @@ fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
         sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<i32>().ok()),
         _ => None,
     };
-    // The low byte is the primary code, the rest says more.
+    // The low byte is the primary code, the rest adds detail.
     match primary.map(|code| code & 0xff) {
         Some(code) if NEVER.contains(&code) => {
             StoreError::Refused { doing, source: Box::new(error) }
@@ -109,7 +109,7 @@ fn bind_filter(query: Query, filter: &Filter) -> Query {
         .bind(filter.until.map(|until| until.as_microsecond()))
 }
 
-/// The statement whose index leaves the fewest rows to look at.
+/// The statement whose index leaves the fewest rows to scan.
 fn page_statement(filter: &Filter) -> &'static str {
     if filter.binding_uid.is_some() {
         sql::PAGE_OF_BINDING
@@ -129,7 +129,7 @@ async fn insert(connection: &mut SqliteConnection, record: &Record) -> Result<()
     if let (None, Some(parent)) = (&before, &record.record.parent) {
         let after: Option<String> =
             sqlx::query_scalar(sql::AFTER_OF).bind(parent).fetch_optional(&mut *connection).await?;
-        // A parent's row that cannot be read leaves this one's `before` unknown, which is the truth.
+        // If the parent's row cannot be read, `before` of this one stays unknown.
         before = after.and_then(|json| serde_json::from_str(&json).ok());
     }
     let decision = &record.record;
@@ -190,7 +190,7 @@ impl Store for SqliteStore {
     fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             bounded("write", async {
-                // The write lock from the start: a transaction that read first could not get it any more.
+                // Take the write lock at the start: a transaction that begins with a read could not upgrade to it.
                 let mut lent = Lent::of(&self.writer).await?;
                 let mut transaction = lent.connection().begin_with("BEGIN IMMEDIATE").await?;
                 for record in records {
@@ -214,7 +214,7 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(async move {
             let after = after.unwrap_or(Position { decided_at: i64::MAX, seq: i64::MAX });
-            // One more than asked for says whether there is a next page.
+            // One more than requested tells whether there is a next page.
             let wanted = rows::limit(limit).saturating_add(1);
             let rows = self
                 .rows("list", page_statement(filter), |query| {
@@ -408,7 +408,7 @@ mod tests {
         let error = store.insert(&records).await.unwrap_err();
         assert!(error.is_transient(), "{error:?}");
         assert!(store.get(&records[0].record.id).await.unwrap().is_none(), "half of it is there");
-        // The limit went with its connection.
+        // The limit was a setting of the closed connection.
         store.insert(&records).await.unwrap();
         assert!(store.get(&records[0].record.id).await.unwrap().is_some());
     }

@@ -13,13 +13,13 @@ use crate::StoreError;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
-/// Connections that read beside the writer. Lists take milliseconds.
+/// Connections for readers. Lists take milliseconds.
 const READERS: u32 = 4;
-/// How long a connection waits for another process that holds the file's lock.
+/// How long a connection waits for another process that holds the file lock.
 const BUSY: Duration = Duration::from_secs(3);
-/// Longest migration: an index over some ten million rows takes minutes.
+/// Time limit of a migration: an index over some ten million rows takes minutes.
 const MIGRATION: Duration = Duration::from_secs(30 * 60);
-/// How long the schema's lock is waited for, and how often it is tried: another process may be migrating.
+/// How long to wait for the schema lock, and how often to try: another process may be migrating.
 const LOCK: Duration = Duration::from_secs(30);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
@@ -30,7 +30,7 @@ pub(super) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
         .create_if_missing(true)
         .foreign_keys(true)
         .journal_mode(SqliteJournalMode::Wal)
-        // FULL: what was acknowledged survives a power cut. One sync for each batch, not for each row.
+        // FULL: acknowledged rows survive a power cut. One sync for each batch, not for each row.
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY);
     let lock = lock(path).await?;
@@ -54,7 +54,7 @@ pub(super) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
     Ok((writer, readers))
 }
 
-/// A file lock beside the database: SQLite has none that spans several migrations. It goes with the handle.
+/// A file lock beside the database: SQLite has none that spans several migrations. Released with the handle.
 async fn lock(path: &Path) -> Result<File, StoreError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".lock");

@@ -1,6 +1,6 @@
-//! Every statement, as static text. Plain enough for PostgreSQL: numbered parameters, row values, ON CONFLICT.
+//! All statements, as static text, in SQL close to PostgreSQL's: numbered parameters, row values, ON CONFLICT.
 
-/// What a record is made of, in the order in which `rows` reads it. `detail` is apart: lists leave it out.
+/// Columns of a record, in the order that `rows` reads. `detail` is separate: lists omit it.
 macro_rules! columns {
     () => {
         "d.seq, d.id, d.parent, d.decided_at, d.trigger_name, d.mode, d.outcome, d.desired, d.pending, \
@@ -10,8 +10,8 @@ macro_rules! columns {
     };
 }
 
-/// The conditions of a filter. $1 namespace, $2 leave out the empty one, $3 binding, $4 to $6 group, kind and name of
-/// the workload, $7 cluster, $8 trigger, $9 outcome, $10 since, $11 until.
+/// The conditions of a filter. $1 namespace, $2 exclude the empty one, $3 binding, $4 to $6 group, kind and name of the
+/// workload, $7 cluster, $8 trigger, $9 outcome, $10 since, $11 until.
 macro_rules! filter {
     () => {
         " AND ($1 IS NULL OR d.namespace = $1) AND (NOT $2 OR d.namespace <> '') \
@@ -25,7 +25,7 @@ macro_rules! filter {
 }
 
 /// A page, newest first. $12 and $13 are the position after which it starts, $14 is its length. `$driver` names the
-/// column whose index brings the rows in order; a planner cannot pick one out of "no value or this value".
+/// column whose index yields the rows in order; a planner cannot derive it from "no value or this value".
 macro_rules! page {
     ($from:literal, $order:literal, $driver:literal) => {
         concat!(
@@ -57,7 +57,7 @@ pub(super) const PAGE_OF_WORKLOAD: &str = page!("decisions d", "d", "d.workload_
 pub(super) const PAGE_OF_CLUSTER: &str =
     page!("changes c JOIN decisions d ON d.seq = c.seq", "c", "c.cluster = $7 AND ");
 
-/// Rows after number $12 in the order of writing, at most $13.
+/// Rows after number $12 in write order, at most $13.
 pub(super) const TAIL: &str = concat!(
     "SELECT ",
     columns!(),
@@ -102,7 +102,7 @@ pub(super) const NOTE_MILESTONE: &str = "INSERT INTO milestones (decision, decid
 pub(super) const NOTE_MEMBER: &str = "INSERT INTO member_events (cluster, cluster_uid, at, kind, reason, message) \
      VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
 
-/// Of the decisions in the JSON array $1, at most $2.
+/// Milestones of the decisions in the JSON array $1, at most $2.
 pub(super) const MILESTONES: &str = "SELECT m.decision, m.decided_at, m.cluster, m.stage, m.at \
      FROM json_each($1) j JOIN milestones m ON m.decision = j.value ORDER BY m.decision, m.at LIMIT $2";
 
@@ -121,9 +121,9 @@ macro_rules! member_events {
 pub(super) const MEMBER_EVENTS: &str = member_events!("");
 pub(super) const MEMBER_EVENTS_OF: &str = member_events!("cluster = $1 AND ");
 
-/// The last of each binding's shares on cluster $1 up to $2, from what was written down at `base` and the changes since.
-/// Rows of earlier versions do not say whose they are: their decisions are looked up. CASE, because a join looks for the
-/// row before it looks at a condition that spares it.
+/// The last share of each binding on cluster $1 up to $2, from the standing at `base` and the changes since. Rows of
+/// earlier versions lack the binding: it is looked up in their decisions. CASE, because a join fetches the row before
+/// it evaluates a condition that would skip it.
 macro_rules! last_shares {
     ($base:literal) => {
         concat!(
@@ -146,7 +146,7 @@ macro_rules! last_shares {
     };
 }
 
-/// Who was on cluster $1 at $2.
+/// Shares on cluster $1 at $2.
 pub(super) const RESIDENTS: &str = concat!(
     last_shares!(
         "SELECT COALESCE(max(at), -9223372036854775808) FROM standings WHERE valid AND at <= $2"
@@ -155,7 +155,7 @@ pub(super) const RESIDENTS: &str = concat!(
      ORDER BY namespace, workload_kind, workload_name, binding_uid"
 );
 
-/// Writes down who stands on cluster $1 at $2, when a standing is taken.
+/// Copies the shares on cluster $1 at $2 into a standing.
 pub(super) const TAKE_SHARES: &str = concat!(
     "INSERT INTO standing_shares (at, cluster, binding_uid, decided_at, seq, replicas, decision, namespace, \
      workload_kind, workload_name) ",
@@ -165,31 +165,32 @@ pub(super) const TAKE_SHARES: &str = concat!(
     "SELECT $2, $1, binding_uid, decided_at, seq, replicas, decision, namespace, workload_kind, workload_name FROM last"
 );
 
-/// The oldest standing that became invalid.
+/// The oldest invalid standing.
 pub(super) const STANDING_INVALID: &str = "SELECT min(at) FROM standings WHERE NOT valid";
 
-/// The latest standing: its time, the last decision up to then, how many stood. Without one the time of the first decision.
+/// The latest standing: its time, the last decision up to then, its number of shares. If none, the time of the first
+/// decision.
 pub(super) const STANDING_LAST: &str = "SELECT * FROM (SELECT at, seq, shares FROM standings ORDER BY at DESC LIMIT 1) \
      UNION ALL SELECT * FROM (SELECT decided_at, seq - 1, 0 FROM decisions \
      WHERE NOT EXISTS (SELECT 1 FROM standings) ORDER BY decided_at, seq LIMIT 1)";
 
-/// When the first decision behind number $1 was made.
+/// When the first decision after number $1 was made.
 pub(super) const DECIDED_BEHIND: &str =
     "SELECT decided_at FROM decisions WHERE seq > $1 ORDER BY seq LIMIT 1";
 
-/// A standing at $1 that is not valid yet.
+/// Creates a standing at $1, not valid yet.
 pub(super) const STANDING_BEGIN: &str = "INSERT INTO standings (at, seq, shares, valid) VALUES ($1, 0, 0, 0) \
      ON CONFLICT (at) DO UPDATE SET valid = 0";
 
-/// Every cluster that has shares. From one to the next, because it has many.
+/// Every cluster with shares. Skips from one to the next, because each has many rows.
 pub(super) const CLUSTERS: &str = "WITH RECURSIVE c (name) AS (SELECT (SELECT min(cluster) FROM changes) \
      UNION ALL SELECT (SELECT min(n.cluster) FROM changes n WHERE n.cluster > c.name) FROM c WHERE c.name IS NOT NULL) \
      SELECT name FROM c WHERE name IS NOT NULL";
 
-/// Gives up what was written down of cluster $1 at $2.
+/// Deletes cluster $1's part of the standing at $2.
 pub(super) const FORGET_SHARES: &str = "DELETE FROM standing_shares WHERE at = $2 AND cluster = $1";
 
-/// The standing at $1 is valid, unless decisions of its time came in behind number $2. $3 shares stand.
+/// Marks the standing at $1 as valid, unless decisions of its time arrived after number $2. $3 is the number of shares.
 pub(super) const STANDING_END: &str = "UPDATE standings SET valid = 1, shares = $3, \
      seq = COALESCE((SELECT seq FROM decisions WHERE decided_at <= $1 ORDER BY decided_at DESC, seq DESC LIMIT 1), 0) \
      WHERE at = $1 AND NOT EXISTS (SELECT 1 FROM decisions WHERE seq > $2 AND +decided_at <= $1)";
@@ -197,17 +198,17 @@ pub(super) const STANDING_END: &str = "UPDATE standings SET valid = 1, shares = 
 /// Standings from before $1.
 pub(super) const SWEEP_STANDINGS: &str = "DELETE FROM standings WHERE at < $1";
 
-/// Shares that stood before $1, at most $2 of them.
+/// Deletes standing shares from before $1, at most $2 of them.
 pub(super) const SWEEP_SHARES: &str = "DELETE FROM standing_shares WHERE (at, cluster, binding_uid) IN \
      (SELECT at, cluster, binding_uid FROM standing_shares WHERE at < $1 LIMIT $2)";
 
 pub(super) const SWEEP_MEMBERS: &str = "DELETE FROM member_events WHERE at < $1";
 
-/// Decisions from before $1 behind the position $2, $3: at most $4.
+/// Decisions from before $1 after the position $2, $3: at most $4.
 pub(super) const SWEEP_PART: &str = "SELECT decided_at, seq FROM decisions WHERE decided_at < $1 \
      AND (decided_at, seq) > ($2, $3) ORDER BY decided_at, seq LIMIT $4";
 
-/// A part: $2 to $5 are behind which position and up to which. The planner uses one upper bound: with another beside it, it
+/// A part: $2 to $5 are its exclusive start and inclusive end. The planner uses one upper bound: with a second one, it
 /// may read everything up to that for each part.
 macro_rules! part {
     () => {
@@ -215,7 +216,7 @@ macro_rules! part {
     };
 }
 
-/// Shares that did not stand any more at $1, the time before which things are old.
+/// Deletes shares that were already replaced at $1, the retention limit.
 pub(super) const SWEEP_CHANGES: &str = concat!(
     "DELETE FROM changes WHERE seq IN (SELECT seq FROM decisions WHERE ",
     part!(),
@@ -224,7 +225,7 @@ pub(super) const SWEEP_CHANGES: &str = concat!(
      AND x.cluster = changes.cluster AND x.decided_at = n.decided_at AND x.seq = n.seq)"
 );
 
-/// Decisions that no share rests on and that are not the last of a binding that goes on.
+/// Deletes decisions that set no current share and are not the last of an active binding.
 pub(super) const SWEEP_DECISIONS: &str = concat!(
     "DELETE FROM decisions WHERE ",
     part!(),
@@ -237,7 +238,7 @@ pub(super) const SWEEP_DECISIONS: &str = concat!(
 pub(super) const SWEEP_MILESTONES: &str =
     "DELETE FROM milestones WHERE decision IN (SELECT value FROM json_each($1))";
 
-/// All of them, for the test that prepares each.
+/// All statements, for the test that prepares each.
 #[cfg(test)]
 pub(super) const ALL: [&str; 35] = [
     NEWEST,

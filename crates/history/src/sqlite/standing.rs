@@ -1,4 +1,5 @@
-//! Writing down who stood where, so that "who was on a member at a time" reads that and the changes since.
+//! Takes standings: snapshots of all shares, so that the shares on a member at a given time are the last standing plus
+//! the changes since.
 
 use jiff::Timestamp;
 use sqlx::Connection;
@@ -9,22 +10,22 @@ use crate::lent::Lent;
 use crate::rows::limit;
 use crate::weeks::{MOST_STANDINGS, STANDING_LAG, decisions_between, next_standing};
 
-/// Takes every standing that is due: what became invalid, then one at the begin of each week, and where as many decisions
-/// were made as shares stand.
+/// Takes every standing that is due: invalid ones again, then one at the start of each week, and one whenever as many
+/// decisions were made as shares stand.
 pub(super) async fn take(store: &SqliteStore, now: Timestamp) -> Result<(), StoreError> {
     let latest = now.as_microsecond().saturating_sub(STANDING_LAG);
     for _ in 0..MOST_STANDINGS {
         let due = bounded("keep house in", due(store)).await?;
         let Some(moment) = due.filter(|moment| *moment <= latest) else { break };
         if !at(store, moment).await? {
-            // Decisions of that time came in meanwhile: the next round takes it.
+            // Decisions of that time arrived meanwhile: the next run takes the standing.
             break;
         }
     }
     Ok(())
 }
 
-/// When the next one is due.
+/// When the next standing is due.
 async fn due(store: &SqliteStore) -> Result<Option<i64>, sqlx::Error> {
     let invalid: Option<i64> =
         sqlx::query_scalar(sql::STANDING_INVALID).fetch_one(&store.readers).await?;
@@ -41,7 +42,7 @@ async fn due(store: &SqliteStore) -> Result<Option<i64>, sqlx::Error> {
     Ok(Some(next_standing(last, busy)))
 }
 
-/// One cluster at a time, so that writers wait for milliseconds. False: decisions of that time came in meanwhile.
+/// One cluster at a time, so that writers wait for milliseconds. False: decisions of that time arrived meanwhile.
 async fn at(store: &SqliteStore, moment: i64) -> Result<bool, StoreError> {
     let doing = "keep house in";
     let begun = sqlx::query(sql::STANDING_BEGIN).bind(moment);

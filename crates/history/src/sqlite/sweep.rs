@@ -1,4 +1,4 @@
-//! Giving up what is old, a part at a time so that writers wait for milliseconds.
+//! Deletes old rows in parts, so that writers wait for milliseconds only.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::lent::Lent;
 use crate::store::Maintained;
 use crate::{Position, StoreError, rows};
 
-/// Decisions looked at in one transaction. Each costs a few look-ups.
+/// Decisions checked in one transaction. Each costs a few look-ups.
 const PART: i64 = 1_000;
-/// Rows of standings deleted in one transaction: they lie side by side.
+/// Rows of standings deleted in one transaction: they are adjacent.
 const SHARES: i64 = 10_000;
 
 pub(super) async fn sweep(
@@ -38,7 +38,7 @@ pub(super) async fn sweep(
     }
 }
 
-/// The last of the next decisions from before that time.
+/// Position of the last decision of the next part before that time.
 async fn end_of_part(
     store: &SqliteStore,
     before: i64,
@@ -54,7 +54,7 @@ async fn end_of_part(
     read().map(Some).map_err(|error| super::classify("sweep", error))
 }
 
-/// Oldest first, and shares before decisions: a share is given up only after the one that took its place was seen.
+/// Oldest first, and shares before decisions: a share is deleted only after its replacement was seen.
 async fn part(
     store: &SqliteStore,
     before: i64,

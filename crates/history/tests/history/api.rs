@@ -69,7 +69,7 @@ async fn a_decision_is_an_object_with_its_detail_and_a_line_in_a_table() {
             json!(3)
         ]
     );
-    // The same id under another namespace or kind is not there.
+    // The same id is not found under another namespace or kind.
     assert_eq!(api::get(&*store, Kind::Decision, Some("bank"), ID).await.unwrap(), None);
     assert_eq!(api::get(&*store, Kind::ClusterDecision, None, ID).await.unwrap(), None);
     let role = api::get(&*store, Kind::ClusterDecision, None, "role").await.unwrap().unwrap();
@@ -161,7 +161,7 @@ async fn what_followed_is_the_status_and_holes_are_no_times() {
     assert_eq!(list.items[0]["status"]["healthy"], "1970-01-01T00:01:43.02Z");
     assert_eq!(list.items[0]["status"]["slowest"], "member2");
     assert_eq!(api::cells(&list.items[0], now)[11..], [json!("0.5s"), json!("3s")]);
-    // Nobody saw anything of this one.
+    // No event was recorded for this one.
     assert_eq!(list.items[1]["status"], json!({}));
     assert_eq!(api::cells(&list.items[1], now)[11..], [json!("-"), json!("-")]);
 }
@@ -286,7 +286,7 @@ fn a_binding_holds_its_records_in_order() {
     let ids: Vec<_> = records.iter().map(|record| record.record.id.as_str()).collect();
     assert_eq!(ids, ["1", "3", "4"]);
     assert_eq!(records[0].before, Some(vec![]));
-    // Nobody knows what the decision before a gap's last one placed.
+    // The shares of the decision before the last one of a gap are unknown.
     assert_eq!(records[1].before, None);
     assert_eq!(records[1].gap.as_ref().unwrap().count, 2);
     assert_eq!(records[2].before, Some(shares(&[("a", 2)])));

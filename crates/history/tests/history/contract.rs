@@ -1,4 +1,4 @@
-//! What every store must do, run on each of them.
+//! Behaviour required of every store, run on each of them.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
     written(store, std::slice::from_ref(&first)).await;
     assert_eq!(full(store.get("one").await.unwrap()), first);
 
-    // Again, and with other content under the same id: the row stays as it is.
+    // Again, and with other content under the same id: the row stays unchanged.
     let mut other = first.clone();
     other.record.desired = 99;
     written(store, &[other, first.clone()]).await;
@@ -82,13 +82,13 @@ async fn before_is_taken_from_the_parents_row(store: &dyn Store) {
     assert_eq!(full(store.get("p2").await.unwrap()).before, Some(shares(&[("a", 3)])));
     assert_eq!(full(store.get("p3").await.unwrap()).before, None);
     let on = |cluster: &str| Filter { cluster: Some(cluster.to_owned()), ..Filter::default() };
-    // p2 left a's share as it was; of p3 nobody knows.
+    // p2 did not change a's share; for p3 the previous share is unknown.
     assert_eq!(listed(store, on("a")).await, ["p3", "p1"]);
     assert_eq!(listed(store, on("b")).await, ["p3", "p2"]);
 }
 
 async fn pages_are_newest_first_and_complete(store: &dyn Store) {
-    // Two a second, so that the order within a second counts.
+    // Two per second, so that the order within a second matters.
     let records: Vec<_> =
         (0..25).map(|n| record(&format!("{n:02}"), 1, "web", 100 + i64::from(n / 2))).collect();
     written(store, &records).await;
@@ -101,7 +101,7 @@ async fn pages_are_newest_first_and_complete(store: &dyn Store) {
             found.extend(ids(&page.rows));
             pages += 1;
             match page.next {
-                // As a client carries it.
+                // In the form that a client passes back.
                 Some(next) => after = Some(next.to_string().parse().unwrap()),
                 None => break,
             }
@@ -109,7 +109,7 @@ async fn pages_are_newest_first_and_complete(store: &dyn Store) {
         assert_eq!(found, all, "limit {limit}");
         assert_eq!(pages, 25_usize.div_ceil(limit), "limit {limit}");
     }
-    // What is written while a reader pages comes before its place: nothing is seen twice, nothing missed.
+    // Rows written while a reader pages sort before its position: nothing is returned twice, nothing missed.
     let page = store.page(&Filter::default(), 10, None).await.unwrap();
     written(store, &[record("new", 1, "web", 200)]).await;
     let rest = store.page(&Filter::default(), 100, page.next).await.unwrap();
@@ -179,7 +179,7 @@ async fn filters_select(store: &dyn Store) {
 async fn followers_see_every_row_once_in_order(store: &dyn Store) {
     let mut news = store.written();
     assert_eq!(store.last().await.unwrap(), 0);
-    // An older decision that is recorded late comes last here, and first nowhere.
+    // An older decision that is recorded late is last in write order, and first in no list.
     let records: Vec<_> =
         [30, 10, 20].iter().map(|at| record(&at.to_string(), 1, "web", *at)).collect();
     written(store, &records).await;
@@ -208,7 +208,7 @@ async fn withdrawals_name_who_has_not_confirmed(store: &dyn Store) {
     };
     let first = withdrawn(1, &["a"]);
     written(store, &[first.clone(), withdrawn(2, &["a", "b"]), withdrawn(3, &[])]).await;
-    // Made again by a controller that had died, when fewer are missing: the first row stands.
+    // Recorded again by a restarted controller, when fewer confirmations are missing: the first row stays.
     written(store, &[withdrawn(1, &[])]).await;
     assert_eq!(full(store.get(&first.record.id).await.unwrap()), first);
     assert_eq!(store.unconfirmed("a").await.unwrap(), ["binding-1", "binding-2"]);
@@ -220,7 +220,7 @@ async fn the_newest_row_of_a_binding_is_the_one_written_last(store: &dyn Store) 
     let mut second = record("late", 1, "web", 50);
     second.record.parent = Some("early".to_owned());
     second.record.term = 7;
-    // The second leader's clock is behind: by its time its decision is the older one.
+    // The second leader's clock is behind: by time, its decision is the older one.
     written(store, &[record("early", 1, "web", 100), second, record("other", 2, "api", 60)]).await;
     let gone = record("x", 3, "db", 1);
     let withdrawal = Withdrawal { clusters: vec!["a".to_owned()], unconfirmed: Vec::new() };
@@ -249,7 +249,7 @@ async fn milestones_keep_their_first_time(store: &dyn Store) {
         Event::Milestone(Milestone::of(&other, None, Stage::Decided, at("1970-01-01T00:03:20Z"))),
     ];
     store.note(&first).await.unwrap();
-    // Seen again by a new leader, with a stage that a later version knows.
+    // Recorded again by a new leader, with a stage of a later version.
     let again = [
         step(Some("a"), Stage::Applied, "1970-01-01T00:05:00Z"),
         step(Some("a"), Stage::Other("Celebrated".to_owned()), "1970-01-01T00:06:00Z"),
@@ -331,10 +331,10 @@ async fn who_was_on_a_member_is_known_for_every_time(store: &dyn Store) {
         &[
             made("1", 1, 10, &[], &[("a", 2)]),
             made("2", 2, 20, &[], &[("a", 5), ("b", 1)]),
-            // b alone changes: a's share still comes from 2.
+            // Only b changes: a's share is still the one of decision 2.
             made("3", 2, 30, &[("a", 5), ("b", 1)], &[("a", 5), ("b", 3)]),
             made("4", 1, 40, &[("a", 2)], &[("b", 2)]),
-            // Two within a second: the later row counts.
+            // Two within a second: the later row wins.
             made("5", 3, 50, &[], &[("a", 1)]),
             made("6", 3, 50, &[("a", 1)], &[("a", 4)]),
         ],

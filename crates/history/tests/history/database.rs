@@ -1,10 +1,10 @@
-//! PostgreSQL for tests: a database of its own for each of them.
+//! PostgreSQL for tests: each has its own database.
 
 use std::io::Write as _;
 
 use sqlx::{Connection, Executor, PgConnection};
 
-/// Address of a server on which tests may make databases; `cargo xtask test` sets it.
+/// Address of a server on which tests may create databases; set by `cargo xtask test`.
 const SERVER: &str = "ATOLL_TEST_POSTGRES";
 
 /// A database of one test.
@@ -15,17 +15,17 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// An empty database, or nothing, said plainly, where there is no server.
+    /// An empty database; without a server `None`, with a note on the terminal.
     pub(crate) async fn make(test: &str) -> Option<Self> {
         let Ok(server) = std::env::var(SERVER) else {
-            // Past the test runner's capture: a left-out test must not look like a run one.
+            // Bypass the test runner's capture: a skipped test must not look like a run one.
             let note = format!("LEFT OUT {test}: {SERVER} is not set, run `cargo xtask test`\n");
             std::io::stderr().write_all(note.as_bytes()).unwrap();
             return None;
         };
         let name = format!("{test}_{}", std::process::id())
             .replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-        // PostgreSQL cuts names at 63 bytes; the end tells them apart.
+        // PostgreSQL truncates names at 63 bytes; the end distinguishes them.
         let name = format!("t{}", &name[name.len().saturating_sub(60)..]);
         let database = Self { url: with_database(&server, &name), server, name };
         database
@@ -40,12 +40,12 @@ impl Database {
         PgConnection::connect(&self.url).await.unwrap()
     }
 
-    /// Runs SQL in the database, from another connection than the store's.
+    /// Runs SQL in the database, on a connection of its own.
     pub(crate) async fn run(&self, sql: &str) {
         self.connect().await.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap();
     }
 
-    /// Ends the store's connections as a restart of the server would, and applies what is set for new ones.
+    /// Closes the store's connections like a server restart, and applies new settings for connections.
     pub(crate) async fn cut_connections(&self) {
         self.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -63,13 +63,13 @@ impl Database {
         &self.name
     }
 
-    /// The test is over and was good. That of a failed one stays to be looked at while the server is there.
+    /// Drops the database of a successful test. That of a failed one stays for inspection while the server runs.
     pub(crate) async fn drop(self) {
         self.on_server(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
     }
 }
 
-/// The server's address with another database in it.
+/// The server's address with another database name.
 fn with_database(server: &str, name: &str) -> String {
     let (base, query) = server.split_once('?').unwrap_or((server, ""));
     let authority = base.find("://").map_or(0, |at| at + 3);

@@ -1,4 +1,4 @@
-//! A store that fails as it is told.
+//! A store with configurable faults.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,21 +10,21 @@ use atoll_history::{
 };
 use tokio::sync::watch;
 
-/// Longest wait for one operation, as real stores have it.
+/// Time limit of one operation, like real stores.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A memory store that can be away, lose its answers, refuse a record, hang.
+/// A memory store that can be unreachable, lose its replies, reject a record, hang.
 #[derive(Default)]
 pub(crate) struct Faulty {
     pub(crate) inner: MemoryStore,
     pub(crate) away: AtomicBool,
     pub(crate) hanging: AtomicBool,
     pub(crate) lose_answers: AtomicUsize,
-    /// Milliseconds for each record of a batch; without an answer within [`LIMIT`] it is given up.
+    /// Milliseconds for each record of a batch; the batch fails after [`LIMIT`].
     pub(crate) slow: AtomicU64,
     pub(crate) refuse: Mutex<Option<String>>,
     pub(crate) inserts: AtomicUsize,
-    /// Writes that are lost before they are safe.
+    /// Writes that are lost before they are durable.
     pub(crate) lose_writes: AtomicUsize,
     rounds: AtomicUsize,
 }
@@ -34,7 +34,7 @@ impl Faulty {
         self.away.store(away, Ordering::Relaxed);
     }
 
-    /// How often it was asked to keep house.
+    /// Number of maintenance runs.
     pub(crate) fn maintained(&self) -> usize {
         self.rounds.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Every statement has a limit, whatever holds it up.
+//! Every statement has a time limit, whatever blocks it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use tokio::task::JoinSet;
 use crate::database::Database;
 use crate::support::record;
 
-/// Limit of one operation here; the server gives up half a second earlier.
+/// Limit of one operation here; the server cancels half a second earlier.
 const LIMIT: Duration = Duration::from_secs(1);
 /// Longest that an operation may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const EVERYTHING: &str = "BEGIN; LOCK TABLE decisions, changes, milestones, member_events, unconfirmed, standings, \
      standing_shares, history_bounds IN ACCESS EXCLUSIVE MODE";
 
-/// Everything that a store does, by name.
+/// All operations of a store, by name.
 const DOES: [&str; 15] = [
     "insert",
     "write",
@@ -81,7 +81,7 @@ async fn nothing_that_a_store_does_waits_for_longer_than_its_limit() {
     let Some(database) = Database::make("limits").await else { return };
     let store = Arc::new(PostgresStore::within(&database.url, LIMIT).unwrap());
     for what in DOES {
-        // The first on a new connection may be told so.
+        // The first operation on a new connection may return `Reconnected`.
         let done = match does(&store, what).await {
             Err(StoreError::Reconnected { .. }) => does(&store, what).await,
             done => done,
@@ -117,7 +117,7 @@ async fn nothing_that_a_store_does_waits_for_longer_than_its_limit() {
     database.drop().await;
 }
 
-/// The server says that rows are there, and its end comes before its disk has them.
+/// The server acknowledges rows, and stops before they are on its disk.
 #[tokio::test]
 async fn what_may_be_lost_is_said_to_be() {
     let Some(database) = Database::make("unsafe").await else { return };
@@ -126,7 +126,7 @@ async fn what_may_be_lost_is_said_to_be() {
     store.prepare(now).await.unwrap();
     let records = [record("one", 1, "web", 1_790_000_000)];
     let safe = store.write(&records).await.unwrap();
-    // Whoever waits for the disk has lost sight of the server that took the rows.
+    // The task that waits for the disk has lost its connection to the server that accepted the rows.
     database.cut_connections().await;
     let error = safe.await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");

@@ -1,4 +1,4 @@
-//! History over its stores.
+//! Tests of history on all its stores.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 

@@ -1,4 +1,4 @@
-//! From every earlier version of the schema to this one, with data in it.
+//! Migrations from every earlier schema version to this one, with data.
 
 use atoll_history::{Filter, PostgresStore, RETENTION, SqliteStore, Store, StoreError};
 use jiff::Timestamp;
@@ -8,7 +8,8 @@ use sqlx::{Connection, Executor, SqliteConnection};
 use crate::database::Database;
 use crate::support::{ids, record, shares};
 
-/// What a program of this schema version writes for a decision, with `{id}`, `{seq}` and the time `{t}` to fill in.
+/// The rows that a program of this schema version writes for a decision, with `{id}`, `{seq}` and the time `{t}` to
+/// fill in.
 fn rows_of(version: i64) -> Vec<&'static str> {
     let mut rows = vec![
         "INSERT INTO decisions (seq, id, decided_at, trigger_name, mode, outcome, desired, pending, term, binding_kind, \
@@ -46,7 +47,7 @@ fn head(all: &Migrator) -> i64 {
     all.iter().map(|migration| migration.version).max().unwrap()
 }
 
-/// The upgraded database has what was in it, and works.
+/// The migrated database has its old content, and works.
 async fn assert_upgraded(store: &dyn Store, version: i64) {
     let all = store.page(&Filter::default(), 10, None).await.unwrap();
     assert_eq!(ids(&all.rows), ["old"], "from version {version}");
@@ -126,12 +127,12 @@ async fn postgres_is_brought_up_from_every_version_and_the_version_before_goes_o
             }
         };
         write(&mut connection, "old", 1, 1_790_000_000).await;
-        // Rows are numbered by the sequence in life.
+        // In production the sequence numbers the rows.
         connection.execute("SELECT setval('decisions_seq', 10)").await.unwrap();
         let store = PostgresStore::new(&database.url).unwrap();
         store.prepare("2026-11-20T12:00:00Z".parse().unwrap()).await.unwrap();
         assert_upgraded(&store, version).await;
-        // Its leader is not gone yet, and writes on, into a week that has no tables yet.
+        // The old leader still runs, and writes into a week without partitions.
         write(&mut connection, "late", 1000, 1_990_000_000).await;
         assert!(store.get("late").await.unwrap().unwrap().entry.record().is_some());
         connection.close().await.unwrap();
@@ -148,7 +149,7 @@ async fn a_later_version_that_took_something_away_says_so_and_one_that_only_adde
     let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
                  VALUES (9999, 'later', TRUE, '\\x00', 0)";
     database.run(later).await;
-    // As a controller that is started again, and takes over.
+    // Like a restarted controller that takes over.
     let second = PostgresStore::new(&database.url).unwrap();
     second.check().await.unwrap();
     second.insert(&[record("two", 1, "web", 11)]).await.unwrap();
@@ -159,7 +160,7 @@ async fn a_later_version_that_took_something_away_says_so_and_one_that_only_adde
         third.insert(&[record("three", 1, "web", 12)]).await.unwrap_err(),
     ] {
         assert!(matches!(error, StoreError::Migrate { .. }), "{error:?}");
-        // The rows wait for a program that may write them: they are not given up.
+        // The rows wait for a program that may write them: they are not dropped.
         assert!(!error.is_refusal());
         let why = std::error::Error::source(&error).unwrap().to_string();
         assert!(why.contains("9999") && why.contains("run a later one"), "{why}");

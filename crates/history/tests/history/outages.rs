@@ -1,5 +1,5 @@
-//! A real PostgreSQL that stops, dies, fills up, slows down and forgets, under load. Whatever it does: exactly one row for
-//! every decision, each behind its parent, and whoever decides never waits.
+//! A real PostgreSQL that stops, crashes, fills up, slows down and loses data, under load. In every case: exactly one
+//! row for every decision, each after its parent, and deciding never waits.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use crate::server::Server;
 use crate::support::record;
 
-/// Longest wait for anything.
+/// Longest wait for any condition.
 const LIMIT: Duration = Duration::from_secs(120);
 const BINDINGS: u32 = 10;
 
-/// Decides all the time, as a controller does.
+/// Decides continuously, like a controller.
 struct Load {
     recorder: Recorder,
     store: Arc<PostgresStore>,
@@ -48,7 +48,7 @@ impl Load {
         Self { recorder, store, receipts, records, detail: None, writing, token }
     }
 
-    /// `rounds` decisions of every binding. Never waits: that is the point.
+    /// Makes `rounds` decisions for every binding. Must never wait: that is what the tests show.
     fn decide(&mut self, rounds: usize) {
         for _ in 0..rounds {
             let n = self.records.len() / BINDINGS as usize;
@@ -81,7 +81,7 @@ impl Load {
         }
     }
 
-    /// Everything is there once and in order, the backlog is gone, and nothing is said to be wrong.
+    /// All rows are present once and in order, the backlog is empty, and no failure is reported.
     async fn end(mut self) {
         self.all_recorded().await;
         let rows = self.store.tail(&Filter::default(), 0, 1_000_000).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_server_that_stops_and_one_that_dies_come_back_to_every_row() {
     assert!(progress.queued >= 500 && progress.oldest.is_some(), "{progress:?}");
     server.up();
     load.all_recorded().await;
-    // In the middle of what it writes.
+    // During a write.
     load.decide(200);
     server.die();
     load.decide(50);
@@ -129,7 +129,7 @@ async fn a_server_that_is_killed_again_and_again_in_mid_batch_gets_every_row_onc
     let mut load = Load::on(&server);
     load.decide(1);
     load.all_recorded().await;
-    // A batch takes long enough to be hit.
+    // Make a batch slow enough to be interrupted.
     let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
                 $$ BEGIN PERFORM pg_sleep(0.05); RETURN NULL; END $$; \
                 CREATE TRIGGER slow AFTER INSERT ON decisions FOR EACH STATEMENT EXECUTE FUNCTION slow();";
@@ -140,7 +140,7 @@ async fn a_server_that_is_killed_again_and_again_in_mid_batch_gets_every_row_onc
         load.decide(30);
         let recorded = load.recorder.progress().borrow().recorded;
         let mut progress = load.recorder.progress();
-        // The next batch is under way once one is written.
+        // Once one batch is written, the next is in progress.
         let moved = progress.wait_for(|progress| progress.recorded > recorded);
         tokio::time::timeout(LIMIT, moved).await.unwrap().unwrap();
         server.die();
@@ -158,7 +158,7 @@ async fn what_a_failover_lost_is_written_again() {
     server.down();
     server.copy();
     server.up();
-    // Acknowledged, and then lost with the server: the copy does not have them.
+    // Acknowledged, and then lost with the server: the replica does not have them.
     load.decide(30);
     load.all_recorded().await;
     server.die();
@@ -183,7 +183,7 @@ async fn a_server_that_does_not_sync_its_log_and_dies_loses_nothing_for_good() {
     load.end().await;
 }
 
-/// Not told by a trigger but by the operating system, in the middle of a page.
+/// The failure comes from the operating system, in the middle of a page, not from a trigger.
 #[tokio::test]
 async fn a_disk_without_room_delays_rows_until_there_is_some() {
     let Some(mut server) = Server::start("") else { return };
@@ -197,7 +197,7 @@ async fn a_disk_without_room_delays_rows_until_there_is_some() {
     load.detail = Some(Detail::from_bytes(vec![7; 10_000]));
     load.decide(250);
     load.until_failing(&["could not extend file"]).await;
-    // What is there can be read, and deciding goes on.
+    // Existing rows can be read, and deciding continues.
     assert!(load.store.page(&Filter::default(), 10, None).await.unwrap().rows.len() == 10);
     load.decide(10);
     server.down();
@@ -206,7 +206,8 @@ async fn a_disk_without_room_delays_rows_until_there_is_some() {
     load.end().await;
 }
 
-/// A disk that is really full, where the machine lets a test have one; the limit above stands for it elsewhere.
+/// A disk that is really full, if the machine allows a test to mount one; otherwise the file size limit above stands
+/// for it.
 #[tokio::test]
 async fn a_full_disk_delays_rows_until_there_is_room() {
     let Some(mut server) = Server::start("") else { return };
@@ -269,7 +270,7 @@ async fn a_server_that_is_a_hundred_times_slower_falls_behind_and_catches_up() {
     load.decide(10);
     load.all_recorded().await;
     let mut admin = PgConnection::connect(&server.url()).await.unwrap();
-    // A batch takes some 3 ms otherwise.
+    // Without this a batch takes some 3 ms.
     let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
                 $$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$; \
                 CREATE TRIGGER slow AFTER INSERT ON decisions FOR EACH STATEMENT EXECUTE FUNCTION slow();";

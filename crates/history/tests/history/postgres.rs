@@ -1,4 +1,4 @@
-//! PostgreSQL beyond the contract: outages, and what the recorder makes of them.
+//! PostgreSQL beyond the contract: outages, and how the recorder handles them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ async fn what_may_get_better_is_tried_again_and_what_will_not_is_refused() {
         ("57014", true),  // statement timeout
         ("57P01", true),  // restarting
         ("40P01", true),  // deadlock
-        ("42501", true),  // a missing right
+        ("42501", true), // missing permission
         ("23514", true),  // no partition
         ("22P05", false), // a character that text cannot hold
         ("54000", false), // too large
@@ -46,10 +46,10 @@ async fn what_may_get_better_is_tried_again_and_what_will_not_is_refused() {
         let error = refused_with(&database, &store, sqlstate).await;
         assert_eq!(error.is_transient(), transient, "{sqlstate}: {error:?}");
     }
-    // Nothing of a failed batch is left behind.
+    // A failed batch leaves no rows.
     let all = store.page(&Filter::default(), 10, None).await.unwrap();
     assert_eq!(ids(&all.rows), ["one"]);
-    // A real one: NUL cannot be stored as text.
+    // A real rejection: NUL cannot be stored as text.
     let mut nul = record("nul", 1, "web", 11);
     nul.reason = Some("a\0b".to_owned());
     assert!(!store.insert(&[nul]).await.unwrap_err().is_transient());
@@ -123,7 +123,7 @@ async fn a_stuck_database_is_given_up_in_time() {
     database.drop().await;
 }
 
-/// A copy that was given up half way leaves answers behind, which the next one must not take for its own.
+/// An aborted copy leaves responses behind, which the next one must not read as its own.
 #[tokio::test]
 async fn a_batch_that_is_given_up_half_way_leaves_nothing_behind() {
     let Some(database) = Database::make("given_up").await else { return };
@@ -135,7 +135,7 @@ async fn a_batch_that_is_given_up_half_way_leaves_nothing_behind() {
         made
     };
     store.insert(&[made("one")]).await.unwrap();
-    // Each statement is done before the server gives it up, both together are not before we do.
+    // Each statement finishes before the server's limit, both together exceed ours.
     let slow = |table: &str| {
         format!(
             "CREATE OR REPLACE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
@@ -147,7 +147,7 @@ async fn a_batch_that_is_given_up_half_way_leaves_nothing_behind() {
     let error = store.insert(&[made("two")]).await.unwrap_err();
     assert!(matches!(error, StoreError::TimedOut { .. }), "{error:?}");
     database.run("DROP TRIGGER slow ON decisions; DROP TRIGGER slow ON changes").await;
-    // Told once, so that what was acknowledged is written again before.
+    // Returned once, so that recently acknowledged records are written again first.
     let error = store.insert(&[made("two")]).await.unwrap_err();
     assert!(matches!(error, StoreError::Reconnected { .. }), "{error:?}");
     for id in ["two", "three", "four"] {
@@ -178,7 +178,7 @@ async fn a_database_that_is_away_at_the_start_is_migrated_when_it_is_there() {
 #[tokio::test]
 async fn two_writers_that_start_together_migrate_once_and_number_rows_in_the_order_of_commits() {
     let Some(database) = Database::make("two").await else { return };
-    // Whatever an administrator prefers: what was committed before a writer's turn is what it sees.
+    // With any default isolation, a writer sees what was committed before its turn.
     let isolation = format!(
         "ALTER DATABASE {} SET default_transaction_isolation = 'serializable'",
         database.name()
@@ -205,7 +205,7 @@ async fn two_writers_that_start_together_migrate_once_and_number_rows_in_the_ord
             })
         })
         .collect();
-    // A follower that reads meanwhile must never find a row before its place.
+    // A concurrent follower must never find rows out of order.
     let (mut seen, mut after) = (0, 0);
     let limit = tokio::time::Instant::now() + Duration::from_secs(60);
     while seen < 800 {
@@ -245,7 +245,7 @@ async fn partitions_are_weeks_and_made_ahead() {
     let mut expected = weeks.map(|week| format!("decisions_{week}")).to_vec();
     expected.push("decisions_kept".to_owned());
     assert_eq!(parts, expected);
-    // The last second of a week and the first of the next lie on either side.
+    // The last second of a week and the first of the next are in different partitions.
     let (last, first) = ("2026-11-22T23:59:59Z", "2026-11-23T00:00:00Z");
     let at = |time: &str| time.parse::<Timestamp>().unwrap().as_second();
     store.insert(&[record("a", 1, "w", at(last)), record("b", 1, "w", at(first))]).await.unwrap();
@@ -264,7 +264,7 @@ async fn partitions_are_weeks_and_made_ahead() {
 async fn over_a_network_a_server_without_tls_is_not_trusted() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    // As a server does that was built without TLS: it answers the question for it with N.
+    // Like a server built without TLS: it answers the TLS request with N.
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut asked = [0; 8];

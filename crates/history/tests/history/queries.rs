@@ -1,4 +1,4 @@
-//! The views, and the page of queries on them: each is run, and each finds something.
+//! The views, and the documented queries on them: each runs, and each returns rows.
 
 use atoll_api::binding::{Outcome, PendingReplicas};
 use atoll_history::{
@@ -18,7 +18,7 @@ const PLACED: &str = "SELECT cluster || ' ' || replicas || ' ' || (valid_until I
 const MOVED: &str =
     "SELECT decision || ' ' || cluster || ' ' || change AS move FROM moves ORDER BY at, cluster";
 
-/// The queries of one dialect on the page.
+/// The documented queries of one dialect.
 fn queries(language: &str) -> Vec<&'static str> {
     let blocks = PAGE.split("```").skip(1).step_by(2);
     blocks
@@ -28,7 +28,7 @@ fn queries(language: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// A workload that moved to and fro within the last half hour.
+/// A workload that moved back and forth within the last half hour.
 fn restless() -> Vec<Record> {
     let now = Timestamp::now().as_second();
     let made = |id: &str, minutes: i64, before: &[(&str, i64)], after: &[(&str, i64)]| {
@@ -53,7 +53,7 @@ fn restless() -> Vec<Record> {
     ]
 }
 
-/// What came of the restless workload: the second decision took long on member2. And what befell a member.
+/// Events of that workload: the second decision was slow on member2. And events of a member.
 fn life(records: &[Record]) -> Vec<Event> {
     let step = |record: &Record, cluster: Option<&str>, stage, seconds: i64| {
         let at = Timestamp::from_second(record.decided_at().as_second() + seconds).unwrap();
@@ -78,7 +78,7 @@ fn life(records: &[Record]) -> Vec<Event> {
     ]
 }
 
-/// Rows of the newer views as text, the same on both databases.
+/// Rows of the newer views as text, equal on both databases.
 const NEWER: [(&str, &[&str]); 3] = [
     (
         "SELECT decision || ' ' || rule || ' ' || clusters FROM rejections ORDER BY rule",

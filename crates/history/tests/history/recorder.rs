@@ -1,4 +1,4 @@
-//! The recorder under a database that comes and goes. Time is simulated.
+//! The recorder with a database that fails and recovers. Time is simulated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ async fn an_outage_of_ten_minutes_under_load_delays_rows_and_nothing_else() {
     let tries = store.inserts.load(Ordering::Relaxed);
     assert!((50..200).contains(&tries), "{tries} tries in 10 minutes: backoff is off");
 
-    // It is back, loses the answers to two inserts that it did, and catches up.
+    // It recovers, loses the replies of two successful inserts, and catches up.
     store.lose_answers.store(2, Ordering::Relaxed);
     store.away.store(false, Ordering::Relaxed);
     for receipt in &mut receipts {
@@ -71,7 +71,7 @@ async fn an_outage_of_ten_minutes_under_load_delays_rows_and_nothing_else() {
     assert_eq!(running.await.unwrap().left, 0);
 }
 
-/// A database that says yes before its disk does may lose what it said yes to.
+/// A database that acknowledges rows before they are durable may lose them.
 #[tokio::test(start_paused = true)]
 async fn what_is_lost_before_it_is_safe_is_written_again_in_order() {
     let store = Arc::new(Faulty::default());
@@ -94,7 +94,7 @@ async fn what_is_lost_before_it_is_safe_is_written_again_in_order() {
     }
     assert_eq!(store.lose_writes.load(Ordering::Relaxed), 0);
     assert_complete(&*store, 300).await;
-    // One is on its way when it is time to stop: the drain waits for it, and writes it again.
+    // A batch is not durable yet when the writer must stop: the drain waits for it, and writes it again.
     store.lose_writes.store(1, Ordering::Relaxed);
     let mut last = recorder.record(decision(0, 30)).unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -127,7 +127,7 @@ async fn a_full_queue_refuses_and_a_full_purse_drops_details() {
     for receipt in &mut receipts {
         assert_eq!(receipt.settled().await, State::Recorded);
     }
-    // There is room again, for the record and for its detail.
+    // There is room again for the record and for its detail.
     assert_eq!(recorder.record(decision(0, 4)).unwrap().settled().await, State::Recorded);
     let mut details = Vec::new();
     for n in 0..5 {
@@ -206,7 +206,7 @@ async fn what_a_failover_lost_is_written_again_before_its_children() {
     store.fail_over(20);
     assert_eq!(recorder.record(decision(0, 50)).unwrap().settled().await, State::Recorded);
     assert_complete(&*store, 51).await;
-    // The copy goes away in the middle of that.
+    // The replica fails during that.
     store.fail_over(20);
     store.set_fault(Fault::LosesAnswers);
     let mut receipt = recorder.record(decision(0, 51)).unwrap();
@@ -216,7 +216,7 @@ async fn what_a_failover_lost_is_written_again_before_its_children() {
     store.set_fault(Fault::None);
     assert_eq!(receipt.settled().await, State::Recorded);
     assert_complete(&*store, 52).await;
-    // With the last words of a writer that stops, too.
+    // Also during the final drain of a stopping writer.
     store.fail_over(5);
     store.set_fault(Fault::Away);
     let mut receipt = recorder.record(decision(0, 52)).unwrap();
@@ -228,7 +228,7 @@ async fn what_a_failover_lost_is_written_again_before_its_children() {
     assert_complete(&*store, 53).await;
 }
 
-/// A full batch of 2,000 would take 100 s where one operation may take 10.
+/// A full batch of 2,000 would take 100 s, with a limit of 10 s per operation.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_is_too_slow_for_a_batch_gets_smaller_ones() {
     let store = Arc::new(Faulty::default());
@@ -242,10 +242,10 @@ async fn a_database_that_is_too_slow_for_a_batch_gets_smaller_ones() {
     let last = receipts.last_mut().unwrap();
     let settled = tokio::time::timeout(Duration::from_secs(3600), last.settled()).await;
     assert_eq!(settled.unwrap(), State::Recorded);
-    // What the rows need, and some tries that were too large.
+    // Time for the rows, and for some attempts with too large batches.
     assert!(began.elapsed() < Duration::from_secs(2 * 250 + 100), "{:?}", began.elapsed());
     assert_complete(&*store, 5_000).await;
-    // Well again, it gets full batches again.
+    // When the database is fast again, batches are full again.
     store.slow.store(0, Ordering::Relaxed);
     let before = store.inserts.load(Ordering::Relaxed);
     let mut receipts: Vec<_> =

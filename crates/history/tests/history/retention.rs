@@ -1,4 +1,4 @@
-//! What is given up with time, and what stays. Time is simulated.
+//! What retention deletes, and what stays. Time is simulated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::faulty::Faulty;
 use crate::support::{ids, record, shares};
 
 const DAY: i64 = 24 * 60 * 60;
-/// How many standings there are, how many are valid, of how many there are shares.
+/// Number of standings, of valid ones, and of those with shares.
 const STANDINGS: &str = "SELECT count(*), count(*) FILTER (WHERE valid), \
      (SELECT count(DISTINCT at) FROM standing_shares) FROM standings";
 const CLUSTERS: [&str; 4] = ["a", "b", "c", "d"];
@@ -31,7 +31,7 @@ fn day(day: i64) -> Timestamp {
     Timestamp::from_second(first.as_second() + day * DAY).unwrap()
 }
 
-/// Numbers that are the same in every run.
+/// Pseudo-random numbers, equal in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -42,14 +42,15 @@ impl Numbers {
     }
 }
 
-/// 200 days of 30 bindings: some rest for months, some move every few days, some end.
+/// 200 days of 30 bindings: some stay unchanged for months, some move every few days, some end.
 fn history(seed: u64) -> Vec<Record> {
     let mut numbers = Numbers(seed);
     let mut records = Vec::new();
     let mut last: BTreeMap<u32, (String, Vec<TargetCluster>)> = BTreeMap::new();
     for hour in 0..200 * 24 {
         let binding = u32::try_from(numbers.below(if hour < 24 * 20 { 60 } else { 600 })).unwrap();
-        // Most hours bring nothing; low numbers rest, high ones end and begin anew under another uid.
+        // Most hours are without decisions; low-numbered bindings stay unchanged, high ones end and restart under
+        // another uid.
         if binding >= 30 || (binding < 8 && hour > 24 * 20) {
             continue;
         }
@@ -79,7 +80,7 @@ fn history(seed: u64) -> Vec<Record> {
             last.remove(&binding);
         }
     }
-    // A binding that began anew is another one.
+    // A restarted binding counts as another one.
     let mut generation: BTreeMap<String, u32> = BTreeMap::new();
     for made in &mut records {
         let uid = made.binding.uid.clone();
@@ -115,7 +116,7 @@ fn events(records: &[Record], from: i64, to: i64) -> Vec<Event> {
     events
 }
 
-/// Maintained at day 60, 130 and 200 with a retention of 90 days; `slack` is how much more a store may keep, in days.
+/// Maintenance at day 60, 130 and 200 with a retention of 90 days; `slack` is how much more a store may keep, in days.
 async fn gives_up_what_is_old_and_keeps_what_stands(store: &dyn Store, slack: i64) {
     let records = history(7);
     let whole = MemoryStore::default();
@@ -131,16 +132,16 @@ async fn gives_up_what_is_old_and_keeps_what_stands(store: &dyn Store, slack: i6
         store.note(&events(&new, maintained, now)).await.unwrap();
         let done = store.maintain(day(now), RETENTION).await.unwrap();
         assert_eq!(done.weeks + done.decisions > 0, now > 90, "day {now}: {done:?}");
-        // Again at once there is nothing left to do.
+        // A second run right away deletes nothing more.
         let again = store.maintain(day(now), RETENTION).await.unwrap();
         assert_eq!((again.weeks, again.decisions), (0, 0), "day {now}");
         maintained = now;
     }
-    // Everything since then is there, in the order of writing.
+    // Everything since then is present, in write order.
     let since = Filter { since: Some(day(110)), ..Filter::default() };
     let (kept, all) = (store.tail(&since, 0, 9999), whole.tail(&since, 0, 9999));
     assert_eq!(ids(&kept.await.unwrap()), ids(&all.await.unwrap()));
-    // Who was where is known for every time since then.
+    // The shares are known for every time since then.
     for time in (110..=200).step_by(3).map(day) {
         for cluster in CLUSTERS {
             let text = |found: Vec<Resident>| -> Vec<String> {
@@ -157,7 +158,7 @@ async fn gives_up_what_is_old_and_keeps_what_stands(store: &dyn Store, slack: i6
             );
         }
     }
-    // What stands stays; of the rest nothing is older than the retention.
+    // Decisions in effect stay; no other is older than the retention.
     let mut last: BTreeMap<&str, &Record> = BTreeMap::new();
     for made in &records {
         last.insert(&made.binding.uid, made);
@@ -188,7 +189,7 @@ async fn gives_up_what_is_old_and_keeps_what_stands(store: &dyn Store, slack: i6
         "{}",
         told.len()
     );
-    // A new leader offers what bindings hold: what is there stays as it is, what is not comes back once.
+    // A new leader offers what bindings hold: existing rows stay unchanged, missing ones return once.
     let count = async || store.tail(&Filter::default(), 0, 9999).await.unwrap().len();
     let before = count().await;
     let standing: Vec<Record> = last
@@ -204,7 +205,7 @@ async fn gives_up_what_is_old_and_keeps_what_stands(store: &dyn Store, slack: i6
     assert_eq!(count().await, before + 1);
 }
 
-/// Some decisions are recorded weeks after they were made, as when a database was restored from a copy.
+/// Some decisions are recorded weeks late, as after a restore from a backup.
 async fn who_was_where_is_known_whatever_came_late(store: &dyn Store) {
     let mut numbers = Numbers(11);
     let whole = MemoryStore::default();
@@ -227,7 +228,7 @@ async fn who_was_where_is_known_whatever_came_late(store: &dyn Store) {
         }
         store.insert(&batch).await.unwrap();
         whole.insert(&batch).await.unwrap();
-        // Once before what came late is put in order, and once after.
+        // Once before the standings account for the late rows, and once after.
         for _ in 0..2 {
             for time in (1..=now).step_by(6).map(day) {
                 for cluster in CLUSTERS {
@@ -253,7 +254,7 @@ async fn sqlite_knows_who_was_where_whatever_came_late() {
     assert_eq!(counts, (11, 11, 11));
 }
 
-/// Decisions of two days, three seconds apart: so many that a standing is due before the week ends.
+/// Decisions of two days, three seconds apart: enough for a standing to be due before the week ends.
 const MANY: &str = "INSERT INTO decisions (id, decided_at, trigger_name, mode, outcome, desired, pending, term, binding_kind, \
      namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, workload_name, \
      after_clusters) SELECT 'd' || i, {at}, 'Scale', 'Steady', 'Placed', 1, '[]', 1, 'ResourceBinding', 'shop', 'web', \
@@ -304,7 +305,7 @@ async fn postgres_knows_who_was_where_whatever_came_late_and_writes_it_down_each
     let mut connection = database.connect().await;
     let counts: (i64, i64, i64) =
         sqlx::query_as(STANDINGS).fetch_one(&mut connection).await.unwrap();
-    // The begin of every week but the first, up to a while ago.
+    // The start of every week but the first, up to some time ago.
     assert_eq!(counts, (11, 11, 11));
     drop(connection);
     store.close().await;
@@ -323,7 +324,7 @@ async fn postgres_gives_up_whole_weeks_and_keeps_what_stands() {
     let Some(database) = Database::make("retention").await else { return };
     let store = PostgresStore::new(&database.url).unwrap();
     gives_up_what_is_old_and_keeps_what_stands(&store, 7).await;
-    // The late row made its week anew for events of members; the next round takes it away.
+    // The late row created its week's partition again; the next run drops it.
     store.maintain(day(200), RETENTION).await.unwrap();
     let mut connection = database.connect().await;
     let parts = |base: &str| {
@@ -334,7 +335,7 @@ async fn postgres_gives_up_whole_weeks_and_keeps_what_stands() {
     };
     for base in ["decisions", "changes", "milestones"] {
         let parts: Vec<String> = parts(base).fetch_all(&mut connection).await.unwrap();
-        // The week that has day 110 in it, and those that were made ahead of day 200.
+        // The week that contains day 110, and those created ahead of day 200.
         assert_eq!(parts.first().unwrap(), &format!("{base}_20260420"));
         assert!(parts.contains(&format!("{base}_20260817")), "{parts:?}");
         assert_eq!(parts.last().unwrap(), &format!("{base}_kept"));
@@ -346,7 +347,7 @@ async fn postgres_gives_up_whole_weeks_and_keeps_what_stands() {
     database.drop().await;
 }
 
-/// Among very many tables the planner looks at all their names before it asks whose they are.
+/// With very many tables the planner reads all their names before it filters by owner.
 #[tokio::test]
 async fn postgres_gives_weeks_up_whatever_the_planner_does_first() {
     let Some(database) = Database::make("names").await else { return };

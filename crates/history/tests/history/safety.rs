@@ -1,4 +1,4 @@
-//! What must not happen: SQL made of strings, and trust in a server that nobody vouches for.
+//! Guards against SQL built from strings, and against servers without a trusted certificate.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -22,11 +22,11 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// sqlx takes static text alone, unless one of these vouches for a string.
+/// sqlx accepts only static text, unless one of these marks a string as safe.
 const VOUCHERS: [&str; 3] = ["AssertSqlSafe", "QueryBuilder", "raw_sql("];
 
 fn vouches(text: &str) -> Option<&'static str> {
-    // Tests make statements for databases of their own.
+    // Tests build statements for databases of their own.
     let program = text.split("#[cfg(test)]").next().unwrap_or_default();
     VOUCHERS.into_iter().find(|voucher| program.contains(voucher))
 }
@@ -49,7 +49,7 @@ fn no_statement_is_built_of_strings() {
     assert_eq!(vouches("sqlx::query(AssertSqlSafe(text))"), Some("AssertSqlSafe"));
 }
 
-/// A certificate that vouches for itself, for this name.
+/// A self-signed certificate for this name.
 fn certificate(server: &Server, name: &str) -> PathBuf {
     let key = KeyPair::generate().unwrap();
     let signed = CertificateParams::new([name.to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -59,7 +59,7 @@ fn certificate(server: &Server, name: &str) -> PathBuf {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         server.own(&path);
     }
-    // The server's folder is its user's alone; whoever trusts it has a copy.
+    // Only its user can read the server's folder; clients have a copy.
     server.path().join("tls.crt")
 }
 
@@ -78,7 +78,7 @@ async fn over_a_network_only_a_server_that_somebody_vouches_for_gets_rows() {
         server.up();
         let plain = format!("postgres://atoll@127.0.0.1:{port}/postgres");
         let vouched = format!("{plain}?sslrootcert={}", root.display());
-        // Nobody vouches for it: not one row, and the reason is said.
+        // Untrusted: no row is written, and the error states the reason.
         let store = PostgresStore::new(&plain).unwrap();
         let error = store.insert(&[record("stolen", 1, "web", 10)]).await.unwrap_err();
         let text = format!("{error:?}").to_lowercase();
@@ -99,7 +99,7 @@ async fn over_a_network_only_a_server_that_somebody_vouches_for_gets_rows() {
                     .await
                     .unwrap();
             assert!(encrypted);
-            // Whoever trusts somebody else gets no further, whatever the name.
+            // Trusting another authority fails, whatever the name.
             let other = KeyPair::generate().unwrap();
             let other =
                 CertificateParams::new([name.to_owned()]).unwrap().self_signed(&other).unwrap();
@@ -114,19 +114,19 @@ async fn over_a_network_only_a_server_that_somebody_vouches_for_gets_rows() {
                 store.close().await;
             }
         } else {
-            // It is somebody's, but not that of the host that was asked for.
+            // A trusted certificate, but for another host.
             let text = format!("{:?}", inserted.unwrap_err()).to_lowercase();
             assert!(text.contains("name"), "{text}");
         }
         store.close().await;
-        // Who says so gives the check up, or the encryption.
+        // These modes explicitly disable the check, or the encryption.
         for mode in ["require", "disable"] {
             let store = PostgresStore::new(&format!("{plain}?sslmode={mode}")).unwrap();
             store.last().await.unwrap_or_else(|error| panic!("{mode}: {error:?}"));
             store.close().await;
         }
     }
-    // A server that knows no TLS gets nothing of whom it is demanded by.
+    // A server without TLS receives no data from a client that requires it.
     server.down();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     server.set(&format!("-c ssl=off -c listen_addresses=127.0.0.1 -c port={port}"));

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of one test, which stops, starts and loses its memory as it is told.
+//! A PostgreSQL server of one test, with controls to stop it, start it and lose its memory.
 
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Where Debian keeps its versions.
+/// Where Debian installs its versions.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
 pub(crate) struct Server {
@@ -15,16 +15,16 @@ pub(crate) struct Server {
     programs: PathBuf,
     user: Option<(u32, u32)>,
     settings: String,
-    /// Bytes of a file at most, as if the disk had no more.
+    /// Limit of a file's size in bytes, in place of a full disk.
     room: Option<u64>,
-    /// Mebibytes of a disk of its own, at `small` in its folder, which nobody but the server sees.
+    /// Size in mebibytes of a disk of its own, mounted at `small` in its folder, visible only to the server.
     disk: Option<u64>,
     runs: bool,
 }
 
 impl Server {
-    /// Makes and starts a server, on a socket in a folder of its own. Nothing, said plainly by the tests' database, where
-    /// the run has no PostgreSQL at all.
+    /// Creates and starts a server, on a socket in a folder of its own. `None` if PostgreSQL is not available in this
+    /// run, with the note of the tests' database.
     pub(crate) fn start(settings: &str) -> Option<Self> {
         std::env::var_os("ATOLL_TEST_POSTGRES")?;
         let folder = tempfile::tempdir().unwrap();
@@ -64,18 +64,18 @@ impl Server {
         self.folder.path()
     }
 
-    /// Other settings for its next start.
+    /// Sets other settings for its next start.
     pub(crate) fn set(&mut self, settings: &str) {
         settings.clone_into(&mut self.settings);
     }
 
-    /// So much room for each file from its next start on; the operating system sees to it.
+    /// Sets the file size limit from its next start on; the operating system enforces it.
     pub(crate) fn set_room(&mut self, bytes: Option<u64>) {
         self.room = bytes;
     }
 
-    /// A disk of so many mebibytes from its next start on, at `small` in its folder, in a mount namespace of the server's
-    /// own. False where the machine does not allow that.
+    /// Mounts a disk of this size from its next start on, at `small` in its folder, in a mount namespace of the
+    /// server's own. False where the machine does not allow that.
     pub(crate) fn set_disk(&mut self, mebibytes: u64) -> bool {
         std::fs::create_dir_all(self.folder.path().join("small")).unwrap();
         let mut may = Command::new("unshare");
@@ -86,7 +86,7 @@ impl Server {
         may
     }
 
-    /// More room on its disk, while it runs.
+    /// Enlarges its disk while it runs.
     pub(crate) fn grow_disk(&self, mebibytes: u64) {
         let state = self.folder.path().join("data/postmaster.pid");
         let state = std::fs::read_to_string(state).unwrap();
@@ -114,24 +114,24 @@ impl Server {
         self.runs = true;
     }
 
-    /// As kill -9 does: nothing is written any more, and the next start recovers from the log.
+    /// Like kill -9: no further writes, and the next start recovers from the log.
     pub(crate) fn die(&mut self) {
         self.run("pg_ctl", &["stop", "-m", "immediate"]);
         self.runs = false;
     }
 
-    /// Ends it in order.
+    /// Stops it in an orderly way.
     pub(crate) fn down(&mut self) {
         self.run("pg_ctl", &["stop", "-m", "fast", "-w"]);
         self.runs = false;
     }
 
-    /// Keeps a copy of the stopped server's files, to be failed over to.
+    /// Copies the stopped server's files, as a replica to fail over to.
     pub(crate) fn copy(&self) {
         self.shell("rm -rf copy && cp -a data copy");
     }
 
-    /// Puts the copy in the place of the stopped server's files.
+    /// Replaces the stopped server's files by the copy.
     pub(crate) fn fail_over(&self) {
         self.shell("rm -rf data && mv copy data");
     }
@@ -171,13 +171,13 @@ impl Server {
     }
 
     fn finish(&self, mut command: Command) {
-        // Who mounts a disk becomes the server's user by itself.
+        // The process that mounts a disk switches to the server's user by itself.
         if let Some((uid, gid)) = self.user.filter(|_| command.get_program() != "unshare") {
             command.uid(uid).gid(gid);
         }
         let null = std::process::Stdio::null;
         command.current_dir(self.folder.path()).env("LC_ALL", "C");
-        // Not piped: a server that starts would hold the pipe open.
+        // Not piped: a starting server would hold the pipe open.
         let status = command.stdin(null()).stdout(null()).stderr(null()).status().unwrap();
         let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         assert!(status.success(), "{command:?}: {status}\n{log}");

@@ -1,5 +1,5 @@
-//! kill -9 between every two steps of the way of a decision into history: commit on the hub, insert into the database,
-//! acknowledgement, and the next commit that drops what is acknowledged. On every store.
+//! kill -9 between every two steps of recording a decision: commit on the hub, insert into the database,
+//! acknowledgement, and the next commit that drops acknowledged decisions. On every store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::record;
 /// Decisions of one binding.
 const DECISIONS: usize = 3;
 
-/// Stops whoever it is asked by at one of the steps, counted from 0.
+/// Stops its caller at one of the steps, counted from 0.
 struct Fuse {
     left: Option<usize>,
     steps: usize,
@@ -24,7 +24,7 @@ impl Fuse {
         Self { left: at, steps: 0 }
     }
 
-    /// The end of a leader, which takes everything with it that is in no database.
+    /// The end of a leader, which loses everything that is in no database.
     fn step(&mut self) -> Result<(), Dead> {
         self.steps += 1;
         match &mut self.left {
@@ -41,7 +41,7 @@ impl Fuse {
 #[derive(Debug)]
 struct Dead;
 
-/// What the hub holds: all that outlives a leader besides the database.
+/// The content of the hub: besides the database, the only state that outlives a leader.
 struct Hub {
     binding: BindingRef,
     spec: ResourceBindingSpec,
@@ -58,7 +58,7 @@ impl Hub {
         format!("{}-{n}", self.binding.uid)
     }
 
-    /// One write: the next decision, and of those before it what nobody has acknowledged.
+    /// One write: the next decision, and the earlier ones that are not acknowledged.
     fn commit(&mut self, acknowledged: &BTreeSet<String>) {
         let n = self.made;
         let mut decision = record(&self.id(n), 0, "web", 1_790_000_000).record;
@@ -75,7 +75,8 @@ impl Hub {
     }
 }
 
-/// A leader: writes what the binding holds, then decides until all is decided. Where the database is away, it goes on.
+/// A leader: writes what the binding holds, then decides until all is decided. It continues while the database is
+/// unreachable.
 async fn lead(store: &dyn Store, hub: &mut Hub, fuse: &mut Fuse, away: bool) -> Result<(), Dead> {
     let mut acknowledged = BTreeSet::new();
     loop {
@@ -84,16 +85,16 @@ async fn lead(store: &dyn Store, hub: &mut Hub, fuse: &mut Fuse, away: bool) -> 
         if !away && !held.is_empty() {
             store.insert(&held).await.unwrap();
         }
-        fuse.step()?; // inserted, and nobody has heard of it
+        fuse.step()?; // inserted, not acknowledged
         if !away {
             acknowledged.extend(held.into_iter().map(|record| record.record.id));
         }
-        fuse.step()?; // heard, and the binding still holds it
+        fuse.step()?; // acknowledged, and the binding still holds it
         if hub.made == DECISIONS {
             return Ok(());
         }
         hub.commit(&acknowledged);
-        fuse.step()?; // committed, and handed to nobody
+        fuse.step()?; // committed, not yet passed on
     }
 }
 
@@ -113,7 +114,8 @@ async fn every_row_once_and_in_order(store: &dyn Store, hub: &Hub, case: &str) {
     assert_eq!(found, expected, "{case}");
 }
 
-/// Two leaders die, each at any of its steps, with the database there or away for the first; the third one goes on.
+/// Two leaders die, each at any of its steps, with the database reachable or not for the first; the third one
+/// continues.
 async fn any_two_deaths(store: &dyn Store, name: &str) {
     let mut whole = Fuse::new(None);
     lead(&MemoryStore::default(), &mut Hub::new("counted"), &mut whole, false).await.unwrap();
@@ -125,7 +127,7 @@ async fn any_two_deaths(store: &dyn Store, name: &str) {
                 let case = format!("{name}: {first}, then {second}, database away: {away}");
                 let mut hub = Hub::new(&format!("{first}-{second}-{away}"));
                 lead(store, &mut hub, &mut Fuse::new(Some(first)), away).await.unwrap_err();
-                // The second has less to do: where its fuse does not burn down it ends well.
+                // The second has less to do: if it finishes before its fuse burns down, it ends normally.
                 let _ends = lead(store, &mut hub, &mut Fuse::new(Some(second)), false).await;
                 lead(store, &mut hub, &mut Fuse::new(None), false).await.unwrap();
                 every_row_once_and_in_order(store, &hub, &case).await;

@@ -1,4 +1,4 @@
-//! Records to test with.
+//! Records for tests.
 
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
 use atoll_history::{BindingRef, Record, Row};
