@@ -1,6 +1,6 @@
-//! The federation's certificate authority: made once, kept in a Secret of the hub, signs what members ask for.
+//! The federation's certificate authority: created once, stored in a Secret of the hub, signs members' requests.
 //!
-//! Of a member's request only the public key is taken. Identity, life and usages are set here.
+//! Only the public key of a member's request is used. Identity, lifetime and usages are set here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,33 +24,34 @@ use x509_parser::time::ASN1Time;
 use crate::identity::{ClusterUid, IdentityError, SpiffeId, TrustDomain};
 use crate::token::{hex, unhex};
 
-/// Life of a member's certificate. Renewed daily, so an agent may be away for six days.
+/// Lifetime of a member's certificate. Renewed daily, so an agent may be offline for six days.
 pub const MEMBER_LIFE: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// Life of the controller's own certificate. Long, because agents check it by clocks that may be wrong.
+/// Lifetime of the controller's own certificate. Long, because agents verify it with clocks that may be wrong.
 pub const CONTROLLER_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// Life of the authority: ten years. Its key is what every member's trust hangs on; changing it means joining anew.
+/// Lifetime of the authority: ten years. Every member's trust depends on its key; replacing it requires all to join
+/// again.
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
-/// How far `notBefore` of a member's certificate lies before its issue: the clocks of two controller replicas may differ
-/// by so much.
+/// How far `notBefore` of a member's certificate precedes its issue: the allowed clock difference between two
+/// controller replicas.
 pub const MEMBER_BACKDATE: SignedDuration = SignedDuration::from_secs(60);
-/// The same for what agents check: their clocks may be behind by a day.
+/// The same for certificates that agents verify: their clocks may be a day behind.
 const SERVER_BACKDATE: SignedDuration = SignedDuration::from_hours(24);
 /// Random bytes of a serial number (CA/Browser Forum: at least 8; RFC 5280: at most 20).
 const SERIAL_BYTES: usize = 16;
-/// Largest certificate request that is read. One with a P-256 key has about 250 bytes.
+/// Limit of a certificate request in bytes. One with a P-256 key has about 250.
 const MAX_REQUEST: usize = 8 * 1024;
 
-/// `sha256:<64 hex>` of a public key (SubjectPublicKeyInfo, DER), as `kubeadm` writes it too.
+/// `sha256:<64 hex>` of a public key (SubjectPublicKeyInfo, DER), in the same form as `kubeadm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKeyHash([u8; 32]);
 
-/// Why the authority could not do what was asked.
+/// Errors of the authority.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    /// A key or certificate could not be made.
+    /// A key or certificate could not be created.
     #[error("make a certificate")]
     Make(#[source] rcgen::Error),
-    /// The operating system gave no random numbers.
+    /// The operating system returned no random numbers.
     #[error("the operating system gave no random numbers")]
     Random,
     /// A time before 1950 or after 9999.
@@ -59,16 +60,16 @@ pub enum CaError {
     /// The stored certificate or key is damaged, or they do not belong together.
     #[error("the authority's {0} cannot be used: restore the Secret from a backup")]
     Stored(&'static str),
-    /// A certificate without exactly one URI name of ours.
+    /// A certificate without exactly one URI name of Atoll's.
     #[error("a certificate must have exactly one subject alternative name, a SPIFFE id")]
     Names,
-    /// The URI name is no identity.
+    /// The URI name is not a valid identity.
     #[error("read the identity of a certificate")]
     Identity(#[from] IdentityError),
     /// The request is not a PKCS#10 request with a good signature and a key of a known kind.
     #[error("csr_der is no certificate request (PKCS#10, DER) signed by its own key")]
     Request,
-    /// The request names an identity or an extension.
+    /// The request contains an identity or an extension.
     #[error("csr_der must have no {0}: the controller sets the identity")]
     RequestNames(&'static str),
 }
@@ -83,23 +84,23 @@ pub struct CertificateAuthority {
     hash: PublicKeyHash,
 }
 
-/// What signing a request gives.
+/// The result of signing a request.
 #[derive(Debug, Clone)]
 pub struct Issued {
     /// Leaf first, then the authority.
     pub chain: Vec<CertificateDer<'static>>,
-    /// Of the key that the certificate is for.
+    /// Hash of the certified public key.
     pub public_key: PublicKeyHash,
     /// End of its validity.
     pub not_after: Timestamp,
 }
 
-/// What a certificate says.
+/// The facts in a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
-    /// Who it speaks for.
+    /// The identity that it certifies.
     pub id: SpiffeId,
-    /// Of its key.
+    /// Hash of its public key.
     pub public_key: PublicKeyHash,
     /// Start of its validity.
     pub not_before: Timestamp,
@@ -108,10 +109,10 @@ pub struct CertificateFacts {
 }
 
 impl CertificateAuthority {
-    /// A new authority for this trust domain.
+    /// Creates an authority for this trust domain.
     ///
     /// # Errors
-    /// When there are no random numbers.
+    /// When the operating system returns no random numbers.
     pub fn create(trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, CaError> {
         let key = KeyPair::generate().map_err(CaError::Make)?;
         let id = SpiffeId::Authority(trust_domain.clone());
@@ -123,7 +124,7 @@ impl CertificateAuthority {
         Self::from_pem(&certificate.pem(), &key.serialize_pem())
     }
 
-    /// The authority that was stored as these two.
+    /// Loads a stored authority.
     ///
     /// # Errors
     /// When they are damaged or do not belong together.
@@ -173,16 +174,16 @@ impl CertificateAuthority {
         &self.key_pem
     }
 
-    /// What joining agents are told to expect (`--ca-hash`).
+    /// The hash that joining agents verify (`--ca-hash`).
     #[must_use]
     pub fn hash(&self) -> PublicKeyHash {
         self.hash
     }
 
-    /// Signs a member's request: its public key, our identity for `uid`, [`MEMBER_LIFE`].
+    /// Signs a member's request: its public key, with the identity of `uid`, for [`MEMBER_LIFE`].
     ///
     /// # Errors
-    /// A request that is damaged, badly signed, or names a subject, a name or an extension.
+    /// A request that is damaged, badly signed, or contains a subject, a name or an extension.
     pub fn sign_member(
         &self,
         csr_der: &[u8],
@@ -205,7 +206,7 @@ impl CertificateAuthority {
     /// A key and certificate for the controller's own listener.
     ///
     /// # Errors
-    /// When there are no random numbers.
+    /// When the operating system returns no random numbers.
     pub fn issue_controller(
         &self,
         now: Timestamp,
@@ -214,11 +215,10 @@ impl CertificateAuthority {
         self.serve_as(params(&id, now, SERVER_BACKDATE, CONTROLLER_LIFE)?, now)
     }
 
-    /// A key and certificate for a listener that others than agents come to, by these DNS names. It names no identity:
-    /// no agent takes it for the controller's.
+    /// A key and certificate for a listener with these DNS names, for clients other than agents. It has no identity, so
+    /// no agent accepts it as the controller's.
     ///
-    /// # Errors
-    /// When a name is none, or there are no random numbers.
+    /// # Errors When a DNS name is invalid, or the operating system returns no random numbers.
     pub fn issue_server(
         &self,
         names: &[String],
@@ -258,7 +258,7 @@ impl fmt::Debug for CertificateAuthority {
 }
 
 impl CertificateFacts {
-    /// Reads a certificate. Its signature is TLS's business, not this function's.
+    /// Parses a certificate. TLS verifies its signature, not this function.
     ///
     /// # Errors
     /// When it is damaged or does not have exactly one name, a SPIFFE id.
@@ -283,7 +283,7 @@ impl CertificateFacts {
 }
 
 impl PublicKeyHash {
-    /// Of a SubjectPublicKeyInfo in DER.
+    /// Hash of a SubjectPublicKeyInfo in DER.
     #[must_use]
     pub fn of(public_key_info: &[u8]) -> Self {
         Self(Sha256::digest(public_key_info).into())
@@ -296,7 +296,7 @@ impl fmt::Display for PublicKeyHash {
     }
 }
 
-/// The text is no public key hash.
+/// The text is not a public key hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a public key hash is `sha256:` and 64 hex digits")]
 pub struct PublicKeyHashError;
@@ -309,7 +309,7 @@ impl FromStr for PublicKeyHash {
     }
 }
 
-/// The public key of a request that names nothing.
+/// The public key of a request, which must contain no names.
 fn check_request(csr_der: &[u8]) -> Result<rcgen::PublicKey, CaError> {
     if csr_der.len() > MAX_REQUEST {
         return Err(CaError::Request);
@@ -335,7 +335,7 @@ fn check_request(csr_der: &[u8]) -> Result<rcgen::PublicKey, CaError> {
             _ => "extensions",
         }));
     }
-    // Verifies the signature too, which proves that whoever asks holds the key.
+    // Also verifies the signature, which proves that the requester holds the key.
     let request =
         CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr_der))
             .map_err(|_| CaError::Request)?;

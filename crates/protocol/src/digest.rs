@@ -1,7 +1,7 @@
-//! The digest of an inventory, by which controller and agent find out in 32 bytes that they agree.
+//! The digest of an inventory: 32 bytes by which controller and agent verify that they agree.
 //!
-//! An object without claims (a namespace that was made because something went there) is no part of the inventory:
-//! nothing ever removes it, so nothing has to be known about it.
+//! An object without claims (a namespace created because an object needed it) is not part of the inventory: nothing
+//! ever removes it, so nothing has to be tracked.
 
 use sha2::{Digest as _, Sha256};
 
@@ -9,8 +9,8 @@ use sha2::{Digest as _, Sha256};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest([u8; 32]);
 
-/// What of an object the digest covers: everything that an upsert can change. Object uids are not: a controller that has
-/// just started does not know them.
+/// The fields of an object that the digest covers: everything that an upsert can change. Object uids are not covered: a
+/// controller that has just started does not know them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry<'a> {
     /// API group, empty for core.
@@ -23,14 +23,14 @@ pub struct Entry<'a> {
     pub name: &'a str,
     /// Hash of the rendered manifest.
     pub hash: &'a str,
-    /// uids of the bindings that want it, in any order.
+    /// uids of the bindings that claim it, in any order.
     pub claims: Vec<&'a str>,
-    /// Whether it stays when its binding goes.
+    /// Whether it stays when its binding is deleted.
     pub preserve: bool,
 }
 
 impl Digest {
-    /// The digest of these entries, in whatever order they come.
+    /// The digest of these entries, in any order.
     #[must_use]
     pub fn of<'a>(entries: impl IntoIterator<Item = Entry<'a>>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
@@ -40,7 +40,7 @@ impl Digest {
         }
         entries.sort_unstable();
         let mut hash = Sha256::new();
-        // Lengths go in front of what they measure, so that no two inventories have the same bytes.
+        // Prefix each text with its length, so that different inventories have different bytes.
         let mut text = |text: &str| {
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text);
@@ -58,13 +58,13 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
-    /// As it goes on the wire.
+    /// Protobuf form.
     #[must_use]
     pub fn to_vec(self) -> Vec<u8> {
         self.0.to_vec()
     }
 
-    /// Whether these bytes from the wire are this digest.
+    /// Whether these received bytes equal this digest.
     #[must_use]
     pub fn matches(&self, bytes: &[u8]) -> bool {
         self.0 == bytes
@@ -72,7 +72,7 @@ impl Digest {
 }
 
 impl<'a> Entry<'a> {
-    /// An entry as the agent reports it; `None` for one without a key, which no agent of ours sends.
+    /// An entry in the agent's report; `None` if it lacks a key, which no Atoll agent sends.
     #[must_use]
     pub fn from_wire(entry: &'a crate::v1::InventoryEntry) -> Option<Self> {
         let key = entry.key.as_ref()?;

@@ -1,14 +1,13 @@
-//! Who somebody is: SPIFFE ids, read and written exactly.
+//! SPIFFE ids, parsed and written exactly.
 //!
-//! An id is one of three forms and nothing else; there is no prefix matching anywhere, so a name that starts like
-//! another one is simply another name.
+//! An id has one of three forms. There is no prefix matching anywhere: names that start alike are unrelated.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// Longest trust domain (SPIFFE-ID standard, section 2.1).
 const MAX_TRUST_DOMAIN: usize = 255;
-/// Longest uid taken. Kubernetes' uids have 36 characters.
+/// Longest accepted uid. Kubernetes' uids have 36 characters.
 const MAX_UID: usize = 64;
 const SCHEME: &str = "spiffe://";
 
@@ -16,7 +15,7 @@ const SCHEME: &str = "spiffe://";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrustDomain(String);
 
-/// uid of a Cluster object: what a member's certificate speaks for.
+/// uid of a Cluster object: the identity in a member's certificate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterUid(String);
 
@@ -31,7 +30,7 @@ pub enum IdentityError {
     /// The uid has characters that are not allowed, or too many.
     #[error("cluster uid {0:?} must be 1 to 64 letters, digits or dashes")]
     ClusterUid(String),
-    /// The text is no id of a form that Atoll issues.
+    /// The text is not an id in a form that Atoll issues.
     #[error(
         "{0:?} is none of spiffe://<trust domain>, spiffe://<trust domain>/controller and \
          spiffe://<trust domain>/cluster/<uid>"
@@ -43,7 +42,7 @@ impl TrustDomain {
     /// Checks the characters and the length.
     ///
     /// # Errors
-    /// When the text is no trust domain.
+    /// When the text is not a trust domain.
     pub fn new(text: impl Into<String>) -> Result<Self, IdentityError> {
         let text = text.into();
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-_".contains(c);
@@ -64,7 +63,7 @@ impl ClusterUid {
     /// Checks the characters and the length.
     ///
     /// # Errors
-    /// When the text is no uid.
+    /// When the text is not a uid.
     pub fn new(text: impl Into<String>) -> Result<Self, IdentityError> {
         let text = text.into();
         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -93,7 +92,7 @@ impl fmt::Display for ClusterUid {
     }
 }
 
-/// Who a certificate speaks for.
+/// The identity in a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SpiffeId {
     /// The trust domain itself: the certificate authority.

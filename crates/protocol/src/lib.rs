@@ -1,8 +1,7 @@
-//! What controller and agent share on the wire: the generated gRPC code, identities, the certificate authority, the
-//! transport's settings and the inventory digest.
+//! The protocol between controller and agent: the generated gRPC code, identities, the certificate authority, transport
+//! settings and the inventory digest.
 //!
-//! Who may do what is decided at the edges of `atoll-controller`; what a message makes happen on a member is
-//! `atoll-agent`'s.
+//! `atoll-controller` authorises each message; `atoll-agent` carries it out on a member.
 
 pub mod ca;
 pub mod digest;

@@ -1,4 +1,4 @@
-//! A member's own key, its request for a certificate, and the identity that it gets.
+//! A member's key, its certificate request, and the resulting identity.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::identity::{ClusterUid, SpiffeId, TrustDomain};
 use crate::tls;
 use crate::v1::CertificateResponse;
 
-/// A key of the agent's and the request for a certificate for it. The key is never sent.
+/// An agent's key and the certificate request for it. The key is never sent.
 pub struct KeyRequest {
     key: KeyPair,
     csr_der: Vec<u8>,
 }
 
-/// A key with its certificate: what an agent keeps.
+/// A key with its certificate, as stored by an agent.
 pub struct MemberIdentity {
     chain: Vec<CertificateDer<'static>>,
     key_pem: String,
@@ -26,13 +26,13 @@ pub struct MemberIdentity {
     cluster_uid: ClusterUid,
 }
 
-/// Why a certificate cannot be taken as a member's identity.
+/// Why a certificate cannot be used as a member's identity.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
-    /// The key could not be made, or the certificate not read.
+    /// The key could not be created, or the certificate not parsed.
     #[error("read or make a key or certificate")]
     Certificate(#[from] CaError),
-    /// The stored text is no PEM of the kind named.
+    /// The stored text is not PEM of the named type.
     #[error("the stored {0} cannot be read: remove the identity and join again")]
     Stored(&'static str),
     /// The chain is not a leaf and its authority.
@@ -43,30 +43,31 @@ pub enum MemberError {
     Authority {
         /// Hash from the join command.
         expected: PublicKeyHash,
-        /// Hash of what came.
+        /// Hash of the received authority.
         found: PublicKeyHash,
     },
-    /// The authority did not sign the leaf, or it is not for this use.
+    /// The leaf is not signed by the authority, or not for this use.
     #[error("the certificate is not signed by its authority for a client's use")]
     Signature,
-    /// The certificate speaks for another key or somebody else.
+    /// The certificate is for another key or another identity.
     #[error("the certificate is for another {0} than the one asked for")]
     Other(&'static str),
 }
 
 impl KeyRequest {
-    /// A new key (P-256) and its request.
+    /// Generates a key (P-256) and its request.
     ///
     /// # Errors
-    /// When there are no random numbers.
+    /// When the operating system returns no random numbers.
     pub fn generate() -> Result<Self, MemberError> {
         Self::for_key(KeyPair::generate().map_err(CaError::Make)?)
     }
 
-    /// The request of a key that was stored before its certificate came: a repeated enrolment must use the same key.
+    /// The request for a key that was stored before its certificate arrived: a repeated enrolment must use the same
+    /// key.
     ///
     /// # Errors
-    /// When the text is no private key.
+    /// When the text is not a private key.
     pub fn from_key_pem(key_pem: &str) -> Result<Self, MemberError> {
         Self::for_key(KeyPair::from_pem(key_pem).map_err(|_| MemberError::Stored("key"))?)
     }
@@ -78,7 +79,7 @@ impl KeyRequest {
         Ok(Self { key, csr_der: csr.der().to_vec() })
     }
 
-    /// What to send.
+    /// The request to send.
     #[must_use]
     pub fn csr_der(&self) -> &[u8] {
         &self.csr_der
@@ -90,7 +91,7 @@ impl KeyRequest {
         self.key.serialize_pem()
     }
 
-    /// Of the key.
+    /// Hash of the public key.
     #[must_use]
     pub fn public_key(&self) -> PublicKeyHash {
         PublicKeyHash::of(&self.key.subject_public_key_info())
@@ -98,11 +99,10 @@ impl KeyRequest {
 }
 
 impl MemberIdentity {
-    /// Checks an answer to `Enroll` or `Renew` and makes it an identity.
+    /// Verifies a reply to `Enroll` or `Renew` and turns it into an identity.
     ///
-    /// # Errors
-    /// When the authority is not the expected one, or the certificate is not for this key and the cluster that the
-    /// answer names.
+    /// # Errors When the authority is not the expected one, or the certificate is not for this key and the cluster
+    /// named in the reply.
     pub fn from_response(
         request: &KeyRequest,
         response: &CertificateResponse,
@@ -124,7 +124,7 @@ impl MemberIdentity {
         Ok(identity)
     }
 
-    /// The identity that was stored as these two.
+    /// Loads a stored identity.
     ///
     /// # Errors
     /// When they are damaged or do not belong together.
@@ -176,13 +176,13 @@ impl MemberIdentity {
     /// The private key for TLS.
     ///
     /// # Errors
-    /// When the stored text is no private key.
+    /// When the stored text is not a private key.
     pub fn key(&self) -> Result<PrivateKeyDer<'static>, MemberError> {
         PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
             .map_err(|_| MemberError::Stored("key"))
     }
 
-    /// The authority's public key: what to expect of the controller and of the next certificate.
+    /// Hash of the authority's public key: the controller and the next certificate must have the same authority.
     ///
     /// # Errors
     /// When the chain's second certificate cannot be read.
@@ -202,7 +202,7 @@ impl MemberIdentity {
         &self.trust_domain
     }
 
-    /// What the leaf says; its times tell when to renew.
+    /// The leaf's facts; its times determine the renewal.
     #[must_use]
     pub fn facts(&self) -> &CertificateFacts {
         &self.facts

@@ -1,7 +1,7 @@
-//! TLS 1.3 on both ends, with `ring`, by the caller's clock.
+//! TLS 1.3 on both ends, with `ring`, using the caller's clock.
 //!
-//! Nobody is known by a DNS name or an address: the controller is whoever has a certificate of the authority for
-//! `spiffe://<trust domain>/controller`, so an agent reaches it through any proxy, port or tunnel.
+//! Peers are not identified by DNS names or addresses: the controller is the peer with a certificate of the authority
+//! for `spiffe://<trust domain>/controller`, so an agent reaches it through any proxy, port or tunnel.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -23,16 +23,16 @@ use crate::ca::{CertificateFacts, PublicKeyHash};
 use crate::identity::{SpiffeId, TrustDomain};
 use crate::member::{MemberError, MemberIdentity};
 
-/// HTTP/2 only: gRPC speaks nothing else.
+/// HTTP/2 only, as gRPC requires.
 const ALPN: &[u8] = b"h2";
 
-/// Why a TLS configuration could not be made.
+/// Why a TLS configuration could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// rustls refused a key, a certificate or a version.
+    /// rustls rejected a key, a certificate or a version.
     #[error("set up TLS")]
     Setup(#[source] rustls::Error),
-    /// The verifier of client certificates could not be made.
+    /// The verifier of client certificates could not be built.
     #[error("set up the verification of client certificates")]
     Verifier(#[source] rustls::server::VerifierBuilderError),
     /// The member's identity cannot be used.
@@ -40,8 +40,8 @@ pub enum TlsError {
     Identity(#[from] MemberError),
 }
 
-/// Wall time for rustls from a [`Clock`], never before `floor`: an agent whose clock is behind the issue of its own
-/// certificate knows that it is.
+/// Wall time for rustls from a [`Clock`], at least `floor`: an agent whose clock is before the issue of its own
+/// certificate uses the time of issue.
 #[derive(Debug)]
 struct ClockTime {
     clock: Clock,
@@ -75,7 +75,7 @@ fn roots(authority: &CertificateDer<'_>) -> Result<RootCertStore, rustls::Error>
 pub struct ServerCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl ServerCertificate {
-    /// Starts with this one: leaf first, then the authority (agents that enrol take it from here).
+    /// Starts with this certificate: leaf first, then the authority (enrolling agents learn it from here).
     ///
     /// # Errors
     /// When key and certificate do not belong together.
@@ -86,10 +86,10 @@ impl ServerCertificate {
         Ok(Arc::new(Self(RwLock::new(certified(chain, key)?))))
     }
 
-    /// New handshakes get this one.
+    /// Uses this certificate for new handshakes.
     ///
     /// # Errors
-    /// When key and certificate do not belong together; the old one stays then.
+    /// When key and certificate do not belong together; the old certificate stays in use.
     pub fn replace(
         &self,
         chain: Vec<CertificateDer<'static>>,
@@ -116,8 +116,8 @@ impl ResolvesServerCert for ServerCertificate {
     }
 }
 
-/// The controller's end: TLS 1.3, client certificates of this authority where there are any (enrolment has none), no
-/// resumption, so that every connection shows its certificate.
+/// The controller's end: TLS 1.3, optional client certificates of this authority (an enrolling agent has none), no
+/// resumption, so that every connection presents its certificate.
 ///
 /// # Errors
 /// When the authority's certificate cannot be used.
@@ -143,11 +143,10 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
-/// An agent's end before it has a certificate: the authority must have this public key, and the other side must be its
-/// controller. The handshake ends before a secret can be sent to anybody else.
+/// An agent's end before it has a certificate: the authority must have this public key, and the peer must be its
+/// controller. Otherwise the handshake fails, before a secret is sent.
 ///
-/// # Errors
-/// When rustls refuses the settings.
+/// # Errors When rustls rejects the settings.
 pub fn enrolment_config(
     authority: PublicKeyHash,
     clock: Clock,
@@ -157,7 +156,7 @@ pub fn enrolment_config(
     Ok(finished(config))
 }
 
-/// An agent's end afterwards: shows its certificate, and wants the controller of the same authority.
+/// An agent's end after enrolment: presents its certificate, and requires the controller of the same authority.
 ///
 /// # Errors
 /// When the identity's key or chain cannot be used.
@@ -169,7 +168,7 @@ pub fn member_config(
         authority: identity.authority_hash()?,
         trust_domain: Some(identity.trust_domain().clone()),
     };
-    // The authority's certificate stays behind: the controller has it.
+    // Without the authority's certificate: the controller has it.
     let leaf = identity.chain().iter().take(1).cloned().collect();
     let config = client_builder(verifier, clock, Some(identity.facts().not_before))?
         .with_client_auth_cert(leaf, identity.key()?)
@@ -196,7 +195,7 @@ fn finished(mut config: ClientConfig) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Takes whoever proves to be the controller of the authority with this public key.
+/// Accepts only the controller of the authority with this public key.
 #[derive(Debug)]
 struct ControllerVerifier {
     authority: PublicKeyHash,
@@ -267,7 +266,7 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
     provider().signature_verification_algorithms
 }
 
-/// Whether `authority` signed `leaf` for a client's use.
+/// Whether `authority` signed `leaf` for use as a client certificate.
 pub(crate) fn check_client_chain(
     leaf: &CertificateDer<'_>,
     authority: &CertificateDer<'_>,
@@ -282,10 +281,10 @@ pub(crate) fn check_client_chain(
     Ok(())
 }
 
-/// Who is on the other end of a finished handshake; `None` without a certificate.
+/// The peer's identity after a handshake; `None` without a certificate.
 ///
 /// # Errors
-/// When the certificate, although signed by the authority, has no identity of ours.
+/// When the certificate, although signed by the authority, has no Atoll identity.
 pub fn peer(connection: &ServerConnection) -> Result<Option<CertificateFacts>, crate::ca::CaError> {
     connection.peer_certificates().and_then(<[_]>::first).map(CertificateFacts::read).transpose()
 }

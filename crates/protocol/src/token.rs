@@ -1,4 +1,4 @@
-//! Bootstrap tokens: `id.secret`, shown once, of which the hub keeps only a hash.
+//! Bootstrap tokens: `id.secret`, shown once; the hub stores only a hash.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,42 +8,42 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom, SystemRandom};
 use sha2::{Digest, Sha256};
 
-/// Bytes of a secret: 256 bits, so that nobody guesses one and no rate limit is needed.
+/// Bytes of a secret: 256 bits, so that guessing is infeasible and no rate limit is needed.
 const SECRET_BYTES: usize = 32;
-/// Bytes of an id: enough to be unique, part of an object's name in hex.
+/// Bytes of an id: enough to be unique; in hex, part of an object's name.
 const ID_BYTES: usize = 6;
 
 /// Public part of a token: 12 hex digits, part of the name of the Secret that holds the token's hash.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(String);
 
-/// A token as its holder has it. `Debug` hides the secret; only [`BootstrapToken::reveal`] gives it away.
+/// A token in clear text. `Debug` hides the secret; only [`BootstrapToken::reveal`] returns it.
 #[derive(Clone)]
 pub struct BootstrapToken {
     id: TokenId,
     secret: [u8; SECRET_BYTES],
 }
 
-/// SHA-256 of a token's secret: what the hub keeps.
+/// SHA-256 of a token's secret, as stored by the hub.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenHash([u8; 32]);
 
-/// What is wrong with a token.
+/// Why a token is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Not `id.secret`. The text is not repeated: it may be a secret with a slip in it.
+    /// Not `id.secret`. The error omits the text: it may be a secret with a typo.
     #[error("a token is 12 hex digits, a dot and 43 characters of base64url: copy it whole")]
     Form,
     /// Not the hash of a token.
     #[error("a token's hash is 64 hex digits")]
     Hash,
-    /// The operating system gave no random numbers.
+    /// The operating system returned no random numbers.
     #[error("the operating system gave no random numbers")]
     Random,
 }
 
 impl TokenId {
-    /// Checks that the text is 12 lower case hex digits.
+    /// Checks that the text has 12 lower case hex digits.
     ///
     /// # Errors
     /// When it is not.
@@ -63,7 +63,7 @@ impl TokenId {
 }
 
 impl BootstrapToken {
-    /// A new one, from the operating system's random numbers.
+    /// Generates a token from the operating system's random numbers.
     ///
     /// # Errors
     /// When there are none.
@@ -81,13 +81,13 @@ impl BootstrapToken {
         &self.id
     }
 
-    /// The whole token, for the one who is to join. Never log it.
+    /// The whole token, for the agent that joins. Never log it.
     #[must_use]
     pub fn reveal(&self) -> String {
         format!("{}.{}", self.id.0, URL_SAFE_NO_PAD.encode(self.secret))
     }
 
-    /// What to keep in its place.
+    /// The hash to store in its place.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash(Sha256::digest(self.secret).into())
@@ -111,7 +111,7 @@ impl fmt::Debug for BootstrapToken {
 }
 
 impl TokenHash {
-    /// Whether the hash is this token's, in a time that tells nothing about where they differ.
+    /// Whether the hash is this token's, compared in constant time.
     #[must_use]
     pub fn matches(&self, token: &BootstrapToken) -> bool {
         let other = token.hash();

@@ -1,4 +1,4 @@
-//! Settings of HTTP/2 on both ends, and a gRPC channel over any stream of bytes.
+//! HTTP/2 settings of both ends, and a gRPC channel over any byte stream.
 
 use std::io;
 use std::sync::Arc;
@@ -13,52 +13,53 @@ use tonic::transport::{Channel, Endpoint, Server};
 
 use crate::v1::agent_service_client::AgentServiceClient;
 
-/// A PING goes out after so long without a frame ...
+/// A PING is sent after this time without a frame ...
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// ... and the connection is given up when it is not answered within this.
+/// ... and the connection is closed when it is not answered within this time.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// Flow control window of a stream: what one direction of a session may have under way.
+/// Flow control window of a stream: the bytes in flight in one direction of a session.
 pub const STREAM_WINDOW: u32 = 1 << 20;
 /// Flow control window of a connection.
 pub const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Largest message. A manifest is at most 1.5 MiB (etcd's limit); an inventory page of 5,000 keys about 2 MiB.
 pub const MAX_MESSAGE: usize = 16 << 20;
-/// Metadata of the status that refuses a session because of its epoch: the highest epoch seen of the member, in decimal.
+/// Metadata of the status that rejects a session because of its epoch: the highest epoch seen of the member, in
+/// decimal.
 pub const EPOCH_FLOOR: &str = "atoll-epoch-floor";
 /// Largest message of a call with one message each way (`Enroll`, `Renew`). A certificate request has at most 8 KiB.
 pub const MAX_UNARY_MESSAGE: usize = 64 << 10;
-/// Flow control window of a connection without a certificate: what its one call may have under way.
+/// Flow control window of a connection without a certificate: the bytes in flight of its one call.
 const ENROLMENT_WINDOW: u32 = 64 << 10;
 /// Largest header list on such a connection.
 const ENROLMENT_HEADERS: u32 = 4 << 10;
-/// Most keys in one page of an inventory.
+/// Limit of keys in one page of an inventory.
 pub const INVENTORY_PAGE: usize = 5_000;
-/// Most bytes of one page of an inventory; agents cut it there. A controller takes [`MAX_FROM_AGENT`].
+/// Limit of bytes in one page of an inventory; agents split it there. A controller accepts [`MAX_FROM_AGENT`].
 pub const INVENTORY_PAGE_BYTES: usize = 1 << 20;
-/// Largest `Status.status_json`: it goes into the status of an object in the hub, for several members.
+/// Limit of `Status.status_json` in bytes: it goes into the status of an object in the hub, for several members.
 pub const MAX_STATUS: usize = 64 << 10;
-/// Largest message that the controller takes from an agent: facts of a large member, or a page of an inventory. Small
-/// messages can be large in memory, so this is less than [`MAX_MESSAGE`].
+/// Largest message that the controller accepts from an agent: facts of a large member, or a page of an inventory. Small
+/// messages can expand in memory, so this is less than [`MAX_MESSAGE`].
 pub const MAX_FROM_AGENT: usize = 8 << 20;
-/// Largest header list taken; ours has a few hundred bytes.
+/// Largest accepted header list; Atoll's has a few hundred bytes.
 const MAX_HEADERS: u32 = 16 << 10;
-/// Streams at once on one connection: a session and a renewal, with room.
+/// Concurrent streams on one connection: a session and a renewal, with room to spare.
 const MAX_STREAMS: u32 = 16;
 /// Limit of a TCP connect and of a handshake together.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Name in SNI. The certificate is not checked against it (see [`crate::tls`]); a proxy may route by it.
+/// SNI name. The certificate is not checked against it (see [`crate::tls`]); a proxy may route by it.
 const SERVER_NAME: &str = "controller.atoll.dev";
 
-/// Why no channel could be made.
+/// Why no channel was opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// The handshake failed: the other side is not the controller, or does not take our certificate.
+    /// The handshake failed: the peer is not the controller, or rejects our certificate.
     #[error("TLS handshake with the controller")]
     Handshake(#[source] io::Error),
-    /// It took longer than [`CONNECT_TIMEOUT`].
+    /// The handshake took longer than [`CONNECT_TIMEOUT`].
     #[error("TLS handshake with the controller took longer than {} s", CONNECT_TIMEOUT.as_secs())]
     Timeout,
-    /// HTTP/2 did not start.
+    /// The HTTP/2 handshake failed.
     #[error("start HTTP/2 with the controller")]
     Http2(#[source] tonic::transport::Error),
 }
@@ -75,8 +76,8 @@ pub fn server() -> Server {
         .http2_max_header_list_size(MAX_HEADERS)
 }
 
-/// The same for connections without a certificate, of which nothing is known: one call at a time, and no more memory than
-/// an enrolment needs.
+/// The same for connections without a certificate, which are untrusted: one call at a time, and no more memory than an
+/// enrolment needs.
 #[must_use]
 pub fn enrolment_server() -> Server {
     Server::builder()
@@ -91,9 +92,8 @@ pub fn enrolment_server() -> Server {
 /// A channel over this stream: TLS, then HTTP/2. It lives as long as the stream and never reconnects, so its owner sees
 /// every loss.
 ///
-/// # Errors
-/// When the handshake fails or takes too long. A certificate that the *controller* refuses shows at the first call
-/// only: in TLS 1.3 a client is done before the server has looked.
+/// # Errors When the handshake fails or takes too long. A certificate that the *controller* rejects shows only at the
+/// first call: in TLS 1.3 a client completes before the server has verified it.
 pub async fn channel<IO>(io: IO, tls: Arc<ClientConfig>) -> Result<Channel, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -106,10 +106,9 @@ where
     plain_channel(stream).await
 }
 
-/// A channel without TLS over a stream that is private already (both ends in one process).
+/// A channel without TLS over a stream that is already private (both ends in one process).
 ///
-/// # Errors
-/// When HTTP/2 does not start.
+/// # Errors When the HTTP/2 handshake fails.
 pub async fn plain_channel<IO>(io: IO) -> Result<Channel, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -130,7 +129,7 @@ where
         .map_err(ChannelError::Http2)
 }
 
-/// A client on the channel that takes messages up to [`MAX_MESSAGE`].
+/// A client on the channel that accepts messages up to [`MAX_MESSAGE`].
 #[must_use]
 pub fn client(channel: Channel) -> AgentServiceClient<Channel> {
     AgentServiceClient::new(channel)

@@ -1,4 +1,4 @@
-//! Who gets through the handshake, over in-memory streams and a clock of the test's own.
+//! Which peers pass the handshake, over in-memory streams with a test clock.
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a panic is the report")]
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn server(ca: &CertificateAuthority, after: SignedDuration) -> Arc<ServerConfig>
     tls::server_config(ca.certificate(), certificate, clock(after)).unwrap()
 }
 
-/// What the server knows of the client after both have said something; the error of whoever refused first.
+/// The client's identity as the server sees it after a full exchange; the error of the end that refused first.
 async fn meet(
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
@@ -81,12 +81,12 @@ async fn the_handshake_lets_exactly_the_right_ones_through() {
         |identity: &MemberIdentity, after| tls::member_config(identity, clock(after)).unwrap();
     let one = member(&ca, "u-1");
 
-    // Enrolment: no certificate, and the authority's key must be the one that was told.
+    // Enrolment: no certificate, and the authority's key must match the given hash.
     assert_eq!(meet(server(&ca, zero), enrol(ca.hash())).await, Ok(None));
     let refused = meet(server(&foreign, zero), enrol(ca.hash())).await.unwrap_err();
     assert!(refused.contains("ca-hash"), "{refused}");
 
-    // Afterwards.
+    // After enrolment.
     let peer = meet(server(&ca, zero), session(&one, zero)).await.unwrap().unwrap();
     let uid = ClusterUid::new("u-1").unwrap();
     assert_eq!(peer.id, SpiffeId::Cluster(ca.trust_domain().clone(), uid));
@@ -98,7 +98,7 @@ async fn the_handshake_lets_exactly_the_right_ones_through() {
     let pinned = MemberIdentity::from_pem(&impostor.chain_pem(), impostor.key_pem()).unwrap();
     assert!(meet(server(&ca, zero), session(&pinned, zero)).await.is_err());
 
-    // An expired one, by the server's clock; a client's clock that is behind is not in the way.
+    // An expired one, by the server's clock; a client's clock that is behind does not matter.
     assert!(
         meet(server(&ca, MEMBER_LIFE + SignedDuration::from_mins(1)), session(&one, zero))
             .await
@@ -112,7 +112,7 @@ async fn the_handshake_lets_exactly_the_right_ones_through() {
 async fn a_member_cannot_pose_as_the_controller() {
     let ca = authority("atoll.local");
     let (one, two) = (member(&ca, "u-1"), member(&ca, "u-2"));
-    // A listener with a member's certificate, which is signed by the right authority.
+    // A listener with a member's certificate, signed by the right authority.
     let certificate = ServerCertificate::new(one.chain().to_vec(), one.key().unwrap()).unwrap();
     let posing =
         tls::server_config(ca.certificate(), certificate, clock(SignedDuration::ZERO)).unwrap();
@@ -129,7 +129,7 @@ async fn a_replaced_certificate_is_used_by_the_next_handshake() {
     let ca = authority("atoll.local");
     let (first, key) = ca.issue_controller(now()).unwrap();
     let certificate = ServerCertificate::new(first.chain, key).unwrap();
-    // 100 days on, the first certificate has ended.
+    // After 100 days the first certificate has expired.
     let later = SignedDuration::from_hours(100 * 24);
     let at = clock(later).now();
     let config = tls::server_config(ca.certificate(), certificate.clone(), clock(later)).unwrap();

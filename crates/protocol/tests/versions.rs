@@ -1,10 +1,10 @@
-//! Ends of different versions: what the newer one adds is passed over by the older one, and what the older one leaves out
-//! has its default. Field numbers are never used for something else.
+//! Peers of different versions: the older one ignores fields added by the newer, and fields that the older one omits
+//! have defaults. Field numbers are never reused.
 
 use atoll_protocol::v1;
 use prost::Message;
 
-/// Field 99 with three bytes, as a later version could have it.
+/// Field 99 with three bytes, like a field of a later version.
 const LATER: [u8; 6] = [0x9a, 0x06, 3, 1, 2, 3];
 
 #[test]
@@ -18,6 +18,6 @@ fn a_message_of_a_later_version_is_no_message_and_its_fields_are_passed_over() {
     let mut longer = hello.encode_to_vec();
     longer.extend(LATER);
     assert_eq!(v1::Hello::decode(&*longer).unwrap(), hello);
-    // And an earlier one said less.
+    // An earlier version sent fewer fields.
     assert_eq!(v1::Hello::decode(&[][..]).unwrap(), v1::Hello::default());
 }
