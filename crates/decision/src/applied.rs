@@ -6,8 +6,8 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// A placement as the annotation says it, shared by the decisions that it is in force for. It is mostly the same text as
-/// before, so that it is taken apart only where texts differ.
+/// A placement in the form of its annotation, shared by the decisions made under it. The text is parsed only when
+/// needed: most comparisons are between equal texts.
 #[derive(Debug, Clone)]
 pub struct Applied {
     text: Arc<str>,
@@ -15,31 +15,32 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Of a value.
+    /// Wraps a parsed placement.
     #[must_use]
     pub fn of(value: Value) -> Self {
         Self { text: value.to_string().into(), value: OnceLock::from(Arc::new(value)) }
     }
 
-    /// As an annotation says it.
+    /// Reads the text of the annotation.
     ///
     /// # Errors
-    /// When it is no JSON.
+    /// The text is not JSON.
     pub fn read(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str::<IgnoredAny>(text)?;
         Ok(Self { text: text.into(), value: OnceLock::new() })
     }
 
-    /// As JSON text.
+    /// The placement as JSON text.
     #[must_use]
     pub fn text(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// Taken apart.
+    /// The parsed placement.
     #[must_use]
     pub fn value(&self) -> &Value {
-        // The text was seen to be JSON. Numbers that no value holds pass that look; nothing of a placement has them.
+        // `read` checked the syntax. Numbers out of `Value`'s range pass that check, but placements have no such
+        // fields.
         self.value.get_or_init(|| Arc::new(serde_json::from_str(&self.text).unwrap_or_default()))
     }
 }

@@ -14,7 +14,7 @@ pub struct BindingKey {
 }
 
 impl BindingKey {
-    /// A key of a namespaced binding.
+    /// The key of a namespaced binding.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), name: name.into() }
     }

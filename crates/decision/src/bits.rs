@@ -1,6 +1,6 @@
 //! Sets of clusters as bits: one word per 64 rows of the snapshot.
 
-/// Rows of a set that needs no memory of its own.
+/// Largest set that is stored inline, in rows.
 const FEW: usize = 128;
 
 /// A set of row numbers below a fixed length.
@@ -8,7 +8,7 @@ const FEW: usize = 128;
 pub struct BitSet {
     /// The words of a set of at most [`FEW`] rows.
     few: [u64; FEW / 64],
-    /// The words of a larger one.
+    /// The words of a larger set.
     many: Box<[u64]>,
     len: usize,
 }
@@ -24,13 +24,13 @@ impl BitSet {
         set
     }
 
-    /// No row of `len`.
+    /// An empty set for `len` rows.
     #[must_use]
     pub fn empty(len: usize) -> Self {
         Self::of(0, len)
     }
 
-    /// Every row of `len`.
+    /// A set of all `len` rows.
     #[must_use]
     pub fn full(len: usize) -> Self {
         let mut set = Self::of(u64::MAX, len);
@@ -63,53 +63,53 @@ impl BitSet {
         }
     }
 
-    /// Takes a row out.
+    /// Removes a row.
     pub fn remove(&mut self, row: usize) {
         if row < self.len {
             self.words_mut()[row / 64] &= !(1 << (row % 64));
         }
     }
 
-    /// Whether the row is in.
+    /// Whether the set contains the row.
     #[must_use]
     pub fn contains(&self, row: usize) -> bool {
         row < self.len && self.words()[row / 64] >> (row % 64) & 1 == 1
     }
 
-    /// Number of rows.
+    /// Number of rows in the set.
     #[must_use]
     pub fn count(&self) -> usize {
         self.words().iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether no row is in.
+    /// Whether the set has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words().iter().all(|word| *word == 0)
     }
 
-    /// Keeps what is in both.
+    /// Keeps the rows that are in both sets.
     pub fn and(&mut self, other: &Self) {
         self.words_mut().iter_mut().zip(other.words()).for_each(|(a, b)| *a &= b);
     }
 
-    /// Takes out what is in the other.
+    /// Removes the rows of the other set.
     pub fn minus(&mut self, other: &Self) {
         self.words_mut().iter_mut().zip(other.words()).for_each(|(a, b)| *a &= !b);
     }
 
-    /// Adds what is in the other.
+    /// Adds the rows of the other set.
     pub fn or(&mut self, other: &Self) {
         self.words_mut().iter_mut().zip(other.words()).for_each(|(a, b)| *a |= b);
     }
 
-    /// Whether a row is in both.
+    /// Whether the sets have a row in common.
     #[must_use]
     pub fn intersects(&self, other: &Self) -> bool {
         self.words().iter().zip(other.words()).any(|(a, b)| a & b != 0)
     }
 
-    /// The lowest row that is in both.
+    /// The lowest row that is in both sets.
     #[must_use]
     pub fn first_common(&self, other: &Self) -> Option<usize> {
         let mut common = self.words().iter().zip(other.words()).map(|(a, b)| a & b).enumerate();
@@ -117,7 +117,7 @@ impl BitSet {
         Some(at * 64 + word.trailing_zeros() as usize)
     }
 
-    /// Rows that are in both.
+    /// Number of rows that are in both sets.
     #[must_use]
     pub fn count_common(&self, other: &Self) -> usize {
         self.words().iter().zip(other.words()).map(|(a, b)| (a & b).count_ones() as usize).sum()
@@ -129,7 +129,7 @@ impl BitSet {
         Rows { words: self.words(), at: 0, word: self.words().first().copied().unwrap_or(0) }
     }
 
-    /// Number of rows below this one.
+    /// Number of rows in the set below this one.
     #[must_use]
     pub fn rank(&self, row: usize) -> usize {
         let (words, row) = (self.words(), row.min(self.len));
@@ -167,7 +167,7 @@ impl Iterator for Rows<'_> {
         Some(self.at * 64 + bit)
     }
 
-    /// Counting the rest is cheap: whoever collects the rows reserves once.
+    /// The exact length is cheap to count, and collecting then allocates once.
     fn size_hint(&self) -> (usize, Option<usize>) {
         let rest = self.words.get(self.at + 1..).unwrap_or_default();
         let count = rest.iter().map(|word| word.count_ones()).sum::<u32>() + self.word.count_ones();

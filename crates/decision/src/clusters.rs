@@ -9,7 +9,7 @@ use crate::bits::BitSet;
 /// Names of clusters in ascending order, shared by the decisions that refer to them.
 pub type Names = Arc<[Arc<str>]>;
 
-/// A set of clusters, as rows of a table of names that several sets share.
+/// A set of clusters, as rows of a table of names. Several sets share the table.
 #[derive(Debug, Clone)]
 pub struct ClusterSet {
     names: Names,
@@ -17,13 +17,13 @@ pub struct ClusterSet {
 }
 
 impl ClusterSet {
-    /// The rows of a table.
+    /// A set of rows of a shared table.
     #[must_use]
     pub fn new(names: Names, rows: impl Into<Arc<BitSet>>) -> Self {
         Self { names, rows: rows.into() }
     }
 
-    /// A set of its own.
+    /// A set with its own table.
     #[must_use]
     pub fn of<S: Into<Arc<str>>>(names: impl IntoIterator<Item = S>) -> Self {
         let mut names: Vec<Arc<str>> = names.into_iter().map(Into::into).collect();
@@ -43,19 +43,19 @@ impl ClusterSet {
         self.rows.count()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Whether the cluster is one of them.
+    /// Whether the set contains the cluster.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.position(name).is_some()
     }
 
-    /// Place of the cluster among the names of the set.
+    /// Index of the cluster among the names of the set.
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         let row = self.names.binary_search_by(|have| (**have).cmp(name)).ok()?;
@@ -90,10 +90,10 @@ impl<'de> Deserialize<'de> for ClusterSet {
     }
 }
 
-/// Most names that one short form may stand for: a stored decision is no reason to fill the memory.
+/// Most names that one short form may expand to, so that a stored decision cannot exhaust memory.
 const MAX_NAMES: usize = 1_000_000;
 
-/// A name with trailing digits as (prefix, digits). Numbers beyond 18 digits stay part of the prefix.
+/// Splits a name into prefix and trailing digits. At most 18 digits are split off.
 fn split(name: &str) -> (&str, &str) {
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count().min(18);
     name.split_at(name.len() - digits)

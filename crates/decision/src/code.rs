@@ -2,24 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Status codes: those of Kubernetes' scheduling framework, and `Partial`, which a scheduler of nodes has no use for.
+/// Status codes of Kubernetes' scheduling framework, plus `Partial`, which only a scheduler of clusters needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Code {
-    /// Fine.
+    /// The cluster passes.
     Success,
-    /// This cluster takes so many of the replicas asked for.
+    /// The cluster has room for this many of the requested replicas.
     Partial(i64),
-    /// Something unexpected; retried after the backoff for errors.
+    /// Unexpected error; retried after the error backoff.
     Error,
-    /// No, as things stand.
+    /// Rejected in the current state.
     Unschedulable,
-    /// No, and preemption would not help.
+    /// Rejected, and preemption would not help.
     UnschedulableAndUnresolvable,
-    /// Permit only: not yet.
+    /// Permit only: wait.
     Wait,
-    /// Not this plugin's business.
+    /// The plugin does not apply.
     Skip,
-    /// Decided, but somebody else must act first; requeued without backoff.
+    /// Decided, but another component must act first; requeued without backoff.
     Pending,
 }
 

@@ -1,7 +1,7 @@
 //! A number per cluster, with runs of equal numbers stored once.
 //!
-//! Columns that a decision takes from the scheduler's cache stay there: the decision holds on to the cached figures and
-//! to the rows that it means, and writes runs when it is serialized.
+//! Columns that come from the scheduler's cache are not copied: the decision keeps a reference to the cached figures
+//! and the rows it needs, and builds the runs when it is serialized.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::bits::BitSet;
 
-/// "Unknown" among cached figures; no count, score or capacity is negative.
+/// "Unknown" among cached figures. Counts, scores and capacities are never negative.
 pub const UNKNOWN: i64 = i64::MIN;
 
-/// Runs shorter than this are written out.
+/// Runs shorter than this are serialized as single numbers.
 const RUN: u32 = 3;
 
 type Run = (Option<i64>, u32);
@@ -25,14 +25,14 @@ pub struct Column(Repr);
 
 #[derive(Debug, Clone)]
 enum Repr {
-    /// The same number so many times.
+    /// One number for every cluster, and the count of clusters.
     Same(Option<i64>, u32),
-    /// Runs.
+    /// Runs of equal numbers.
     Runs(Vec<Run>),
     /// Cached figures of some rows.
     Picked {
         figures: Figures,
-        /// The rows that the figures are of, in order. `None` = of every row.
+        /// The rows that the figures cover, in order. `None` = every row.
         of: Option<Arc<BitSet>>,
         rows: Arc<BitSet>,
     },
@@ -41,9 +41,9 @@ enum Repr {
 /// Cached figures.
 #[derive(Debug, Clone)]
 pub enum Figures {
-    /// The numbers, each times a factor; [`UNKNOWN`] is unknown whatever the factor.
+    /// The numbers, each multiplied by a factor. [`UNKNOWN`] stays unknown.
     Numbers(Arc<[i64]>, i64),
-    /// Codes, and what each stands for.
+    /// Codes, and the number that each code stands for.
     Codes(Arc<[u8]>, Arc<[u8]>),
 }
 
@@ -87,13 +87,13 @@ impl Column {
         }
     }
 
-    /// The same number for so many clusters.
+    /// The same number for `count` clusters.
     #[must_use]
     pub fn constant_of(value: Option<i64>, count: usize) -> Self {
         Self(Repr::Same(value, u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
-    /// One number after the other, all known.
+    /// The column of these numbers, all known.
     pub fn of(numbers: impl IntoIterator<Item = i64>) -> Self {
         let mut numbers = numbers.into_iter();
         let Some(mut last) = numbers.next() else { return Self::default() };
@@ -112,7 +112,7 @@ impl Column {
         Self(Repr::Runs(runs))
     }
 
-    /// Cached figures of some rows. `of` are the rows that the figures are of; `None` = every row.
+    /// Cached figures of `rows`. `of` are the rows that the figures cover; `None` = every row.
     #[must_use]
     pub fn picked(figures: Figures, of: Option<Arc<BitSet>>, rows: Arc<BitSet>) -> Self {
         Self(Repr::Picked { figures, of, rows })
@@ -148,7 +148,7 @@ impl Column {
         runs.into_iter().flat_map(|(value, count)| std::iter::repeat_n(value, count as usize))
     }
 
-    /// The number at a place.
+    /// The number at an index.
     #[must_use]
     pub fn get(&self, mut at: usize) -> Option<i64> {
         if let Repr::Picked { figures, of, rows } = &self.0 {
@@ -164,13 +164,13 @@ impl Column {
         None
     }
 
-    /// Whether every number is zero, or there is none.
+    /// Whether every number is zero. True for an empty column.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.runs().iter().all(|(value, _)| *value == Some(0))
     }
 
-    /// Whether there is no number.
+    /// Whether the column is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match &self.0 {
@@ -180,7 +180,7 @@ impl Column {
         }
     }
 
-    /// The one number that all have, if it is one.
+    /// The number that all clusters share, if they share one.
     #[must_use]
     pub fn constant(&self) -> Option<i64> {
         match *self.runs() {
@@ -282,7 +282,7 @@ mod tests {
         assert!((0..7).all(|at| plain.get(at) == written.get(at)));
         let json = |column: &Column| serde_json::to_string(column).unwrap();
         assert_eq!(json(&plain), json(&written));
-        // Figures of some rows only: those of row 2 and 130 are the second and the fourth.
+        // The figures cover four rows only: rows 2 and 130 are the second and the fourth.
         let of = set(&[1, 2, 7, 130, 199]);
         let codes = Figures::Codes([0, 1, 0, 2, 1].into(), [9, 8, 7].into());
         let few = Column::picked(codes, Some(of), set(&[2, 130]));

@@ -1,4 +1,4 @@
-//! What could cure a rejection. Only an event that does wakes the binding.
+//! The events that could resolve a rejection. Only such an event requeues the binding.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use atoll_api::binding::NodeClaim;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// Amounts by resource: `cpu` in thousandths, everything else in whole units, as Kubernetes counts them.
+/// Amounts by resource, counted as in Kubernetes: `cpu` in thousandths, everything else in whole units.
 pub type Amounts = BTreeMap<String, i64>;
 
-/// One event that would change an answer.
+/// An event that could change the outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "event")]
 pub enum Cure {
     /// Any cluster joins.
     ClusterJoins,
-    /// One of these clusters, where the binding runs, leaves, is being deleted, loses its session, or changes its taints,
-    /// labels or fields.
+    /// One of the binding's target clusters leaves, is being deleted, loses its session, or changes its taints, labels
+    /// or fields.
     TargetChanges {
         /// The clusters.
         clusters: ClusterSet,
@@ -30,34 +30,34 @@ pub enum Cure {
     LabelsChange,
     /// Taints or the session of any cluster change.
     TaintsChange,
-    /// A cluster serves the kind.
+    /// A cluster starts to serve the kind.
     ServesApi {
         /// group/version.
         api_version: String,
         /// Kind.
         kind: String,
     },
-    /// One more replica fits on one of these clusters than did.
+    /// One more replica fits on one of these clusters than at the decision.
     CapacityRises {
         /// The clusters.
         clusters: ClusterSet,
-        /// Replicas that fitted, by cluster; `null` = unknown.
+        /// Replicas that fitted at the decision, by cluster; `null` = unknown.
         had: Column,
         /// Requests of one replica.
         #[serde(default, skip_serializing_if = "Amounts::is_empty")]
         requests: Amounts,
-        /// What its node must be like.
+        /// What one replica requires of its node.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<NodeClaim>,
     },
-    /// A WorkloadPolicy comes, changes or goes.
+    /// A WorkloadPolicy is created, changed or deleted.
     WorkloadPolicyChanges {
         /// Its namespace.
         namespace: String,
         /// Its name.
         name: String,
     },
-    /// The workload's WorkloadSpread comes, changes or goes.
+    /// The workload's WorkloadSpread is created, changed or deleted.
     WorkloadSpreadChanges {
         /// Namespace of the workload.
         namespace: String,
@@ -66,13 +66,13 @@ pub enum Cure {
         /// Its name.
         name: String,
     },
-    /// Another binding of the namespace whose pods match gives replicas up.
+    /// Another binding in the namespace with matching pods releases replicas.
     BindingShrinks {
         /// The namespace.
         namespace: String,
-        /// Which pods count.
+        /// Selects the pods that count.
         selector: LabelSelector,
-        /// The binding that waits.
+        /// The waiting binding.
         except: BindingKey,
     },
     /// A time passes.
@@ -85,7 +85,7 @@ pub enum Cure {
         /// The clusters.
         clusters: ClusterSet,
     },
-    /// Somebody edits the binding's policy or template: nothing else helps.
+    /// A user edits the binding's policy or template. No other event helps.
     Edit {
         /// What to edit.
         field: String,
@@ -93,7 +93,7 @@ pub enum Cure {
 }
 
 impl Cure {
-    /// The time at which to look again, if time is the cure.
+    /// When to retry, if only time needs to pass.
     #[must_use]
     pub fn due(&self) -> Option<Timestamp> {
         match self {

@@ -1,20 +1,20 @@
-//! A decision for people, on one screen: why it was made, who was chosen and by what, who was refused by which rule with
-//! which values, and what would change the answer.
+//! Renders a decision for people, on one screen: its trigger, the chosen clusters and their scores, the rejected
+//! clusters with the failed rule and values, and the events that would change the outcome.
 
 use std::fmt::Write as _;
 
 use crate::{Cure, Decision, Standing, Verdict, plugin};
 
-/// Rows of a table before the rest is counted.
+/// Rows of a table; further rows are only counted.
 const MAX_ROWS: usize = 12;
-/// Names in a list before the rest is counted.
+/// Names in a list; further names are only counted.
 const MAX_NAMES: usize = 6;
-/// Refusals, moves and cures before the rest is counted.
+/// Rejections, moves and cures; further ones are only counted.
 const MAX_LINES: usize = 8;
-/// Narrowest screen that is drawn for.
+/// Narrowest supported screen, in columns.
 const MIN_WIDTH: usize = 40;
 
-/// Renders a decision for a screen of so many columns.
+/// Renders a decision for a screen of `width` columns.
 #[must_use]
 pub fn render(decision: &Decision, width: usize) -> String {
     let mut page = Page { text: String::new(), width: width.max(MIN_WIDTH) };
@@ -282,8 +282,8 @@ fn next(page: &mut Page, decision: &Decision) {
     }
 }
 
-/// What would change the answer for one cluster, in words: what people can do about each rule that refuses it, then the
-/// events that would have the decision made again.
+/// What would change the outcome for one cluster, in words: first the remedy for each rule that rejects it, then the
+/// events that requeue the binding.
 #[must_use]
 pub fn cures(decision: &Decision, cluster: &str) -> Vec<String> {
     let Some((verdict, _)) = decision.verdict(cluster) else { return Vec::new() };
@@ -303,7 +303,7 @@ pub fn cures(decision: &Decision, cluster: &str) -> Vec<String> {
             Cure::TargetChanges { clusters }
             | Cure::CapacityRises { clusters, .. }
             | Cure::EvictionEnds { clusters } => clusters.contains(cluster),
-            // The remedy of the rule says it better.
+            // The remedy of the rule already covers these.
             Cure::LabelsChange | Cure::TaintsChange | Cure::ServesApi { .. } => false,
             Cure::ClusterJoins => false,
             Cure::WorkloadPolicyChanges { .. } => refused("WorkloadPolicy"),
@@ -319,7 +319,7 @@ pub fn cures(decision: &Decision, cluster: &str) -> Vec<String> {
     lines
 }
 
-/// What people can do about a built-in rule; its reason says which value failed.
+/// What people can do about a rejection by a built-in rule. The rejection's reason has the failed values.
 fn remedy(plugin: &str) -> Option<&'static str> {
     Some(match plugin {
         plugin::CLUSTER_AFFINITY => {
@@ -344,7 +344,7 @@ fn remedy(plugin: &str) -> Option<&'static str> {
     })
 }
 
-/// A cure in words; what always holds and explains nothing is left out.
+/// A cure in words. `None` for a cure that would not help the reader.
 fn in_words(cure: &Cure) -> Option<String> {
     Some(match cure {
         Cure::ClusterJoins => "a cluster joins".to_owned(),

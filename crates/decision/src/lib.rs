@@ -1,6 +1,6 @@
-//! The record of one scheduling decision: where a binding runs, why, and what would change the answer.
+//! The record of one scheduling decision: where a binding runs, why, and what would change the outcome.
 //!
-//! The scheduler writes these records, the controller commits them, history stores them as they are, and [`explain`]
+//! The scheduler writes these records, the controller commits them, history stores them unchanged, and [`explain`]
 //! turns them into text. This crate has no scheduling logic, so that readers do not depend on the scheduler.
 
 mod applied;
@@ -42,85 +42,85 @@ pub use policy_ref::PolicyRef;
 pub use shares::Shares;
 pub use text::{Text, cut_reason};
 
-/// How the reason of a decision begins that places more than fits, where the strategy does not look at room.
+/// Prefix of the reason when a strategy that ignores capacity placed more replicas than fit.
 pub const OVERCOMMITTED: &str = "Overcommitted";
 
-/// A decision.
+/// A scheduling decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", from = "Wire")]
 pub struct Decision {
-    /// 128 bits in hex of SHA-256 over template uid, parent and what was decided.
+    /// First 128 bits, in hex, of a SHA-256 over the template's uid, the parent and the outcome.
     pub id: String,
-    /// id of the binding's decision before.
+    /// id of the binding's previous decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// The binding.
     pub binding: BindingKey,
-    /// The object.
+    /// The scheduled object.
     pub template: TemplateRef,
-    /// The profile that decided.
+    /// The profile that was used.
     pub profile: Text,
-    /// Why it was decided.
+    /// What triggered the decision.
     pub trigger: Trigger,
-    /// What could move.
+    /// Which replicas could move.
     pub mode: Mode,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why it ended so, where that is not plain success. Names the field where something is to be fixed.
+    /// Why the outcome is not plain success. Names the field to fix, if there is one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Every trigger that was looked at, down to the one that named the decision.
+    /// Every trigger that was checked, ending with the one that caused the decision.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ladder: Vec<Rung>,
-    /// How replicas are divided, in words.
+    /// The division strategy, in words.
     pub strategy: Cow<'static, str>,
-    /// Replicas asked for. `None` for kinds without replicas.
+    /// Desired replicas. `None` for kinds without replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired: Option<i64>,
     /// The affinity term in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity_name: Option<String>,
-    /// Replicas without a place, by reason.
+    /// Replicas that are not placed, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<PendingReplicas>,
-    /// Replicas that go from one cluster to another.
+    /// Replicas that move between clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<Move>,
-    /// Every cluster, once, with those that share its fate.
+    /// A verdict on every cluster. Clusters with the same verdict share one entry.
     pub verdicts: Vec<Verdict>,
-    /// What people should know besides.
+    /// Further information for users.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Domains or subsets of the policy in force, in its order.
+    /// Domains or subsets of the policy in force, in the policy's order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupReport>,
-    /// The policies that it rests on.
+    /// The policies that the decision is based on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<PolicyRef>,
     /// Version of the snapshot.
     pub snapshot: u64,
     /// The time of the decision.
     pub now: Timestamp,
-    /// Which events would change the answer.
+    /// Events that would change the outcome.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<Cure>,
     /// Clusters that the binding is leaving after this decision.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evictions: Vec<GracefulEvictionTask>,
-    /// What a failed application's copies elsewhere are told of it.
+    /// State of a failed application that its copies elsewhere receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preserved: Option<PreservedState>,
     /// The placement in force, for the annotation.
     pub applied_placement: Applied,
-    /// Shares before the decision, by name. Not stored: `verdicts` has them.
+    /// Shares before the decision, by name. Not stored: derived from `verdicts`.
     #[serde(skip)]
     pub before: Vec<TargetCluster>,
-    /// Shares after the decision. Not stored: `verdicts` has them.
+    /// Shares after the decision. Not stored: derived from `verdicts`.
     #[serde(skip)]
     pub after: Shares,
 }
 
-/// The object of a decision.
+/// Identity of the scheduled object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateRef {
@@ -138,7 +138,7 @@ pub struct TemplateRef {
     pub uid: String,
 }
 
-/// One trigger that was looked at.
+/// One trigger that was checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rung {
@@ -148,31 +148,31 @@ pub struct Rung {
     pub holds: bool,
     /// Whether `rescheduleOn` allows it.
     pub allowed: bool,
-    /// What it saw.
+    /// What the check found.
     pub why: Cow<'static, str>,
 }
 
-/// Replicas that go from one cluster to another.
+/// Replicas that move from one cluster to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Move {
-    /// Where they were.
+    /// The source cluster.
     pub from: String,
-    /// Where they go.
+    /// The destination cluster.
     pub to: String,
-    /// How many.
+    /// Number of replicas.
     pub count: i64,
 }
 
-/// Clusters that share their fate.
+/// Clusters with the same verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
     /// The clusters.
     pub clusters: ClusterSet,
-    /// What became of them.
+    /// The result for these clusters.
     pub standing: Standing,
-    /// Every rejection; of a kept cluster, the rules that it fails.
+    /// Every rejection. For a kept cluster: the rules that it fails.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejections: Vec<Rejection>,
     /// Replicas before, by cluster. Empty = none.
@@ -181,10 +181,10 @@ pub struct Verdict {
     /// Replicas after, by cluster. Empty = none.
     #[serde(default, skip_serializing_if = "Column::is_empty")]
     pub after: Column,
-    /// More replicas that fit, by cluster; `null` = unknown. Empty = not asked.
+    /// Additional replicas that fit, by cluster; `null` = unknown. Empty = not computed.
     #[serde(default, skip_serializing_if = "Column::is_empty")]
     pub capacity: Column,
-    /// What bounds the capacity: the text and its clusters' places are given by `bounded`.
+    /// What limits the capacity. `bounded` maps clusters to these texts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Text>,
     /// Index into `bounds`, by cluster.
@@ -198,18 +198,18 @@ pub struct Verdict {
     pub scores: BTreeMap<Cow<'static, str>, Column>,
 }
 
-/// What became of clusters.
+/// The result for a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Standing {
-    /// Passed every filter and was chosen.
+    /// Passed every filter and was selected.
     Selected,
-    /// Already runs the binding and stays, although it fails a rule that newcomers must satisfy.
+    /// Already runs the binding and stays, although it fails a rule for new targets.
     Kept,
-    /// Passed every filter; the group constraints or the division chose others.
+    /// Passed every filter, but the group constraints or the division selected others.
     NotSelected,
-    /// Was rejected.
+    /// Rejected.
     Refused,
-    /// Was a target and is no cluster any more.
+    /// Was a target, but is no longer a member.
     Gone,
 }
 
@@ -221,11 +221,11 @@ pub struct Rejection {
     pub plugin: Cow<'static, str>,
     /// Its status code.
     pub code: Code,
-    /// With the values that failed.
+    /// Why, with the values that failed.
     pub reason: Text,
 }
 
-/// How far a domain of a WorkloadPolicy or a subset of a WorkloadSpread is.
+/// State of one domain of a WorkloadPolicy or one subset of a WorkloadSpread.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupReport {
@@ -233,24 +233,24 @@ pub struct GroupReport {
     pub name: String,
     /// Target or limit; `None` = no limit.
     pub target: Option<i64>,
-    /// Replicas there, of all bindings that count.
+    /// Replicas there, of all bindings that the policy counts.
     pub assigned: i64,
     /// Replicas of this binding there.
     pub own: i64,
-    /// Replicas that still fit; `None` = unknown.
+    /// Additional replicas that fit; `None` = unknown.
     pub room: Option<i64>,
-    /// Replicas that wait for it.
+    /// Replicas that wait for room there.
     pub pending: i64,
     /// Why it is below its target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
-    /// Since when members report that replicas of it find no node.
+    /// Time since which members report unschedulable replicas there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unschedulable_since: Option<Timestamp>,
 }
 
 impl Decision {
-    /// 128 bits in hex: equal decisions on equal parents have equal ids.
+    /// 128 bits in hex. Equal decisions with equal parents have equal ids.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -262,25 +262,25 @@ impl Decision {
         &self.after
     }
 
-    /// Where it ran before.
+    /// Where the binding ran before this decision.
     #[must_use]
     pub fn before(&self) -> &[TargetCluster] {
         &self.before
     }
 
-    /// The whole list of eviction tasks after this decision.
+    /// All eviction tasks after this decision.
     #[must_use]
     pub fn evictions(&self) -> &[GracefulEvictionTask] {
         &self.evictions
     }
 
-    /// What the copies of a workload that failed somewhere are told of it.
+    /// State of a failed application that its copies elsewhere receive.
     #[must_use]
     pub fn preserved(&self) -> Option<&PreservedState> {
         self.preserved.as_ref()
     }
 
-    /// More replicas that fit on a cluster, as far as anybody knows.
+    /// Additional replicas that fit on a cluster, if known.
     #[must_use]
     pub fn room(&self, cluster: &str) -> Option<i64> {
         let (verdict, at) = self.verdict(cluster)?;
@@ -293,37 +293,37 @@ impl Decision {
         self.applied_placement.text().clone()
     }
 
-    /// Which events would change the answer.
+    /// Events that would change the outcome.
     #[must_use]
     pub fn waits_for(&self) -> &[Cure] {
         &self.waits_for
     }
 
-    /// How it ended.
+    /// The outcome.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// Why it was decided. `Avoid` = nothing is to be written.
+    /// What triggered the decision. `Avoid` = nothing to write.
     #[must_use]
     pub fn trigger(&self) -> Trigger {
         self.trigger
     }
 
-    /// Replicas that go from one cluster to another.
+    /// Replicas that move between clusters.
     #[must_use]
     pub fn moves(&self) -> &[Move] {
         &self.moves
     }
 
-    /// Replicas without a place.
+    /// Number of replicas that are not placed.
     #[must_use]
     pub fn pending_replicas(&self) -> i64 {
         self.pending.iter().fold(0, |sum, group| sum.saturating_add(group.replicas))
     }
 
-    /// The verdict on a cluster, and its place there.
+    /// The verdict on a cluster, and the cluster's index in it.
     #[must_use]
     pub fn verdict(&self, cluster: &str) -> Option<(&Verdict, usize)> {
         self.verdicts
@@ -331,7 +331,7 @@ impl Decision {
             .find_map(|verdict| Some((verdict, verdict.clusters.position(cluster)?)))
     }
 
-    /// The record for `spec.decision`, written under a leader's term.
+    /// The record for `spec.decision`, written in a leader's term.
     #[must_use]
     pub fn record(&self, term: u64) -> DecisionRecord {
         DecisionRecord {
@@ -374,7 +374,7 @@ impl Decision {
             number(task.replicas);
             number(i64::from(task.keep));
         }
-        // Thousands of shares go through a fast hash first.
+        // Thousands of shares are first reduced by a fast hash.
         let mut shares = FxHasher::default();
         for (name, replicas) in self.after.each() {
             shares.write(name.as_bytes());
@@ -393,7 +393,7 @@ impl Decision {
     }
 }
 
-/// A stored decision: the shares are read back from the verdicts.
+/// A stored decision. The shares are derived from the verdicts.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wire {
@@ -443,7 +443,7 @@ impl From<Wire> for Decision {
         for verdict in &wire.verdicts {
             for (shares, column) in [(&mut before, &verdict.before), (&mut after, &verdict.after)] {
                 for (name, value) in verdict.clusters.iter().zip(column.iter()) {
-                    // A cluster that is no target has no number; a target may have 0 of a kind without replicas.
+                    // Only targets have a number. A target of a kind without replicas has 0.
                     if let Some(replicas) = value {
                         shares.push(TargetCluster { name: name.to_string(), replicas });
                     }

@@ -2,19 +2,19 @@
 
 /// The cluster serves the kind.
 pub const API_ENABLEMENT: &str = "APIEnablement";
-/// The application was not sick there.
+/// The application has not failed on the cluster.
 pub const APPLICATION_HEALTH: &str = "ApplicationHealth";
 /// The policy selects the cluster.
 pub const CLUSTER_AFFINITY: &str = "ClusterAffinity";
 /// The binding is not being evicted from the cluster.
 pub const CLUSTER_EVICTION: &str = "ClusterEviction";
-/// How replicas are divided.
+/// Divides the replicas.
 pub const REPLICA_DIVISION: &str = "ReplicaDivision";
-/// One replica fits.
+/// At least one replica fits.
 pub const RESOURCE_FIT: &str = "ResourceFit";
-/// The cluster has the field that groups are made of.
+/// The cluster has the field that the spread groups by.
 pub const SPREAD_CONSTRAINT: &str = "SpreadConstraint";
-/// A placed workload stays.
+/// A placed workload stays where it is.
 pub const STICKY: &str = "Sticky";
 /// The policy tolerates the cluster's taints.
 pub const TAINT_TOLERATION: &str = "TaintToleration";

@@ -1,8 +1,8 @@
-//! The policies that a decision rests on.
+//! A reference to a policy that a decision is based on.
 
 use serde::{Deserialize, Serialize};
 
-/// A policy that a decision rests on.
+/// A policy that a decision is based on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyRef {
@@ -16,7 +16,7 @@ pub struct PolicyRef {
     /// uid.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// metadata.generation that was read.
+    /// The metadata.generation that was read.
     #[serde(default)]
     pub generation: i64,
 }

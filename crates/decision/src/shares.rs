@@ -1,4 +1,4 @@
-//! Where a binding runs after a decision: rows of the snapshot until somebody asks for names.
+//! Where a binding runs after a decision. Stored as rows of the snapshot until a caller needs names.
 
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -7,22 +7,22 @@ use atoll_api::binding::TargetCluster;
 
 use crate::clusters::Names;
 
-/// Shares, in ascending order of name.
+/// Shares, ordered by name.
 #[derive(Debug, Clone)]
 pub struct Shares {
-    /// (row, replicas) of a table of names. `None` = `listed` is all there is.
+    /// (row, replicas) pairs over a table of names. `None` = only `listed` is set.
     rows: Option<(Names, Vec<(u32, i64)>)>,
     listed: OnceLock<Vec<TargetCluster>>,
 }
 
 impl Shares {
-    /// By row, ascending.
+    /// Creates shares from rows in ascending order.
     #[must_use]
     pub fn of_rows(names: Names, rows: Vec<(u32, i64)>) -> Self {
         Self { rows: Some((names, rows)), listed: OnceLock::new() }
     }
 
-    /// Name and replicas of each, without making a list of them.
+    /// Name and replicas of each share, without building a list.
     pub fn each(&self) -> impl Iterator<Item = (&str, i64)> {
         let (names, rows) = match &self.rows {
             Some((names, rows)) => (&names[..], rows.as_slice()),
@@ -33,7 +33,7 @@ impl Shares {
         rows.chain(listed.iter().map(|share| (share.name.as_str(), share.replicas)))
     }
 
-    /// Number of clusters, without making a list of them.
+    /// Number of clusters, without building a list.
     #[must_use]
     pub fn count(&self) -> usize {
         self.rows.as_ref().map_or_else(|| self.list().len(), |(_, rows)| rows.len())

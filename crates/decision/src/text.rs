@@ -1,4 +1,4 @@
-//! Text that decisions share with the cache they come from, instead of each holding a copy.
+//! Text that decisions share with the scheduler's cache instead of copying it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -47,10 +47,10 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// Longest reason in a binding's decision record, in bytes, as its CRD says.
+/// Longest reason in a binding's decision record, in bytes. The CRD sets this limit.
 const MAX_REASON: usize = 256;
 
-/// Cuts a reason to what the CRD of bindings allows.
+/// Truncates a reason to the CRD's limit.
 #[must_use]
 pub fn cut_reason(text: &str) -> String {
     if text.len() <= MAX_REASON {
