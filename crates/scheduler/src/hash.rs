@@ -1,4 +1,5 @@
-//! The hashes of tie orders: fixed functions, so that every build and machine orders alike.
+//! Hashes for breaking ties. They are fixed functions, so that the order is the same in every build and on every
+//! machine.
 
 const FNV_OFFSET_64: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME_64: u64 = 0x0100_0000_01b3;
@@ -17,7 +18,7 @@ pub fn fnv1a_64_from(state: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(state, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME_64))
 }
 
-/// FNV-1a, 32 bits: Karmada orders equal clusters by the parity of this hash of the template's uid.
+/// FNV-1a, 32 bits. Karmada orders equal clusters by the parity of this hash of the template's uid.
 #[must_use]
 pub fn fnv1a_32(bytes: &[u8]) -> u32 {
     bytes
@@ -25,7 +26,7 @@ pub fn fnv1a_32(bytes: &[u8]) -> u32 {
         .fold(FNV_OFFSET_32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(FNV_PRIME_32))
 }
 
-/// The finaliser of splitmix64: spreads the bits of a hash evenly.
+/// The finalizer of splitmix64. It spreads the bits of a hash evenly.
 #[must_use]
 pub fn splitmix64(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -33,8 +34,8 @@ pub fn splitmix64(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The order of equal clusters for one template: the same template meets clusters in an order of its own, so single
-/// replicas of many templates spread evenly.
+/// The order of equal clusters for one template. Each template has its own order, so that single replicas of many
+/// templates spread evenly.
 #[derive(Debug, Clone, Copy)]
 pub struct TieHash(u64);
 
@@ -45,7 +46,7 @@ impl TieHash {
         Self(fnv1a_64_from(fnv1a_64(template_uid.as_bytes()), &[0]))
     }
 
-    /// The place of a cluster: the greatest comes first.
+    /// The rank of a cluster; the highest rank comes first.
     #[must_use]
     pub fn rank(self, cluster: &str) -> u64 {
         splitmix64(fnv1a_64_from(self.0, cluster.as_bytes()))
@@ -61,7 +62,7 @@ mod tests {
         assert_eq!(fnv1a_64(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a_64(b"foobar"), 0x8594_4171_f739_67e8);
         assert_eq!(fnv1a_32(b"foobar"), 0xbf9c_f968);
-        // First output of splitmix64 seeded with 0: the finaliser of its increment.
+        // The first output of splitmix64 with seed 0 is the finalizer applied to the increment.
         assert_eq!(splitmix64(0x9e37_79b9_7f4a_7c15), 0xe220_a839_7b1d_cdaf);
     }
 }

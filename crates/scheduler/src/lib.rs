@@ -1,11 +1,12 @@
-//! The scheduler core: decides on which member clusters a workload runs, and with how many replicas each.
+//! The scheduler core: decides which member clusters run a workload, with how many replicas each.
 //!
-//! `(Snapshot, Request) -> Decision`, pure: no async, clock, network, randomness or hash order. The controller keeps
-//! [`Tables`] up to date, takes snapshots of them and commits decisions; offline readers do the same with files.
+//! `(Snapshot, Request) -> Decision` is a pure function: no async, clock, network, randomness or hash order. The
+//! controller keeps [`Tables`] up to date, takes snapshots of them and commits decisions. Offline readers do the same
+//! with files.
 //!
-//! The way of a decision is [`cycle`]; its plugins are in [`plugins`], its strategies in [`divide`].
+//! [`cycle`] makes a decision, with the plugins in [`plugins`] and the strategies in [`divide`].
 
-// Test code that is shared with the tests outside names this crate.
+// Test code shared with the integration tests refers to this crate by name.
 #[cfg(test)]
 extern crate self as atoll_scheduler;
 

@@ -1,5 +1,5 @@
-//! Deliberate faults in the core, one at a time, in test builds only: each must be caught by the linter or by the checks
-//! that every test decision goes through. A fault that nobody catches shows a hole in them.
+//! Deliberate faults in the core, one at a time, in test builds only. The linter or the checks of every test decision
+//! must catch each fault; a fault that passes shows a gap in them.
 
 #[path = "../tests/it/support.rs"]
 mod support;
@@ -12,35 +12,35 @@ use serde_json::{Value, json};
 use self::support::{Random, World, cluster, steered, workload};
 use crate::Request;
 
-/// Random instances that a mutant must be caught in.
+/// Random instances per mutant; one of them must catch it.
 const INSTANCES: u64 = 400;
 
-/// A fault.
+/// A deliberate fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// Taints keep nobody out.
+    /// Taints reject no cluster.
     TaintsIgnored,
-    /// The placement's clusters are any clusters.
+    /// The placement's cluster affinity matches every cluster.
     AffinityIgnored,
-    /// Kinds that a member does not serve go there too.
+    /// Kinds are placed on members that do not serve them.
     ApisIgnored,
-    /// One replica more fits than there is room for.
+    /// Every cluster takes one replica more than fits.
     RoomForOneMore,
-    /// What was promised to others counts as free.
+    /// Reservations for other bindings count as free capacity.
     ReservationsForgotten,
-    /// Nothing is too uneven.
+    /// No skew is too large.
     SkewIgnored,
-    /// Bounds have no upper end.
+    /// Bounds have no maximum.
     MaxIgnored,
-    /// The last share is lost.
+    /// The last share is dropped.
     ShareLost,
-    /// Replicas without a place are not told.
+    /// Unplaced replicas are not reported.
     PendingHidden,
-    /// Nobody is told to leave a cluster.
+    /// No eviction tasks are created.
     EvictionForgotten,
-    /// Targets of a WorkloadPolicy are one higher.
+    /// Targets of a WorkloadPolicy are one too high.
     TargetRaised,
-    /// Limits of a WorkloadSpread are one higher.
+    /// Limits of a WorkloadSpread are one too high.
     LimitRaised,
 }
 
@@ -48,7 +48,7 @@ thread_local! {
     static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
 }
 
-/// Whether this fault is in force, on this thread.
+/// Whether this fault is active on this thread.
 pub(crate) fn is(mutant: Mutant) -> bool {
     ACTIVE.get() == Some(mutant)
 }
@@ -117,7 +117,7 @@ fn request(random: &mut Random, world: &mut World) -> Request {
     workload("web", replicas, placement)
 }
 
-/// One instance: placed, scaled, a cluster lost. Every decision is linted.
+/// One instance: place, scale, lose a cluster. Every decision is linted.
 fn play(seed: u64) {
     let random = &mut Random(seed);
     let mut world = world(random);

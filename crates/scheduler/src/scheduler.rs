@@ -1,4 +1,4 @@
-//! The scheduler: profiles, and what is kept between decisions.
+//! The scheduler: its profiles and the cache between decisions.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ use crate::state::cache::Cache;
 use crate::state::snapshot::Snapshot;
 use atoll_decision::Decision;
 
-/// Decides, one request at a time. Equal snapshots and requests give equal decisions, whatever was decided before.
+/// Makes one decision at a time. Equal snapshots and requests give equal decisions, regardless of earlier decisions.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     profiles: Profiles,
@@ -23,7 +23,7 @@ impl Scheduler {
         Self { profiles, cache: RefCell::default() }
     }
 
-    /// Decides.
+    /// Makes a decision.
     pub fn decide(&mut self, snapshot: &Snapshot, request: &Request) -> Decision {
         match self.profiles.get(&request.scheduler_name) {
             Some(profile) => cycle::decide(snapshot, request, profile, &self.cache),

@@ -1,4 +1,4 @@
-//! The names by which claims know kinds, objects and policies.
+//! Identities of kinds, objects and policies, as claims use them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use atoll_api::names::binding_name;
 
 use atoll_decision::BindingKey;
 
-/// A kind, whatever version serves it.
+/// A kind, regardless of version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKind {
-    /// Empty for core.
+    /// Empty for the core group.
     pub group: String,
     /// For example `Deployment`.
     pub kind: String,
@@ -26,13 +26,13 @@ impl GroupKind {
         Self { group: group.to_owned(), kind: kind.to_owned() }
     }
 
-    /// Whether this is one of Atoll's own kinds, which no policy selects.
+    /// Whether this is an Atoll kind, which no policy may select.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.group == "atoll.dev" || self.group.ends_with(".atoll.dev")
     }
 
-    /// Whether controllers that run beside an API server make Pods of objects of this kind.
+    /// Whether the controllers of a Kubernetes control plane create Pods for objects of this kind.
     #[must_use]
     pub fn makes_pods(&self) -> bool {
         match self.group.as_str() {
@@ -57,7 +57,7 @@ impl fmt::Display for GroupKind {
     }
 }
 
-/// One object of a user on the hub.
+/// A user's object on the hub.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TemplateKey {
     /// Its kind.
@@ -69,7 +69,7 @@ pub struct TemplateKey {
 }
 
 impl TemplateKey {
-    /// The template that a binding speaks of.
+    /// The template of a binding.
     #[must_use]
     pub fn of(resource: &ObjectReference) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl TemplateKey {
         }
     }
 
-    /// The binding of this template, whether it exists or not.
+    /// The key of this template's binding, which need not exist.
     #[must_use]
     pub fn binding(&self) -> BindingKey {
         BindingKey {
@@ -98,8 +98,8 @@ impl fmt::Display for TemplateKey {
     }
 }
 
-/// A policy of either scope: with a namespace a PropagationPolicy, without a ClusterPropagationPolicy. The order is the
-/// tie order of claims: namespaced ones stand apart from cluster-scoped ones, then the smaller name.
+/// A policy of either scope: a PropagationPolicy if it has a namespace, otherwise a ClusterPropagationPolicy. The order
+/// breaks ties between claims: scope first, then the smaller name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyKey {
     /// Absent for a ClusterPropagationPolicy.
@@ -109,7 +109,7 @@ pub struct PolicyKey {
 }
 
 impl PolicyKey {
-    /// The policy that the marks of a binding name, which may be gone.
+    /// The policy named by a binding's annotations. It may no longer exist.
     #[must_use]
     pub fn of_annotations(annotations: Option<&BTreeMap<String, String>>) -> Option<Self> {
         let annotations = annotations?;
@@ -119,7 +119,7 @@ impl PolicyKey {
         })
     }
 
-    /// The kind that this scope has.
+    /// The kind of policy with this scope.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         if self.namespace.is_some() { "PropagationPolicy" } else { "ClusterPropagationPolicy" }

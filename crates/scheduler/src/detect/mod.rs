@@ -1,8 +1,8 @@
-//! Which policy claims an object, and why: pure functions that the controller and offline readers share.
+//! Which policy claims an object, and why. Pure functions, shared by the controller and offline readers.
 //!
-//! The rules are Karmada's: namespaced policies before cluster-scoped ones; explicit priority; a selector with a name
-//! before one with labels before one for the whole kind; the smaller name. A claim stays until its policy stops matching
-//! or is deleted, or another preempts it.
+//! The rules are Karmada's: namespaced policies before cluster-scoped ones; then higher explicit priority; then
+//! selectors by name before selectors by label before selectors of a whole kind; then the smaller name. A claim stays
+//! until its policy stops matching, is deleted, or another policy preempts it.
 
 mod key;
 mod policy;
@@ -22,7 +22,7 @@ pub use self::policy::{ObjectError, Policy, ReadSelector, Which};
 use crate::request::objects::Claim as Asked;
 use atoll_decision::PolicyRef;
 
-/// How narrowly a selector takes an object. The order is the order of strength.
+/// How specifically a selector matches an object. Later variants are stronger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
     /// The whole kind.
@@ -33,16 +33,16 @@ pub enum Match {
     Name,
 }
 
-/// Why nothing may claim an object.
+/// Why no policy may claim an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Excluded {
-    /// A kind of Atoll's own.
+    /// The object is of an Atoll kind.
     OwnKind,
     /// The namespace belongs to Kubernetes or to Atoll.
     ReservedNamespace,
     /// Every cluster makes this object itself; the text names it.
     MadeByEveryCluster(&'static str),
-    /// It makes Pods, and something on the hub runs it already.
+    /// The kind creates Pods, and controllers on the hub already run such workloads.
     HubRunsWorkloads(String),
 }
 
@@ -59,32 +59,32 @@ impl fmt::Display for Excluded {
     }
 }
 
-/// Why a policy has an object.
+/// Why a policy claims an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It is the strongest of those that match.
+    /// It is the strongest matching policy.
     Strongest(Match),
-    /// It had the object before and still matches.
+    /// It already claimed the object and still matches.
     Kept(Match),
-    /// It took the object from another by `preemption: Always`.
+    /// It preempted another policy by `preemption: Always`.
     Preempted(Match),
 }
 
-/// What claims an object.
+/// The claim on an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Claim {
     /// A policy.
     Policy(Arc<Policy>, Why),
-    /// A WorkloadPolicy's label or a WorkloadSpread's target, without a policy: placed on all clusters.
+    /// A WorkloadPolicy's label or a WorkloadSpread's target without a policy: placed on all clusters.
     Bare,
-    /// Nothing.
+    /// No policy claims the object.
     None,
-    /// Nothing may.
+    /// No policy may claim the object.
     Excluded(Excluded),
 }
 
 impl Claim {
-    /// The policy that claims.
+    /// The claiming policy.
     #[must_use]
     pub fn policy(&self) -> Option<&Arc<Policy>> {
         match self {
@@ -93,13 +93,13 @@ impl Claim {
         }
     }
 
-    /// Whether something claims.
+    /// Whether the object is claimed.
     #[must_use]
     pub fn holds(&self) -> bool {
         matches!(self, Self::Policy(..) | Self::Bare)
     }
 
-    /// What the scheduler is told. Without a claim, what the binding holds of its last stays in force.
+    /// The input for the scheduler. Without a claim, the binding's last claim stays in force.
     #[must_use]
     pub fn asked(&self, binding: Option<&ResourceBindingSpec>) -> Asked {
         match (self, binding) {
@@ -122,7 +122,7 @@ impl Claim {
     }
 }
 
-/// What a claim looks at in an object.
+/// The facts about an object that a claim depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     /// Its name.
@@ -133,15 +133,16 @@ pub struct Subject<'a> {
     pub object: &'a Value,
     /// Namespaces whose objects are never claimed.
     pub reserved: &'a ReservedNamespaces,
-    /// Another object controls it, so that it is not a user's own.
+    /// Whether another object controls it, so that no user created it directly.
     pub controlled: bool,
-    /// A label of it or of its pod template names a WorkloadPolicy.
+    /// Whether a label of the object or of its pod template names a WorkloadPolicy.
     pub names_workload_policy: bool,
-    /// A WorkloadSpread targets it.
+    /// Whether a WorkloadSpread targets it.
     pub has_spread: bool,
 }
 
-/// Whether, and how narrowly, a policy selects an object. A deleted policy and one with a broken selector select nothing.
+/// Whether and how specifically a policy selects an object. A policy that is being deleted or has an invalid selector
+/// selects nothing.
 #[must_use]
 pub fn selects(
     policy: &Policy,
@@ -171,8 +172,9 @@ pub fn selects(
     matching.max()
 }
 
-/// What claims an object, given the policies that select its kind, the policy that has it already, and the evidence that
-/// the hub itself runs workloads, which is asked for only where it matters.
+/// Determines the claim on an object from the policies that select its kind and the policy that claims it now.
+/// `hub_runs_workloads` returns the evidence that the hub itself runs workloads; it is called only for kinds that
+/// create Pods.
 #[must_use]
 pub fn claim<'a>(
     policies: impl IntoIterator<Item = &'a Arc<Policy>>,
@@ -212,8 +214,8 @@ pub fn claim<'a>(
     }
 }
 
-/// Whether a policy may take an object from the one that has it: a namespaced one from any cluster-scoped one, never the
-/// other way round; of the same scope, from one of lower priority.
+/// Whether a policy may preempt the current one. A namespaced policy may preempt any cluster-scoped one, never the
+/// reverse. Within one scope the priority must be higher.
 fn preempts(policy: &Policy, held: &Policy) -> bool {
     if policy.spec.preemption != Preemption::Always || policy.key == held.key {
         return false;

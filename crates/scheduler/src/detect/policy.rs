@@ -1,4 +1,4 @@
-//! Policies of either scope, read once for claiming.
+//! Policies of either scope, parsed once for claims.
 
 use atoll_api::policy::{PropagationPolicySpec, PropagationPolicyStatus, ResourceSelector};
 use atoll_api::selector::Selector;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::key::{GroupKind, PolicyKey};
 
-/// An object that cannot be read as what its kind says.
+/// Why an object could not be read as its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
-    /// It does not fit the kind's type.
+    /// It does not match the kind's schema.
     #[error("{0}")]
     Shape(String),
     /// Metadata that every API server sets is missing.
@@ -22,43 +22,43 @@ pub enum ObjectError {
 /// A policy of either scope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Its name in the tables.
+    /// Its identity.
     pub key: PolicyKey,
-    /// uid; empty where nobody gave one.
+    /// uid; empty if the object has none.
     pub uid: String,
     /// generation.
     pub generation: i64,
-    /// It has a deletionTimestamp: it claims nothing any more.
+    /// Whether it has a deletionTimestamp. Such a policy claims nothing.
     pub deleting: bool,
-    /// What it asks for.
+    /// Its spec.
     pub spec: PropagationPolicySpec,
-    /// What was last said of it.
+    /// Its last status.
     pub status: PropagationPolicyStatus,
-    /// The selectors, read; or the field and the mistake in it, in which case the policy selects nothing.
+    /// The parsed selectors, or the invalid field and its problem. With an invalid selector the policy selects nothing.
     pub selectors: Result<Vec<ReadSelector>, String>,
 }
 
-/// One entry of `spec.resourceSelectors`, read.
+/// One parsed entry of `spec.resourceSelectors`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadSelector {
-    /// The kind, whatever its version.
+    /// The kind, regardless of version.
     pub kind: GroupKind,
     /// Version that the selector names.
     pub version: String,
-    /// Namespace, where it is given.
+    /// Namespace, if given.
     pub namespace: Option<String>,
     /// Which objects of the kind.
     pub which: Which,
 }
 
-/// Which objects of a kind a selector takes. The order is the order of strength.
+/// Which objects of a kind a selector matches. Later variants are stronger.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Which {
     /// All.
     All,
     /// By labels.
     Labels(Selector),
-    /// One.
+    /// One object.
     Name(String),
 }
 
@@ -71,7 +71,7 @@ impl ReadSelector {
         let version =
             selector.api_version.rsplit_once('/').map_or(&*selector.api_version, |(_, v)| v);
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        // A selector with a name ignores its labels, as Karmada's does.
+        // A selector with a name ignores its labels, as in Karmada.
         let which = match (given(&selector.name), &selector.label_selector) {
             (Some(name), _) => Which::Name(name),
             (None, Some(labels)) => Which::Labels(
@@ -95,7 +95,7 @@ impl Policy {
     /// Reads a policy of either scope.
     ///
     /// # Errors
-    /// When it does not fit its type.
+    /// The object does not match the schema.
     pub fn read(object: &Value) -> Result<Self, ObjectError> {
         let raw = Raw::deserialize(object).map_err(|e| ObjectError::Shape(e.to_string()))?;
         let selectors = raw
@@ -121,7 +121,7 @@ impl Policy {
         })
     }
 
-    /// The selectors that can be read; none while one of them is wrong.
+    /// The parsed selectors; empty if one of them is invalid.
     pub fn selectors(&self) -> &[ReadSelector] {
         self.selectors.as_deref().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! `SchedulerConfiguration`: profiles, plugins by extension point, weights, args. Refused with the path of a mistake.
+//! `SchedulerConfiguration`: profiles, plugins by extension point, weights, args. Errors name the path of the mistake.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ pub const API_VERSION: &str = "config.atoll.dev/v1alpha1";
 /// kind of the file.
 pub const KIND: &str = "SchedulerConfiguration";
 
-/// What is wrong with a configuration.
+/// A mistake in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
 pub struct ConfigError {
     /// Path of the mistake, for example `profiles[0].plugins.filter.enabled[2].name`.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// The problem and how to fix it.
     pub problem: String,
 }
 
@@ -34,10 +34,10 @@ pub struct SchedulerConfiguration {
     pub api_version: String,
     /// `SchedulerConfiguration`.
     pub kind: String,
-    /// How the leader is elected; read by the controller.
+    /// Leader election; used by the controller.
     #[serde(default)]
     pub leader_election: Option<LeaderElection>,
-    /// The profiles, beside the built-in ones.
+    /// The profiles, in addition to the built-in ones.
     #[serde(default)]
     pub profiles: Vec<ProfileSpec>,
 }
@@ -46,7 +46,7 @@ pub struct SchedulerConfiguration {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LeaderElection {
-    /// Whether to elect at all. Default true.
+    /// Whether to elect a leader. Default true.
     #[serde(default)]
     pub leader_elect: Option<bool>,
     /// Name of the Lease.
@@ -61,7 +61,7 @@ pub struct LeaderElection {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProfileSpec {
-    /// The name that policies use. `default` and `karmada` change the built-in ones.
+    /// The name that policies use. `default` and `karmada` modify the built-in profiles.
     pub scheduler_name: String,
     /// Changes by extension point.
     #[serde(default)]
@@ -75,10 +75,10 @@ pub struct ProfileSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginSet {
-    /// Added, after the built-in ones; one that is there already takes the new weight.
+    /// Plugins to append. For a plugin that is already enabled, sets the weight.
     #[serde(default)]
     pub enabled: Vec<PluginName>,
-    /// Taken out; `*` = all.
+    /// Plugins to remove; `*` = all.
     #[serde(default)]
     pub disabled: Vec<PluginName>,
 }
@@ -106,10 +106,10 @@ pub struct PluginConfig {
 }
 
 impl SchedulerConfiguration {
-    /// Reads a file in YAML or JSON.
+    /// Reads a YAML or JSON file.
     ///
     /// # Errors
-    /// On anything that is not the shape above; the path is where the parser stopped.
+    /// The file does not match the schema.
     pub fn read(text: &str) -> Result<Self, ConfigError> {
         let config: Self = serde_saphyr::from_str(text)
             .map_err(|error| ConfigError::new("SchedulerConfiguration", error.to_string()))?;

@@ -1,17 +1,17 @@
-//! The extension points of the pure part of a decision. A plugin implements those that it needs.
+//! The extension points of the pure part of a decision. A plugin implements the ones it needs.
 
 use super::scores::Scores;
 use super::status::Status;
 use super::verdicts::Verdicts;
 use crate::cycle::state::Cycle;
 
-/// A scheduling plugin. Every point gets all clusters at once and answers with sets of them.
+/// A scheduling plugin. Each extension point handles all clusters at once, as sets.
 pub trait Plugin: Send + Sync {
     /// Its name in configuration and in decisions.
     fn name(&self) -> &'static str;
 
-    /// Before the filters, once: prepares the plugin's state. `Skip` skips the plugin's Filter; a rejection ends the
-    /// decision.
+    /// Runs once, before the filters, and prepares the plugin's state. `Skip` skips the plugin's Filter; a rejection
+    /// ends the decision.
     fn pre_filter(&self, _: &mut Cycle<'_>) -> Status {
         Status::skip()
     }
@@ -21,12 +21,12 @@ pub trait Plugin: Send + Sync {
         Status::skip()
     }
 
-    /// When no cluster passes; the first that answers Success has changed something and the filters run again.
+    /// Runs when no cluster passes. The filters run again after the first plugin that returns Success.
     fn post_filter(&self, _: &mut Cycle<'_>) -> Status {
         Status::skip()
     }
 
-    /// Before the scores, once. `Skip` skips the plugin's Score.
+    /// Runs once, before the scores. `Skip` skips the plugin's Score.
     fn pre_score(&self, _: &mut Cycle<'_>) -> Status {
         Status::success()
     }
@@ -36,29 +36,29 @@ pub trait Plugin: Send + Sync {
         Status::skip()
     }
 
-    /// Brings its scores into 0..=100.
+    /// Normalizes the plugin's scores to 0..=100.
     fn normalize(&self, _: &Cycle<'_>, _: &mut Scores<'_>) {}
 
-    /// Chooses the set of clusters (constraints on groups). The first that does not Skip has chosen.
+    /// Selects clusters under group constraints. The first plugin that does not Skip decides.
     fn select(&self, _: &mut Cycle<'_>) -> Status {
         Status::skip()
     }
 
-    /// Divides the replicas. The first that does not Skip has divided.
+    /// Divides the replicas. The first plugin that does not Skip decides.
     fn assign(&self, _: &mut Cycle<'_>) -> Status {
         Status::skip()
     }
 
-    /// Books the result; a failure unreserves all plugins in reverse.
+    /// Reserves the result. A failure unreserves all plugins in reverse order.
     fn reserve(&self, _: &mut Cycle<'_>) -> Status {
         Status::success()
     }
 
-    /// Takes the booking back. Idempotent; may run without Reserve.
+    /// Undoes the reservation. Idempotent; may run without Reserve.
     fn unreserve(&self, _: &mut Cycle<'_>) {}
 }
 
-/// Extension points in the order in which they run.
+/// Extension points, in execution order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
     /// Gate before the queue (controller).
@@ -92,7 +92,7 @@ pub enum Point {
 }
 
 impl Point {
-    /// All points, in order.
+    /// All extension points, in execution order.
     pub const ALL: [Self; 14] = [
         Self::PreEnqueue,
         Self::QueueSort,

@@ -1,4 +1,4 @@
-//! Profiles: which plugins run where, in which order, with which weights and args.
+//! Profiles: which plugins run at which extension point, in which order, with which weights and args.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use super::registry::{Build, REGISTRY, Registration};
 
 /// The profile that reproduces Karmada >= 1.16.
 pub const KARMADA: &str = "karmada";
-/// The profile that is used when none is named.
+/// The profile for policies that name none.
 pub const DEFAULT: &str = atoll_api::policy::DEFAULT_PROFILE;
 
-/// Which rules decide where the profiles differ beyond single plugins: ladder, modes, estimates.
+/// The rule set of a profile, where profiles differ in more than their plugins: ladder, modes, estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Semantics {
-    /// Ours.
+    /// Atoll's rules.
     #[default]
     Atoll,
-    /// Karmada's.
+    /// Karmada's rules.
     Karmada,
 }
 
-/// A plugin at a point.
+/// A plugin enabled at an extension point.
 #[derive(Clone)]
 pub struct Enabled {
     /// Its name.
     pub name: &'static str,
     /// Weight of its scores.
     pub weight: i64,
-    /// The plugin; absent for those that run in the controller.
+    /// The plugin; `None` for plugins that run in the controller.
     pub plugin: Option<Arc<dyn Plugin>>,
 }
 
@@ -46,36 +46,36 @@ impl std::fmt::Debug for Enabled {
 pub struct Profile {
     /// Its name.
     pub name: String,
-    /// Which rules hold.
+    /// The rule set.
     pub semantics: Semantics,
     points: BTreeMap<Point, Vec<Enabled>>,
 }
 
 impl Profile {
-    /// The plugins of a point, in order.
+    /// The plugins at an extension point, in order.
     #[must_use]
     pub fn at(&self, point: Point) -> &[Enabled] {
         self.points.get(&point).map_or(&[], Vec::as_slice)
     }
 
-    /// The plugins of a point that run in the core.
+    /// The plugins at an extension point that run in the core.
     pub fn core(&self, point: Point) -> impl Iterator<Item = (&Enabled, &Arc<dyn Plugin>)> {
         self.at(point).iter().filter_map(|enabled| Some((enabled, enabled.plugin.as_ref()?)))
     }
 
-    /// Adds a plugin of one's own at the end of a point.
+    /// Appends a custom plugin to an extension point.
     pub fn add(&mut self, point: Point, plugin: Arc<dyn Plugin>, weight: i64) {
         let name = plugin.name();
         let enabled = Enabled { name, weight, plugin: Some(plugin) };
         self.points.entry(point).or_default().push(enabled);
     }
 
-    /// Takes all plugins of a point out.
+    /// Removes all plugins from an extension point.
     pub fn clear(&mut self, point: Point) {
         self.points.remove(&point);
     }
 
-    /// Enables a plugin of the controller's at the end of a point, by its name there.
+    /// Appends a controller plugin, given by name, to an extension point.
     pub fn enable(&mut self, point: Point, name: &'static str) {
         let enabled = Enabled { name, weight: DEFAULT_WEIGHT, plugin: None };
         self.points.entry(point).or_default().push(enabled);
@@ -88,14 +88,14 @@ pub struct Profiles(BTreeMap<String, Arc<Profile>>);
 
 impl Default for Profiles {
     fn default() -> Self {
-        // The built-in specs name only registered plugins and args; the test below holds it.
+        // The built-in specs name only registered plugins and args. The test below checks this.
         Self::read(&SchedulerConfiguration::default()).unwrap_or_else(|_| Self(BTreeMap::new()))
     }
 }
 
-/// Weight of a score plugin that gives none.
+/// Weight of a score plugin without an explicit weight.
 const DEFAULT_WEIGHT: i64 = 1;
-/// Largest weight: with scores up to 100 the sum over all plugins stays far inside 64 bits.
+/// Largest weight. With scores up to 100 the sum over all plugins cannot overflow 64 bits.
 const MAX_WEIGHT: i64 = 1_000_000;
 
 fn built_in(name: &str) -> ProfileSpec {
@@ -119,7 +119,7 @@ impl Profiles {
     /// The built-in profiles and those of a configuration.
     ///
     /// # Errors
-    /// With the path of the first mistake.
+    /// The path of the first mistake.
     pub fn read(config: &SchedulerConfiguration) -> Result<Self, ConfigError> {
         let mut profiles = BTreeMap::new();
         for name in [DEFAULT, KARMADA] {
@@ -143,18 +143,18 @@ impl Profiles {
         Ok(Self(profiles))
     }
 
-    /// A profile; the empty name is the default one.
+    /// A profile by name. The empty name is the default profile.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Profile>> {
         self.0.get(if name.is_empty() { DEFAULT } else { name })
     }
 
-    /// Adds or replaces a profile built in code.
+    /// Adds or replaces a profile that was built in code.
     pub fn insert(&mut self, profile: Profile) {
         self.0.insert(profile.name.clone(), Arc::new(profile));
     }
 
-    /// Their names.
+    /// The names of all profiles.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -167,7 +167,7 @@ fn registered(name: &str, path: String) -> Result<&'static Registration, ConfigE
     })
 }
 
-/// Builds a profile from layers, each changing the one before.
+/// Builds a profile from layers. Each layer modifies the previous one.
 fn build(layers: &[(&ProfileSpec, &str)]) -> Result<Profile, ConfigError> {
     let mut args: BTreeMap<&'static str, (&Value, String)> = BTreeMap::new();
     for (spec, path) in layers {

@@ -1,4 +1,4 @@
-//! Every plugin that a profile can name: one line each.
+//! Every plugin that a profile can name.
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use serde_json::Value;
 use super::plugin::{Plugin, Point};
 use crate::plugins as p;
 
-/// What the registry knows of a plugin.
+/// The registration of a plugin.
 pub struct Registration {
     /// Name in configuration.
     pub name: &'static str,
-    /// Points that it implements.
+    /// Extension points that the plugin implements.
     pub points: &'static [Point],
-    /// Makes it from its args; the error names the arg.
+    /// Creates the plugin from its args. Errors name the arg.
     pub build: Build,
 }
 
-/// How a plugin is made.
+/// How a plugin is created.
 pub enum Build {
-    /// It runs in the core.
+    /// The plugin runs in the core.
     Core(Make),
-    /// It runs in the controller, which knows it by this name.
+    /// The plugin runs in the controller, which finds it by name.
     Controller,
 }
 
-/// Makes a plugin from its args.
+/// Creates a plugin from its args.
 pub type Make = fn(Option<&Value>) -> Result<Arc<dyn Plugin>, ArgError>;
 
 /// A mistake in a plugin's args.
@@ -33,7 +33,7 @@ pub type Make = fn(Option<&Value>) -> Result<Arc<dyn Plugin>, ArgError>;
 pub struct ArgError {
     /// Path below `args`, for example `.strategy`.
     pub path: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
 }
 
@@ -45,7 +45,7 @@ macro_rules! core {
 
 use Point::{Assign, Bind, Filter, PreEnqueue, PreFilter, QueueSort, Reserve, Score, Select};
 
-/// The registry, in the order in which plugins run by default.
+/// The registry, in the default execution order.
 #[rustfmt::skip]
 pub const REGISTRY: &[Registration] = &[
     Registration { name: "SchedulingGates", points: &[PreEnqueue], build: Build::Controller },
@@ -66,10 +66,10 @@ pub const REGISTRY: &[Registration] = &[
     Registration { name: "DefaultBinder", points: &[Bind], build: Build::Controller },
 ];
 
-/// Reads args that a plugin does not take: any is a mistake.
+/// Checks the args of a plugin that takes none.
 ///
 /// # Errors
-/// With the path of the first arg.
+/// The path of the first arg.
 pub fn no_args(args: Option<&Value>) -> Result<(), ArgError> {
     known_args(args, &[])
 }
@@ -77,7 +77,7 @@ pub fn no_args(args: Option<&Value>) -> Result<(), ArgError> {
 /// Checks the names of args.
 ///
 /// # Errors
-/// With the path of the first one that is not known.
+/// The path of the first unknown arg.
 pub fn known_args(args: Option<&Value>, known: &[&str]) -> Result<(), ArgError> {
     let Some(args) = args else { return Ok(()) };
     let Some(args) = args.as_object() else {
@@ -96,10 +96,10 @@ pub fn known_args(args: Option<&Value>, known: &[&str]) -> Result<(), ArgError> 
     }
 }
 
-/// Reads an arg that is one of some words.
+/// Reads an arg with a fixed set of allowed words.
 ///
 /// # Errors
-/// With the path and the words.
+/// The path of the arg and the allowed words.
 pub fn word_arg<T: Copy>(
     args: Option<&Value>,
     name: &str,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Highest score after normalising.
+/// Highest score after normalization.
 pub const MAX: i64 = 100;
 
 /// The scores of one plugin.
@@ -12,7 +12,7 @@ pub struct PluginScores {
     pub plugin: &'static str,
     /// Its weight in the profile.
     pub weight: i64,
-    /// One score for all, or one a candidate.
+    /// The scores of all candidates.
     pub values: Values,
 }
 
@@ -21,7 +21,7 @@ pub struct PluginScores {
 pub enum Values {
     /// All candidates have this score.
     Same(i64),
-    /// One each.
+    /// One score for each candidate.
     Each(Arc<[i64]>),
 }
 
@@ -35,7 +35,7 @@ impl Values {
         }
     }
 
-    /// Clamps into 0..=100; returns how many were outside, each a bug of the plugin.
+    /// Clamps the scores to 0..=100. Returns how many were out of range; each is a bug in the plugin.
     pub fn clamp(&mut self) -> usize {
         let fix = |value: &mut i64| {
             let inside = (*value).clamp(0, MAX);
@@ -51,7 +51,7 @@ impl Values {
     }
 }
 
-/// What a score plugin writes into.
+/// The output of a score plugin.
 #[derive(Debug)]
 pub struct Scores<'a> {
     /// Rows of the candidates, ascending.

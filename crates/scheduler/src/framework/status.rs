@@ -1,24 +1,24 @@
-//! What a plugin may answer.
+//! The status that a plugin returns.
 
 pub use atoll_decision::Code;
 
-/// A code and why.
+/// A status code with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The code.
     pub code: Code,
-    /// Why, for people. Empty for success.
+    /// The reason, for people. Empty for success.
     pub reason: String,
 }
 
 impl Status {
-    /// Fine.
+    /// Success without a reason.
     #[must_use]
     pub fn success() -> Self {
         Self { code: Code::Success, reason: String::new() }
     }
 
-    /// Not this plugin's business.
+    /// The plugin does not apply.
     #[must_use]
     pub fn skip() -> Self {
         Self { code: Code::Skip, reason: String::new() }
@@ -29,7 +29,7 @@ impl Status {
         Self { code, reason: reason.into() }
     }
 
-    /// Whether the cycle goes on.
+    /// Whether the scheduling cycle continues.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         matches!(self.code, Code::Success | Code::Skip | Code::Partial(_))

@@ -1,4 +1,4 @@
-//! What the filters said: every rejection is kept, with all clusters that share it.
+//! Results of the filters. Every rejection is kept, with all clusters that share it.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::status::Code;
 use crate::state::cache::Classes;
 use atoll_decision::{BitSet, Text};
 
-/// Whether a cluster that already runs the binding stays although it fails the rule.
+/// Whether a cluster that already runs the binding keeps it after failing the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hold {
-    /// It keeps its share and never grows.
+    /// It keeps its share but gets no more replicas.
     Always,
     /// It keeps its share unless the decision may react to changed clusters or a changed placement.
     UnlessChange,
@@ -17,34 +17,34 @@ pub enum Hold {
     Never,
 }
 
-/// One rule that clusters failed.
+/// A rule and the clusters that failed it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
     /// The plugin.
     pub plugin: &'static str,
     /// Its status code.
     pub code: Code,
-    /// With the values that failed.
+    /// Why, with the values that failed.
     pub reason: Text,
     /// The clusters.
     pub rows: BitSet,
-    /// What it means for clusters that run the binding.
+    /// The consequence for clusters that already run the binding.
     pub hold: Hold,
 }
 
-/// Answers of the filters on all clusters.
+/// Results of the filters for all clusters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdicts {
     /// Clusters that no filter rejected.
     pub passing: BitSet,
     /// The rejections, in the order of the filters.
     pub refusals: Vec<Refusal>,
-    /// Clusters that take only so many replicas in all (`Partial(n)`), with plugin and reason.
+    /// Clusters with a limit on the binding's total replicas (`Partial(n)`): limit, plugin and reason.
     pub partial: BTreeMap<usize, (i64, &'static str, String)>,
 }
 
 impl Verdicts {
-    /// Every cluster passes so far.
+    /// The initial state: every cluster passes.
     #[must_use]
     pub fn new(rows: usize) -> Self {
         Self { passing: BitSet::full(rows), refusals: Vec::new(), partial: BTreeMap::new() }
@@ -66,7 +66,7 @@ impl Verdicts {
         self.refusals.push(Refusal { plugin, code, reason: reason.into(), rows, hold });
     }
 
-    /// Rejects what a cached test refuses, except some clusters.
+    /// Rejects the clusters that fail a cached test, except the given ones.
     pub fn reject_classes(
         &mut self,
         plugin: &'static str,
@@ -87,7 +87,7 @@ impl Verdicts {
         }
     }
 
-    /// Limits a cluster to so many replicas of the binding; the least limit counts.
+    /// Limits a cluster's total replicas of the binding. The lowest limit wins.
     pub fn limit(&mut self, plugin: &'static str, row: usize, replicas: i64, reason: String) {
         let new = (replicas.max(0), plugin, reason);
         let entry = self.partial.entry(row).or_insert_with(|| new.clone());
@@ -106,7 +106,7 @@ impl Verdicts {
         rows
     }
 
-    /// Of these clusters, those whose every rejection lets a running share stay.
+    /// The clusters among `targets` that keep their share: none of their rejections removes it.
     #[must_use]
     pub fn kept(&self, targets: &BitSet, change: bool) -> BitSet {
         let mut kept = targets.clone();
@@ -124,7 +124,7 @@ impl Verdicts {
         kept
     }
 
-    /// Why a cluster was rejected, the first rule.
+    /// The first rejection of a cluster.
     #[must_use]
     pub fn first(&self, row: usize) -> Option<&Refusal> {
         self.refusals.iter().find(|refusal| refusal.rows.contains(row))

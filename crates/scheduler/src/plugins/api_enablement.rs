@@ -1,16 +1,17 @@
-//! The member must serve the object's kind. A current target passes: what runs there proves more than a list.
+//! The member must serve the object's kind. A current target always passes: the running object is better evidence than
+//! the list.
 
 use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct ApiEnablement;
 super::without_args!(ApiEnablement);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::API_ENABLEMENT;
 
 impl Plugin for ApiEnablement {

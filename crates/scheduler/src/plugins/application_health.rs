@@ -1,5 +1,5 @@
 //! `failover.application`: a workload leaves a cluster on which it has been unhealthy for longer than its policy
-//! tolerates. Since when it is so is told in the request, so that the answer needs no clock of its own.
+//! tolerates. The request has the time since when, so that the plugin needs no clock.
 
 use atoll_api::policy::ApplicationFailover;
 use jiff::{SignedDuration, Timestamp};
@@ -11,12 +11,12 @@ use crate::framework::verdicts::{Hold, Verdicts};
 use crate::request::Request;
 use atoll_decision::BitSet;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct ApplicationHealth;
 super::without_args!(ApplicationHealth);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::APPLICATION_HEALTH;
 
 impl Plugin for ApplicationHealth {
@@ -30,8 +30,8 @@ impl Plugin for ApplicationHealth {
     }
 }
 
-/// Rejects the clusters on which the workload was unhealthy for too long. Holds in every profile, whether or not it enables
-/// this plugin: the policy's `failover.application` asks for it.
+/// Rejects the clusters on which the workload was unhealthy for too long. Applies in every profile, even if the plugin
+/// is not enabled, because the policy's `failover.application` requests it.
 pub fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
     let Some(rules) = rules(cycle.request) else { return };
     for (row, _) in &cycle.targets.seats {
@@ -48,13 +48,13 @@ pub fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
     }
 }
 
-/// What the policy says of unhealthy workloads.
+/// The policy's rules for unhealthy workloads.
 #[must_use]
 pub fn rules(request: &Request) -> Option<&ApplicationFailover> {
     request.failover.as_ref()?.application.as_ref()
 }
 
-/// Until when a cluster's unhealthy copy is tolerated; nothing while it is not known to be unhealthy.
+/// Until when an unhealthy copy on a cluster is tolerated. `None` unless the copy is known to be unhealthy.
 #[must_use]
 pub fn tolerated_until(
     request: &Request,

@@ -1,4 +1,4 @@
-//! `clusterAffinity`, the term of `clusterAffinities` that is tried, and its overflow tiers.
+//! `clusterAffinity`, or the current term of `clusterAffinities`, with its overflow tiers.
 
 use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
@@ -6,14 +6,14 @@ use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 use atoll_decision::BitSet;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct ClusterAffinity;
 super::without_args!(ClusterAffinity);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::CLUSTER_AFFINITY;
-/// Tier of a cluster that is in none.
+/// Marks a cluster that is in no tier.
 pub const NO_TIER: u32 = u32::MAX;
 
 impl Plugin for ClusterAffinity {

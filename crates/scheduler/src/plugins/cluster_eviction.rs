@@ -1,4 +1,4 @@
-//! Not a cluster that the binding is leaving, until its eviction task has ended.
+//! Rejects a cluster that the binding is leaving until its eviction task has ended.
 
 use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
@@ -6,12 +6,12 @@ use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 use atoll_decision::BitSet;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct ClusterEviction;
 super::without_args!(ClusterEviction);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::CLUSTER_EVICTION;
 
 impl Plugin for ClusterEviction {
@@ -25,7 +25,7 @@ impl Plugin for ClusterEviction {
     }
 }
 
-/// Rejects the clusters that the binding is leaving. Holds in every profile, whether or not it enables this plugin: a
+/// Rejects the clusters that the binding is leaving. Applies in every profile, even if the plugin is not enabled: a
 /// cluster is never both a target and evicting.
 pub fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
     let mut tasks = cycle.request.previous.iter().flat_map(|previous| &previous.eviction_tasks);

@@ -1,11 +1,11 @@
-//! 100 where the binding already runs.
+//! Scores 100 for clusters that already run the binding.
 
 use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::Status;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct ClusterLocality;
 super::without_args!(ClusterLocality);

@@ -1,4 +1,4 @@
-//! The plugins, one file each. The registry says at which points they run.
+//! The plugins, one file each. The registry maps them to extension points.
 
 pub mod api_enablement;
 pub mod application_health;
@@ -14,19 +14,19 @@ pub mod topology_spread;
 pub mod workload_policy;
 pub mod workload_spread;
 
-/// Replicas of another binding's share: what is outside these bounds passed no schema.
+/// Replicas of another binding's share, clamped to the range that the CRD schema allows.
 pub(crate) fn sound(share: &atoll_api::binding::TargetCluster) -> i64 {
     share.replicas.clamp(0, i64::from(i32::MAX))
 }
 
-/// Declares `new` of a plugin without args.
+/// Declares `new` for a plugin without args.
 macro_rules! without_args {
     ($plugin:ident) => {
         impl $plugin {
-            /// Makes it.
+            /// Creates the plugin.
             ///
             /// # Errors
-            /// On any arg: it takes none.
+            /// Any arg is given.
             pub fn new(
                 args: Option<&serde_json::Value>,
             ) -> Result<Self, crate::framework::registry::ArgError> {

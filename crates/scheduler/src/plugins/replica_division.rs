@@ -1,5 +1,5 @@
-//! `placement.replicaScheduling`: divides the replicas by the strategy of the placement, tier by tier where there are
-//! overflow tiers, within bounds.
+//! `placement.replicaScheduling`: divides the replicas by the placement's strategy, within bounds, and tier by tier if
+//! there are overflow tiers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use crate::framework::verdicts::{Hold, Verdicts};
 use crate::state::cache::AffinityColumn;
 use crate::state::weights::WeightColumn;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct ReplicaDivision;
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::REPLICA_DIVISION;
 
 impl ReplicaDivision {
-    /// Makes it. Arg `semantics`: `Atoll` (default), or `Karmada` for a profile that decides as Karmada does.
+    /// Creates the plugin. Arg `semantics`: `Atoll` (default), or `Karmada` for a profile with Karmada's rules.
     ///
     /// # Errors
-    /// On another arg or word.
+    /// An unknown arg or word.
     pub fn new(args: Option<&Value>) -> Result<Self, ArgError> {
         known_args(args, &["semantics"])?;
         word_arg(args, "semantics", &[("Atoll", ()), ("Karmada", ())])?;
@@ -84,12 +84,12 @@ fn matching(cycle: &Cycle<'_>, affinity: &ClusterAffinity) -> Arc<AffinityColumn
 
 /// The weights of a list of rules, by row.
 pub(crate) fn weighted(cycle: &Cycle<'_>, rules: &Arc<[StaticClusterWeight]>) -> Arc<WeightColumn> {
-    // Rules of one frame are one allocation: then nothing is compared.
+    // Rules of one frame share one allocation, so that pointer equality usually suffices.
     let is = |known: &Arc<[StaticClusterWeight]>| Arc::ptr_eq(known, rules) || known == rules;
     cycle.cache.borrow_mut().weights.get_by(cycle.snapshot, is, || rules.clone())
 }
 
-/// Duplicated, and kinds without replicas: the same number everywhere.
+/// Duplicated, and kinds without replicas: the same number on every cluster.
 fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
     let rows = &cycle.candidates;
     let is_target = |row: &u32| cycle.targets.rows.contains(*row as usize);
@@ -127,7 +127,7 @@ fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
     }
 }
 
-/// The bounds by row; sums that cannot be are refused.
+/// The bounds by row. Refuses sums that cannot be met.
 fn bounds(cycle: &Cycle<'_>) -> Result<Vec<Bound>, String> {
     let desired = cycle.intent.desired.unwrap_or(0);
     let given = cycle.request.placement.replica_scheduling.iter().flat_map(|r| &r.bounds);
@@ -149,7 +149,7 @@ fn bounds(cycle: &Cycle<'_>) -> Result<Vec<Bound>, String> {
         return Ok(bounds);
     }
     let of_candidates = || cycle.candidates.iter().map(|row| times[*row as usize]);
-    // Overlapping bounds have no simple sums; the division respects them one by one.
+    // The sums mean nothing for overlapping bounds. The division enforces each of those separately.
     if of_candidates().all(|times| times <= 1) {
         let sum = |value: &dyn Fn(&Bound) -> i64| {
             bounds.iter().fold(0_i64, |sum, bound| sum.saturating_add(value(bound)))
@@ -180,7 +180,7 @@ fn divided(cycle: &Cycle<'_>) -> Assignment {
     from_ground(cycle)
 }
 
-/// The division of a workload that runs nowhere, where nothing but weights and room decides.
+/// The division of a workload that runs nowhere yet, if only weights and capacity matter.
 fn first(cycle: &Cycle<'_>) -> Option<Division> {
     let rules = &cycle.rules;
     let plain = cycle.targets.is_empty()
@@ -189,7 +189,7 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
         && cycle.tiers.is_none()
         && rules.skews.is_empty()
         && rules.bounds.is_empty();
-    // The shortest prefix may have to be longer for the sake of groups.
+    // Group minimums may require a longer prefix than the shortest one.
     let prefix = matches!(cycle.intent.strategy, Strategy::Aggregated);
     if prefix && rules.minimums.iter().any(|minimum| minimum.groups > 0) {
         return None;
@@ -217,8 +217,8 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
             first::divide(rows.len(), claim, &ties, desired, why(bound))
         }
     };
-    // The first seat of a group goes to its best candidate. Where enough groups have one anyway, these are the seats that
-    // would be dealt for the sake of the groups.
+    // The first replica of a group goes to its best candidate. If the division already uses enough groups, it equals
+    // the division that the group minimums would produce.
     rules
         .minimums
         .iter()
@@ -226,7 +226,7 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
         .then_some(division)
 }
 
-/// Whether a division uses as many groups as it must.
+/// Whether a division uses the required number of groups.
 fn reaches(minimum: &Minimum, rows: &[u32], division: &Division, desired: i64) -> bool {
     let used = division.seats.iter().zip(rows).filter(|(seats, _)| **seats > 0);
     let groups: BTreeSet<u32> = used.map(|(_, row)| minimum.of[*row as usize]).collect();
@@ -251,7 +251,7 @@ fn from_ground(cycle: &Cycle<'_>) -> Assignment {
     }
 }
 
-/// From scratch the least groups of spreadConstraints must be reached; what runs already is not torn down for them.
+/// A division from scratch must reach the minimum groups of spreadConstraints. Running replicas are not moved for them.
 fn too_few_groups(cycle: &Cycle<'_>, ground: &Ground, division: &Division) -> Option<String> {
     if cycle.start() == Start::Running && cycle.trigger != Trigger::First {
         return None;
@@ -270,7 +270,7 @@ fn too_few_groups(cycle: &Cycle<'_>, ground: &Ground, division: &Division) -> Op
     })
 }
 
-/// Completions that succeeded on clusters that are lost: nobody has to run them again.
+/// Completions that succeeded on lost clusters. They do not have to run again.
 #[must_use]
 pub fn finished(cycle: &Cycle<'_>) -> i64 {
     let lost = cycle
@@ -288,7 +288,7 @@ pub fn finished(cycle: &Cycle<'_>) -> i64 {
         .fold(0, i64::saturating_add)
 }
 
-/// Weight of each candidate: the largest rule that matches it.
+/// Weight of each candidate: the largest weight among matching rules.
 fn weights(cycle: &Cycle<'_>) -> Vec<u64> {
     let Strategy::StaticWeight(rules) = &cycle.intent.strategy else { return Vec::new() };
     if rules.is_empty() {
@@ -298,7 +298,7 @@ fn weights(cycle: &Cycle<'_>) -> Vec<u64> {
     cycle.candidates.iter().map(|row| column.weight[*row as usize]).collect()
 }
 
-/// One division over one ground.
+/// Divides once over one ground.
 fn one(
     cycle: &Cycle<'_>,
     ground: &Ground,
@@ -315,7 +315,7 @@ fn one(
     }
 }
 
-/// Tier after tier: each takes what it has room for. Down, the last tier gives back first.
+/// Fills the tiers in order, each up to its capacity. Scaling down starts with the last tier.
 fn by_tier(
     cycle: &Cycle<'_>,
     ground: &Ground,
@@ -330,7 +330,7 @@ fn by_tier(
             (0..ground.len())
                 .filter(|at| {
                     let of = tiers[cycle.candidates[*at] as usize];
-                    // A kept cluster of no tier counts with the last.
+                    // A kept cluster without a tier counts as part of the last one.
                     of == tier || (of >= count as u32 && tier as usize == count - 1)
                 })
                 .collect()

@@ -1,4 +1,4 @@
-//! Capacity: how many more replicas fit, from the members' own reports, less what decisions promised already.
+//! Capacity: how many more replicas fit, from the members' reports minus reservations of earlier decisions.
 
 use serde_json::Value;
 
@@ -11,21 +11,21 @@ use crate::framework::verdicts::Verdicts;
 use crate::state::cache::CapacityKey;
 use crate::state::needs::Needs;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct ResourceFit {
     most_allocated: bool,
 }
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::RESOURCE_FIT;
 
 impl ResourceFit {
-    /// Makes it. Arg `strategy`: `LeastAllocated` (default) prefers clusters with the most room, `MostAllocated` those
-    /// with the least.
+    /// Creates the plugin. Arg `strategy`: `LeastAllocated` (default) prefers clusters with the most room,
+    /// `MostAllocated` those with the least.
     ///
     /// # Errors
-    /// On another arg or word.
+    /// An unknown arg or word.
     pub fn new(args: Option<&Value>) -> Result<Self, ArgError> {
         known_args(args, &["strategy"])?;
         let words = [("LeastAllocated", false), ("MostAllocated", true)];
@@ -49,8 +49,8 @@ impl Plugin for ResourceFit {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
-        // A cluster that offers less than its share is not rejected: it takes what fits, by the capacity column. Only a
-        // cluster whose figures cannot be read is limited here, to what it runs.
+        // A cluster with too little room is not rejected: the capacity column limits what it takes. Only a cluster with
+        // unreadable figures is limited here, to its running replicas.
         let Some(column) = cycle.capacity.as_ref().filter(|_| !cycle.as_karmada()) else {
             return Status::skip();
         };
@@ -74,8 +74,8 @@ impl Plugin for ResourceFit {
     }
 
     fn reserve(&self, cycle: &mut Cycle<'_>) -> Status {
-        // What the decision promises is derived from committed shares when they enter the tables; here only the promise
-        // itself is checked: it must be expressible in amounts.
+        // Reservations are derived from committed shares when those enter the tables. Here only the amounts are
+        // checked: they must be representable.
         let needs: &Needs = &cycle.intent.needs;
         let Some(assignment) = &cycle.assignment else { return Status::success() };
         let total = assignment.seats.iter().fold(0_i64, |sum, seats| sum.saturating_add(*seats));

@@ -1,7 +1,7 @@
-//! `spreadConstraints`: how many groups of clusters must and may be used.
+//! `spreadConstraints`: the minimum and maximum number of cluster groups to use.
 //!
-//! Filter rejects clusters that are in no group; Select chooses groups, coarse constraints first; the minimum itself is
-//! a rule on the division, so that it holds for replicas and not only for candidates.
+//! Filter rejects clusters without a group. Select chooses groups, coarse constraints first. The division enforces the
+//! minimum, so that it holds for replicas and not only for candidates.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::hash::TieHash;
 use crate::select::groups::{self, Candidate, Grouping};
 use crate::state::cache::DomainColumn;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct SpreadConstraint;
 super::without_args!(SpreadConstraint);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::SPREAD_CONSTRAINT;
 
 /// The topology key that a constraint groups by.
@@ -42,12 +42,12 @@ fn domains(cycle: &Cycle<'_>, constraint: &Constraint) -> Arc<DomainColumn> {
     cycle.cache.borrow_mut().domains.get(cycle.snapshot, &key(constraint).to_owned())
 }
 
-/// Whether the constraint groups by something else than the cluster itself: those are all in a group.
+/// Whether the constraint groups by anything but the cluster itself. Every cluster is in a group by cluster.
 fn groups_clusters(constraint: &&Constraint) -> bool {
     constraint.spread_by_field != Some(SpreadField::Cluster)
 }
 
-/// Places of groups among equals: by hash of template and group, without uid by name.
+/// Tie-break ranks of groups: by hash of template and group, or by name if the template has no uid.
 fn group_ties(cycle: &Cycle<'_>, column: &DomainColumn) -> Vec<u64> {
     let uid = &cycle.request.template.uid;
     if !uid.is_empty() {
@@ -99,9 +99,9 @@ impl Plugin for SpreadConstraint {
                 Strategy::StaticWeight(_) => cycle.intent.respect_capacity,
                 _ => true,
             };
-            // From zero what runs counts for nothing.
+            // A division from zero ignores running replicas.
             let steady = cycle.mode == Mode::Steady;
-            // Both lists are ascending, and every scored row is one of these.
+            // Both lists are ascending, and every scored row is in `rows`.
             let mut scored = cycle.scored.iter().zip(cycle.score_sums()).peekable();
             let candidates: Vec<Candidate> = (0..rows.len())
                 .map(|at| {

@@ -1,7 +1,7 @@
-//! `placement.sticky: true`: once placed it stays where it is, whatever fails, until a rebalance is asked for.
+//! `placement.sticky: true`: a placed workload stays where it is, even if clusters fail, until a rebalance is
+//! requested.
 //!
-//! The ladder keeps every trigger but Scale and Rebalance from naming a decision; this plugin keeps scaling on the same
-//! clusters.
+//! The ladder admits only the triggers Scale and Rebalance; this plugin keeps scaling on the same clusters.
 
 use atoll_api::binding::Mode;
 
@@ -10,12 +10,12 @@ use crate::framework::plugin::Plugin;
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct Sticky;
 super::without_args!(Sticky);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::STICKY;
 
 impl Plugin for Sticky {
@@ -27,7 +27,7 @@ impl Plugin for Sticky {
         let holds = cycle.request.placement.sticky
             && !cycle.targets.is_empty()
             && cycle.mode != Mode::Fresh;
-        // What fails there does not move it.
+        // Failed rules do not move the workload.
         cycle.keeps_all = holds;
         if holds { Status::success() } else { Status::skip() }
     }

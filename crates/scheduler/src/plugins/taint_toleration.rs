@@ -1,5 +1,5 @@
-//! Taints of clusters: NoSchedule keeps newcomers out, NoExecute takes running shares away once its toleration ends,
-//! PreferNoSchedule lowers the score. A cluster that is being deleted takes nobody and keeps nobody.
+//! Taints of clusters: NoSchedule rejects new targets, NoExecute removes running shares when its toleration ends,
+//! PreferNoSchedule lowers the score. A cluster that is being deleted takes no replicas and keeps none.
 
 use k8s_openapi::api::core::v1::Toleration;
 
@@ -13,12 +13,12 @@ use crate::request::TaintEviction;
 use crate::state::cache::TaintColumn;
 use atoll_decision::BitSet;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct TaintToleration;
 super::without_args!(TaintToleration);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::TAINT_TOLERATION;
 
 impl Plugin for TaintToleration {
@@ -82,9 +82,9 @@ impl Plugin for TaintToleration {
     }
 }
 
-/// Rejects the clusters that work has to leave: those that are being deleted, and those with a NoExecute taint that is not
-/// or no longer tolerated. Holds in every profile, whether or not it enables this plugin: on such a cluster work would be
-/// placed only to be evicted again.
+/// Rejects the clusters that work must leave: clusters that are being deleted, and clusters with a NoExecute taint that
+/// is not or no longer tolerated. Applies in every profile, even if the plugin is not enabled: work placed there would
+/// be evicted again.
 pub fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
     for (tolerations, among) in tolerations(cycle) {
         let column = cycle.cache.borrow_mut().taints.get(cycle.snapshot, &tolerations);
@@ -127,7 +127,7 @@ fn reject_evicting(
     }
 }
 
-/// The tolerations in force, each list with the clusters that it is for (`None` = all).
+/// The tolerations in force. Each list has the clusters that it applies to (`None` = all).
 pub fn tolerations(cycle: &Cycle<'_>) -> Vec<(Vec<Toleration>, Option<BitSet>)> {
     let base = &cycle.request.placement.cluster_tolerations;
     let Strategy::WorkloadSpread(spread) = &cycle.intent.strategy else {

@@ -1,5 +1,5 @@
-//! `topologySpreadConstraints`: a cap on every strategy. The next replica goes to the best cluster whose domain may
-//! take one; what runs already is never moved for it, except from zero.
+//! `topologySpreadConstraints`: a limit on every strategy. The next replica goes to the best cluster whose domain may
+//! take one. Running replicas are not moved for it, except in a division from zero.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 use crate::state::cache::{DomainColumn, NO_DOMAIN};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct TopologySpread;
 super::without_args!(TopologySpread);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::TOPOLOGY_SPREAD;
 
 fn domains(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Arc<DomainColumn> {
@@ -59,7 +59,7 @@ impl Plugin for TopologySpread {
         if constraints.is_empty() || !cycle.intent.strategy.divides() {
             return Status::skip();
         }
-        // 100 in the emptiest domain, 0 in the fullest, the mean over the constraints.
+        // 100 in the emptiest domain, 0 in the fullest; averaged over the constraints.
         let mut sums = vec![0_i64; scores.candidates.len()];
         for constraint in constraints {
             let skew = skew(cycle, constraint);
@@ -86,7 +86,7 @@ impl Plugin for TopologySpread {
     }
 }
 
-/// Own replicas and those of others, by domain.
+/// Replicas by domain, of this binding and of others.
 fn running(cycle: &Cycle<'_>, skew: &Skew) -> Vec<i64> {
     let mut counts = skew.counts.clone();
     for (row, seats) in &cycle.targets.seats {
@@ -97,7 +97,7 @@ fn running(cycle: &Cycle<'_>, skew: &Skew) -> Vec<i64> {
     counts
 }
 
-/// The rule by row, with the counts of other bindings and of own replicas on clusters that are no candidates.
+/// The constraint by row. The counts include other bindings and own replicas on clusters that are not candidates.
 fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
     let column = domains(cycle, constraint);
     let mut eligible = cycle.snapshot.all();
@@ -107,7 +107,7 @@ fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
     if constraint.cluster_taints_policy == InclusionPolicy::Honor {
         eligible.minus(&cycle.verdicts.refused_by(taint_toleration::NAME));
     }
-    // Only domains with an eligible cluster count: they are numbered anew.
+    // Only domains with an eligible cluster count, so they are renumbered.
     let mut number = vec![NO_DOMAIN; column.names.len()];
     let mut domains = 0;
     for row in eligible.iter().filter(|row| column.of[*row] != NO_DOMAIN) {
@@ -124,7 +124,7 @@ fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
         .collect();
     let mut counts = vec![0_i64; domains as usize];
     if let Some(selector) = &constraint.label_selector {
-        // Checked with the placement: a selector that cannot be read does not come this far.
+        // The placement was checked earlier, so that the selector is valid here.
         let selector = Selector::parse(selector).unwrap_or_default();
         let namespace = cycle.request.template.namespace.as_deref().unwrap_or_default();
         let others = cycle

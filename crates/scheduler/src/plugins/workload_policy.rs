@@ -15,20 +15,20 @@ use crate::framework::verdicts::{Hold, Verdicts};
 use crate::state::cache::DomainColumn;
 use atoll_decision::{BitSet, GroupReport};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct WorkloadPolicy;
 super::without_args!(WorkloadPolicy);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::WORKLOAD_POLICY;
 
-/// The plugin's own state: the domains, with what other bindings run in them.
+/// The plugin's state: the domains and the replicas of other bindings in them.
 struct Prepared {
     column: Arc<DomainColumn>,
-    /// Place in the list of each domain of the column.
+    /// Index in the policy's list, by domain of the column.
     listed: Vec<Option<usize>>,
-    /// Replicas of other bindings, by place in the list.
+    /// Replicas of other bindings, by index in the policy's list.
     others: Vec<i64>,
 }
 
@@ -62,7 +62,7 @@ impl Plugin for WorkloadPolicy {
         }
         let Some(policy) = policy(cycle) else { return Status::skip() };
         let spec = &policy.spec;
-        // Checked with the policy: a selector that cannot be read does not come this far.
+        // The policy was checked earlier, so that the selector is valid here.
         let selector = Selector::parse(&spec.label_selector).unwrap_or_default();
         if let Some(failing) = selector.first_failing(&cycle.request.template.pod_labels) {
             let reason = format!(
@@ -197,8 +197,8 @@ impl Plugin for WorkloadPolicy {
     }
 
     fn reserve(&self, cycle: &mut Cycle<'_>) -> Status {
-        // Committed shares count for other bindings through the tables as soon as the commit is under way; within the
-        // decision the domains' counts are the ones of the assignment.
+        // Committed shares count for other bindings through the tables once the commit is in progress. Within the
+        // decision, the counts come from the assignment.
         if let (Some(_), Some(assignment)) = (policy(cycle), &cycle.assignment) {
             let placed = assignment.seats.iter().fold(0_i64, |sum, n| sum.saturating_add(*n));
             cycle.extras.insert("WorkloadPolicy/reserved", Box::new(placed));

@@ -17,17 +17,17 @@ use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 use atoll_decision::{BitSet, GroupReport};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct WorkloadSpread;
 super::without_args!(WorkloadSpread);
 
-/// Its name.
+/// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::WORKLOAD_SPREAD;
 
-/// How long a replica may be unschedulable before it moves on, when the object does not say, as in OpenKruise.
+/// Default time that a replica may be unschedulable before it moves to the next subset, as in OpenKruise.
 pub const CRITICAL: SignedDuration = SignedDuration::from_secs(30);
-/// How long a subset stays marked after members reported unschedulable replicas, as in OpenKruise.
+/// How long a subset stays marked after members reported unschedulable replicas there, as in OpenKruise.
 pub const MARKED: SignedDuration = SignedDuration::from_mins(5);
 
 fn spread(cycle: &Cycle<'_>) -> Option<Arc<atoll_api::WorkloadSpread>> {
@@ -37,14 +37,14 @@ fn spread(cycle: &Cycle<'_>) -> Option<Arc<atoll_api::WorkloadSpread>> {
     }
 }
 
-/// Clusters that labels select.
+/// Clusters whose labels match.
 fn matching(cycle: &Cycle<'_>, selector: &LabelSelector) -> BitSet {
     let affinity =
         ClusterAffinity { label_selector: Some(selector.clone()), ..ClusterAffinity::default() };
     cycle.cache.borrow_mut().affinity.get(cycle.snapshot, &affinity).0.pass.clone()
 }
 
-/// Since when each subset is marked, where it is.
+/// Since when each subset is marked, if it is.
 fn marks(cycle: &Cycle<'_>, spread: &atoll_api::WorkloadSpread) -> Vec<Option<Timestamp>> {
     let status = |name: &str| {
         let subsets = spread.status.iter().flat_map(|status| &status.subsets);
@@ -68,7 +68,7 @@ fn marks(cycle: &Cycle<'_>, spread: &atoll_api::WorkloadSpread) -> Vec<Option<Ti
         .collect()
 }
 
-/// Targets among `rows` that report replicas unschedulable for too long: (row, replicas).
+/// Targets among `rows` with replicas that are unschedulable for too long: (row, replicas).
 fn overflowing(
     cycle: &Cycle<'_>,
     spread: &atoll_api::WorkloadSpread,
@@ -92,7 +92,7 @@ fn overflowing(
         .collect()
 }
 
-/// What Adaptive has to move on, in words, if anything. The last subset has nowhere to go.
+/// Describes the replicas that Adaptive must move to a later subset, if any. The last subset has no later one.
 #[must_use]
 pub fn overflow(cycle: &Cycle<'_>) -> Option<String> {
     let spread = spread(cycle)?;
@@ -218,7 +218,7 @@ impl Plugin for WorkloadSpread {
     }
 }
 
-/// Candidates of a subset with their preference scores.
+/// Candidates of a subset, with their preference scores.
 fn members(
     cycle: &Cycle<'_>,
     at: usize,

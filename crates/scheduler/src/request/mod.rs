@@ -1,4 +1,4 @@
-//! The question that a decision answers.
+//! The input of a decision.
 
 pub mod objects;
 
@@ -14,12 +14,12 @@ use atoll_decision::{Applied, BindingKey, PolicyRef};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-/// One binding to decide on, with everything about it that is not in the snapshot.
+/// One binding to decide on, with all its facts that are not in the snapshot.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Request {
     /// The binding.
     pub key: BindingKey,
-    /// The object that it binds.
+    /// The object of the binding.
     pub template: Template,
     /// The placement in force. Empty = all clusters.
     pub placement: Shared<Placement>,
@@ -31,40 +31,40 @@ pub struct Request {
     pub failover: Option<Failover>,
     /// Whether no decision may be made (`suspension.scheduling`).
     pub suspended: bool,
-    /// What the last decision left, if there was one.
+    /// State after the last decision, if there was one.
     pub previous: Option<Previous>,
-    /// What members report of this binding; a member that is left out is unknown.
+    /// Reports of members on this binding. A missing member is unknown.
     pub reports: BTreeMap<String, Report>,
-    /// How long a member must have been Ready without a break before anything moves back to it.
+    /// How long a member must have been Ready without interruption before anything moves back to it.
     pub recover_after: RecoverAfter,
-    /// Whether a profile with Karmada's rules moves work off tainted clusters.
+    /// Whether a profile with Karmada's rules evicts work from tainted clusters.
     pub taint_eviction: TaintEviction,
-    /// The one time of the decision.
+    /// The time of the decision. No other clock is read.
     pub now: Timestamp,
 }
 
-/// Who moves running work off clusters with a NoExecute taint that it does not tolerate, in a profile with Karmada's
-/// rules. Karmada's scheduler leaves its targets there, and its taint manager evicts them. All other profiles evict.
+/// Whether decisions with Karmada's rules evict running work from clusters with an untolerated NoExecute taint.
+/// Karmada's scheduler leaves its targets there; its taint manager evicts them. All other profiles evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TaintEviction {
-    /// The decision does, as the policy's tolerations say.
+    /// The decision evicts, according to the policy's tolerations.
     #[default]
     Decided,
-    /// The decision leaves it out, as the answers that were recorded from Karmada's scheduler do.
+    /// The decision does not evict, like the recorded decisions of Karmada's scheduler.
     LeftOut,
 }
 
-/// How long a member must have been Ready without a break before work moves back to it, where a policy's `rescheduleOn`
-/// has `Recovery`. By default as long as a member's loss has to last before anything moves off it, so that one which
-/// comes and goes costs no more than one move.
+/// How long a member must have been Ready without interruption before work moves back to it, if a policy's
+/// `rescheduleOn` has `Recovery`. The default equals the delay before work moves off a lost member, so that a flapping
+/// member causes at most one move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoverAfter(pub SignedDuration);
 
 impl RecoverAfter {
-    /// Seconds by default.
+    /// Default, in seconds.
     pub const DEFAULT_SECONDS: u32 = 300;
 
-    /// So many seconds; 0 = at once.
+    /// Creates the delay from seconds; 0 = immediately.
     #[must_use]
     pub fn seconds(seconds: u32) -> Self {
         Self(SignedDuration::from_secs(i64::from(seconds)))
@@ -77,10 +77,10 @@ impl Default for RecoverAfter {
     }
 }
 
-/// What matters of the object.
+/// The facts about the object that matter to a decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Template {
-    /// uid; empty offline, where nobody gave one.
+    /// uid; may be empty offline.
     pub uid: String,
     /// For example `apps/v1`.
     pub api_version: String,
@@ -94,7 +94,7 @@ pub struct Template {
     pub labels: BTreeMap<String, String>,
     /// Labels of its pods.
     pub pod_labels: BTreeMap<String, String>,
-    /// Replicas that it asks for; absent for kinds without replicas.
+    /// Desired replicas; absent for kinds without replicas.
     pub replicas: Option<i64>,
     /// What one replica needs.
     pub requirements: Option<ReplicaRequirements>,
@@ -109,31 +109,31 @@ impl Template {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// Whether it has replicas to divide.
+    /// Whether the kind has replicas to divide.
     #[must_use]
     pub fn is_workload(&self) -> bool {
         self.replicas.is_some()
     }
 }
 
-/// What the last decision left.
+/// State after the last decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Previous {
     /// Shares.
     pub clusters: Vec<TargetCluster>,
     /// The last decision, in short.
     pub decision: Option<DecisionRecord>,
-    /// The placement in force at the last decision, as the annotation says it. Absent counts as equal to today's.
+    /// The placement in force at the last decision, from the annotation. If absent, it counts as unchanged.
     pub applied_placement: Option<Applied>,
     /// Clusters that the binding is leaving.
     pub eviction_tasks: Vec<GracefulEvictionTask>,
-    /// What the last failover of the application left.
+    /// State preserved by the last failover of the application.
     pub preserved: Option<PreservedState>,
-    /// When a rebalance was asked for last.
+    /// When a rebalance was last requested.
     pub reschedule_triggered_at: Option<Timestamp>,
-    /// When the last decision was made, where no record says it.
+    /// When the last decision was made, if there is no decision record.
     pub last_scheduled_time: Option<Timestamp>,
-    /// The affinity term in force, where no record says it.
+    /// The affinity term in force, if there is no decision record.
     pub affinity_name: Option<String>,
 }
 
@@ -158,22 +158,22 @@ impl Previous {
     }
 }
 
-/// What a member reports of a binding.
+/// A member's report on a binding.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// Replicas that exist there.
     pub replicas: i64,
     /// Replicas that are ready.
     pub ready: i64,
-    /// Replicas that found no node.
+    /// Unschedulable replicas.
     pub unschedulable: i64,
-    /// Since when some found no node.
+    /// Since when some replicas are unschedulable.
     pub unschedulable_since: Option<Timestamp>,
-    /// Whether it does what it should; absent = nobody can say.
+    /// Whether the object is healthy there; absent = unknown.
     pub healthy: Option<bool>,
-    /// Since when it is not, without a break.
+    /// Since when it is unhealthy, without interruption.
     pub unhealthy_since: Option<Timestamp>,
-    /// The object's status there; needed only where a policy wants some of it preserved.
+    /// The object's status there. Needed only if a policy preserves parts of it.
     pub status: Option<Value>,
     /// Completions of a Job that succeeded.
     pub succeeded: i64,

@@ -1,4 +1,4 @@
-//! From objects to a request. The controller and the offline reader share every line of this way.
+//! Converts objects to a request. The controller and the offline reader share this code.
 
 use std::collections::BTreeMap;
 
@@ -16,48 +16,48 @@ use atoll_decision::{Applied, BindingKey, PolicyRef};
 
 use super::{Previous, RecoverAfter, Report, Request, TaintEviction, Template};
 
-/// Why objects make no request.
+/// Why objects cannot be converted to a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// A template without a field that every object has.
+    /// The template lacks a field that every object has.
     #[error("{field}: the object has none; every Kubernetes object needs one")]
     Missing {
         /// Path of the field.
         field: &'static str,
     },
-    /// A number of replicas that is none. An API server refuses it; a file may say anything.
+    /// The number of replicas is not a whole number. An API server would reject it, but a file may contain anything.
     #[error("{field}: {value} must be a whole number")]
     Number {
         /// Path of the field.
         field: String,
-        /// What is there, as JSON.
+        /// The value, as JSON.
         value: String,
     },
-    /// The annotation with the placement in force is no JSON.
+    /// The annotation with the placement in force is not JSON.
     #[error("metadata.annotations[{APPLIED_PLACEMENT}]: not JSON: {problem}")]
     AppliedPlacement {
-        /// What the parser says.
+        /// The parser's message.
         problem: String,
     },
 }
 
-/// What a policy says about the objects that it claims.
+/// What a policy requests for the objects that it claims.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
-    /// Where they go.
+    /// The placement.
     pub placement: Shared<Placement>,
-    /// The policy, if one claims.
+    /// The claiming policy, if any.
     pub policies: Vec<PolicyRef>,
     /// Profile of the scheduler.
     pub scheduler_name: String,
     /// How work leaves a cluster.
     pub failover: Option<Failover>,
-    /// What is held back.
+    /// What is suspended.
     pub suspension: Option<Suspension>,
 }
 
 impl Default for Claim {
-    /// The claim without a policy: all clusters, the default profile.
+    /// The claim for an object without a policy: all clusters, default profile.
     fn default() -> Self {
         Self {
             placement: Shared::default(),
@@ -82,7 +82,7 @@ impl Claim {
         }
     }
 
-    /// What the binding holds of its last claim: in force while no policy claims the template.
+    /// The binding's last claim. It stays in force while no policy claims the template.
     #[must_use]
     pub fn of_binding(spec: &ResourceBindingSpec) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl Claim {
     }
 }
 
-/// Names a policy object.
+/// A reference to a policy object.
 #[must_use]
 pub fn policy_ref(kind: &str, meta: &ObjectMeta) -> PolicyRef {
     PolicyRef {
@@ -107,14 +107,14 @@ pub fn policy_ref(kind: &str, meta: &ObjectMeta) -> PolicyRef {
     }
 }
 
-/// A binding that exists.
+/// An existing binding.
 #[derive(Debug, Clone, Copy)]
 pub struct Existing<'a> {
     /// Its metadata.
     pub metadata: &'a ObjectMeta,
     /// Its spec.
     pub spec: &'a ResourceBindingSpec,
-    /// Its status; read only where the spec holds no decision.
+    /// Its status; used only if the spec has no decision.
     pub status: Option<&'a ResourceBindingStatus>,
 }
 
@@ -122,7 +122,7 @@ impl Template {
     /// Reads a template.
     ///
     /// # Errors
-    /// When apiVersion, kind or metadata.name is missing.
+    /// apiVersion, kind or metadata.name is missing.
     pub fn read(object: &Value) -> Result<Self, RequestError> {
         let text = |path: &str, field| {
             let found = object.pointer(path).and_then(Value::as_str).filter(|t| !t.is_empty());
@@ -159,8 +159,8 @@ impl Template {
         })
     }
 
-    /// What a binding itself says of its template, for readers that have only the binding. Its labels stand for those of
-    /// the template and its pods.
+    /// Reads the template's facts from its binding, for readers that have only the binding. The binding's labels
+    /// replace those of the template and its pods.
     #[must_use]
     pub fn of_binding(metadata: &ObjectMeta, spec: &ResourceBindingSpec) -> Self {
         let labels = metadata.labels.clone().unwrap_or_default();
@@ -187,10 +187,10 @@ fn named_workload_policy(labels: &BTreeMap<String, String>) -> Option<String> {
 }
 
 impl Previous {
-    /// Reads what the last decision left in a binding.
+    /// Reads the state after the last decision from a binding.
     ///
     /// # Errors
-    /// When the annotation with the placement in force is no JSON.
+    /// The annotation with the placement in force is not JSON.
     pub fn read(binding: Existing<'_>) -> Result<Self, RequestError> {
         let annotation =
             binding.metadata.annotations.as_ref().and_then(|all| all.get(APPLIED_PLACEMENT));
@@ -217,10 +217,10 @@ impl Previous {
 }
 
 impl Request {
-    /// Puts a request together.
+    /// Builds a request.
     ///
     /// # Errors
-    /// When the template or the binding cannot be read; the error names the field.
+    /// The template or the binding is invalid; the error names the field.
     pub fn from_objects(
         template: &Value,
         claim: &Claim,
@@ -231,10 +231,10 @@ impl Request {
         Self::of(Template::read(template)?, claim, binding, reports, now)
     }
 
-    /// A request of a binding whose template is not at hand.
+    /// Builds a request for a binding whose template is not available.
     ///
     /// # Errors
-    /// As [`Previous::read`].
+    /// See [`Previous::read`].
     pub fn from_binding(
         binding: Existing<'_>,
         reports: BTreeMap<String, Report>,
@@ -271,11 +271,11 @@ impl Request {
     }
 }
 
-/// Reads a binding as others may have written it: an eviction task without creationTimestamp, or with a reason that is no
-/// trigger of ours, is taken for one of a failover.
+/// Reads a binding that another program may have written. An eviction task without creationTimestamp gets the Unix
+/// epoch. A reason that is not an Atoll trigger becomes Failover.
 ///
 /// # Errors
-/// When it is no binding.
+/// The object is not a binding.
 pub fn read_binding(mut object: Value) -> Result<atoll_api::ResourceBinding, serde_json::Error> {
     let tasks = object.pointer_mut("/spec/gracefulEvictionTasks").and_then(Value::as_array_mut);
     for task in tasks.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -290,10 +290,10 @@ pub fn read_binding(mut object: Value) -> Result<atoll_api::ResourceBinding, ser
     serde_json::from_value(object)
 }
 
-/// Reads a Cluster as others may have written it. Its conditions, which decisions do not look at, may lack fields.
+/// Reads a Cluster that another program may have written. Its conditions are dropped, because they may lack fields.
 ///
 /// # Errors
-/// When it is no Cluster.
+/// The object is not a Cluster.
 pub fn read_cluster(mut object: Value) -> Result<atoll_api::Cluster, serde_json::Error> {
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
         status.remove("conditions");

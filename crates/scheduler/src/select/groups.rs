@@ -1,44 +1,44 @@
-//! Choosing groups: for each constraint the best groups up to its maximum, then exchanges until the capacity suffices
-//! and every minimum can be met. Polynomial: sorting and at most one exchange a group.
+//! Selects groups. Each constraint starts with its best groups, up to the maximum, then exchanges groups until the
+//! capacity suffices and every minimum can be met. Polynomial: sorting plus at most one exchange per group.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::divide::limits::NONE;
 
-/// A cluster that may be chosen.
+/// A cluster that may be selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// Replicas that it runs.
     pub seats: i64,
-    /// Whether it is a target.
+    /// Whether it is a current target.
     pub target: bool,
     /// Sum of scores.
     pub score: i64,
-    /// Replicas that it can have; `None` = unknown.
+    /// Replicas that it can hold; `None` = unknown.
     pub room: Option<i64>,
-    /// Whether it can neither keep nor take a replica: it would only seem to fill a group.
+    /// Whether it runs no replica and has no room for one. Such a cluster would not really fill a group.
     pub full: bool,
 }
 
 /// One constraint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grouping {
-    /// Where it is written.
+    /// Path of its field.
     pub field: String,
-    /// What groups.
+    /// The topology key.
     pub key: String,
     /// Group of each candidate.
     pub of: Vec<u32>,
-    /// Place among equals of each group; as long as there are groups.
+    /// Tie-break rank of each group. The length is the number of groups.
     pub ties: Vec<u64>,
-    /// Least groups.
+    /// Minimum number of groups.
     pub min: i64,
-    /// Most groups.
+    /// Maximum number of groups.
     pub max: Option<i64>,
 }
 
-/// What a group offers. Greater is better.
+/// The value of a group. Greater is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Offer {
     runs: bool,
@@ -48,10 +48,10 @@ struct Offer {
     tie: u64,
 }
 
-/// Chooses candidates; `need` is the number of replicas that must find room, where they are divided.
+/// Selects candidates. `need` is the number of replicas that must fit, if replicas are divided.
 ///
 /// # Errors
-/// With the constraint that cannot be met.
+/// The constraint that cannot be met.
 pub fn choose(
     candidates: &[Candidate],
     groupings: &[Grouping],
@@ -137,14 +137,14 @@ fn offer(candidates: &[Candidate], of: &[usize], tie: u64) -> Offer {
         runs: of.iter().any(|at| candidates[*at].target),
         seats: sum(&|candidate| candidate.seats),
         score: of.iter().map(|at| candidates[*at].score).max().unwrap_or(0),
-        // Unknown capacity does not bind.
+        // Unknown capacity is not a limit.
         room: sum(&|candidate| candidate.room.unwrap_or(i64::MAX)),
         tie,
     }
 }
 
-/// Exchanges the poorest kept group for the richest other one, until the sum suffices or nothing more is gained. A
-/// group that runs the binding is never given up for it.
+/// Exchanges the kept group of lowest value for the other group of highest value, until the sum suffices or no exchange
+/// helps. A group that runs the binding is never exchanged.
 fn exchange(
     kept: &mut [(Offer, u32)],
     rest: &mut [(Offer, u32)],

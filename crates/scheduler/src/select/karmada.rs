@@ -9,7 +9,7 @@ use crate::cycle::intent::Strategy;
 use crate::cycle::state::Cycle;
 use crate::framework::status::{Code, Status};
 
-/// Marks a failure as one of spread constraints, which people and the batch output tell apart.
+/// Prefix of failures of spread constraints. People and the batch output distinguish them by it.
 pub const SPREAD: &str = "SpreadConstraints";
 
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ struct Region {
     score: i64,
 }
 
-/// Chooses; the candidates are left in Karmada's order, which is where its divisions take ties from.
+/// Selects clusters. The candidates stay in Karmada's order, because its divisions break ties by that order.
 pub fn select(cycle: &mut Cycle<'_>) -> Status {
     let desired = cycle.intent.desired.unwrap_or(0);
     let mut members: Vec<Member> = (0..cycle.scored.len())
@@ -38,7 +38,7 @@ pub fn select(cycle: &mut Cycle<'_>) -> Status {
         })
         .collect();
     let tier = |row: u32| cycle.tiers.as_ref().map_or(0, |tiers| tiers[row as usize]);
-    // Rows are in the order of names.
+    // Rows are ordered by name.
     members.sort_by_key(|m| (tier(m.row), Reverse(m.score), Reverse(m.available), m.row));
     let ignored = cycle.request.placement.spread_constraints.is_empty() || by_weight_list(cycle);
     let chosen = if ignored { Ok(members) } else { constrained(cycle, members, desired) };
@@ -51,8 +51,8 @@ pub fn select(cycle: &mut Cycle<'_>) -> Status {
     }
 }
 
-/// Static weights know no constraints; a preference whose list is empty is no static weight here, though one without any
-/// preference is.
+/// Whether the strategy is static weights, which ignore constraints. As in Karmada, a placement without any weight
+/// preference counts, but a preference with an empty list does not.
 fn by_weight_list(cycle: &Cycle<'_>) -> bool {
     let Strategy::StaticWeight(rules) = &cycle.intent.strategy else { return false };
     let scheduling = cycle.request.placement.replica_scheduling.as_ref();
@@ -64,7 +64,7 @@ fn constrained(
     members: Vec<Member>,
     desired: i64,
 ) -> Result<Vec<Member>, String> {
-    // Constraints on one field overwrite each other.
+    // The last constraint on a field wins.
     let by: BTreeMap<_, &SpreadConstraint> = cycle
         .request
         .placement
@@ -213,7 +213,7 @@ fn divided_score(
     target.saturating_mul(1000).saturating_add(score / count.max(1))
 }
 
-/// Paths that are looked at: Karmada enumerates without end; beyond this many the best so far is taken.
+/// Most paths to examine. Karmada's enumeration is unbounded; here the best path found so far is taken at this limit.
 const MAX_PATHS: usize = 100_000;
 
 struct Path {
@@ -222,8 +222,8 @@ struct Path {
     value: usize,
 }
 
-/// The regions to use: the feasible path of most weight, then of most clusters, then found first; a later path that is a
-/// strict prefix of it replaces it.
+/// The regions to use: the feasible path with the most weight, then the most clusters, then the earliest found. A later
+/// path that is a strict prefix of the result replaces it.
 fn combination(
     regions: &[Region],
     least_clusters: usize,
@@ -240,7 +240,7 @@ fn combination(
             (Reverse(a.score), &a.name).cmp(&(Reverse(b.score), &b.name))
         });
     }
-    // Stable: equal paths stay in the order of discovery.
+    // The sort is stable: equal paths stay in order of discovery.
     paths.sort_by_key(|path| (Reverse(path.weight), Reverse(path.value)));
     let mut paths = paths.into_iter();
     let mut last = paths.next()?;

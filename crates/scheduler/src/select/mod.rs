@@ -1,4 +1,4 @@
-//! Choosing the set of clusters under constraints on groups of them.
+//! Selects clusters under constraints on groups of clusters.
 
 pub mod groups;
 pub mod karmada;

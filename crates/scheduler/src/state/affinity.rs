@@ -1,4 +1,4 @@
-//! Whether a cluster is one that a `clusterAffinity` chooses, and if not, by which value.
+//! Whether a `clusterAffinity` selects a cluster, and if not, which value fails.
 
 use atoll_api::placement::{ClusterAffinity, ClusterField, FieldOperator, FieldRequirement};
 use atoll_api::selector::Selector;
@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::row::Row;
 
-/// Whether the cluster is chosen; if not, the first rule that it fails, with the cluster's value.
+/// Whether the cluster is selected. The error names the first rule that fails, with the cluster's value.
 pub fn matches(affinity: &ClusterAffinity, row: &Row) -> Result<(), String> {
     if affinity.exclude_clusters.iter().any(|name| **name == *row.name) {
         return Err("is in exclude".to_owned());
@@ -23,9 +23,9 @@ pub fn matches(affinity: &ClusterAffinity, row: &Row) -> Result<(), String> {
     fields.clone().try_for_each(|requirement| field(requirement, row))
 }
 
-/// Whether the cluster's labels match; if not, the requirement that fails and the value.
+/// Whether the cluster's labels match. The error names the requirement that fails, with the cluster's value.
 pub fn labels(selector: &LabelSelector, row: &Row) -> Result<(), String> {
-    // A selector that cannot be read is refused when the placement is checked; it chooses nothing.
+    // The placement check rejects an invalid selector. Here it selects nothing.
     let selector = Selector::parse(selector).map_err(|error| error.to_string())?;
     match selector.first_failing(&row.labels) {
         None => Ok(()),

@@ -1,7 +1,8 @@
-//! Columns over the clusters that many decisions share: which rows pass a selector, how many replicas fit.
+//! Columns over the clusters that many decisions share: which rows match a selector, how many replicas fit.
 //!
-//! A column is computed once for its key and patched row by row while the snapshot's log of changed rows reaches back;
-//! when clusters join or leave it starts again. Answers never depend on what the cache holds.
+//! A column is computed once per key. Then it is patched row by row, as long as the snapshot's log of changed rows
+//! reaches back far enough. When clusters join or leave, it is recomputed. The cache never changes the result of a
+//! decision.
 
 use std::sync::Arc;
 
@@ -18,24 +19,24 @@ use crate::cycle::frame::Frames;
 use crate::framework::scores::MAX;
 use atoll_decision::{BitSet, Text, UNKNOWN};
 
-/// Columns of one kind that are kept.
+/// Number of cached columns per kind.
 const KEPT: usize = 128;
 
 /// One value per cluster.
 pub trait Column: Clone + std::fmt::Debug {
-    /// Whether a value depends on the room of its row, which changes with every decision.
+    /// Whether a value depends on the capacity of its row, which changes with every decision.
     const READS_ROOM: bool = false;
-    /// What the values depend on beside the row.
+    /// What the values depend on, in addition to the row.
     type Key: PartialEq + Clone + std::fmt::Debug;
-    /// A column of so many rows without values.
+    /// A column for `rows` rows, without values.
     fn new(key: &Self::Key, rows: usize) -> Self;
     /// Sets the value of one row.
     fn set(&mut self, key: &Self::Key, at: usize, row: &Row);
-    /// Some values were set: the number is greater than every one before it of this kind of column.
+    /// Called after values were set, with a number that increases with every call for this kind of column.
     fn stamp(&mut self, _: u64) {}
 }
 
-/// Few things of one kind that were made not long ago. What is asked for often moves to the front, where it is found first.
+/// A small cache of recent entries. Entries that are used often move to the front, where lookups find them first.
 #[derive(Debug)]
 pub struct Recent<T> {
     list: Vec<T>,
@@ -43,13 +44,13 @@ pub struct Recent<T> {
 }
 
 impl<T> Recent<T> {
-    /// At most so many.
+    /// A cache of at most `most` entries.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { list: Vec::new(), most }
     }
 
-    /// The one that is meant, or else a new one.
+    /// Returns the entry that matches, or inserts a new one.
     pub fn find(&mut self, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &mut T {
         let at = match self.list.iter().position(is) {
             Some(at) => {
@@ -60,7 +61,7 @@ impl<T> Recent<T> {
                 if self.list.len() >= self.most {
                     self.list.pop();
                 }
-                // Not last: the next new one would push it out.
+                // Not at the end, where the next insertion would evict it.
                 let at = self.list.len() / 2;
                 self.list.insert(at, make());
                 at
@@ -97,7 +98,7 @@ impl<C: Column> Store<C> {
         self.get_by(snapshot, |have| have == key, || key.clone())
     }
 
-    /// The same, for those who would have to make the key.
+    /// Like [`Store::get`], but creates the key only on a miss.
     pub fn get_by(
         &mut self,
         snapshot: &Snapshot,
@@ -149,26 +150,26 @@ fn full<C: Column>(snapshot: &Snapshot, key: &C::Key) -> C {
     column
 }
 
-/// Reasons of one test that are told apart; further ones share the test's general reason.
+/// Distinct reasons kept per test. Further ones share the test's general reason.
 const REASONS: usize = 32;
 
-/// Rows by the answer of a test.
+/// Rows grouped by the result of a test.
 #[derive(Debug, Clone)]
 pub struct Classes {
     /// Rows that pass.
     pub pass: BitSet,
-    /// Rows that do not, by reason.
+    /// Rows that fail, by reason.
     pub refused: Vec<(Text, BitSet)>,
 }
 
 impl Classes {
-    /// All rows, none of them judged.
+    /// A value for `rows` rows without results.
     #[must_use]
     pub fn new(rows: usize) -> Self {
         Self { pass: BitSet::empty(rows), refused: Vec::new() }
     }
 
-    /// Sets the answer of one row. `general` names the test where there are too many different reasons.
+    /// Sets the result of one row. `general` replaces the reason if there are too many different ones.
     pub fn set(&mut self, at: usize, answer: Result<(), String>, general: &str) {
         self.pass.remove(at);
         self.refused.iter_mut().for_each(|(_, rows)| rows.remove(at));
@@ -209,7 +210,7 @@ impl Column for AffinityColumn {
     }
 }
 
-/// Rows by the kind that they serve.
+/// Rows that serve a kind.
 #[derive(Debug, Clone)]
 pub struct ApiColumn(pub Classes);
 
@@ -228,18 +229,18 @@ impl Column for ApiColumn {
     }
 }
 
-/// Rows by what their taints mean under some tolerations.
+/// Effect of taints on each row, given some tolerations.
 #[derive(Debug, Clone)]
 pub struct TaintColumn {
-    /// NoSchedule, or no session.
+    /// Rows rejected for NoSchedule or a lost session.
     pub no_schedule: Classes,
-    /// NoExecute without any toleration.
+    /// Rows with an untolerated NoExecute taint.
     pub no_execute: Classes,
-    /// NoExecute that is tolerated until a time.
+    /// Rows with a NoExecute taint that is tolerated for a limited time.
     pub expiring: Vec<(usize, jiff::Timestamp, String)>,
     /// Untolerated PreferNoSchedule taints, by row.
     pub prefer_not: Vec<u32>,
-    /// Rows with such taints.
+    /// Rows with untolerated PreferNoSchedule taints.
     pub any_prefer_not: BitSet,
     /// Clusters that are being deleted.
     pub deleting: BitSet,
@@ -281,31 +282,31 @@ fn put(rows: &mut BitSet, at: usize, member: bool) {
 /// How many more replicas fit, by row.
 #[derive(Debug, Clone)]
 pub struct CapacityColumn {
-    /// More replicas; [`UNKNOWN`] = nobody knows.
+    /// Additional replicas; [`UNKNOWN`] = unknown.
     pub more: Arc<[i64]>,
-    /// What bounds them, by row, as an index into `bounds`.
+    /// What limits them, by row, as an index into `bounds`.
     pub bounded: Arc<[u8]>,
-    /// Texts of `bounded`, with the rows that each bounds.
+    /// Texts for `bounded`, with the rows of each.
     pub bounds: Vec<(Text, BitSet)>,
-    /// Clusters with figures that cannot be read.
+    /// Clusters with unreadable figures.
     pub unreadable: BitSet,
     stamp: u64,
 }
 
 impl CapacityColumn {
-    /// More replicas that fit on a row; `None` = nobody knows.
+    /// Additional replicas that fit on a row; `None` = unknown.
     #[must_use]
     pub fn more(&self, row: usize) -> Option<i64> {
         Some(self.more[row]).filter(|more| *more != UNKNOWN)
     }
 }
 
-/// Key of a [`CapacityColumn`]: requests, node claim, and whose estimate.
+/// Key of a [`CapacityColumn`]: requests, node claim and estimation rules.
 #[derive(Debug, Clone)]
 pub struct CapacityKey {
     /// What one replica needs.
     pub needs: Arc<Needs>,
-    /// Whether Karmada's rules of estimation hold.
+    /// Whether to estimate by Karmada's rules.
     pub as_karmada: bool,
 }
 
@@ -340,7 +341,7 @@ impl Column for CapacityColumn {
         put(&mut self.unreadable, at, !row.problems.is_empty());
         let known = self.bounds.iter().position(|(have, _)| **have == *bound);
         let place = known.unwrap_or_else(|| {
-            // A column knows few bounds: the resources asked for, and a handful of texts.
+            // A column has few bounds: the requested resources and a handful of texts.
             if self.bounds.len() > usize::from(u8::MAX) {
                 return 0;
             }
@@ -358,7 +359,7 @@ impl Column for CapacityColumn {
     }
 }
 
-/// No domain.
+/// Marks a row without a domain.
 pub const NO_DOMAIN: u32 = u32::MAX;
 
 /// Domains of a topology key, by row.
@@ -366,7 +367,7 @@ pub const NO_DOMAIN: u32 = u32::MAX;
 pub struct DomainColumn {
     /// Domain by row, as an index into `names`; [`NO_DOMAIN`] = the row lacks the key.
     pub of: Vec<u32>,
-    /// Values of the key. Some may have no row any more.
+    /// Values of the key. A value may no longer have any row.
     pub names: Vec<Arc<str>>,
     /// Rows that lack the key.
     pub without: BitSet,
@@ -403,14 +404,14 @@ impl Column for DomainColumn {
 }
 
 impl DomainColumn {
-    /// The domain of that name.
+    /// The domain with that name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<u32> {
         self.index.get(name).copied()
     }
 }
 
-/// Everything that is kept between decisions.
+/// The cache between decisions.
 #[derive(Debug)]
 pub struct Cache {
     /// By affinity.
@@ -432,24 +433,24 @@ pub struct Cache {
     scores: Recent<RoomScores>,
 }
 
-/// Requirements that were read, or the resource and what is wrong with it.
+/// Parsed requirements, or the invalid resource and its problem.
 #[derive(Debug)]
 struct Known {
     given: Option<ReplicaRequirements>,
     needs: Result<Arc<Needs>, (String, String)>,
 }
 
-/// Scores by room of the rows of a set.
+/// Scores by room, for the rows of a set.
 #[derive(Debug)]
 struct RoomScores {
     stamp: u64,
     most_allocated: bool,
     rows: Arc<BitSet>,
-    /// `None` = nobody has room.
+    /// `None` = no row has room.
     scores: Option<Arc<[i64]>>,
 }
 
-/// Lists of rows and of scores that are kept: each is as long as there are clusters.
+/// Number of cached row lists and of score lists. Each is as long as the number of clusters.
 const LISTS: usize = 16;
 
 impl Default for Cache {
@@ -470,10 +471,10 @@ impl Default for Cache {
 }
 
 impl Cache {
-    /// What one replica needs.
+    /// Requirements of one replica.
     ///
     /// # Errors
-    /// As [`Needs::read`].
+    /// See [`Needs::read`].
     pub fn needs(
         &mut self,
         given: Option<&ReplicaRequirements>,
@@ -482,13 +483,13 @@ impl Cache {
         self.needs.find(|known| known.given.as_ref() == given, make).needs.clone()
     }
 
-    /// The rows of a set, shared and as a list.
+    /// The rows of a set, as a shared set and as a list.
     pub fn rows(&mut self, set: &BitSet) -> (Arc<BitSet>, Arc<[u32]>) {
         let make = || (Arc::new(set.clone()), set.iter().map(|row| row as u32).collect());
         self.rows.find(|(known, _)| **known == *set, make).clone()
     }
 
-    /// Scores of rows by their room: 100 for the most, or for the least. `None` = nobody has room.
+    /// Scores of rows by their room: 100 for the most, or for the least. `None` = no row has room.
     pub fn room_scores(
         &mut self,
         column: &CapacityColumn,
@@ -510,17 +511,17 @@ impl Cache {
     }
 }
 
-/// Rooms up to here are divided exactly in floating point: the products and quotients have fewer digits than it keeps.
+/// Up to this room, floating point division is exact: products and quotients fit its precision.
 const EXACT: i64 = 1 << 40;
 
 fn room_scores(column: &CapacityColumn, rows: &BitSet, most_allocated: bool) -> Option<Arc<[i64]>> {
     let mut scores: Vec<i64> = rows.iter().map(|row| column.more[row].max(0)).collect();
     let most = scores.iter().copied().max().filter(|most| *most > 0)?;
     if most < EXACT {
-        // The same floor as of the integers, without an integer division for each.
+        // Equals integer division, but avoids one integer division per row.
         scores.iter_mut().for_each(|more| *more = ((*more * MAX) as f64 / most as f64) as i64);
     } else {
-        // Scaled down where the product would overflow: a score needs no more digits.
+        // Scaled down where the product would overflow. Scores do not need that precision.
         scores.iter_mut().for_each(|more| {
             *more = match more.checked_mul(MAX) {
                 Some(product) => product / most,

@@ -1,4 +1,4 @@
-//! Events that could cure a rejection, as the tables report them to the queue.
+//! Events that could resolve a rejection, as the tables report them to the queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use atoll_decision::{BindingKey, Cure};
 
 use super::needs::Needs;
 
-/// Something changed that another decision may have waited for.
+/// A change that pending decisions may wait for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// A cluster joined.
@@ -24,49 +24,49 @@ pub enum Change {
     },
     /// Labels, provider, region, zones or the deletion mark of a cluster changed.
     ClusterLabels {
-        /// The cluster as it is now.
+        /// The cluster after the change.
         row: Arc<Row>,
     },
     /// Taints or the session of a cluster changed.
     ClusterTaints {
-        /// The cluster as it is now.
+        /// The cluster after the change.
         row: Arc<Row>,
     },
-    /// A cluster serves other kinds than before.
+    /// The kinds that a cluster serves changed.
     ClusterApis {
-        /// The cluster as it is now.
+        /// The cluster after the change.
         row: Arc<Row>,
     },
-    /// A cluster may have more room than before.
+    /// The capacity of a cluster may have risen.
     Capacity {
-        /// The cluster as it is now.
+        /// The cluster after the change.
         row: Arc<Row>,
     },
-    /// A WorkloadPolicy came, changed or went.
+    /// A WorkloadPolicy was created, changed or deleted.
     WorkloadPolicy {
         /// Its namespace.
         namespace: String,
         /// Its name.
         name: String,
     },
-    /// A WorkloadSpread came, changed or went.
+    /// A WorkloadSpread was created, changed or deleted.
     WorkloadSpread {
         /// Its namespace.
         namespace: String,
         /// Kind and name of its target.
         target: (String, String),
     },
-    /// A binding has fewer replicas somewhere than before, or other pod labels.
+    /// A binding lost replicas on some cluster, or its pod labels changed.
     BindingShrank {
         /// The binding.
         key: BindingKey,
-        /// Labels that its pods had.
+        /// Labels of its pods before the change.
         pod_labels: Arc<BTreeMap<String, String>>,
     },
 }
 
 impl Change {
-    /// Whether this event changes the answer that a decision with this cure gave.
+    /// Whether this event resolves the cure, so that the decision must be made again.
     #[must_use]
     pub fn meets(&self, cure: &Cure) -> bool {
         match (cure, self) {

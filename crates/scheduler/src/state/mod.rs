@@ -1,4 +1,4 @@
-//! What decisions look at: the tables that the controller feeds, and immutable snapshots of them.
+//! Input of decisions: the tables that the controller maintains, and immutable snapshots of them.
 
 pub mod affinity;
 pub mod cache;

@@ -1,4 +1,4 @@
-//! What one replica needs of a cluster, read once per decision.
+//! Requirements of one replica, parsed once per decision.
 
 use atoll_api::binding::{NodeClaim, ReplicaRequirements};
 use atoll_api::quantity::{Quantity, QuantityError, ResourceList};
@@ -9,10 +9,10 @@ pub use atoll_decision::Amounts;
 pub const PODS: &str = "pods";
 const CPU: &str = "cpu";
 
-/// The amount of a quantity in the unit of its resource, saturating at the ends of `i64`.
+/// The amount of a quantity in the unit of its resource, saturating at the limits of `i64`.
 ///
 /// # Errors
-/// When the text is no quantity.
+/// The text is not a quantity.
 pub fn amount(resource: &str, quantity: &Quantity) -> Result<i64, QuantityError> {
     let exact = if resource == CPU { quantity.milli()? } else { quantity.units()? };
     Ok(i64::try_from(exact).unwrap_or(if exact < 0 { i64::MIN } else { i64::MAX }))
@@ -21,11 +21,11 @@ pub fn amount(resource: &str, quantity: &Quantity) -> Result<i64, QuantityError>
 /// Requests and node claim of one replica.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Needs {
-    /// Positive requests only, `pods` left out: every replica is one pod.
+    /// Positive requests. `pods` is left out, because every replica is one pod.
     pub requests: Amounts,
-    /// What its node must be like.
+    /// Requirements on the node.
     pub node: Option<NodeClaim>,
-    /// Whether requirements were given at all.
+    /// Whether any requirements were given.
     pub given: bool,
 }
 
@@ -33,7 +33,7 @@ impl Needs {
     /// Reads requirements.
     ///
     /// # Errors
-    /// With the name of the resource whose request is no quantity, is negative, or is beyond what 64 bits count.
+    /// The resource whose request is not a quantity, is negative, or does not fit 64 bits.
     pub fn read(requirements: Option<&ReplicaRequirements>) -> Result<Self, (String, String)> {
         let Some(requirements) = requirements else { return Ok(Self::default()) };
         let mut requests = Amounts::new();
@@ -55,10 +55,10 @@ impl Needs {
 }
 
 impl Needs {
-    /// Checks that so many replicas of it can be counted.
+    /// Checks that the total for `replicas` replicas does not overflow.
     ///
     /// # Errors
-    /// With the name of the resource that cannot.
+    /// The resource that overflows.
     pub fn countable(&self, replicas: i64) -> Result<(), (String, String)> {
         let beyond = |(_, each): &(&String, &i64)| each.checked_mul(replicas).is_none();
         let Some((resource, each)) = self.requests.iter().find(beyond) else { return Ok(()) };
@@ -73,7 +73,7 @@ impl Needs {
     }
 }
 
-/// Reads a list of quantities of a cluster; unreadable ones are left out and reported under the field's name.
+/// Reads a cluster's list of quantities. Unreadable ones are skipped and reported with their field name.
 pub fn amounts<'a>(
     list: &'a ResourceList,
     field: &str,

@@ -1,4 +1,4 @@
-//! One cluster as the scheduler sees it: parsed once, when the Cluster or its figures change.
+//! A cluster as the scheduler uses it. Parsed once, when the Cluster or its figures change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::supply::{Capacity, Supply};
 /// Whether the member's agent has a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Session {
-    /// It is connected.
+    /// The agent is connected.
     Connected,
-    /// It was, and is not.
+    /// The agent was connected and is not any more.
     Lost,
-    /// Nobody knows; nothing is held against the cluster.
+    /// Unknown. The cluster is not rejected for it.
     #[default]
     Unknown,
 }
@@ -33,15 +33,15 @@ impl From<SessionState> for Session {
     }
 }
 
-/// What the condition Ready of a Cluster says.
+/// The Ready condition of a Cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Ready {
-    /// Nothing; nothing is held against the cluster.
+    /// There is no such condition. The cluster is not rejected for it.
     #[default]
     Unsaid,
-    /// It is not, or nobody knows.
+    /// Not ready, or unknown.
     No,
-    /// It is, since.
+    /// Ready since this time.
     Since(Timestamp),
 }
 
@@ -56,17 +56,17 @@ impl Ready {
     }
 }
 
-/// What is known of a member beyond its Cluster object.
+/// Facts about a member that are not in its Cluster object.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LiveCluster {
     /// The agent's session.
     pub session: Session,
-    /// Free room by node. `None` = `Cluster.status` says what is known.
+    /// Free room by node. `None` = use `Cluster.status`.
     pub capacity: Option<Capacity>,
 }
 
 impl LiveCluster {
-    /// What the status of a Cluster itself says, for readers that have no sessions.
+    /// Reads the session from the Cluster's status, for readers without sessions.
     #[must_use]
     pub fn from_status(cluster: &Cluster) -> Self {
         let state = cluster.status.as_ref().and_then(|s| s.session.as_ref()).map(|s| s.state);
@@ -87,7 +87,7 @@ pub struct Row {
     pub region: Option<String>,
     /// Field `zones`.
     pub zones: Vec<String>,
-    /// Its taints; one without `timeAdded` has the time at which it was first seen, where that is known.
+    /// Its taints. A taint without `timeAdded` has the time when it was first seen, if known.
     pub taints: Vec<Taint>,
     /// Whether it is being deleted.
     pub terminating: bool,
@@ -95,20 +95,20 @@ pub struct Row {
     pub session: Session,
     /// Whether the member is Ready, and since when.
     pub ready: Ready,
-    /// What it serves.
+    /// The kinds that it serves.
     pub apis: Arc<Apis>,
-    /// Its room.
+    /// Its capacity.
     pub supply: Supply,
-    /// What decisions promised there and the member does not report yet.
+    /// Reservations of decisions that the member does not report yet.
     pub reserved: Amounts,
-    /// What could not be read.
+    /// Problems found while reading the Cluster.
     pub problems: Vec<String>,
 }
 
 /// The kinds that a member serves.
 #[derive(Debug, Clone, Default)]
 pub struct Apis {
-    /// (group/version, kinds) in the order of the status.
+    /// (group/version, kinds), in the order of the status.
     listed: Vec<(String, Vec<String>)>,
 }
 
@@ -118,7 +118,7 @@ impl Apis {
         Self { listed: enabled.iter().map(|of| (of.group_version.clone(), kinds(of))).collect() }
     }
 
-    /// Whether this is what the status lists, in the same order.
+    /// Whether this equals the status list, in the same order.
     fn is_of(&self, enabled: &[ApiEnablement]) -> bool {
         self.listed.len() == enabled.len()
             && self.listed.iter().zip(enabled).all(|((group_version, kinds), of)| {
@@ -127,7 +127,7 @@ impl Apis {
             })
     }
 
-    /// (group/version, kind) of each, in the order of the status.
+    /// Pairs of (group/version, kind), in the order of the status.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.listed.iter().flat_map(|(group_version, kinds)| {
             kinds.iter().map(move |kind| (group_version.as_str(), kind.as_str()))
@@ -149,13 +149,13 @@ impl PartialEq for Apis {
     }
 }
 
-/// The label by which Kubernetes names a region.
+/// Kubernetes' label for a region.
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
-/// The label by which Kubernetes names a zone.
+/// Kubernetes' label for a zone.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 impl Row {
-    /// Reads a Cluster. What the row of before has in common with it is shared.
+    /// Reads a Cluster. Equal parts are shared with the previous row.
     #[must_use]
     pub fn read(cluster: &Cluster, live: LiveCluster, before: Option<&Self>) -> Self {
         let mut problems = Vec::new();
@@ -185,8 +185,8 @@ impl Row {
         }
     }
 
-    /// The cluster's domain under a topology key: a label of that name, else the field that the key stands for.
-    /// A cluster in several zones is a domain of its own, `a+b`: its replicas may run in either.
+    /// The cluster's domain for a topology key: the value of the label with that name, otherwise of the matching field.
+    /// A cluster in several zones is a domain of its own, `a+b`, because its replicas may run in either zone.
     #[must_use]
     pub fn domain(&self, key: &str) -> Option<std::borrow::Cow<'_, str>> {
         if let Some(value) = self.labels.get(key) {

@@ -1,7 +1,7 @@
-//! An immutable, versioned view of everything that a decision may look at.
+//! An immutable, versioned view of all cluster and policy state that a decision uses.
 //!
-//! Rows are clusters in ascending order of name. They lie in chunks of 64, one word of a [`BitSet`] each, so that a
-//! changed cluster copies one chunk and shares all others with the snapshot before.
+//! Rows are clusters, ordered by name. They are stored in chunks of 64, one word of a [`BitSet`] each. A changed
+//! cluster copies one chunk; all other chunks are shared with the previous snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::row::Row;
 use super::tables::{BindingFacts, Namespace};
 use atoll_decision::BitSet;
 
-/// Rows of a chunk.
+/// Rows per chunk.
 pub(super) const CHUNK: usize = 64;
-/// Row changes that are remembered, so that cached columns patch rows instead of starting again.
+/// Length of the log of row changes, from which cached columns are patched instead of recomputed.
 pub(super) const LOG: usize = 256;
 
 /// A change of a row.
@@ -22,23 +22,23 @@ pub(super) const LOG: usize = 256;
 pub(super) struct Logged {
     pub(super) version: u64,
     pub(super) row: u32,
-    /// Whether nothing changed but what still fits there.
+    /// Whether only the remaining capacity changed.
     pub(super) room_only: bool,
 }
 
 pub use atoll_decision::Names;
 
-/// The view.
+/// An immutable view of the tables.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pub(super) version: u64,
-    /// Changes when a cluster joins or leaves, and row numbers mean something else.
+    /// Changes when a cluster joins or leaves, because row numbers change then.
     pub(super) membership: u64,
     pub(super) names: Option<Names>,
     pub(super) chunks: Vec<Arc<[Arc<Row>]>>,
-    /// The last changes, by version.
+    /// The latest changes, ordered by version.
     pub(super) log: Vec<Logged>,
-    /// Changes after this version are all in the log.
+    /// The log is complete for changes after this version.
     pub(super) log_from: u64,
     pub(super) namespaces: Arc<BTreeMap<Arc<str>, Arc<Namespace>>>,
     pub(super) workload_policies: Arc<BTreeMap<(String, String), Arc<WorkloadPolicy>>>,
@@ -46,19 +46,19 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Number of this view: equal numbers of one set of tables mean equal content.
+    /// Version of this view. Within one set of tables, equal versions have equal content.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Number of the set of clusters.
+    /// Version of the set of clusters.
     #[must_use]
     pub fn membership(&self) -> u64 {
         self.membership
     }
 
-    /// Clusters.
+    /// Number of clusters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.as_ref().map_or(0, |names| names.len())
@@ -87,20 +87,20 @@ impl Snapshot {
         self.chunks.iter().flat_map(|chunk| chunk.iter()).enumerate()
     }
 
-    /// The row of a cluster.
+    /// The row of a cluster, by name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         self.names.as_ref()?.binary_search_by(|have| (**have).cmp(name)).ok()
     }
 
-    /// Every row.
+    /// The set of all rows.
     #[must_use]
     pub fn all(&self) -> BitSet {
         BitSet::full(self.len())
     }
 
-    /// Rows that changed after a version, also those of which only the room did if `room`; `None` when that is too long
-    /// ago to know.
+    /// Rows that changed after a version. Changes of capacity alone count only if `room`. `None` if the log does not
+    /// reach back that far.
     #[must_use]
     pub fn changed_since(
         &self,
@@ -113,13 +113,13 @@ impl Snapshot {
             .then(|| self.log[from..].iter().filter(counts).map(|logged| logged.row as usize))
     }
 
-    /// A WorkloadPolicy.
+    /// A WorkloadPolicy, by namespace and name.
     #[must_use]
     pub fn workload_policy(&self, namespace: &str, name: &str) -> Option<&Arc<WorkloadPolicy>> {
         self.workload_policies.get(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// The WorkloadSpread of a workload: the oldest, by name among equals; the others are `Conflicted`.
+    /// The WorkloadSpread of a workload: the oldest one, then the smaller name. The others are `Conflicted`.
     #[must_use]
     pub fn workload_spread(
         &self,
@@ -156,7 +156,7 @@ impl Snapshot {
         self.workload_spreads.values()
     }
 
-    /// Bindings of a namespace, by key.
+    /// Bindings of a namespace. The order is by a hash of their names.
     pub fn bindings(&self, namespace: &str) -> impl Iterator<Item = &Arc<BindingFacts>> {
         self.namespaces.get(namespace).into_iter().flat_map(|namespace| namespace.bindings())
     }

@@ -1,4 +1,4 @@
-//! What a cluster can still take: the estimate of how many more replicas fit.
+//! Free capacity of a cluster, and the estimate of how many more replicas fit.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, Taint, T
 
 use super::needs::{Amounts, Needs, PODS, amount, amounts};
 
-/// Label by which anti-affinity keeps replicas on separate nodes.
+/// Label for anti-affinity between nodes.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// Label by which anti-affinity keeps replicas in separate zones.
+/// Label for anti-affinity between zones.
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// What bounds where the sizes of the nodes do.
+/// Names the bound if the sizes of the nodes limit the estimate.
 const MODELS: &str = "resourceModels";
-/// Pods on a modelled node, as Karmada assumes.
+/// Pods on a modeled node, as Karmada assumes.
 const PODS_PER_MODELLED_NODE: i64 = 110;
 
 /// Free room by node, as the agent reports it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Capacity {
-    /// Nodes that are alike.
+    /// Classes of equal nodes.
     pub classes: Vec<NodeClass>,
 }
 
@@ -31,20 +31,20 @@ pub struct NodeClass {
     pub taints: Vec<Taint>,
     /// Values of the label keys that templates use.
     pub labels: BTreeMap<String, String>,
-    /// Free room; equal vectors counted together.
+    /// Free room. Nodes with equal room are counted together.
     pub free: Vec<FreeVector>,
 }
 
-/// Free room of so many nodes.
+/// Free room, and the number of nodes that have it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FreeVector {
     /// Nodes with exactly this room.
     pub nodes: i64,
-    /// Thousandths by resource, `pods` among them.
+    /// Thousandths by resource, including `pods`.
     pub milli: BTreeMap<String, i64>,
 }
 
-/// What is known of a cluster's room.
+/// What is known about a cluster's free capacity.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Supply {
     /// Nothing is known.
@@ -54,19 +54,19 @@ pub enum Supply {
     Summary {
         /// allocatable - allocated - allocating.
         free: Amounts,
-        /// Node sizes, where the cluster models them: (nodes, least free room).
+        /// Modeled node sizes, if the cluster has them: (nodes, minimum free room).
         models: Vec<(i64, Amounts)>,
     },
-    /// Node by node.
+    /// Free room per node.
     Nodes(Capacity),
 }
 
-/// How many more replicas fit, and what bounds it.
+/// How many more replicas fit, and what limits them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Estimate {
-    /// More replicas that fit. `None` = unknown.
+    /// Additional replicas that fit. `None` = unknown.
     pub more: Option<i64>,
-    /// The resource that runs out first, or what else bounds. Empty when unknown.
+    /// The resource that runs out first, or another limit. Empty if unknown.
     pub bound: std::borrow::Cow<'static, str>,
 }
 
@@ -81,7 +81,7 @@ impl Estimate {
 }
 
 impl Supply {
-    /// Reads a cluster's status; the agent's own figures win.
+    /// Reads a cluster's status. The agent's own figures take precedence.
     pub fn read(cluster: &Cluster, live: Option<Capacity>, problems: &mut Vec<String>) -> Self {
         if let Some(capacity) = live {
             return Self::Nodes(capacity);
@@ -121,7 +121,7 @@ impl Supply {
         Self::Summary { free, models }
     }
 
-    /// How many more replicas fit when `reserved` is already promised.
+    /// How many more replicas fit, given the existing reservations.
     #[must_use]
     pub fn estimate(&self, needs: &Needs, reserved: &Amounts) -> Estimate {
         #[cfg(test)]
@@ -167,8 +167,8 @@ impl Supply {
         }
     }
 
-    /// Karmada's estimate from sums (`pkg/estimator/client/general.go`): a missing summary, pod count or resource is no
-    /// room; where node sizes are modelled they and the pods alone count.
+    /// Karmada's estimate from sums (`pkg/estimator/client/general.go`). A missing summary, pod count or resource
+    /// counts as no room. If node sizes are modeled, only they and the pods count.
     #[must_use]
     pub fn estimate_as_karmada(&self, needs: &Needs) -> Estimate {
         match self {
@@ -204,13 +204,13 @@ fn least(model: &ResourceModel, problems: &mut Vec<String>) -> Amounts {
     read
 }
 
-/// Replicas that fit on all modelled nodes.
+/// Replicas that fit on all modeled nodes.
 fn fits_models(models: &[(i64, Amounts)], needs: &Needs) -> i64 {
     let fits = models.iter().map(|(nodes, least)| nodes.saturating_mul(per_node(least, needs)));
     fits.fold(0, i64::saturating_add)
 }
 
-/// Replicas that fit on one modelled node.
+/// Replicas that fit on one modeled node.
 fn per_node(free: &Amounts, needs: &Needs) -> i64 {
     needs
         .requests
@@ -220,8 +220,8 @@ fn per_node(free: &Amounts, needs: &Needs) -> i64 {
 }
 
 impl Supply {
-    /// Most replicas that keep apart from each other can have here in all, those that run already included: one a node
-    /// or a zone of those that the pods may use. `None` = they need not keep apart, or nodes are not known.
+    /// Most replicas, including running ones, that pod anti-affinity allows here: one per usable node or zone. `None` =
+    /// no such anti-affinity, or the nodes are unknown.
     #[must_use]
     pub fn most_apart(&self, needs: &Needs) -> Option<i64> {
         let Self::Nodes(capacity) = self else { return None };
@@ -270,7 +270,7 @@ impl Capacity {
                 "no node matches the pod's node selector, affinity and tolerations",
             );
         }
-        // Promised replicas are not on any node yet: they are taken off as replicas of this shape.
+        // Reserved replicas are not on any node yet, so they are subtracted as replicas of this shape.
         let promised = reserved_replicas(needs, reserved);
         let mut bound: std::borrow::Cow<'static, str> = short
             .iter()
@@ -291,7 +291,7 @@ impl Capacity {
     }
 }
 
-/// Replicas of this shape that the promised amounts stand for, rounded up over resources.
+/// Number of replicas of this shape that the reserved amounts correspond to: the maximum over resources, rounded up.
 fn reserved_replicas(needs: &Needs, reserved: &Amounts) -> i64 {
     let by_resource = needs
         .requests
@@ -333,7 +333,7 @@ impl NodeClass {
 
 type NodeClaimRef = atoll_api::binding::NodeClaim;
 
-/// Whether the toleration bears the taint, as `ToleratesTaint` of Kubernetes says.
+/// Whether the toleration tolerates the taint, like Kubernetes' `ToleratesTaint`.
 #[must_use]
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let given =
@@ -355,11 +355,11 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// Whether the node selector's terms select these labels; terms are alternatives.
+/// Whether a node selector matches these labels. Its terms are alternatives.
 fn selects(selector: &NodeSelector, labels: &BTreeMap<String, String>) -> bool {
     selector.node_selector_terms.iter().any(|term| {
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
-        // Node names are not reported per class: a term on fields cannot be judged and does not exclude.
+        // Node names are not reported per class, so a term on fields cannot be evaluated and does not exclude nodes.
         (!expressions.is_empty() || term.match_fields.is_some())
             && expressions.iter().all(|expression| accepts(expression, labels))
     })

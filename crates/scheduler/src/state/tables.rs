@@ -1,6 +1,7 @@
-//! The mutable side: parsed objects, the reservations derived from committed shares, and what each change could cure.
+//! The mutable state: parsed objects, reservations derived from committed shares, and the events that each change
+//! causes.
 //!
-//! Owned by one task of the controller, or by an offline reader. Synchronous, no I/O.
+//! Owned by one task of the controller or by an offline reader. Synchronous, without I/O.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,30 +15,30 @@ use super::row::{LiveCluster, Row};
 use super::snapshot::{CHUNK, LOG, Logged, Snapshot};
 use atoll_decision::BindingKey;
 
-/// What other decisions must see of a binding.
+/// Facts about a binding that affect other decisions.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BindingFacts {
     /// The binding.
     pub key: BindingKey,
-    /// Labels of its pods, by which policies count them.
+    /// Labels of its pods. Policies select the pods to count by them.
     pub pod_labels: Arc<BTreeMap<String, String>>,
     /// What one replica needs.
     pub requirements: Option<ReplicaRequirements>,
     /// Shares of the last committed decision.
     pub shares: Vec<TargetCluster>,
-    /// Replicas that the members report; a member that is left out reports none.
+    /// Replicas that members report. A missing member reports none.
     pub reported: BTreeMap<String, i64>,
 }
 
-/// Lists of a namespace in two steps, so many at each. A commit copies one list of pointers and the two steps above it:
-/// with 100,000 bindings in one namespace that is some 160 pointers.
+/// Fan-out of each of the two levels above a namespace's lists. A commit copies one list of pointers and the two levels
+/// above it: about 160 pointers with 100,000 bindings in one namespace.
 const FAN: usize = 32;
 
-/// Bindings, ascending by key.
+/// Bindings, ordered by key.
 type List = Arc<Vec<Arc<BindingFacts>>>;
 type Branch = Arc<[Option<List>; FAN]>;
 
-/// Bindings of one namespace, by a hash of their names.
+/// Bindings of one namespace, in a tree keyed by a hash of their names.
 #[derive(Debug, Clone, Default)]
 pub struct Namespace {
     branches: [Option<Branch>; FAN],
@@ -49,7 +50,7 @@ impl Namespace {
         lists.flat_map(|list| list.iter())
     }
 
-    /// The list that a binding belongs in.
+    /// The list for a binding.
     fn list(&mut self, key: &BindingKey) -> &mut Vec<Arc<BindingFacts>> {
         let hash = crate::hash::fnv1a_64(key.name.as_bytes()) as usize;
         let branch = Arc::make_mut(self.branches[hash % FAN].get_or_insert_default());
@@ -74,23 +75,23 @@ impl Namespace {
     }
 }
 
-/// The tables.
+/// The mutable state behind snapshots.
 #[derive(Debug, Default)]
 pub struct Tables {
-    /// Every cluster by name; what the snapshot lacks is in `changed`, with whether only its room did.
+    /// Every cluster by name. Rows that differ from the current snapshot are listed in `changed`.
     clusters: BTreeMap<Arc<str>, Arc<Row>>,
-    /// Clusters whose row must be put into the next snapshot.
+    /// Clusters to update in the next snapshot, and whether only their capacity changed.
     changed: Vec<(Arc<str>, bool)>,
-    /// Whether clusters joined or left.
+    /// Whether a cluster joined or left.
     resized: bool,
-    /// Reservations for clusters that are not known (yet).
+    /// Reservations by cluster, including clusters that have not joined yet.
     reserved: BTreeMap<Arc<str>, Amounts>,
     dirty: bool,
     current: Arc<Snapshot>,
 }
 
 impl Tables {
-    /// Takes a Cluster, with what is known of it beyond the object.
+    /// Adds or updates a Cluster, with its facts from outside the object.
     pub fn upsert_cluster(&mut self, cluster: &Cluster, live: LiveCluster) -> Vec<Change> {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
         let Some(old) = self.clusters.get(name).cloned() else {
@@ -114,7 +115,7 @@ impl Tables {
         changes_between(&old, &row)
     }
 
-    /// Forgets a cluster.
+    /// Removes a cluster.
     pub fn remove_cluster(&mut self, name: &str) -> Vec<Change> {
         match self.clusters.remove_entry(name) {
             Some((cluster, _)) => {
@@ -125,7 +126,7 @@ impl Tables {
         }
     }
 
-    /// Takes a WorkloadPolicy.
+    /// Adds or updates a WorkloadPolicy.
     pub fn upsert_workload_policy(&mut self, policy: &WorkloadPolicy) -> Vec<Change> {
         let key = object_key(&policy.metadata);
         let current = Arc::make_mut(&mut self.current);
@@ -139,7 +140,7 @@ impl Tables {
         vec![Change::WorkloadPolicy { namespace: key.0, name: key.1 }]
     }
 
-    /// Forgets a WorkloadPolicy.
+    /// Removes a WorkloadPolicy.
     pub fn remove_workload_policy(&mut self, namespace: &str, name: &str) -> Vec<Change> {
         let key = (namespace.to_owned(), name.to_owned());
         let current = Arc::make_mut(&mut self.current);
@@ -150,7 +151,7 @@ impl Tables {
         vec![Change::WorkloadPolicy { namespace: key.0, name: key.1 }]
     }
 
-    /// Takes a WorkloadSpread. Its status counts too: a subset's `unschedulableSince` steers Adaptive.
+    /// Adds or updates a WorkloadSpread. Its status matters too: Adaptive uses a subset's `unschedulableSince`.
     pub fn upsert_workload_spread(&mut self, spread: &WorkloadSpread) -> Vec<Change> {
         let key = object_key(&spread.metadata);
         let current = Arc::make_mut(&mut self.current);
@@ -163,7 +164,7 @@ impl Tables {
         vec![spread_change(key.0, spread)]
     }
 
-    /// Forgets a WorkloadSpread.
+    /// Removes a WorkloadSpread.
     pub fn remove_workload_spread(&mut self, namespace: &str, name: &str) -> Vec<Change> {
         let key = (namespace.to_owned(), name.to_owned());
         let current = Arc::make_mut(&mut self.current);
@@ -176,7 +177,7 @@ impl Tables {
         }
     }
 
-    /// Takes the committed shares of a binding and what members report of them.
+    /// Sets the committed shares of a binding and the members' reports on them.
     pub fn upsert_binding(&mut self, facts: BindingFacts) -> Vec<Change> {
         let namespace: Arc<str> = facts.key.namespace.as_deref().unwrap_or_default().into();
         let facts = Arc::new(facts);
@@ -191,7 +192,7 @@ impl Tables {
         self.book(old.as_deref(), Some(&facts))
     }
 
-    /// Forgets a binding.
+    /// Removes a binding.
     pub fn remove_binding(&mut self, key: &BindingKey) -> Vec<Change> {
         let current = Arc::make_mut(&mut self.current);
         let namespace = key.namespace.as_deref().unwrap_or_default();
@@ -206,7 +207,7 @@ impl Tables {
         self.book(Some(&old), None)
     }
 
-    /// The view of now. The same one as before when nothing changed.
+    /// The current view. Returns the previous one if nothing changed.
     pub fn snapshot(&mut self) -> Arc<Snapshot> {
         if self.resized {
             self.rebuild();
@@ -258,10 +259,10 @@ impl Tables {
         }
     }
 
-    /// Moves what a binding holds reserved from its old facts to its new ones:
-    /// reserved(binding, cluster) = max(0, share - reported).
+    /// Updates the reservations of a binding from its old facts to its new ones: reserved(binding, cluster) = max(0,
+    /// share - reported).
     fn book(&mut self, old: Option<&BindingFacts>, new: Option<&BindingFacts>) -> Vec<Change> {
-        // Requirements that cannot be read are refused where the binding is scheduled; here they reserve pods.
+        // Scheduling the binding reports unreadable requirements. Here such a binding reserves only pods.
         let needs = |facts: Option<&BindingFacts>| {
             facts.map_or_else(Needs::default, |facts| {
                 Needs::read(facts.requirements.as_ref()).unwrap_or_default()
@@ -316,7 +317,7 @@ impl Tables {
         changes
     }
 
-    /// Whether other bindings may have waited for this one to shrink.
+    /// The event for bindings that may wait for this one to shrink.
     fn shrunk(&self, old: Option<&BindingFacts>, new: Option<&BindingFacts>) -> Vec<Change> {
         let old = old.filter(|old| shrank(old, new));
         let shrunk = |old: &BindingFacts| Change::BindingShrank {
@@ -327,14 +328,14 @@ impl Tables {
     }
 }
 
-/// Replicas of a share that its member does not report yet.
+/// Replicas of a share that the member does not report yet.
 struct Open<'a> {
     name: &'a str,
     before: i64,
     after: i64,
 }
 
-/// The open shares of a binding before and after a change, by name.
+/// The unreported replicas of a binding before and after a change, by name.
 fn open_shares<'a>(old: Option<&'a BindingFacts>, new: Option<&'a BindingFacts>) -> Vec<Open<'a>> {
     let each = |facts: Option<&'a BindingFacts>| {
         facts.into_iter().flat_map(|facts| {
@@ -363,7 +364,7 @@ fn shrank(old: &BindingFacts, new: Option<&BindingFacts>) -> bool {
     let Some(new) = new else { return true };
     old.pod_labels != new.pod_labels
         || old.shares.iter().enumerate().any(|(at, share)| {
-            // Most often both list the same clusters in the same order.
+            // Usually both list the same clusters in the same order.
             let same = |other: &&TargetCluster| other.name == share.name;
             let now = new.shares.get(at).filter(same);
             let now = now.or_else(|| new.shares.iter().find(same));
@@ -371,7 +372,7 @@ fn shrank(old: &BindingFacts, new: Option<&BindingFacts>) -> bool {
         })
 }
 
-/// Whether two rows of a cluster differ in nothing but what still fits there.
+/// Whether two rows of a cluster differ only in capacity.
 fn differ_in_room(old: &Row, row: &Row) -> bool {
     let of = |row: &Row| (row.terminating, row.session, row.ready);
     of(old) == of(row)

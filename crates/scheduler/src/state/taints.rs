@@ -1,4 +1,4 @@
-//! What the taints of a cluster mean for a binding with some tolerations.
+//! The effect of a cluster's taints on a binding with some tolerations.
 
 use atoll_api::marks::TAINT_UNREACHABLE;
 use jiff::{SignedDuration, Timestamp};
@@ -7,14 +7,14 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 use super::row::{Row, Session};
 use super::supply::tolerates;
 
-/// What the taints mean.
+/// The effect of a cluster's taints.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
-    /// Whether newcomers may come.
+    /// Whether new replicas may be placed here.
     pub no_schedule: Result<(), String>,
-    /// Whether what runs may stay.
+    /// Whether running replicas may stay.
     pub no_execute: Result<(), String>,
-    /// When a toleration of NoExecute ends, and the reason from then on.
+    /// When a NoExecute toleration expires, and the reason that applies from then on.
     pub expires: Option<(Timestamp, String)>,
     /// Untolerated PreferNoSchedule taints.
     pub prefer_not: u32,
@@ -27,8 +27,8 @@ fn text(taint: &Taint) -> String {
     }
 }
 
-/// Judges a cluster. A member whose session is lost counts as tainted `unreachable:NoSchedule` before the taint itself
-/// is written.
+/// Evaluates a cluster's taints. A member with a lost session counts as tainted `unreachable:NoSchedule` even before
+/// that taint is written.
 #[must_use]
 pub fn judge(tolerations: &[Toleration], row: &Row) -> Judgement {
     let mut judged =
@@ -46,7 +46,7 @@ pub fn judge(tolerations: &[Toleration], row: &Row) -> Judgement {
             ("NoSchedule", true) if judged.no_schedule.is_ok() => judged.no_schedule = refuse(),
             ("NoExecute", true) if judged.no_execute.is_ok() => judged.no_execute = refuse(),
             ("NoExecute", false) => {
-                // Like Kubernetes: the shortest of the tolerations counts, and one without seconds is no limit.
+                // As in Kubernetes, the shortest toleration counts, and a toleration without seconds has no limit.
                 let seconds = bearing.iter().filter_map(|t| t.toleration_seconds).min();
                 let since = taint.time_added.as_ref().map(|time| time.0);
                 if let (Some(seconds), Some(since)) = (seconds, since) {

@@ -1,5 +1,5 @@
-//! A list of static weights, read as a whole: one column instead of one for each rule, so that a list with a rule for
-//! every cluster costs a decision as little as one with a single rule.
+//! A list of static weights in a single column. A list with a rule for every cluster then costs a decision no more than
+//! a list with one rule.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use atoll_decision::BitSet;
 /// Weights by row.
 #[derive(Debug, Clone)]
 pub struct WeightColumn {
-    /// The largest weight of a rule that matches; 0 where none does.
+    /// The largest weight among matching rules; 0 if no rule matches.
     pub weight: Vec<u64>,
-    /// Rows that a rule matches.
+    /// Rows that match a rule.
     pub matched: BitSet,
 }
 
