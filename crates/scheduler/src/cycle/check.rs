@@ -1,4 +1,5 @@
-//! Contradictions in placements and policies, found before anything is divided. Each names the field and the fix.
+//! Checks placements and policies for contradictions before replicas are divided. Each mistake names the field and the
+//! fix.
 
 use std::collections::BTreeSet;
 
@@ -34,13 +35,13 @@ fn affinity(field: &str, affinity: &ClusterAffinity) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Most replicas that a template may ask for: what a Kubernetes scale takes.
+/// Most replicas that a template may request: the limit of the Kubernetes scale subresource.
 const MAX_REPLICAS: i64 = i32::MAX as i64;
 
-/// Checks the replicas that a template asks for.
+/// Checks the number of replicas that a template requests.
 ///
 /// # Errors
-/// When nobody can have so many.
+/// The number is out of range.
 pub fn replicas(desired: Option<i64>) -> Result<(), Mistake> {
     match desired.filter(|replicas| !(0..=MAX_REPLICAS).contains(replicas)) {
         None => Ok(()),
@@ -51,23 +52,23 @@ pub fn replicas(desired: Option<i64>) -> Result<(), Mistake> {
     }
 }
 
-/// A request that cannot be counted, as a mistake: its resource, and what is wrong.
+/// Converts a request that overflows to a mistake: its resource and the problem.
 pub fn request((resource, problem): (String, String)) -> Mistake {
     Mistake::new(request_field(&resource), format!("{problem}: {REQUEST_FIX}"))
 }
 
-/// Where a binding says what a replica requests of a resource.
+/// The binding's field for the request of a resource.
 pub fn request_field(resource: &str) -> String {
     format!("replicaRequirements.resourceRequest.{resource}")
 }
 
-/// Where people say it.
+/// Where users can fix a request.
 pub const REQUEST_FIX: &str = "correct resources.requests of the pod template";
 
-/// Checks what one replica requests, and all of them together.
+/// Checks the requests of one replica and their total.
 ///
 /// # Errors
-/// With the first resource that cannot be counted, and why.
+/// The first resource that cannot be counted, and why.
 pub fn requests(
     requirements: Option<&ReplicaRequirements>,
     replicas: Option<i64>,
@@ -75,10 +76,10 @@ pub fn requests(
     Needs::read(requirements)?.countable(replicas.unwrap_or(1))
 }
 
-/// Checks the bounds of a placement against the replicas wanted.
+/// Checks the bounds of a placement against the desired replicas.
 ///
 /// # Errors
-/// With the first mistake.
+/// The first mistake.
 pub fn bounds(placement: &Placement, intent: &Intent) -> Result<(), Mistake> {
     let bounds = placement.replica_scheduling.iter().flat_map(|r| &r.bounds);
     let divides = matches!(
@@ -95,10 +96,10 @@ pub fn bounds(placement: &Placement, intent: &Intent) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Checks a placement by itself.
+/// Checks a placement on its own.
 ///
 /// # Errors
-/// With the first mistake.
+/// The first mistake.
 pub fn static_placement(placement: &Placement) -> Result<(), Mistake> {
     if placement.cluster_affinity.is_some() && placement.cluster_affinities.is_some() {
         let problem = "excludes clusterAffinities: keep one";
@@ -182,7 +183,7 @@ fn replica_scheduling(placement: &Placement) -> Result<(), Mistake> {
 /// Checks a WorkloadPolicy.
 ///
 /// # Errors
-/// With the first mistake.
+/// The first mistake.
 pub fn workload_policy(spec: &WorkloadPolicySpec) -> Result<(), Mistake> {
     if spec.topology_key.is_empty() {
         return Err(Mistake::new("WorkloadPolicy spec.topologyKey", "must not be empty"));
@@ -207,7 +208,7 @@ pub fn workload_policy(spec: &WorkloadPolicySpec) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Reads a percentage.
+/// Parses a percentage.
 #[must_use]
 pub fn percent(text: &str) -> Option<i64> {
     text.strip_suffix('%')?.parse().ok().filter(|percent| (0..=100).contains(percent))
@@ -216,7 +217,7 @@ pub fn percent(text: &str) -> Option<i64> {
 /// Checks a WorkloadSpread for a kind of workload.
 ///
 /// # Errors
-/// With the first mistake.
+/// The first mistake.
 pub fn workload_spread(spec: &WorkloadSpreadSpec, kind: &str) -> Result<(), Mistake> {
     let field = "WorkloadSpread spec.subsets";
     if spec.subsets.is_empty() {

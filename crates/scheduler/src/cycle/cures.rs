@@ -1,4 +1,4 @@
-//! Which events would change the answer. Derived from the rejections, the capacity and the policies of a decision.
+//! The events that would change the outcome, derived from the rejections, the capacity and the policies of a decision.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<Cure> 
     }
     let unready = || cycle.snapshot.rows().any(|(_, row)| row.ready == Ready::No);
     if prefers && !cures.contains(&Cure::TaintsChange) && unready() {
-        // With its taints and its session goes whether a member is Ready.
+        // A member's readiness changes together with its taints and session.
         cures.push(Cure::TaintsChange);
     }
     if short || prefers {
@@ -64,7 +64,7 @@ fn names(targets: &[TargetCluster]) -> ClusterSet {
     ClusterSet::of(targets.iter().map(|target| target.name.as_str()))
 }
 
-/// What can go wrong where it runs.
+/// Changes of the current targets.
 fn watch_targets(
     cycle: &Cycle<'_>,
     decision: &Decision,
@@ -75,7 +75,7 @@ fn watch_targets(
     if decision.after.count() == 0 {
         return;
     }
-    // Targets that are no clusters any more are known by name only.
+    // Targets that are no longer members have no row, only a name.
     let clusters = if decision.after.count() == chosen.count() {
         ClusterSet::new(cycle.snapshot.names(), chosen.clone())
     } else {
@@ -87,9 +87,9 @@ fn watch_targets(
     }
 }
 
-/// What would let further clusters in.
+/// Changes that would admit further clusters.
 fn newcomers(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
-    // A refusal without rows is never kept.
+    // The verdicts contain no refusal without rows.
     let plugins: BTreeSet<&str> =
         cycle.verdicts.refusals.iter().map(|refusal| refusal.plugin).collect();
     let rejects = |plugin: &str| plugins.contains(plugin);
@@ -120,7 +120,7 @@ fn newcomers(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
     }
 }
 
-/// Room for one more replica on a candidate.
+/// Capacity for one more replica on a candidate.
 fn capacity(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
     let Some(column) = &cycle.capacity else { return };
     if !cycle.intent.strategy.divides() {
@@ -128,14 +128,14 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
     }
     let mut rows = cycle.verdicts.passing.clone();
     rows.or(&cycle.kept);
-    // A cluster whose capacity is unknown binds nothing: more of it cures nothing.
+    // A cluster with unknown capacity has no limit, so more capacity changes nothing.
     for row in rows.clone().iter().filter(|row| column.more(*row).is_none()) {
         rows.remove(row);
     }
     if rows.is_empty() {
         return;
     }
-    // What the decision itself adds takes its part: what is left after it is what a later event is compared with.
+    // Later events are compared with the capacity that is left after this decision's own additions.
     let added = |row: usize| {
         let name = &*cycle.snapshot.row(row).name;
         let share = decision.after.binary_search_by(|share| share.name.as_str().cmp(name));
@@ -152,7 +152,7 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
     });
 }
 
-/// Other bindings that count into the same domains.
+/// Other bindings that count in the same domains.
 fn others(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
     let namespace = cycle.request.template.namespace.clone().unwrap_or_default();
     let constraints = cycle.request.placement.topology_spread_constraints.iter();
@@ -185,7 +185,7 @@ fn policies(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
     });
 }
 
-/// Times at which something ends by itself; the first one is enough, it makes a new decision.
+/// Times at which a condition expires. Only the earliest is kept, because it triggers a new decision.
 fn times(
     cycle: &Cycle<'_>,
     decision: &Decision,

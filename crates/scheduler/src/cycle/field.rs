@@ -1,4 +1,4 @@
-//! From rows to a division: the ground of the candidates, and the parts of it that tiers and subsets divide alone.
+//! Converts rows to the ground of a division, and splits it into the parts of tiers and subsets.
 
 use atoll_api::binding::Mode;
 
@@ -8,13 +8,13 @@ use crate::divide::ground::Ground;
 use crate::divide::limits::{Bound, Limits, Minimum, NONE, Skew};
 
 impl Cycle<'_> {
-    /// Whether the division goes on from what runs.
+    /// Whether the division starts from the running replicas.
     #[must_use]
     pub fn start(&self) -> Start {
         if self.mode == Mode::Steady { Start::Running } else { Start::Zero }
     }
 
-    /// The candidates as a division sees them.
+    /// The candidates, as the input of a division.
     #[must_use]
     pub fn ground(&self) -> Ground {
         let rows = &self.candidates;
@@ -31,7 +31,7 @@ impl Cycle<'_> {
             self.intent.needs.node.as_ref().is_some_and(|n| !n.self_anti_affinity.is_empty());
         for (index, row) in rows.iter().enumerate() {
             let row = *row as usize;
-            // What still fits was counted node by node; who keeps apart also from what runs here already fits less.
+            // Capacity was counted node by node. Anti-affinity with the replicas that already run reduces it.
             if apart
                 && let Some(most) = self.snapshot.row(row).supply.most_apart(&self.intent.needs)
             {
@@ -48,7 +48,7 @@ impl Cycle<'_> {
         ground
     }
 
-    /// Completions of a Job are immutable: it is divided once, and a cluster that has a part never gets another.
+    /// Completions of a Job are immutable. A Job is divided once, and a cluster never gets more than its first part.
     #[must_use]
     pub fn divides_once(&self) -> bool {
         let template = &self.request.template;
@@ -99,7 +99,7 @@ impl Cycle<'_> {
 }
 
 impl Ground {
-    /// The part of these candidates. `others` are the replicas that everybody else has: rules count them along.
+    /// The part for these candidates. `others` are the replicas of the other candidates, which the rules still count.
     #[must_use]
     pub fn part(&self, indices: &[usize], others: &[i64]) -> Self {
         let mut inside = vec![false; self.len()];

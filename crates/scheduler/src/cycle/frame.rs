@@ -1,5 +1,5 @@
-//! What a placement says, read once for all bindings that have it: whether it makes sense, its affinity terms, how it
-//! divides, and its JSON form.
+//! The parsed form of a placement, cached for all bindings that share it: its validity, affinity terms, strategy and
+//! JSON form.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use super::state::Term;
 use crate::state::cache::Recent;
 use atoll_decision::Applied;
 
-/// A placement that was read.
+/// A parsed placement.
 #[derive(Debug)]
 pub struct Frame {
     placement: Shared<Placement>,
-    /// Whether it makes sense by itself.
+    /// Whether the placement is valid on its own.
     pub checked: Result<(), Mistake>,
     /// Its affinity terms, at least one.
     pub terms: Vec<Arc<Term>>,
-    /// How it divides where no other object says it.
+    /// The strategy, unless another object divides.
     pub strategy: Strategy,
     applied: Applied,
 }
@@ -38,7 +38,7 @@ impl Frame {
     }
 }
 
-/// The object that divides instead of the placement.
+/// An object that divides in place of the placement.
 #[derive(Debug, Clone)]
 enum Divider {
     Policy(Arc<WorkloadPolicy>),
@@ -74,10 +74,10 @@ impl Divider {
     }
 }
 
-/// Placements that are kept.
+/// Number of cached placements.
 const KEPT: usize = 128;
 
-/// Placements that were read not long ago.
+/// Recently parsed placements.
 #[derive(Debug)]
 pub struct Frames {
     list: Recent<Arc<Frame>>,
@@ -91,13 +91,13 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// What a placement says.
+    /// The parsed form of a placement.
     pub fn get(&mut self, placement: &Shared<Placement>) -> Arc<Frame> {
         let make = || Arc::new(Frame::read(placement));
         self.list.find(|known| known.placement == *placement, make).clone()
     }
 
-    /// What is in force under a placement and a strategy, for the annotation.
+    /// The placement in force under a strategy, for the annotation.
     pub fn applied(&mut self, frame: &Arc<Frame>, strategy: &Strategy) -> Applied {
         let Some(divider) = Divider::of(strategy) else { return frame.applied.clone() };
         let make = || {

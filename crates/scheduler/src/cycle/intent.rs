@@ -1,4 +1,4 @@
-//! What a request wants: the number of replicas and the strategy in force, or why it makes no sense.
+//! The intent of a request: the desired replicas and the strategy in force, or the reason why the request is invalid.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ pub enum Strategy {
     Copies,
     /// All replicas on every selected cluster.
     Duplicated,
-    /// By given weights; no rules = equal.
+    /// By static weights; no rules = equal weights.
     StaticWeight(Arc<[StaticClusterWeight]>),
     /// By capacity.
     DynamicWeight,
-    /// The fewest clusters.
+    /// On as few clusters as possible.
     Aggregated,
     /// By a WorkloadPolicy.
     WorkloadPolicy(Arc<atoll_api::WorkloadPolicy>),
     /// By a WorkloadSpread.
     WorkloadSpread(Arc<atoll_api::WorkloadSpread>),
-    /// The workload names a WorkloadPolicy that is not there.
+    /// The workload names a WorkloadPolicy that does not exist.
     MissingPolicy(String),
 }
 
@@ -43,7 +43,7 @@ impl Strategy {
         !matches!(self, Self::Copies | Self::Duplicated)
     }
 
-    /// Whether a changed placement divides again from zero.
+    /// Whether a changed placement causes a division from zero.
     #[must_use]
     pub fn replans(&self) -> bool {
         matches!(
@@ -55,7 +55,7 @@ impl Strategy {
         )
     }
 
-    /// In words.
+    /// A description for people.
     #[must_use]
     pub fn describe(&self) -> Cow<'static, str> {
         let text = match self {
@@ -88,40 +88,40 @@ impl Strategy {
         text.into()
     }
 
-    /// What a placement says, where no other object divides.
+    /// The strategy of a placement, unless another object divides.
     #[must_use]
     pub fn of(placement: &Placement) -> Self {
         placement.replica_scheduling.as_ref().map_or(Self::Duplicated, by_placement)
     }
 }
 
-/// What is wanted.
+/// What a request wants.
 #[derive(Debug, Clone)]
 pub struct Intent {
-    /// What the placement says.
+    /// The parsed placement.
     pub frame: Arc<Frame>,
-    /// Replicas; `None` for kinds without.
+    /// Desired replicas; `None` for kinds without replicas.
     pub desired: Option<i64>,
     /// How they are divided.
     pub strategy: Strategy,
-    /// What one replica needs.
+    /// Requirements of one replica.
     pub needs: Arc<Needs>,
-    /// Whether what does not fit waits while the rest is placed.
+    /// Whether to place what fits while the rest stays pending.
     pub partially: bool,
     /// `respectCapacity`.
     pub respect_capacity: bool,
-    /// The policy beside the request's own that the decision rests on.
+    /// The WorkloadPolicy or WorkloadSpread that the decision is based on, in addition to the request's policies.
     pub policy: Option<PolicyRef>,
-    /// What is shadowed or ignored.
+    /// Notes on shadowed or ignored fields.
     pub notes: Vec<String>,
 }
 
-/// A mistake in policy or workload.
+/// A mistake in a policy or workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// The field to fix.
     pub field: String,
-    /// What is wrong, and what would be right.
+    /// The problem and how to fix it.
     pub problem: String,
 }
 
@@ -139,10 +139,10 @@ impl Mistake {
 }
 
 impl Intent {
-    /// Reads what a request wants.
+    /// Reads the intent of a request.
     ///
     /// # Errors
-    /// With the first mistake.
+    /// The first mistake.
     pub fn read(
         snapshot: &Snapshot,
         request: &Request,

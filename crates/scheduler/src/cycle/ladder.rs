@@ -1,53 +1,54 @@
-//! Why a decision is made: the triggers in order, the first that holds and is allowed. A pure function of facts.
+//! Determines the trigger of a decision: the first one, in a fixed order, that holds and is allowed. A pure function of
+//! facts.
 
 use atoll_api::binding::{Mode, Trigger};
 use atoll_api::placement::RescheduleOn;
 
 use atoll_decision::Rung;
 
-/// What was seen, in words.
+/// What a check found, in words.
 pub type Seen = Option<std::borrow::Cow<'static, str>>;
 
-/// What was found out; `Some` = the condition holds, with what it saw.
+/// The observed facts. `Some` = the condition holds, with what the check found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     /// No target, and no decision ever placed a replica.
     pub first: Seen,
-    /// A rebalance was asked for after the last decision.
+    /// A rebalance was requested after the last decision.
     pub rebalance: Seen,
-    /// The placement in force is another one.
+    /// The placement in force changed.
     pub reconcile: Seen,
-    /// The number of replicas is another one.
+    /// The number of replicas changed.
     pub scale: Seen,
-    /// A target is gone or terminating: nothing can keep it.
+    /// A target is gone or terminating, so that nothing can stay there.
     pub lost: Seen,
-    /// A target has a NoExecute taint that is not (any longer) tolerated.
+    /// A target has a NoExecute taint that is not or no longer tolerated.
     pub failed: Seen,
-    /// It stayed unhealthy on a target for longer than its policy tolerates.
+    /// The application was unhealthy on a target for longer than its policy tolerates.
     pub application: Seen,
-    /// Other clusters would be chosen.
+    /// Other clusters would be selected now.
     pub cluster_change: Seen,
-    /// Replicas could not run where they were put.
+    /// Replicas are unschedulable on their member.
     pub overflow: Seen,
-    /// Something preferred is back.
+    /// A preferred cluster, subset or term is available again.
     pub recover: Seen,
-    /// Replicas wait, or there is no result.
+    /// Replicas are pending, or there is no result.
     pub retry: Seen,
     /// An eviction task has ended.
     pub eviction_done: Seen,
 }
 
-/// Which triggers are allowed to name a decision.
+/// The triggers that may cause a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowed {
-    /// One bit a kind of change.
+    /// One bit per kind of change.
     on: u8,
-    /// `placement.sticky`, and it is placed.
+    /// Whether `placement.sticky` applies: it is set and the workload is placed.
     pub sticky: bool,
 }
 
 impl Allowed {
-    /// From the placement's list, or its default: for workloads that are copied everywhere also ClusterChange.
+    /// Reads the placement's list or its default. The default for workloads without division includes ClusterChange.
     #[must_use]
     pub fn new(given: Option<&[RescheduleOn]>, divides: bool, sticky: bool) -> Self {
         use RescheduleOn::{ClusterChange, ClusterFailure, PolicyChange, ReplicasChange};
@@ -60,7 +61,7 @@ impl Allowed {
         Self { on, sticky }
     }
 
-    /// Every kind of change: Karmada knows no `rescheduleOn`.
+    /// Allows every kind of change, because Karmada has no `rescheduleOn`.
     #[must_use]
     pub fn everything() -> Self {
         use RescheduleOn::{ClusterChange, ClusterFailure, PolicyChange, Recovery, ReplicasChange};
@@ -85,7 +86,7 @@ fn bit(change: RescheduleOn) -> u8 {
     }
 }
 
-/// Climbs: the trigger, and every rung down to it.
+/// Finds the trigger. Also returns every condition that holds, down to the trigger.
 #[must_use]
 pub fn climb(facts: &Facts, allowed: &Allowed) -> (Trigger, Vec<Rung>) {
     let free = !allowed.sticky;
@@ -101,7 +102,7 @@ pub fn climb(facts: &Facts, allowed: &Allowed) -> (Trigger, Vec<Rung>) {
             &failover,
             free && (facts.lost.is_some() || allowed.has(RescheduleOn::ClusterFailure)),
         ),
-        // That the policy has rules for it is the leave.
+        // The policy's rules for application failures are the permission.
         (Trigger::ApplicationFailure, &facts.application, free),
         (Trigger::ClusterChange, &facts.cluster_change, on(RescheduleOn::ClusterChange)),
         (Trigger::Overflow, &facts.overflow, free),
@@ -121,7 +122,7 @@ pub fn climb(facts: &Facts, allowed: &Allowed) -> (Trigger, Vec<Rung>) {
     (Trigger::Avoid, seen)
 }
 
-/// What the arithmetic may touch.
+/// Determines which replicas the division may move.
 #[must_use]
 pub fn mode(facts: &Facts, allowed: &Allowed, replans: bool) -> Mode {
     if facts.rebalance.is_some() {

@@ -1,4 +1,4 @@
-//! Leaving a cluster: the eviction tasks that a decision plans, and when they end.
+//! Leaving a cluster: the eviction tasks of a decision, and when they end.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
 use atoll_decision::{BitSet, Shares};
 
-/// How long a member keeps what leaves it while the replacements are not healthy, when the policy does not say.
+/// Default time that a member keeps an old copy while the replacements are not healthy.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(600);
 
-/// Why a task has ended, in whole or for the replicas that have a place elsewhere: the replacements are healthy, or its
+/// Why a task has ended, at least for the replicas that are placed elsewhere: the replacements are healthy, or the
 /// deadline has passed.
 #[must_use]
 pub fn ended(task: &GracefulEvictionTask, request: &Request) -> Option<String> {
     if !task.keep {
-        // It ends when the member confirms the removal, which the controller handles.
+        // The task ends when the member confirms the removal, which the controller handles.
         return None;
     }
     let previous = request.previous.as_ref()?;
-    // Replicas without a place elsewhere run only in the old copy: no deadline removes them.
+    // Replicas without a place elsewhere run only in the old copy. No deadline removes them.
     if task.remainder(previous.pending()).as_ref() == Some(task) {
         return None;
     }
@@ -41,7 +41,7 @@ pub fn ended(task: &GracefulEvictionTask, request: &Request) -> Option<String> {
         .then(|| format!("{}: the replacements are healthy", task.from_cluster))
 }
 
-/// What a decision keeps of a task: all of it, or after its end what [`GracefulEvictionTask::remainder`] says.
+/// What remains of a task after a decision: all of it, or once it has ended its [`GracefulEvictionTask::remainder`].
 fn rest(task: &GracefulEvictionTask, request: &Request) -> Option<GracefulEvictionTask> {
     if ended(task, request).is_none() {
         return Some(task.clone());
@@ -49,9 +49,9 @@ fn rest(task: &GracefulEvictionTask, request: &Request) -> Option<GracefulEvicti
     task.remainder(request.previous.as_ref().map_or(0, Previous::pending))
 }
 
-/// The tasks after a decision: those that have not ended, and one for every cluster that loses replicas for another
-/// reason than fewer being asked for: also when it is a count that changes while the cluster has `failed`. Of what leaves,
-/// `pending` replicas at the most have no place elsewhere.
+/// The tasks after a decision: the tasks that have not ended, and one for every cluster that loses replicas for a
+/// reason other than scaling down. While scaling, clusters in `failed` also get one. At most `pending` of the leaving
+/// replicas have no place elsewhere.
 #[must_use]
 pub fn plan(
     snapshot: &Snapshot,
@@ -73,7 +73,7 @@ pub fn plan(
         .collect();
     let had = before.iter().map(|target| target.replicas).fold(0, i64::saturating_add);
     let has = after.each().map(|(_, replicas)| replicas).fold(0, i64::saturating_add);
-    // Replicas that are asked for newly replace no old copy.
+    // Newly requested replicas do not replace an old copy.
     let previous = request.previous.as_ref().and_then(|previous| previous.decision.as_ref());
     let asked = previous.map_or(0, |record| {
         request.template.replicas.unwrap_or(0).saturating_sub(record.desired).max(0)
@@ -103,8 +103,8 @@ pub fn plan(
     tasks.into_values().collect()
 }
 
-/// Lowers `unplaced` by the replicas that found a place, and to as many in all as wait: a workload may ask for more than
-/// its policy places, and replicas that wait for that reason never ran in an old copy.
+/// Lowers `unplaced` by the replicas that were placed, and to at most `pending` in total. A workload may request more
+/// than its policy places; replicas that are pending for that reason never ran in an old copy.
 fn give_places(tasks: &mut BTreeMap<String, GracefulEvictionTask>, found: i64, pending: i64) {
     let unplaced = tasks.values().map(|task| task.unplaced).fold(0, i64::saturating_add);
     let mut fewer = found.max(unplaced.saturating_sub(pending.max(0))).clamp(0, unplaced.max(0));
@@ -117,7 +117,7 @@ fn give_places(tasks: &mut BTreeMap<String, GracefulEvictionTask>, found: i64, p
 
 fn merge(tasks: &mut BTreeMap<String, GracefulEvictionTask>, task: GracefulEvictionTask) {
     match tasks.get_mut(&task.from_cluster) {
-        // One task a cluster: what leaves now leaves with what is leaving.
+        // One task per cluster: new evictions are merged into the existing task.
         Some(known) => {
             known.replicas = known.replicas.saturating_add(task.replicas);
             known.unplaced = known.unplaced.saturating_add(task.unplaced);

@@ -1,5 +1,5 @@
-//! The way of a decision: read what is wanted, filter, find out why, filter and score and select and assign for the
-//! affinity terms in turn, and put the result into one Decision.
+//! The scheduling cycle: read the intent, filter, find the trigger, then for each affinity term filter, score, select
+//! and assign, and build one Decision from the result.
 
 pub mod check;
 pub mod cures;
@@ -38,12 +38,12 @@ use crate::state::cache::Cache;
 use crate::state::snapshot::Snapshot;
 use atoll_decision::{BitSet, Decision};
 
-/// Why a term gives no result.
+/// Why an affinity term gives no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// How the decision ends.
+    /// The outcome of the decision.
     pub outcome: Outcome,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -53,7 +53,7 @@ impl Failure {
     }
 }
 
-/// Decides.
+/// Makes a decision.
 pub fn decide(
     snapshot: &Snapshot,
     request: &Request,
@@ -125,7 +125,7 @@ pub fn decide(
             best = Some(attempt);
             break;
         }
-        // Karmada reports why the first term failed.
+        // Karmada reports the failure of the first term.
         let better = best.as_ref().is_none_or(|best| !karmada && attempt.rank() > best.rank());
         if better {
             best = Some(attempt);
@@ -136,12 +136,12 @@ pub fn decide(
             attempt.cycle,
             Draft { trigger, mode, ladder, failure: attempt.result.err(), held: None },
         ),
-        // There is always at least one term.
+        // Unreachable: there is always at least one term.
         None => report::invalid(snapshot, request, &profile.name, "placement: no affinity term"),
     }
 }
 
-/// One affinity term, tried.
+/// The attempt for one affinity term.
 struct Attempt<'a> {
     cycle: Cycle<'a>,
     result: Result<(), Failure>,
@@ -155,7 +155,7 @@ impl Attempt<'_> {
             })
     }
 
-    /// Among terms that do not take everything the first that places something wins, then the first that fits at all.
+    /// Ranks incomplete attempts: the first term that places replicas wins, then the first that has a candidate.
     fn rank(&self) -> u8 {
         let assignment = self.cycle.assignment.as_ref().filter(|_| self.result.is_ok());
         match (&self.result, assignment) {
@@ -219,7 +219,7 @@ impl<'a> Cycle<'a> {
         self.verdicts.kept(&self.targets.rows, change)
     }
 
-    /// Everything that passed and everything that is kept is a candidate.
+    /// Makes every passing and every kept cluster a candidate.
     pub(crate) fn take_all(&mut self) {
         self.candidates = self.scored.clone();
         if !self.kept.is_empty() {
@@ -229,7 +229,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Forgets what finding out the facts has computed beyond the filters.
+    /// Discards the results of finding the trigger, except those of the filters.
     fn reset(&mut self, trigger: Trigger, mode: Mode, change: bool) {
         self.trigger = trigger;
         self.mode = mode;
@@ -246,7 +246,7 @@ fn targets(snapshot: &Snapshot, request: &Request) -> Targets {
     let mut targets = Targets { rows: BitSet::empty(snapshot.len()), ..Targets::default() };
     let mut seats: BTreeMap<u32, i64> = BTreeMap::new();
     for target in request.previous.iter().flat_map(|previous| &previous.clusters) {
-        // A share outside these bounds passed no schema.
+        // Clamped to the range that the CRD schema allows.
         let replicas = target.replicas.clamp(0, i64::from(i32::MAX));
         match snapshot.find(&target.name) {
             Some(row) => {
@@ -276,7 +276,7 @@ fn may_recover(facts: &Facts, allowed: &Allowed, profile: &Profile) -> bool {
         && allowed.has(RescheduleOn::Recovery)
 }
 
-/// The first earlier term that could take everything.
+/// The first earlier term that could take all replicas.
 fn earlier_term<'a>(terms: &[Arc<Term>], new: &dyn Fn(&Arc<Term>) -> Cycle<'a>) -> Seen {
     terms.iter().find_map(|term| {
         let mut cycle = new(term);
@@ -295,8 +295,8 @@ fn earlier_term<'a>(terms: &[Arc<Term>], new: &dyn Fn(&Arc<Term>) -> Cycle<'a>) 
     })
 }
 
-/// The terms to try, in order. From scratch the first one first; else the one in force, then the later, then the
-/// earlier ones.
+/// The terms to try, in order. A division from scratch starts with the first term. Otherwise the current term comes
+/// first, then the later ones, then the earlier ones.
 fn order(
     terms: &[Arc<Term>],
     in_force: usize,
@@ -316,7 +316,7 @@ fn order(
     (in_force..terms.len()).chain(0..in_force).collect()
 }
 
-/// Whether targets that fail a rule for newcomers must go.
+/// Whether targets that fail a rule for new targets must leave.
 fn may_change(
     facts: &Facts,
     allowed: &Allowed,
@@ -336,7 +336,7 @@ fn may_change(
             && allowed.has(RescheduleOn::ClusterChange))
 }
 
-/// PreFilter and Filter of all plugins. All filters run; every rejection is kept.
+/// Runs PreFilter and Filter of all plugins. All filters run, and every rejection is kept.
 fn filter(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     let profile = cycle.profile;
     let mut skipped = Vec::new();
@@ -368,7 +368,7 @@ fn filter(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// What moves work off clusters belongs to no profile: the rules of filters that this one leaves out hold all the same.
+/// Evictions do not depend on the profile: applies the eviction rules of filters that the profile does not enable.
 fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
     type Rule = fn(&Cycle<'_>, &mut Verdicts);
     let rules: [(&str, Rule); 3] = [
@@ -383,7 +383,7 @@ fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
     }
 }
 
-/// From the filters' answers to an assignment.
+/// Runs the cycle from the filters' results to an assignment.
 fn run(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     if cycle.verdicts.passing.is_empty() && cycle.kept.is_empty() {
         let profile = cycle.profile;
@@ -405,7 +405,7 @@ fn run(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     reserve(cycle)
 }
 
-/// PreScore, Score, NormalizeScore and Select.
+/// Runs PreScore, Score, NormalizeScore and Select.
 pub(crate) fn score_and_select(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     (cycle.scored_set, cycle.scored) = cycle.cache.borrow_mut().rows(&cycle.verdicts.passing);
     cycle.scores.clear();
@@ -449,7 +449,7 @@ pub(crate) fn score_and_select(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Assign: the first plugin that does not skip has divided.
+/// Runs Assign. The first plugin that does not skip divides.
 pub(crate) fn assign(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     let profile = cycle.profile;
     for (enabled, plugin) in profile.core(Point::Assign) {
@@ -466,7 +466,7 @@ pub(crate) fn assign(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     Err(Failure::new(Outcome::Unschedulable, "no plugin at extension point assign divides"))
 }
 
-/// Reserve; a failure unreserves all, in reverse.
+/// Runs Reserve. A failure unreserves all plugins in reverse order.
 fn reserve(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     let profile = cycle.profile;
     for (enabled, plugin) in profile.core(Point::Reserve) {

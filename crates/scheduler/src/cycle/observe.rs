@@ -1,4 +1,4 @@
-//! Finds out the facts that the ladder climbs by.
+//! Collects the facts for the ladder.
 
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_api::placement::{Placement, RescheduleOn};
@@ -12,9 +12,9 @@ use crate::plugins::{application_health, taint_toleration, workload_spread};
 use crate::request::Previous;
 use atoll_decision::Applied;
 
-/// Keys beside the placement's own in the annotation: what else was in force.
+/// Key in the annotation for the WorkloadPolicy in force, next to the placement's own keys.
 pub const WITH_POLICY: &str = "workloadPolicy";
-/// See [`WITH_POLICY`].
+/// Key in the annotation for the WorkloadSpread in force.
 pub const WITH_SPREAD: &str = "workloadSpread";
 
 /// The placement in force, for the annotation: the policy's placement, and the WorkloadPolicy or WorkloadSpread.
@@ -23,10 +23,10 @@ pub fn in_force(cycle: &Cycle<'_>) -> Applied {
     cycle.cache.borrow_mut().frames.applied(&cycle.intent.frame, &cycle.intent.strategy)
 }
 
-/// See [`in_force`]; `divider` is the object that divides, under its key.
+/// See [`in_force`]. `divider` is the key and spec of the object that divides.
 #[must_use]
 pub fn placement_in_force(placement: &Placement, divider: Option<(&str, Value)>) -> Value {
-    // A placement is a plain structure with string keys: it always has a JSON form.
+    // A placement is a plain structure with string keys, so it always converts to JSON.
     let mut value = serde_json::to_value(placement).unwrap_or_default();
     if let (Some((key, spec)), Some(object)) = (divider, value.as_object_mut()) {
         object.insert(key.to_owned(), spec);
@@ -34,7 +34,7 @@ pub fn placement_in_force(placement: &Placement, divider: Option<(&str, Value)>)
     value
 }
 
-/// What steers decisions of two annotations, made comparable: defaults filled in, what only allows moves left out.
+/// Normalizes an annotation for comparison: fills in defaults and drops fields that only allow moves.
 fn comparable(value: &Value, term: Option<&str>) -> Option<Value> {
     let mut placement: Placement = serde_json::from_value(value.clone()).ok()?;
     placement.reschedule_on = None;
@@ -53,14 +53,14 @@ fn comparable(value: &Value, term: Option<&str>) -> Option<Value> {
 
 fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Seen {
     let Some(applied) = &previous.applied_placement else {
-        // Atoll takes a missing annotation for an equal one; to Karmada it is a change.
+        // Atoll treats a missing annotation as unchanged; Karmada treats it as a change.
         return cycle.as_karmada().then(|| "no placement was applied yet".into());
     };
     let now = in_force(cycle);
     if *applied == now {
         return None;
     }
-    // Karmada compares only the affinity term that was used last.
+    // Karmada compares only the affinity term in force.
     let term = previous.term().filter(|_| cycle.as_karmada());
     let (old, new) = (comparable(applied.value(), term), comparable(now.value(), term));
     if old == new {
@@ -112,7 +112,7 @@ fn name<'c>(cycle: &'c Cycle<'_>, row: u32) -> &'c str {
     &cycle.snapshot.row(row as usize).name
 }
 
-/// The first target that a rule of this hold rejects.
+/// The first target that is rejected with this hold.
 fn refused_target(cycle: &Cycle<'_>, hold: Hold, of: impl Fn(&'static str) -> bool) -> Seen {
     let refusals = cycle.verdicts.refusals.iter();
     let refusals = refusals.filter(|refusal| refusal.hold == hold && of(refusal.plugin));
@@ -160,7 +160,7 @@ fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Seen {
     (failed || (cycle.targets.is_empty() && wanted)).then(|| "there is no result yet".into())
 }
 
-/// The facts, with the filters of the term in force run.
+/// Collects the facts. The filters of the term in force have run.
 pub fn facts(cycle: &mut Cycle<'_>, allowed: &Allowed) -> Facts {
     let previous = cycle.request.previous.as_ref();
     let asked = previous.and_then(|previous| previous.reschedule_triggered_at);
@@ -189,7 +189,7 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &Allowed) -> Facts {
     if cycle.as_karmada() {
         let copies = !cycle.intent.strategy.divides();
         facts.cluster_change = copies.then(|| "copies are chosen again each time".into());
-        // Karmada's own eviction tasks are no failure of the cluster.
+        // Karmada's own eviction tasks do not mean that the cluster failed.
         facts.failed = refused_target(cycle, Hold::Never, |by| by == taint_toleration::NAME);
         facts.retry = retry(cycle, previous);
         return facts;

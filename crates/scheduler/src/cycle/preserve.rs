@@ -1,4 +1,5 @@
-//! What of a workload's status on the cluster that it failed on goes along: `statePreservation`, as Karmada has it.
+//! Carries parts of a workload's status from the cluster where it failed to the new targets: `statePreservation`, as in
+//! Karmada.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use crate::plugins::application_health;
 use crate::request::Request;
 use atoll_decision::Shares;
 
-/// What goes along with a decision: that of a failover of the application; else what an earlier one left, as long as one
-/// of the clusters that have it is a target. With a note for every rule that found nothing.
+/// The preserved state of a decision. An application failover creates it. Otherwise the previous state stays, as long
+/// as one of the clusters that have it is a target. Also returns a note for every rule that found no value.
 #[must_use]
 pub fn carry(
     request: &Request,
@@ -89,32 +90,32 @@ fn value(rule: &StatePreservationRule, status: Option<&Value>) -> Result<String,
 /// One step of a path.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Into an object.
+    /// A field of an object.
     Field(String),
-    /// Into a list.
+    /// An index into a list.
     Index(usize),
 }
 
-/// Where a path cannot be read.
+/// Why a path is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{path:?} cannot be read at character {at} ({rest:?}): it must be fields and indices, for example {{.jobs[0].id}}"
 )]
 pub struct PathError {
     path: String,
-    /// The first character is 1.
+    /// Position of the error; the first character is 1.
     at: usize,
     rest: String,
 }
 
-/// Reads `{.a.b[0].c}`: fields and indices. What else kubectl knows finds no single value.
+/// Parses `{.a.b[0].c}`: fields and indices. Other kubectl syntax does not select a single value.
 ///
 /// # Errors
-/// With the place of the first character that is something else.
+/// The position of the first character that does not fit.
 pub fn parse(text: &str) -> Result<Vec<Step>, PathError> {
     let inner = text.trim();
     let body = inner.strip_prefix('{').map_or(Some(inner), |rest| rest.strip_suffix('}'));
-    // What is left begins so many bytes into the text: every step cuts from its front only.
+    // Offset of the remaining text: every step removes text only from the front.
     let begin = text.len() - text.trim_start().len() + usize::from(inner.starts_with('{'));
     let whole = body.unwrap_or(inner);
     let bad = |rest: &str| {

@@ -1,5 +1,5 @@
-//! Whether something preferred is back: an earlier overflow tier, subset or domain has room for replicas that run in a
-//! later one. (An earlier affinity term is tried by the cycle itself.)
+//! Whether a preferred place is available again: an earlier overflow tier, subset or domain has room for replicas that
+//! run in a later one. (The cycle itself tries earlier affinity terms.)
 
 use jiff::Timestamp;
 
@@ -11,7 +11,7 @@ use crate::request::Request;
 use crate::state::row::{Ready, Row};
 use atoll_decision::BitSet;
 
-/// When a member that became Ready a short time ago is stable; nothing where it is, or where no time makes it so.
+/// When a member that became Ready recently counts as stable. `None` if it already does, or if it is not Ready.
 #[must_use]
 pub fn stable_at(row: &Row, request: &Request) -> Option<Timestamp> {
     let Ready::Since(since) = row.ready else { return None };
@@ -19,12 +19,12 @@ pub fn stable_at(row: &Row, request: &Request) -> Option<Timestamp> {
     (stable > request.now).then_some(stable)
 }
 
-/// Whether work may be moved back to a member. Its taints go a moment before it is said to be Ready.
+/// Whether work may move back to a member. Its taints are removed shortly before it becomes Ready.
 fn is_stable(row: &Row, request: &Request) -> bool {
     row.ready != Ready::No && stable_at(row, request).is_none()
 }
 
-/// Rejects members that are back for too short a time to be preferred again.
+/// Rejects members that have not been Ready for long enough to move work back.
 pub fn hold_back(cycle: &mut Cycle<'_>) {
     if cycle.as_karmada() {
         return;
@@ -41,7 +41,7 @@ pub fn hold_back(cycle: &mut Cycle<'_>) {
     cycle.verdicts.reject("Recovery", Code::Unschedulable, reason, rows, Hold::Always);
 }
 
-/// What is back, in words.
+/// Describes what is available again.
 pub fn find(cycle: &mut Cycle<'_>) -> Option<String> {
     if !cycle.intent.strategy.divides() || cycle.targets.is_empty() {
         return None;
@@ -51,7 +51,7 @@ pub fn find(cycle: &mut Cycle<'_>) -> Option<String> {
     }
     match &cycle.intent.strategy {
         Strategy::WorkloadSpread(_) | Strategy::WorkloadPolicy(_) => {
-            // The division itself knows targets and limits: it is asked what it would move.
+            // The division implements targets and limits, so run it and see whether it would move replicas.
             let trigger =
                 std::mem::replace(&mut cycle.trigger, atoll_api::binding::Trigger::Recover);
             cycle.kept = cycle.kept(false);

@@ -1,4 +1,4 @@
-//! From a cycle to a Decision: shares, moves, tasks, verdicts, and what would change the answer.
+//! Builds a Decision from a cycle: shares, moves, tasks, verdicts, and the events that would change the outcome.
 
 use std::collections::BTreeMap;
 
@@ -19,37 +19,37 @@ use atoll_decision::{
     Standing, TemplateRef, Verdict, cut_reason,
 };
 
-/// What the ladder and the attempts found out.
+/// The results of the ladder and the attempts.
 pub struct Draft {
     /// The trigger.
     pub trigger: Trigger,
     /// The mode.
     pub mode: Mode,
-    /// The ladder.
+    /// The checked triggers.
     pub ladder: Vec<Rung>,
     /// Why there is no result.
     pub failure: Option<Failure>,
-    /// Why nothing is decided although something would hold.
+    /// Why no decision may be made.
     pub held: Option<String>,
 }
 
 impl Draft {
-    /// Nothing moves.
+    /// A decision that moves nothing.
     #[must_use]
     pub fn unchanged(trigger: Trigger, ladder: Vec<Rung>) -> Self {
         Self { trigger, mode: Mode::Steady, ladder, failure: None, held: None }
     }
 
-    /// Nothing may be decided.
+    /// A decision that is suspended.
     #[must_use]
     pub fn held(_: Facts, why: &str) -> Self {
         Self { held: Some(why.to_owned()), ..Self::unchanged(Trigger::Avoid, Vec::new()) }
     }
 }
 
-/// Clusters that the reason of an overcommitted decision names; the others are counted.
+/// Clusters named in the reason of an overcommitted decision. Further ones are only counted.
 const MAX_NAMED: usize = 4;
-/// Most pending groups, as the CRD says; further ones are put together.
+/// Most pending groups, as the CRD allows. Further ones are merged.
 const MAX_PENDING: usize = 16;
 
 fn before(request: &Request) -> Vec<TargetCluster> {
@@ -104,7 +104,7 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str, applied: Applied
     }
 }
 
-/// A request that contradicts itself: nothing moves until somebody edits it.
+/// A decision on an invalid request: nothing moves until a user edits it.
 #[must_use]
 pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &str) -> Decision {
     let previous = request.previous.as_ref();
@@ -158,7 +158,7 @@ fn spread_cure(request: &Request) -> atoll_decision::Cure {
     }
 }
 
-/// Whether the last decision divided what it accounted for.
+/// Whether the last decision divided all replicas that it accounted for.
 fn was_divided(request: &Request, running: i64) -> bool {
     let previous = request.previous.as_ref();
     let record = previous.and_then(|previous| previous.decision.as_ref());
@@ -202,7 +202,7 @@ fn pending(groups: &[(i64, String)]) -> Vec<PendingReplicas> {
     merged
 }
 
-/// Which plugins rejected how many clusters, the ones that rejected most first.
+/// The plugins that rejected clusters, with counts, in descending order.
 #[must_use]
 pub fn why_no_fit(cycle: &Cycle<'_>) -> String {
     if cycle.snapshot.is_empty() {
@@ -226,7 +226,7 @@ pub fn why_no_fit(cycle: &Cycle<'_>) -> String {
 /// Shares as (row, replicas), ascending.
 type Rows = Vec<(u32, i64)>;
 
-/// Finishes a decision.
+/// Builds the decision.
 #[must_use]
 pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
     let applied = observe::in_force(&cycle);
@@ -253,7 +253,8 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         (Some(failure), _) => {
             decision.outcome = failure.outcome;
             decision.reason.clone_from(&failure.reason);
-            // Karmada gives up what no cluster fits. Not so where clusters failed: nothing replaces what runs there.
+            // Karmada removes a workload that fits no cluster. But if its clusters failed, its shares stay, because
+            // nothing replaces them.
             let clears = cycle.as_karmada()
                 && failure.outcome == Outcome::NoFit
                 && failed(&cycle).is_empty();
@@ -263,7 +264,7 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         (None, None) => None,
     };
     let failed_to = shares.is_none() && !quiet;
-    // Fewer replicas than run need nobody's room.
+    // Scaling down needs no capacity.
     let shrunk = if failed_to { shrink::to_desired(&mut cycle) } else { None };
     let gone: &[TargetCluster] = match (&shares, &shrunk) {
         (Some(_), _) => &[],
@@ -292,7 +293,7 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         fail_pending(&mut decision, &cycle);
     }
     decision.moves = moves(&decision.before, &decision.after);
-    // Taking back what nobody asks for any more is scaling, whatever the decision is called.
+    // Removing surplus replicas is scaling, whatever the trigger is called.
     let (leaves_by, failed) = match shrunk.is_some() {
         true => (Trigger::Scale, BitSet::empty(cycle.snapshot.len())),
         false => (decision.trigger, failed(&cycle)),
@@ -318,7 +319,7 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
     decision
 }
 
-/// A decision that moves nothing keeps saying what the last one said.
+/// A decision that moves nothing keeps the outcome of the last record.
 fn keep_record(decision: &mut Decision, request: &Request) {
     decision.outcome = Outcome::Unchanged;
     if let Some(previous) = &request.previous {
@@ -336,7 +337,7 @@ fn keep_record(decision: &mut Decision, request: &Request) {
     }
 }
 
-/// The result of an assignment; `None` = nothing moves.
+/// The shares from an assignment; `None` = nothing moves.
 fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -> Option<Rows> {
     if let Some(reason) = &assignment.refused {
         decision.outcome = if assignment.infeasible {
@@ -401,14 +402,14 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
     Some(after)
 }
 
-/// A workload that is scaled to zero stays where it ran, with 0 replicas: members keep its object, as Kubernetes does.
+/// A workload that is scaled to zero keeps its targets with 0 replicas: members keep the object, as Kubernetes does.
 fn at_zero(cycle: &Cycle<'_>) -> Rows {
     let stays = |row: usize| cycle.verdicts.passing.contains(row) || cycle.kept.contains(row);
     let targets = cycle.targets.seats.iter().filter(|(row, _)| stays(*row as usize));
     targets.map(|(row, _)| (*row, 0)).collect()
 }
 
-/// What is placed beyond the free room, where the strategy does not look at it (static weights, Duplicated).
+/// Describes the replicas beyond the free capacity, for strategies that ignore capacity (static weights, Duplicated).
 fn overcommitted(cycle: &Cycle<'_>, after: &Rows) -> Option<String> {
     let all = after.iter().fold(0_i64, |sum, (_, replicas)| sum.saturating_add(*replicas));
     let (mut over, mut names, mut others) = (0_i64, Vec::new(), 0);
@@ -417,7 +418,7 @@ fn overcommitted(cycle: &Cycle<'_>, after: &Rows) -> Option<String> {
         let more = cycle.more(*row as usize).unwrap_or(i64::MAX).max(0);
         let beyond = grown.saturating_sub(more);
         let cluster = cycle.snapshot.row(*row as usize);
-        // To Karmada a cluster without figures has no room.
+        // With Karmada's rules, a cluster without figures has no room.
         if beyond <= 0 || matches!(cluster.supply, Supply::Unknown) {
             continue;
         }
@@ -435,11 +436,12 @@ fn overcommitted(cycle: &Cycle<'_>, after: &Rows) -> Option<String> {
     })
 }
 
-/// Targets that may not keep their share.
+/// Targets that must lose their share.
 fn failed(cycle: &Cycle<'_>) -> BitSet {
     let mut failed = BitSet::empty(cycle.snapshot.len());
     if !cycle.keeps_all {
-        // Under Karmada's rules other filters refuse a target for good too, for example affinity: it did not fail.
+        // With Karmada's rules, other filters also use `Never`, for example affinity. That does not mean that the
+        // cluster failed.
         let failures = [taint_toleration::NAME, application_health::NAME];
         let leaves = |plugin| !cycle.as_karmada() || failures.contains(&plugin);
         let never = cycle.verdicts.refusals.iter();
@@ -450,15 +452,15 @@ fn failed(cycle: &Cycle<'_>) -> BitSet {
     failed
 }
 
-/// Why replicas stay on clusters that they should leave: nobody can take a single one of them. Taking them away would
-/// leave nothing in their place. On a cluster that is gone, or going without an agent, there is nothing to leave.
+/// Why replicas stay on clusters that they should leave: no cluster can take a single one, and removing them would
+/// leave no replacement. Does not apply to clusters that are gone, or terminating without an agent.
 fn nobody_takes(
     cycle: &Cycle<'_>,
     after: &[(u32, i64)],
     waiting: &[PendingReplicas],
 ) -> Option<String> {
     let first = waiting.first()?;
-    // A policy's own domains and subsets say themselves what waits when one of them is lost.
+    // WorkloadPolicy and WorkloadSpread report themselves which replicas are pending when a domain or subset is lost.
     let steered =
         matches!(cycle.intent.strategy, Strategy::WorkloadPolicy(_) | Strategy::WorkloadSpread(_));
     let steady = cycle.mode == Mode::Steady && cycle.targets.gone.is_empty() && !steered;
@@ -483,7 +485,7 @@ fn nobody_takes(
     Some(format!("{replicas} replicas stay on {names}: nothing can take them: {}", first.reason))
 }
 
-/// What is asked for beyond what runs waits, with the reason of the failure.
+/// Requested replicas that do not run become pending, with the reason of the failure.
 fn fail_pending(decision: &mut Decision, cycle: &Cycle<'_>) {
     let Some(desired) = cycle.intent.desired else { return };
     let running = if cycle.intent.strategy.divides() { cycle.targets.total() } else { 0 };
@@ -525,7 +527,7 @@ fn moves(before: &[TargetCluster], after: &Shares) -> Vec<Move> {
     moves
 }
 
-/// A decision that says exactly what the last one said is not written again.
+/// Avoids writing a decision that equals the last one.
 fn avoid_repetition(decision: &mut Decision, request: &Request) {
     let Some(previous) = &request.previous else { return };
     let Some(record) = &previous.decision else { return };
@@ -550,13 +552,13 @@ fn avoid_repetition(decision: &mut Decision, request: &Request) {
     }
 }
 
-/// Rejections of a refusal, for a verdict.
+/// The rejection in a verdict for a refusal.
 #[must_use]
 pub(super) fn rejection(refusal: &crate::framework::verdicts::Refusal) -> Rejection {
     Rejection { plugin: refusal.plugin.into(), code: refusal.code, reason: refusal.reason.clone() }
 }
 
-/// The rows of some shares.
+/// The rows that have a share.
 #[must_use]
 pub(super) fn rows_of(shares: &[(u32, i64)], len: usize) -> BitSet {
     let mut rows = BitSet::empty(len);

@@ -1,5 +1,5 @@
-//! Fewer replicas need no candidate: where a decision has no result, what runs beyond what is asked for is taken back
-//! all the same, by the strategy's own order. Copies of a workload follow its number where they are.
+//! Scaling down without candidates: if a decision has no result, surplus replicas are still removed, in the strategy's
+//! order. Duplicated workloads follow the requested number on their current targets.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use super::state::{Assignment, Cycle, Rules};
 use crate::divide::claims::Claims;
 use crate::divide::ground::Ties;
 
-/// What is left of the shares.
+/// The shares after scaling down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shrunk {
     /// Replicas by row, ascending.
     pub seats: Vec<(u32, i64)>,
-    /// Shares on clusters that are gone.
+    /// Shares on clusters that are no longer members.
     pub gone: Vec<TargetCluster>,
-    /// Replicas that wait besides, by reason.
+    /// Pending replicas, by reason.
     pub pending: Vec<(i64, String)>,
 }
 
-/// The shares that follow the number asked for; `None` = they do already, or the profile keeps them (Karmada), or the
-/// parts are what they are (Job).
+/// The shares for the desired number. `None` if they already match, or must not change: profiles with Karmada's rules
+/// keep them, and the parts of a Job are fixed.
 #[must_use]
 pub fn to_desired(cycle: &mut Cycle<'_>) -> Option<Shrunk> {
     let desired = cycle.intent.desired?;
@@ -34,7 +34,7 @@ pub fn to_desired(cycle: &mut Cycle<'_>) -> Option<Shrunk> {
     if !divides || over <= 0 {
         return None;
     }
-    // What is on clusters that are gone does not run: it goes first.
+    // Replicas on clusters that are no longer members do not run, so they go first.
     let mut gone = cycle.targets.gone.clone();
     for target in gone.iter_mut().rev() {
         let fewer = target.replicas.clamp(0, over);
@@ -52,7 +52,7 @@ pub fn to_desired(cycle: &mut Cycle<'_>) -> Option<Shrunk> {
     });
     let rows = rows(cycle);
     let seats = rows.iter().copied().zip(assignment.seats);
-    // Scaled to zero it stays where it ran.
+    // A workload that is scaled to zero keeps its targets.
     let seats = seats.filter(|(_, n)| *n > 0 || desired == 0).collect();
     Some(Shrunk { seats, gone, pending: assignment.pending })
 }
@@ -68,7 +68,8 @@ fn copies(cycle: &Cycle<'_>, desired: i64) -> Option<Shrunk> {
     })
 }
 
-/// The same without a strategy, because the request cannot be read: most replicas first.
+/// The shares for the desired number without a strategy, for an invalid request: clusters with the most replicas shrink
+/// first.
 #[must_use]
 pub fn shares(before: &[TargetCluster], desired: i64) -> Vec<TargetCluster> {
     let seats: Vec<i64> = before.iter().map(|target| target.replicas.max(0)).collect();
@@ -94,7 +95,7 @@ fn fewer(before: &[i64], over: i64, claims: &Claims) -> Vec<i64> {
     seats
 }
 
-/// The strategy's own way down, over the targets alone, none of which may grow.
+/// Scales down by the strategy, over the current targets only, none of which may grow.
 fn by_strategy(cycle: &mut Cycle<'_>, desired: i64, before: &[i64]) -> Option<Assignment> {
     (cycle.trigger, cycle.mode) = (Trigger::Scale, Mode::Steady);
     cycle.candidates = rows(cycle);

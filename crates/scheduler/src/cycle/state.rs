@@ -1,4 +1,4 @@
-//! What the plugins of one decision share.
+//! The state that the plugins of one decision share.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,55 +22,55 @@ use atoll_decision::{BitSet, GroupReport};
 
 /// The state of one decision, for one affinity term.
 pub struct Cycle<'a> {
-    /// What is known of clusters, policies and other bindings.
+    /// The clusters, policies and other bindings.
     pub snapshot: &'a Snapshot,
-    /// The question.
+    /// The request to decide on.
     pub request: &'a Request,
-    /// The profile that answers.
+    /// The profile in use.
     pub profile: &'a Profile,
-    /// What is wanted and by which strategy.
+    /// What the request wants, and the strategy.
     pub intent: &'a Intent,
     /// Where the binding runs.
     pub targets: &'a Targets,
     /// Columns kept between decisions.
     pub cache: &'a RefCell<Cache>,
-    /// The affinity term that is tried.
+    /// The affinity term being tried.
     pub term: Arc<Term>,
-    /// Why the decision is made; decided after the filters of the term in force.
+    /// Why the decision is made. Set after the filters of the current term have run.
     pub trigger: Trigger,
-    /// What it may touch.
+    /// Which replicas may move.
     pub mode: Mode,
-    /// Whether it may react to changed clusters or a changed placement.
+    /// Whether the decision may react to changed clusters or a changed placement.
     pub change: bool,
-    /// Whether every target stays, whatever rule it fails.
+    /// Whether every target stays, regardless of the rules it fails.
     pub keeps_all: bool,
-    /// Answers of the filters.
+    /// Results of the filters.
     pub verdicts: Verdicts,
-    /// Overflow tier of each row, where the term has tiers: 0 = the term's own clusters.
+    /// Overflow tier by row, if the term has tiers. 0 = the term's own clusters.
     pub tiers: Option<Vec<u32>>,
-    /// Clusters of each subset of a WorkloadSpread, in its order.
+    /// Clusters of each subset of a WorkloadSpread, in the order of the subsets.
     pub subsets: Vec<BitSet>,
     /// How many more replicas fit, by row.
     pub capacity: Option<Arc<CapacityColumn>>,
     /// Targets that stay although they fail a rule.
     pub kept: BitSet,
-    /// Rows to divide over, ascending: what Select chose, and what is kept.
+    /// Rows to divide over, ascending: the selected and the kept clusters.
     pub candidates: Arc<[u32]>,
-    /// Scores of everything that passed the filters, in the order of `scored`.
+    /// Scores of all rows that passed the filters, in the order of `scored`.
     pub scores: Vec<PluginScores>,
     /// Rows that were scored, ascending.
     pub scored: Arc<[u32]>,
-    /// The same rows as a set.
+    /// The scored rows as a set.
     pub scored_set: Arc<BitSet>,
-    /// Rules on groups of rows that Select and TopologySpread put on the division.
+    /// Rules on groups of rows, added by Select and TopologySpread.
     pub rules: Rules,
     /// The result.
     pub assignment: Option<Assignment>,
     /// Domains or subsets, for the report.
     pub groups: Vec<GroupReport>,
-    /// What people should know besides.
+    /// Further information for users.
     pub notes: Vec<String>,
-    /// State of plugins of one's own, by plugin name.
+    /// State of custom plugins, by plugin name.
     pub extras: BTreeMap<&'static str, Box<dyn Any>>,
 }
 
@@ -81,7 +81,7 @@ pub struct Targets {
     pub rows: BitSet,
     /// Replicas by row, ascending.
     pub seats: Vec<(u32, i64)>,
-    /// Targets that are no clusters any more.
+    /// Targets that are no longer members.
     pub gone: Vec<TargetCluster>,
 }
 
@@ -93,7 +93,7 @@ impl Targets {
         found.map_or(0, |at| self.seats[at].1)
     }
 
-    /// Replicas on all targets, gone ones included.
+    /// Replicas on all targets, including clusters that are no longer members.
     #[must_use]
     pub fn total(&self) -> i64 {
         let gone = self.gone.iter().map(|target| target.replicas);
@@ -107,12 +107,12 @@ impl Targets {
     }
 }
 
-/// The affinity term that is tried.
+/// An affinity term.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Term {
-    /// Its place in `clusterAffinities`.
+    /// Its index in `clusterAffinities`.
     pub at: usize,
-    /// Its name, where it has one.
+    /// Its name, if it has one.
     pub name: Option<String>,
     /// Its clusters. `None` = all.
     pub affinity: Option<ClusterAffinity>,
@@ -120,12 +120,12 @@ pub struct Term {
     pub tiers: Vec<OverflowAffinity>,
 }
 
-/// Rules on groups, by row, until the candidates are known.
+/// Rules on groups, by row. Converted to indices when the candidates are known.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     /// Skews; `of` is by row.
     pub skews: Vec<Skew>,
-    /// Least groups; `of` is by row.
+    /// Minimum groups; `of` is by row.
     pub minimums: Vec<Minimum>,
     /// Bounds; `member` is by row.
     pub bounds: Vec<Bound>,
@@ -136,30 +136,31 @@ pub struct Rules {
 pub struct Assignment {
     /// Replicas by candidate.
     pub seats: Vec<i64>,
-    /// Whether a candidate is a target, where that is more than having replicas (Duplicated, kinds without replicas).
+    /// Whether each candidate is a target, for strategies where a target may have no replicas (Duplicated, kinds
+    /// without replicas).
     pub targets: Option<Vec<bool>>,
-    /// Replicas without a place, by reason.
+    /// Replicas that are not placed, by reason.
     pub pending: Vec<(i64, String)>,
-    /// Set when nothing may be placed or moved: why.
+    /// Why nothing may be placed or moved, if so.
     pub refused: Option<String>,
-    /// Set when more targets failed than can be replaced.
+    /// Whether more targets failed than can be replaced.
     pub infeasible: bool,
 }
 
 impl Cycle<'_> {
-    /// Whether Karmada's rules hold.
+    /// Whether Karmada's rules apply.
     #[must_use]
     pub fn as_karmada(&self) -> bool {
         self.profile.semantics == Semantics::Karmada
     }
 
-    /// More replicas that fit on a row; `None` = unknown.
+    /// Additional replicas that fit on a row; `None` = unknown.
     #[must_use]
     pub fn more(&self, row: usize) -> Option<i64> {
         self.capacity.as_ref().and_then(|column| column.more(row))
     }
 
-    /// Places of rows among equals.
+    /// Tie-break ranks of rows.
     #[must_use]
     pub fn ties(&self, rows: &Arc<[u32]>) -> Ties {
         let uid = &self.request.template.uid;
@@ -172,7 +173,7 @@ impl Cycle<'_> {
             return Ties::Given(rows.iter().map(place).collect());
         }
         if uid.is_empty() {
-            // Without uid by name: equal values leave it to the index, which is the order of names.
+            // Without a uid, ties are broken by name: equal ranks fall back to the index, which is the order of names.
             return Ties::Same;
         }
         let (hash, names) = (TieHash::of(uid), self.snapshot.names());
@@ -191,7 +192,7 @@ impl Cycle<'_> {
         sums
     }
 
-    /// Sum of weighted scores of a scored place.
+    /// Sum of weighted scores at an index of `scored`.
     #[must_use]
     pub fn score(&self, at: usize) -> i64 {
         self.scores

@@ -1,4 +1,4 @@
-//! Every cluster once, with those that share its fate. Classes are split by whole sets of rows, not row by row.
+//! Groups all clusters by verdict. Classes are split by whole sets of rows, not row by row.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use crate::plugins::replica_division::weighted;
 use crate::state::cache::CapacityColumn;
 use atoll_decision::{BitSet, ClusterSet, Column, Figures, Standing, Text, Verdict};
 
-/// Classes beyond which rows are classed one by one.
+/// Above this number of classes, rows are classified one by one.
 const MAX_CLASSES: usize = 64;
 
-/// The verdicts of a cycle that ended with these shares.
+/// The verdicts of a cycle that ended with the shares `after`.
 #[must_use]
 pub fn build(
     cycle: &Cycle<'_>,
@@ -69,7 +69,7 @@ fn standings(rows: &BitSet, chosen: &BitSet, refused: bool) -> Vec<(BitSet, Stan
     [(inside, yes), (outside, no)].into_iter().filter(|(rows, _)| !rows.is_empty()).collect()
 }
 
-/// Rows by the refusals that they share.
+/// Rows grouped by the refusals that they share.
 fn classes(cycle: &Cycle<'_>) -> Vec<(BitSet, Vec<usize>)> {
     let refusals = &cycle.verdicts.refusals;
     let mut classes = vec![(cycle.snapshot.all(), Vec::new())];
@@ -121,7 +121,7 @@ fn verdict(
     let before = if targets_here { shares(&rows, &cycle.targets.seats) } else { Column::default() };
     let chosen = matches!(standing, Standing::Selected | Standing::Kept);
     let after = if chosen {
-        // Every chosen row has a share: the list is shorter than the rows.
+        // Every selected row has a share, so iterating over the list is shorter than over the rows.
         let here = after.iter().filter(|(row, _)| rows.contains(*row as usize));
         Column::of(here.map(|(_, replicas)| *replicas))
     } else {
@@ -154,7 +154,7 @@ fn verdict(
     }
 }
 
-/// The static weights of these rows, where a list of weights divides.
+/// The static weights of these rows, if the strategy has a weight list.
 fn weights_of(cycle: &Cycle<'_>, rows: &BitSet) -> Column {
     let Strategy::StaticWeight(rules) = &cycle.intent.strategy else { return Column::default() };
     if rules.is_empty() {
@@ -164,9 +164,9 @@ fn weights_of(cycle: &Cycle<'_>, rows: &BitSet) -> Column {
     Column::of(rows.iter().map(|row| i64::try_from(column.weight[row]).unwrap_or(i64::MAX)))
 }
 
-/// Shares by row; rows without one have no number.
+/// Shares by row. Rows without a share have no number.
 fn shares(rows: &BitSet, list: &[(u32, i64)]) -> Column {
-    // Both are ascending: one walk over both.
+    // Both are in ascending order, so one pass suffices.
     let mut list = list.iter().peekable();
     let share = |row: usize| {
         while list.next_if(|(of, _)| (*of as usize) < row).is_some() {}
@@ -175,7 +175,7 @@ fn shares(rows: &BitSet, list: &[(u32, i64)]) -> Column {
     rows.iter().map(share).collect()
 }
 
-/// What bounds these rows, in the order in which they meet it, and which of it bounds each.
+/// What limits the capacity of these rows, in order of first occurrence, and the index of the limit for each row.
 fn bounds_of(column: &CapacityColumn, rows: &Arc<BitSet>) -> (Vec<Text>, Column) {
     let mut met: Vec<(usize, usize)> = column
         .bounds

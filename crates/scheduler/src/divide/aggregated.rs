@@ -6,13 +6,13 @@ use super::Start;
 use super::dynamic_weight::divide_among;
 use super::ground::{Division, Ground, UNBOUNDED};
 
-/// Candidates that are put in order at first; twice as many whenever they do not suffice.
+/// Candidates to sort at first. Doubled whenever they do not suffice.
 const FIRST: usize = 16;
 
-/// Divides over the shortest prefix that holds what is wanted: on the way up clusters in use first, then the most
-/// capacity; on the way down the largest holders. Within the prefix the shares are in proportion.
+/// Divides over the shortest prefix that holds the desired replicas. Scaling up orders clusters in use first, then by
+/// capacity; scaling down orders by running replicas. Within the prefix the shares are proportional.
 ///
-/// `tie` is the place of a candidate among equals; the greatest comes first.
+/// `tie` is the tie-break rank of a candidate; the greatest comes first.
 #[must_use]
 pub fn divide(ground: &Ground, tie: &dyn Fn(usize) -> u64, desired: i64, start: Start) -> Division {
     let n = ground.len();
@@ -36,7 +36,7 @@ pub fn divide(ground: &Ground, tie: &dyn Fn(usize) -> u64, desired: i64, start: 
     let order = |a: &usize, b: &usize| {
         key(*b).cmp(&key(*a)).then_with(|| tie(*b).cmp(&tie(*a))).then_with(|| a.cmp(b))
     };
-    // Only the prefix needs an order, unless rules on groups may ask for more.
+    // Only the prefix must be sorted, unless rules on groups may extend it.
     let mut sorted = 0;
     let mut step = if ground.limits.is_empty() { FIRST } else { n };
     let mut among = vec![false; n];
@@ -58,7 +58,7 @@ pub fn divide(ground: &Ground, tie: &dyn Fn(usize) -> u64, desired: i64, start: 
     }
     add_groups(ground, &sequence, &room, &mut among, desired);
     let mut division = divide_among(ground, &among, desired, start);
-    // Rules on groups may keep the prefix from holding what its room says: it grows until they are content.
+    // Rules on groups may prevent the prefix from using its full capacity. It grows until all replicas are placed.
     if !ground.limits.is_empty() {
         while !division.pending.is_empty() && length < n {
             let step = length.max(1).min(n - length);
@@ -70,7 +70,7 @@ pub fn divide(ground: &Ground, tie: &dyn Fn(usize) -> u64, desired: i64, start: 
     division
 }
 
-/// Adds the best candidate of further groups, until as many groups are in as spreadConstraints ask for.
+/// Adds the best candidate of further groups, until the minimum of spreadConstraints is met.
 fn add_groups(ground: &Ground, sequence: &[usize], room: &[i64], among: &mut [bool], desired: i64) {
     for minimum in &ground.limits.minimums {
         let inside = (0..ground.len()).filter(|index| among[*index] || ground.seats[*index] > 0);

@@ -1,8 +1,9 @@
-//! Seat by seat: a division under rules on groups. One seat costs O(log N), whatever the rules.
+//! Division under rules on groups, one seat at a time. One seat costs O(log N), whatever the rules.
 //!
-//! Candidates that all rules treat alike share a cell. A lane keeps its cells ordered by their best candidate; a cell
-//! that skew blocks is parked until an end of that skew moves. Strategies say only by which [`Key`] candidates compete.
-//! This is the definition; where many seats are dealt, [`super::leap`] skips what it can prove the outcome of.
+//! Candidates with the same groups share a cell. A lane keeps its cells ordered by their best candidate. A cell that a
+//! skew blocks is parked until the minimum or maximum of that skew changes. Strategies only define the [`Key`] by which
+//! candidates compete. This is the reference implementation; for many seats, [`super::leap`] skips steps whose result
+//! is certain.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,8 +14,8 @@ use super::key::Key;
 use super::leap;
 use super::limits::{Block, Limits};
 
-/// Seats that are dealt one by one at most, where no shortcut applies: several skews at once, or a WorkloadPolicy under
-/// rules of the placement. It keeps a decision within seconds; a million replicas are still dealt.
+/// Most seats that are dealt one by one if no shortcut applies: with several skews at once, or a WorkloadPolicy under
+/// rules of the placement. It limits a decision to seconds and still allows a million replicas.
 pub const MOST_STEPS: i64 = 2_000_000;
 
 /// The state of a division.
@@ -22,19 +23,19 @@ pub const MOST_STEPS: i64 = 2_000_000;
 pub struct Board {
     /// Replicas by candidate.
     pub seats: Vec<i64>,
-    /// Most replicas by candidate.
+    /// Maximum replicas by candidate.
     pub caps: Vec<i64>,
-    /// Rules, counting along.
+    /// The rules, with their current counts.
     pub limits: Limits,
-    /// Whether [`MOST_STEPS`] ended the dealing.
+    /// Whether dealing stopped at [`MOST_STEPS`].
     pub exhausted: bool,
-    /// Seats that are worth looking for a shortcut.
+    /// Minimum number of seats for which a leap is tried.
     pub patch: i64,
     cells: Vec<u32>,
 }
 
 impl Board {
-    /// A board with these seats taken.
+    /// A board that starts with these seats.
     #[must_use]
     pub fn new(ground: &Ground, seats: Vec<i64>, caps: Vec<i64>) -> Self {
         let mut limits = ground.limits.clone();
@@ -45,7 +46,7 @@ impl Board {
         Self { seats, caps, limits, exhausted: false, patch, cells }
     }
 
-    /// Moves to these seats at once.
+    /// Sets the seats.
     pub fn settle(&mut self, seats: Vec<i64>) {
         self.limits.shift(&self.seats, &seats, &self.caps);
         self.seats = seats;
@@ -59,7 +60,7 @@ impl Board {
         self.limits.may_add(index)
     }
 
-    /// Whether the candidate may give one back.
+    /// Whether the candidate may lose a replica.
     pub fn may_remove(&self, index: usize) -> Result<(), Block> {
         if self.seats[index] <= 0 {
             return Err(Block::Never);
@@ -73,21 +74,21 @@ impl Board {
         self.limits.count(index, 1, self.seats[index] == self.caps[index]);
     }
 
-    /// Takes one back.
+    /// Takes a replica from the candidate.
     pub fn remove(&mut self, index: usize) {
         let full = self.seats[index] == self.caps[index];
         self.seats[index] -= 1;
         self.limits.count(index, -1, full);
     }
 
-    /// Replicas that are dealt.
+    /// Total number of replicas.
     #[must_use]
     pub fn total(&self) -> i64 {
         self.seats.iter().fold(0, |sum, seats| sum.saturating_add(*seats))
     }
 }
 
-/// Candidates that compete by one order. `E` is [`Key`] on the way up and `Reverse<Key>` on the way down.
+/// Candidates in one competition order. `E` is [`Key`] when scaling up and [`Back`] when scaling down.
 #[derive(Debug)]
 pub struct Lane<E: Entry> {
     cells: Vec<BinaryHeap<E>>,
@@ -97,11 +98,11 @@ pub struct Lane<E: Entry> {
     epoch: u64,
 }
 
-/// A key in the order of a direction.
+/// A key, ordered for one direction.
 pub trait Entry: Ord + Copy + From<Key> {
     /// The key.
     fn key(&self) -> &Key;
-    /// Whether its candidate may move in this direction.
+    /// Whether the candidate may gain or lose a replica in this direction.
     fn check(board: &Board, index: usize) -> Result<(), Block>;
 }
 
@@ -115,7 +116,7 @@ impl Entry for Key {
     }
 }
 
-/// The order of taking back: the last seat first.
+/// The order of removal: the last seat first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Back(Reverse<Key>);
 
@@ -136,7 +137,7 @@ impl Entry for Back {
 }
 
 impl<E: Entry> Lane<E> {
-    /// A lane of these keys.
+    /// Creates a lane for these keys.
     pub fn new(board: &Board, keys: impl IntoIterator<Item = Key>) -> Self {
         let count = board.cells.iter().max().map_or(0, |last| *last as usize + 1);
         let mut heaps: Vec<Vec<E>> = vec![Vec::new(); count];
@@ -149,8 +150,8 @@ impl<E: Entry> Lane<E> {
         Self { cells, open, parked: Vec::new(), is_parked, epoch: board.limits.epoch }
     }
 
-    /// The candidate that moves next, or none when all are done or blocked. Where only soft rules block, the one that
-    /// strains them least. Whoever moves it calls [`Lane::settle`] before asking again.
+    /// The next candidate, or `None` when all are done or blocked. If only soft rules block, the candidate that
+    /// violates them least. Callers must call [`Lane::settle`] before the next call.
     pub fn next(&mut self, board: &Board) -> Option<usize> {
         if self.epoch != board.limits.epoch {
             self.epoch = board.limits.epoch;
@@ -168,7 +169,7 @@ impl<E: Entry> Lane<E> {
                     self.parked.push(at);
                 }
                 Err(Block::Never) => {
-                    // Only this candidate is done for sure: its cell may hold others with room.
+                    // Only this candidate is finished. Its cell may hold others with room.
                     self.cells[at as usize].pop();
                     self.offer(at);
                 }
@@ -176,7 +177,7 @@ impl<E: Entry> Lane<E> {
         }
         let top = |cell: &BinaryHeap<E>| cell.peek().map(|entry| entry.key().index as usize);
         for at in &self.parked {
-            // Who is done leaves the cell to those behind.
+            // Removes finished candidates in front of the others in the cell.
             let cell = &mut self.cells[*at as usize];
             while top(cell).is_some_and(|index| E::check(board, index) == Err(Block::Never)) {
                 cell.pop();
@@ -194,7 +195,7 @@ impl<E: Entry> Lane<E> {
         easiest.max().map(|(_, _, index)| index)
     }
 
-    /// Puts the candidate that moved back in line with its next key, or out of it.
+    /// Reinserts the candidate with its next key, or removes it.
     pub fn settle(&mut self, board: &Board, index: usize, key: Option<Key>) {
         let at = board.cells[index];
         let cell = &mut self.cells[at as usize];
@@ -203,7 +204,7 @@ impl<E: Entry> Lane<E> {
         if let Some(key) = key {
             cell.push(key.into());
         }
-        // A cell that moved although a soft rule blocks it stays parked, with its next candidate in front.
+        // A cell that moved despite a soft rule stays parked, with its next candidate in front.
         if !self.is_parked[at as usize] {
             self.offer(at);
         }
@@ -216,8 +217,8 @@ impl<E: Entry> Lane<E> {
     }
 }
 
-/// Deals up to `take` replicas in the order of the claims; least groups and least bounds come first. Returns what found
-/// no place.
+/// Deals up to `take` replicas in the order of the claims, after minimum groups and minimum bounds are met. Returns the
+/// number that could not be placed.
 pub fn deal(board: &mut Board, mut take: i64, claims: &Claims) -> i64 {
     let all: Vec<usize> = (0..board.seats.len()).collect();
     if board.limits.is_empty() {
@@ -228,7 +229,7 @@ pub fn deal(board: &mut Board, mut take: i64, claims: &Claims) -> i64 {
     take - run(board, take, claims)
 }
 
-/// Deals by leaps where they lead far, by steps in between; returns how many.
+/// Deals by leaps while they advance far, otherwise by steps. Returns the number dealt.
 fn run(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     let mut pace = Pace::new(board.patch);
     let mut dealt = 0;
@@ -250,7 +251,7 @@ fn run(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     dealt
 }
 
-/// How leaps and steps take turns: the less a leap achieves, the longer until the next one is tried.
+/// Alternates leaps and steps. The less a leap achieves, the more steps follow before the next one.
 #[derive(Debug)]
 pub struct Pace {
     patch: i64,
@@ -259,19 +260,19 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// At most [`MOST_STEPS`] steps; `patch` steps after a leap that led far.
+    /// At most [`MOST_STEPS`] steps in total; `patch` steps after a successful leap.
     #[must_use]
     pub fn new(patch: i64) -> Self {
         Self { patch, now: patch, left: MOST_STEPS }
     }
 
-    /// Whether so many seats are worth a leap.
+    /// Whether this many seats justify a leap.
     #[must_use]
     pub fn leaps(&self, seats: i64) -> bool {
         seats > self.patch
     }
 
-    /// Steps to take after a leap.
+    /// Number of steps after a leap.
     pub fn steps(&mut self, leapt: i64, open: i64) -> i64 {
         self.now = if leapt >= self.now { self.patch } else { self.now.saturating_mul(2) };
         let steps = self.now.max(1).min(open).min(self.left);
@@ -279,7 +280,7 @@ impl Pace {
         steps
     }
 
-    /// Whether no step is left.
+    /// Whether no steps are left.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.left <= 0
@@ -301,7 +302,7 @@ fn walk(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     dealt
 }
 
-/// One replica for as many further groups as spreadConstraints ask for.
+/// Deals one replica to each further group that spreadConstraints require.
 fn fill_groups(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     let mut dealt = 0;
     for constraint in 0..board.limits.minimums.len() {
@@ -327,7 +328,7 @@ fn fill_groups(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     dealt
 }
 
-/// What `bounds[].min` asks for.
+/// Deals the replicas that `bounds[].min` requires.
 fn fill_bounds(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     let mut dealt = 0;
     for at in 0..board.limits.bounds.len() {
@@ -342,7 +343,7 @@ fn fill_bounds(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     dealt
 }
 
-/// Takes up to `take` replicas back, the last seat first; returns how many there were not.
+/// Takes back up to `take` replicas, the last seat first. Returns the number that could not be taken.
 pub fn take_back(board: &mut Board, take: i64, claims: &Claims) -> i64 {
     let mut left = take;
     if !board.limits.is_empty() {
@@ -350,7 +351,7 @@ pub fn take_back(board: &mut Board, take: i64, claims: &Claims) -> i64 {
         if left == 0 {
             return 0;
         }
-        // Fewer replicas were asked for: rules choose which go, they do not keep them.
+        // The total must shrink: rules choose which replicas go, but cannot prevent it.
         board.limits = Limits::default();
         board.cells = vec![0; board.seats.len()];
     }

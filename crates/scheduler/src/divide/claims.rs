@@ -1,22 +1,22 @@
-//! How candidates compete where a strategy orders them by rank and weight, and what that gives when no rule interferes.
+//! How candidates compete when a strategy orders them by rank and weight, and the result if no rule interferes.
 
 use super::ground::Ties;
 use super::key::Key;
 use super::webster::{self, Party};
 use super::{to_i64, to_u64};
 
-/// What one candidate competes with.
+/// The claim of one candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Precedence over every quotient.
+    /// Precedence. Takes priority over the quotient.
     pub rank: i64,
     /// Weight, at least 1.
     pub weight: u64,
-    /// Seats that its quotient does not count; 0 on the way down.
+    /// Seats that the quotient does not count; 0 when scaling down.
     pub base: i64,
 }
 
-/// The claims of all candidates; who has none gets nothing and gives nothing back.
+/// The claims of all candidates. A candidate without a claim gets nothing and loses nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
     list: Vec<Option<Claim>>,
@@ -25,7 +25,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// The claims, with the places of candidates among equals.
+    /// Creates claims with the tie-break ranks of the candidates.
     #[must_use]
     pub fn new(list: Vec<Option<Claim>>, ties: Ties) -> Self {
         let mut ranks: Vec<i64> = list.iter().flatten().map(|claim| claim.rank).collect();
@@ -34,7 +34,7 @@ impl Claims {
         Self { list, ties, ranks }
     }
 
-    /// Claims by weight; a weight of 0 gets nothing. `base` are the seats that quotients do not count.
+    /// Claims by weight. A weight of 0 gets nothing. `base` are the seats that quotients do not count.
     #[must_use]
     pub fn up(weights: &[u64], base: &[i64], ties: Ties) -> Self {
         let claim = |(weight, base): (&u64, &i64)| {
@@ -43,7 +43,7 @@ impl Claims {
         Self::new(weights.iter().zip(base).map(claim).collect(), ties)
     }
 
-    /// Claims by weight on the way down; a weight of 0 gives its seats back before every other.
+    /// Claims by weight for scaling down. A weight of 0 loses its seats first.
     #[must_use]
     pub fn down(weights: &[u64], ties: Ties) -> Self {
         let claim = |weight: &u64| {
@@ -58,13 +58,13 @@ impl Claims {
         self.list.get(index).copied().flatten()
     }
 
-    /// The ranks that occur, ascending.
+    /// The distinct ranks, ascending.
     #[must_use]
     pub fn ranks(&self) -> &[i64] {
         &self.ranks
     }
 
-    /// The same claims, of some candidates only.
+    /// The claims of some candidates only.
     #[must_use]
     pub fn among(&self, who: &[usize]) -> Self {
         let mut list = vec![None; self.list.len()];
@@ -72,7 +72,7 @@ impl Claims {
         Self::new(list, self.ties.clone())
     }
 
-    /// The key of a candidate that has so many seats.
+    /// The key of a candidate with this number of seats.
     #[must_use]
     pub fn key(&self, index: usize, seats: i64) -> Option<Key> {
         self.of(index).map(|claim| Key {
@@ -84,7 +84,7 @@ impl Claims {
         })
     }
 
-    /// The key of the seat that a candidate got last.
+    /// The key of a candidate's last seat.
     #[must_use]
     pub fn last(&self, index: usize, seats: i64) -> Option<Key> {
         if seats > 0 { self.key(index, seats - 1) } else { None }
@@ -103,7 +103,8 @@ impl Claims {
         among.iter().filter_map(of_rank).unzip()
     }
 
-    /// Deals up to `take` seats to some candidates, ascending, as if there were no rules; returns what found no place.
+    /// Deals up to `take` seats to the candidates `among`, ascending, without rules. Returns the number that could not
+    /// be placed.
     pub fn deal(&self, seats: &mut [i64], caps: &[i64], among: &[usize], take: i64) -> i64 {
         let mut left = to_u64(take);
         for rank in self.ranks.iter().rev() {
@@ -128,8 +129,8 @@ impl Claims {
         to_i64(left)
     }
 
-    /// Takes up to `take` seats back from some candidates, ascending, none below its floor, as if there were no rules;
-    /// returns how many there were not.
+    /// Takes back up to `take` seats from the candidates `among`, ascending, down to their floors, without rules.
+    /// Returns the number that could not be taken.
     pub fn take_back(&self, seats: &mut [i64], floors: &[i64], among: &[usize], take: i64) -> i64 {
         let mut left = to_u64(take);
         for rank in &self.ranks {

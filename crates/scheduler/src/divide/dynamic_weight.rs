@@ -1,17 +1,17 @@
-//! Divided by what clusters report: weights are capacities.
+//! Divides by reported capacity: the weights are capacities.
 
 use super::ground::{Division, Ground};
 use super::{Dealt, Start, to_u64, up, why_left};
 
-/// Divides by capacity. Scaling up gives only the difference out, by what still fits, and moves nothing; scaling down
-/// divides again in proportion to what runs; from zero, by room.
+/// Divides by capacity. Scaling up deals only the difference, by remaining capacity, and moves nothing. Scaling down
+/// divides in proportion to the running replicas. A division from zero uses the full capacity.
 #[must_use]
 pub fn divide(ground: &Ground, desired: i64, start: Start) -> Division {
     let every: Vec<bool> = vec![true; ground.len()];
     divide_among(ground, &every, desired, start)
 }
 
-/// The same over some of the candidates only; the others keep nothing on the way down and get nothing on the way up.
+/// Divides over some of the candidates. The others lose all replicas when scaling down and get none when scaling up.
 pub(super) fn divide_among(
     ground: &Ground,
     among: &[bool],
@@ -22,7 +22,7 @@ pub(super) fn divide_among(
     let running = ground.running();
     let zero = vec![0; n];
     let rooms: Vec<i64> = (0..n).map(|index| ground.room(index)).collect();
-    // Unknown capacity weighs what is there already, at least 1.
+    // Unknown capacity counts as the running replicas, at least 1.
     let by = |weight: &dyn Fn(usize) -> Option<i64>| -> Vec<u64> {
         let one = |index| weight(index).unwrap_or_else(|| ground.seats[index].max(1));
         (0..n).map(|index| if among[index] { to_u64(one(index)) } else { 0 }).collect()
@@ -44,7 +44,7 @@ pub(super) fn divide_among(
             if dealt.left == 0 {
                 dealt
             } else {
-                // Rules choose what goes; they take nothing beyond what was asked for.
+                // The total must shrink: rules choose which replicas go, but no more than necessary are removed.
                 let free = Ground { limits: Default::default(), ..ground.clone() };
                 up(&free, &weights, dealt.seats, ground.seats.clone(), &zero, dealt.left)
             }

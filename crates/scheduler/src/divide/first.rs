@@ -1,21 +1,21 @@
-//! The first division of a workload that runs nowhere, under no rule on groups: the same result as from a whole ground,
-//! but only candidates that can get a replica are looked at closely. In a large fleet those are few.
+//! The first division of a workload that runs nowhere, without rules on groups. The result equals that of the full
+//! division, but only candidates that can get a replica are examined. In a large fleet those are few.
 
 use super::ground::{Division, Ties, UNBOUNDED};
 use super::webster::{self, Party};
 use super::{pending, to_i64, to_u64};
 
-/// What a candidate brings.
+/// The claim of a candidate.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
-    /// Weight of its seats. 0 = gets none.
+    /// Weight of its seats. 0 = it gets none.
     pub weight: u64,
-    /// Most replicas.
+    /// Maximum replicas.
     pub cap: i64,
 }
 
 impl Claim {
-    /// By its capacity: unknown capacity weighs one replica and binds nothing.
+    /// The claim by capacity. Unknown capacity weighs one replica and sets no limit.
     #[must_use]
     pub fn by_room(more: Option<i64>) -> Self {
         match more {
@@ -25,13 +25,14 @@ impl Claim {
     }
 }
 
-/// Rounds over all candidates before they are sorted: most often one cluster has room for all.
+/// Scans over all candidates before they are sorted. Usually one cluster has room for all replicas.
 const UNSORTED: u32 = 4;
 
-/// A candidate that can get a replica: its weight, its index, and its place among equals where that was looked up.
+/// A candidate that can get a replica: its weight, its index, and its tie-break rank once computed.
 type Contender = (u64, u32, Option<u64>);
 
-/// Divides `desired` replicas by Webster over the claims of `n` candidates; `why` says why some found no place.
+/// Divides `desired` replicas by Webster over the claims of `n` candidates. `why` gives the reason for replicas that
+/// are not placed.
 pub fn divide(
     n: usize,
     claim: impl Fn(usize) -> Claim,
@@ -46,12 +47,12 @@ pub fn divide(
             who.push((weight, index as u32, None));
         }
     }
-    // A candidate behind `desired` others gets nothing: their first seats all come before its own.
+    // A candidate behind `desired` others gets nothing: all their first seats precede its own.
     keep_first(&mut who, usize::try_from(desired).unwrap_or(0), ties);
     deal(n, who, claim, ties, desired, why)
 }
 
-/// The same over the shortest prefix of the candidates that holds `desired`: most room first, unknown room last.
+/// Divides over the shortest prefix of the candidates that holds `desired`: most room first, unknown room last.
 pub fn aggregate(
     n: usize,
     more: impl Fn(usize) -> Option<i64>,
@@ -61,7 +62,7 @@ pub fn aggregate(
 ) -> Division {
     let mut rest: Vec<Contender> = Vec::with_capacity(n);
     for index in 0..n {
-        // Unknown room is behind the least.
+        // Unknown room sorts after the smallest room.
         match more(index) {
             None => rest.push((0, index as u32, None)),
             Some(more) if more > 0 => rest.push((to_u64(more), index as u32, None)),
@@ -71,7 +72,7 @@ pub fn aggregate(
     let (mut prefix, mut held) = (Vec::new(), 0_i64);
     let mut levels = 0;
     while held < desired && !rest.is_empty() {
-        // All that offer as much as the best, in one go.
+        // Handles all candidates with the most room at once.
         let mut level: Vec<Contender> = Vec::new();
         levels += 1;
         if levels == UNSORTED {
@@ -104,7 +105,7 @@ pub fn aggregate(
     deal(n, prefix, claim, ties, desired, why)
 }
 
-/// Keeps the first `most` contenders: by weight, then by their place among equals.
+/// Keeps the first `most` contenders: by weight, then by tie-break rank.
 fn keep_first(who: &mut Vec<Contender>, most: usize, ties: &Ties) {
     if most >= who.len() {
         return;
@@ -136,14 +137,14 @@ fn deal(
     desired: i64,
     why: impl FnOnce() -> String,
 ) -> Division {
-    // Only among equal weights are there ever equals.
+    // Ties occur only among equal weights.
     who.sort_unstable_by_key(|(weight, ..)| *weight);
     for run in who.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
         for (_, index, tie) in run {
             tie.get_or_insert_with(|| ties.get(*index as usize));
         }
     }
-    // The order of the candidates is the last tie.
+    // The order of the candidates breaks the remaining ties.
     who.sort_unstable_by_key(|(_, index, _)| *index);
     let party = |(weight, index, tie): &Contender| Party {
         weight: *weight,

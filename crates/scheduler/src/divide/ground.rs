@@ -1,4 +1,4 @@
-//! What every division starts from: the candidates, what they run, what they can take, and the rules on the result.
+//! The input of every division: the candidates, their running replicas, their capacity, and the rules on the result.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use super::limits::Limits;
 use crate::hash::TieHash;
 use crate::state::snapshot::Names;
 
-/// Room without a known bound.
+/// Marks room without a known limit.
 pub const UNBOUNDED: i64 = i64::MAX;
 
-/// Places among equals. Hashes are computed when two candidates are equal, which most never are.
+/// Tie-break ranks. Hashes are computed only for candidates that tie, which is rare.
 #[derive(Debug, Clone, Default)]
 pub enum Ties {
-    /// All the same: the order of names decides.
+    /// All ranks are equal: the order of names decides.
     #[default]
     Same,
-    /// One each.
+    /// One rank per candidate.
     Given(Vec<u64>),
     /// By hash of template and name.
     Hashed {
@@ -29,7 +29,7 @@ pub enum Ties {
 }
 
 impl Ties {
-    /// The place of a candidate.
+    /// The rank of a candidate.
     #[must_use]
     pub fn get(&self, index: usize) -> u64 {
         match self {
@@ -39,13 +39,13 @@ impl Ties {
         }
     }
 
-    /// The places of the first `len` candidates, where all of them are needed, and more than once.
+    /// The ranks of the first `len` candidates, for callers that need all of them repeatedly.
     #[must_use]
     pub fn all(&self, len: usize) -> Vec<u64> {
         (0..len).map(|index| self.get(index)).collect()
     }
 
-    /// The places of some candidates.
+    /// The ranks of some candidates.
     #[must_use]
     pub fn part(&self, indices: &[usize]) -> Self {
         match self {
@@ -60,16 +60,16 @@ impl Ties {
     }
 }
 
-/// The candidates of a division, in ascending order of name, one entry a candidate in each list.
+/// The candidates of a division, ordered by name. Each list has one entry per candidate.
 #[derive(Debug, Clone, Default)]
 pub struct Ground {
-    /// Replicas that the binding has there.
+    /// Replicas that run there.
     pub seats: Vec<i64>,
-    /// How many more fit. `None` = unknown.
+    /// Additional replicas that fit. `None` = unknown.
     pub more: Vec<Option<i64>>,
-    /// Clusters that keep what they have and never grow.
+    /// Clusters that keep their replicas and never grow.
     pub frozen: Vec<bool>,
-    /// Places among equals; the greatest comes first.
+    /// Tie-break ranks; the greatest comes first.
     pub ties: Ties,
     /// Rules on groups of candidates.
     pub limits: Limits,
@@ -88,7 +88,7 @@ impl Ground {
         self.seats.is_empty()
     }
 
-    /// Most replicas that a candidate may have: what it runs and what still fits. Unknown capacity does not bind.
+    /// Maximum replicas of a candidate: running replicas plus remaining capacity. Unknown capacity is no limit.
     #[must_use]
     pub fn room(&self, index: usize) -> i64 {
         if self.frozen[index] {
@@ -100,13 +100,13 @@ impl Ground {
         }
     }
 
-    /// Most replicas of a candidate where capacity does not count.
+    /// Maximum replicas of a candidate if capacity is ignored.
     #[must_use]
     pub fn ceiling(&self, index: usize) -> i64 {
         if self.frozen[index] { self.seats[index] } else { UNBOUNDED }
     }
 
-    /// Replicas that run on candidates.
+    /// Running replicas on all candidates.
     #[must_use]
     pub fn running(&self) -> i64 {
         self.seats.iter().fold(0, |sum, seats| sum.saturating_add(*seats))
@@ -118,14 +118,14 @@ impl Ground {
 pub struct Division {
     /// Replicas by candidate.
     pub seats: Vec<i64>,
-    /// Replicas without a place: how many, and why.
+    /// Replicas that are not placed: how many, and why.
     pub pending: Vec<(i64, String)>,
-    /// Set when nothing at all may be placed: the reason.
+    /// Why nothing may be placed at all, if so.
     pub refused: Option<String>,
 }
 
 impl Division {
-    /// A division that must not be carried out.
+    /// A division that must not be applied.
     pub fn refuse(reason: impl Into<String>) -> Self {
         Self { refused: Some(reason.into()), ..Self::default() }
     }

@@ -1,8 +1,8 @@
-//! Division as Karmada does it (`pkg/scheduler/core/assignment.go`, `division_algorithm.go`), for profile `karmada`:
-//! static weights always from zero, no partial placement, ties by name.
+//! Division as in Karmada (`pkg/scheduler/core/assignment.go`, `division_algorithm.go`), for profile `karmada`: static
+//! weights always from zero, no partial placement, ties by name.
 //!
-//! Two things are not followed: sums that overflow 32 bits there, and the order that its unstable sort gives more than
-//! twelve holders of equal shares on the way down; here equal holders stay in the order in which the binding lists them.
+//! There are two differences. Sums do not overflow 32 bits. Karmada's unstable sort reorders more than twelve equal
+//! holders when scaling down; here they stay in the binding's order.
 
 use atoll_api::binding::Mode;
 
@@ -11,7 +11,7 @@ use super::{Start, aggregated, dynamic_weight, static_weight};
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
 
-/// Divides over the candidates, whose order is Karmada's order of clusters.
+/// Divides over the candidates, which are in Karmada's order of clusters.
 pub fn assign(cycle: &Cycle<'_>) -> Assignment {
     let desired = cycle.intent.desired.unwrap_or(0);
     if matches!(cycle.intent.strategy, Strategy::Copies) {
@@ -35,7 +35,7 @@ pub fn assign(cycle: &Cycle<'_>) -> Assignment {
     }
 }
 
-/// The ground in the order of the candidates; ties are places by name, not indices.
+/// The ground in the order of the candidates. Ties are ranks by name, not indices.
 fn ground(cycle: &Cycle<'_>, desired: i64) -> Ground {
     let rows = &cycle.candidates;
     Ground {
@@ -54,7 +54,7 @@ fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Divisi
         Strategy::DynamicWeight => dynamic_weight::divide(ground, desired, start),
         Strategy::Aggregated => {
             let down = start == Start::Running && ground.running() > desired;
-            // The first in order comes first.
+            // Inverted, so that the first in order gets the greatest rank.
             let place = |at: usize| {
                 let place = if down { place_before(cycle, of[at]) } else { at as u32 };
                 u64::from(u32::MAX - place)
@@ -81,7 +81,7 @@ fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Divisi
     }
 }
 
-/// Scaling down, equal holders stay in the order in which the binding lists them.
+/// When scaling down, equal holders stay in the binding's order.
 fn place_before(cycle: &Cycle<'_>, candidate: usize) -> u32 {
     let name = &cycle.snapshot.row(cycle.candidates[candidate] as usize).name;
     let mut before = cycle.request.previous.iter().flat_map(|previous| &previous.clusters);

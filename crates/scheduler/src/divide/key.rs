@@ -1,21 +1,20 @@
-//! The order of seats: which cluster gets the next replica, and in reverse which gives the last one back.
+//! The order of seats: which cluster gets the next replica and, in reverse, which loses the last one.
 
 use std::cmp::Ordering;
 
-/// The claim of one cluster to its next seat; the greatest gets it.
+/// The claim of one cluster to its next seat. The greatest key gets it.
 ///
-/// Clusters of a higher rank come first. Within a rank the highest quotient weight / (2·seats + 1) wins (Webster),
-/// compared exactly; ties go to fewer seats, then to the greater tie value, then to the lower index, which is the
-/// smaller name.
+/// A higher rank comes first. Within a rank the highest quotient weight / (2·seats + 1) wins (Webster), compared
+/// exactly. Ties go to fewer seats, then to the greater tie value, then to the lower index, which is the smaller name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// Precedence over every quotient.
+    /// Precedence. Takes priority over the quotient.
     pub rank: (i64, i64),
     /// Weight of the cluster.
     pub weight: u64,
-    /// Seats that it has, as the quotient counts them.
+    /// Seats that the quotient counts.
     pub seats: u64,
-    /// Place among equals.
+    /// Tie-break rank.
     pub tie: u64,
     /// The cluster, as an index into the candidates.
     pub index: u32,
@@ -26,7 +25,7 @@ impl Ord for Key {
         self.rank
             .cmp(&other.rank)
             .then_with(|| {
-                // Below 2^31 the products fit into 64 bits, which is what nearly always meets.
+                // Below 2^31 the products fit 64 bits, which is nearly always the case.
                 if (self.weight | other.weight | self.seats | other.seats) >> 31 == 0 {
                     let quotient = |a: &Self, b: &Self| a.weight * (2 * b.seats + 1);
                     return quotient(self, other).cmp(&quotient(other, self));

@@ -1,16 +1,16 @@
-//! Leaps over the seats of a [`Board`]: where the outcome of many steps is certain, it is taken at once.
+//! Leaps over the seats of a [`Board`]: applies the result of many steps at once where it is certain.
 //!
-//! A leap leads to a state that dealing seat by seat passes through; the seats that are then left are dealt by steps.
-//! Two things are certain.
+//! A leap ends in a state that dealing seat by seat would pass through. The remaining seats are dealt by steps. Two
+//! cases are certain.
 //!
-//! *One rule on skew.* The seats of one domain come in a fixed order, and the others only decide when its next seat is
-//! free: what is free stays free until it is taken. So for each threshold on the quotient there is one state in which all
-//! free seats above it are taken, and dealing passes through it: a domain with N seats above the threshold has
-//! min(N, least N of all domains + maxSkew). On the way down it is the mirror image. When nothing is free any more a soft
-//! rule lets domains rise level by level from the lowest count.
+//! *One skew rule.* The seats of one domain have a fixed order; other domains only decide when its next seat becomes
+//! free, and a free seat stays free until it is taken. So for each threshold on the quotient there is one state in
+//! which all free seats above it are taken, and dealing passes through it: a domain with N seats above the threshold
+//! has min(N, least N of all domains + maxSkew). Scaling down is the mirror image. When no seat is free, a soft rule
+//! raises domains level by level from the lowest count.
 //!
-//! *Any rules.* As long as what is dealt without rules breaks none, they did not interfere: counts only grow, and a rule
-//! that is not broken at the end was broken nowhere.
+//! *Any rules.* If the result without rules violates none, they did not interfere: counts only grow, so a rule that
+//! holds at the end held at every step.
 
 use super::board::Board;
 use super::claims::Claims;
@@ -18,7 +18,7 @@ use super::limits::{Limits, NONE, Skew};
 use super::webster::{fine, natural};
 use super::{to_i64, to_u64};
 
-/// Deals many seats at once; returns how many, at most `take`.
+/// Deals many seats at once. Returns the number dealt, at most `take`.
 pub fn up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
     if board.limits.skews.len() == 1 {
         let dealt = Up::new(board, claims).leap(board, take);
@@ -31,7 +31,7 @@ pub fn up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
     free(board, take, fits_up, |seats, caps, count| claims.deal(seats, caps, &all, count))
 }
 
-/// Takes many seats back at once; returns how many, at most `take`.
+/// Takes back many seats at once. Returns the number taken, at most `take`.
 pub fn down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
     if board.limits.skews.len() == 1 {
         let taken = Down::new(board, claims).leap(board, take);
@@ -45,7 +45,7 @@ pub fn down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
     free(board, take, fits_down, |seats, _, count| claims.take_back(seats, &floors, &all, count))
 }
 
-/// The most of `take` seats that `step` moves without rules and that no rule would have stopped.
+/// Moves as many of `take` seats as `step` can without rules, up to the point where a rule would have stopped it.
 pub fn free(
     board: &mut Board,
     take: i64,
@@ -64,7 +64,7 @@ pub fn free(
     moved
 }
 
-/// The greatest number up to `most` for which a condition holds that stays broken once it is.
+/// The greatest number up to `most` that satisfies a monotone condition.
 fn greatest(most: i64, holds: impl Fn(i64) -> bool) -> Option<i64> {
     if most <= 0 || !holds(1) {
         return None;
@@ -77,7 +77,7 @@ fn greatest(most: i64, holds: impl Fn(i64) -> bool) -> Option<i64> {
     Some(low)
 }
 
-/// Whether no rule would have kept seats from being added one after the other.
+/// Whether no rule would have blocked adding these seats one by one.
 pub fn fits_up(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
     let grown = |of: &[u32], domain: u32| {
         (0..before.len()).any(|at| of[at] == domain && after[at] > before[at])
@@ -93,12 +93,12 @@ pub fn fits_up(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
     skews && is_bounded(limits, before, after)
 }
 
-/// Whether no bound would have kept seats from being added.
+/// Whether no bound would have blocked adding these seats.
 fn is_bounded(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
     limits.bounds.iter().all(|bound| bound.sum.max(bound.max) >= sum(bound, before, after))
 }
 
-/// Whether no rule would have kept seats from being taken back one after the other.
+/// Whether no rule would have blocked removing these seats one by one.
 pub fn fits_down(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
     let skews = limits.skews.iter().all(|skew| {
         let counts = shifted(skew, before, after);
@@ -108,7 +108,7 @@ pub fn fits_down(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
     skews && keeps_groups(limits, before, after)
 }
 
-/// Whether no minimum and no bound would have kept seats from being taken back.
+/// Whether no minimum and no bound would have blocked removing these seats.
 fn keeps_groups(limits: &Limits, before: &[i64], after: &[i64]) -> bool {
     let minimums = limits.minimums.iter().all(|minimum| {
         let mut counts = minimum.counts.clone();
@@ -134,7 +134,7 @@ fn shifted(skew: &Skew, before: &[i64], after: &[i64]) -> Vec<i64> {
     counts
 }
 
-/// Most seats of each candidate: none more where a bound is reached.
+/// Maximum seats of each candidate. At its current seats if a bound is reached.
 fn caps(board: &Board) -> Vec<i64> {
     let closed = |at: usize| {
         board.limits.bounds.iter().any(|bound| bound.member[at] && bound.sum >= bound.max)
@@ -143,7 +143,7 @@ fn caps(board: &Board) -> Vec<i64> {
     (0..board.seats.len()).map(cap).collect()
 }
 
-/// Least seats of each candidate: none fewer where a bound is reached or a group is needed.
+/// Minimum seats of each candidate. At its current seats if a bound is reached or a group needs it.
 fn floors(board: &Board) -> Vec<i64> {
     let limits = &board.limits;
     let needed = |at: usize| {
@@ -155,7 +155,7 @@ fn floors(board: &Board) -> Vec<i64> {
     (0..board.seats.len()).map(|at| if needed(at) { board.seats[at] } else { 0 }).collect()
 }
 
-/// Candidates by domain; those without the key come last.
+/// Candidates by domain. Candidates without the key come last.
 fn members(skew: &Skew) -> Vec<Vec<usize>> {
     let mut members = vec![Vec::new(); skew.counts.len() + 1];
     for (at, domain) in skew.of.iter().enumerate() {
@@ -164,14 +164,14 @@ fn members(skew: &Skew) -> Vec<Vec<usize>> {
     members
 }
 
-/// A threshold: all seats of higher ranks, and of this rank those whose quotient is at least 2^fine / p.
+/// A threshold: all seats of higher ranks, and the seats of this rank whose quotient is at least 2^fine / p.
 #[derive(Debug, Clone, Copy)]
 struct Threshold {
     rank: i64,
     p: u128,
 }
 
-/// What the seats above a threshold are.
+/// Computes the seats above a threshold.
 struct Reach<'a> {
     claims: &'a Claims,
     fine: u32,
@@ -196,14 +196,14 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// A threshold that so many seats of every weight are above.
+    /// A threshold that admits at least this many seats of every weight.
     fn end(&self, seats: i64) -> u128 {
         (2 * u128::from(to_u64(seats)) + 2) << self.fine
     }
 }
 
-/// The state of the threshold between two that is closest to the far one, among those that have a state; as the near one
-/// is approached they all have. `None` = no threshold in between has one.
+/// Bisects between two thresholds for the one closest to `far` that has a state. Thresholds near `near` have one, those
+/// beyond a point do not. `None` = none in between has a state.
 fn closest<S>(near: u128, far: u128, state: impl Fn(u128) -> Option<S>) -> Option<S> {
     let (mut near, mut far, mut best) = (near, far, None);
     while near.abs_diff(far) > 1 {
@@ -216,8 +216,8 @@ fn closest<S>(near: u128, far: u128, state: impl Fn(u128) -> Option<S>) -> Optio
     best
 }
 
-/// The state furthest along the ranks: each rank is passed from its near end to its far one, and the first whose far end
-/// has no state is where the way ends. `None` = it ends before anything was passed.
+/// The furthest state across the ranks. Each rank is passed from its near to its far end; the search stops at the first
+/// rank whose far end has no state. `None` = not even the first threshold has one.
 fn furthest<'r, S>(
     ranks: impl IntoIterator<Item = &'r i64>,
     near: u128,
@@ -235,12 +235,12 @@ fn furthest<'r, S>(
     best
 }
 
-/// The way up under one rule on skew.
+/// Scaling up under one skew rule.
 struct Up<'a> {
     claims: &'a Claims,
     members: Vec<Vec<usize>>,
     caps: Vec<i64>,
-    /// Replicas that a domain has when all its candidates are full.
+    /// Replicas of a domain when all its candidates are full.
     full: Vec<i64>,
 }
 
@@ -267,8 +267,8 @@ impl<'a> Up<'a> {
         dealt
     }
 
-    /// The state in which all free seats above the threshold are taken, unless that is more than `take` or a bound or a
-    /// domain that becomes full lies in between.
+    /// The state in which all free seats above the threshold are taken. `None` if that exceeds `take`, violates a
+    /// bound, or fills a domain on the way.
     fn state(
         &self,
         board: &Board,
@@ -289,7 +289,7 @@ impl<'a> Up<'a> {
         let low = match counted.map(|domain| counts[domain]).min() {
             _ if skew.zero => 0,
             Some(low) => low,
-            // Nobody has room.
+            // No candidate has room.
             None => return Some((board.seats.clone(), 0)),
         };
         let target = |domain: usize| {
@@ -321,7 +321,7 @@ impl<'a> Up<'a> {
     }
 }
 
-/// Nothing is free any more, and the rule is soft: domains rise level by level; candidates without the key come last.
+/// Scales up under a soft rule when no seat is free: domains rise level by level; candidates without the key come last.
 fn levels_up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
     let skew = &board.limits.skews[0];
     let (members, caps) = (members(skew), caps(board));
@@ -346,7 +346,7 @@ fn levels_up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
         let mut dealt = 0_i64;
         for (domain, of) in members.iter().enumerate() {
             let count = more(domain);
-            // A domain that becomes full may move the minimum.
+            // A domain that becomes full may change the minimum.
             let moves = count > 0 && count >= fills[domain] && domain < domains;
             if moves && !skew.count_full {
                 return None;
@@ -380,7 +380,7 @@ fn levels_up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
     dealt
 }
 
-/// The way down under one rule on skew.
+/// Scaling down under one skew rule.
 struct Down<'a> {
     claims: &'a Claims,
     members: Vec<Vec<usize>>,
@@ -403,7 +403,7 @@ impl<'a> Down<'a> {
         taken
     }
 
-    /// The state in which all free seats below the threshold are given back.
+    /// The state in which all free seats below the threshold are taken back.
     fn state(
         &self,
         board: &Board,
@@ -446,7 +446,7 @@ impl<'a> Down<'a> {
     }
 }
 
-/// Nothing is free any more, and the rule is soft: domains sink level by level.
+/// Scales down under a soft rule when no seat is free: domains sink level by level.
 fn levels_down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
     let skew = &board.limits.skews[0];
     let (members, floors) = (members(skew), floors(board));
@@ -457,7 +457,7 @@ fn levels_down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
     };
     let most: Vec<i64> =
         members.iter().map(|of| of.iter().map(gives).fold(0, i64::saturating_add)).collect();
-    // A full domain that does not count would begin to count; candidates without the key are always free.
+    // A full domain that is not counted would start to count. Candidates without the key are always free.
     let plain = skew.count_full || skew.open.iter().all(|open| *open > 0);
     let level = |domain: &usize| most[*domain] == 0 || skew.counts[*domain] == skew.low;
     if !plain || skew.zero || most[domains] > 0 || !(0..domains).all(|domain| level(&domain)) {

@@ -1,4 +1,4 @@
-//! Leaps and bulk against the definition, which goes seat by seat.
+//! Compares leaps and bulk division with the reference implementation, which deals seat by seat.
 
 use super::board::{self, Board};
 use super::claims::{Claim, Claims};
@@ -100,7 +100,7 @@ fn claims(random: &mut Random, ground: &Ground, based: bool) -> Claims {
     Claims::new(list, ground.ties.clone())
 }
 
-/// The same board, which leaps whenever it can or never.
+/// A board that leaps whenever possible, or never.
 fn board(ground: &Ground, leaps: bool) -> Board {
     let caps = (0..ground.len()).map(|at| ground.room(at)).collect();
     let mut board = Board::new(ground, ground.seats.clone(), caps);
@@ -134,7 +134,7 @@ fn leaps_down_lead_where_steps_do() {
         let mut ground = ground(random, [0, 1, 1, 1, 2][(seed % 5) as usize]);
         let mut claims = claims(random, &ground, false);
         if random.chance(60) {
-            // What the way up dealt.
+            // The state after dealing.
             let mut dealt = board(&ground, false);
             board::deal(&mut dealt, random.upto(120), &claims);
             ground.seats = dealt.seats;
@@ -186,7 +186,7 @@ fn a_workload_policy_in_bulk_is_its_sequence() {
     }
 }
 
-/// Clusters in three zones, in turn, with a rule on each.
+/// Clusters in three zones, round-robin, with one skew rule.
 fn zones(n: usize, hard: bool, seats: i64) -> Ground {
     let of: Vec<u32> = (0..n as u32).map(|at| at % 3).collect();
     let skew = Skew { max: 2, hard, of, counts: vec![0; 3], count_full: true, ..Skew::default() };

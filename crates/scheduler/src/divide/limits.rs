@@ -1,20 +1,20 @@
-//! Rules on groups of candidates that bind every strategy: skew over domains, least groups used, bounds of groups.
+//! Rules on groups of candidates that apply to every strategy: skew over domains, minimum groups, bounds of groups.
 
 use std::collections::BTreeMap;
 
-/// "In no group".
+/// Marks a candidate without a group.
 pub const NONE: u32 = u32::MAX;
 
-/// The rules, with the counts that they watch.
+/// The rules and their current counts.
 #[derive(Debug, Clone, Default)]
 pub struct Limits {
     /// topologySpreadConstraints.
     pub skews: Vec<Skew>,
-    /// Least groups of spreadConstraints.
+    /// Minimum groups of spreadConstraints.
     pub minimums: Vec<Minimum>,
     /// Bounds of replicaScheduling.
     pub bounds: Vec<Bound>,
-    /// Grows whenever something that was blocked by skew may be free again.
+    /// Increases whenever a seat that a skew blocked may be free again.
     pub epoch: u64,
 }
 
@@ -29,25 +29,25 @@ pub struct Skew {
     pub hard: bool,
     /// Domain of each candidate; [`NONE`] = it lacks the key.
     pub of: Vec<u32>,
-    /// Replicas by domain, of all bindings that count.
+    /// Replicas by domain, of all counted bindings.
     pub counts: Vec<i64>,
-    /// Whether the smallest counts as 0, because there are fewer domains than `minDomains`.
+    /// Whether the minimum counts as 0, because there are fewer domains than `minDomains`.
     pub zero: bool,
-    /// Whether a domain without room still holds the minimum down.
+    /// Whether a domain without room still counts for the minimum.
     pub count_full: bool,
     /// Candidates with room left, by domain.
     pub open: Vec<u32>,
     pub(crate) low: i64,
     pub(crate) high: i64,
-    /// Domains at the low and at the high end: an end moves only when its last domain leaves it.
+    /// Number of domains at the minimum and at the maximum. Either moves only when its last domain leaves it.
     pub(crate) at_low: usize,
     pub(crate) at_high: usize,
 }
 
-/// Least groups of one spreadConstraint.
+/// Minimum groups of one spreadConstraint.
 #[derive(Debug, Clone, Default)]
 pub struct Minimum {
-    /// What groups, for reasons.
+    /// The topology key, for reasons.
     pub key: String,
     /// Groups that must have a replica.
     pub groups: i64,
@@ -62,24 +62,24 @@ pub struct Minimum {
 /// Bounds on the sum of some candidates.
 #[derive(Debug, Clone, Default)]
 pub struct Bound {
-    /// Where it is written, for reasons.
+    /// Path of its field, for reasons.
     pub field: String,
-    /// Whether each candidate counts.
+    /// Whether each candidate is a member.
     pub member: Vec<bool>,
-    /// At least.
+    /// Minimum sum.
     pub min: i64,
-    /// At most.
+    /// Maximum sum.
     pub max: i64,
-    /// Replicas now.
+    /// Current sum.
     pub sum: i64,
 }
 
-/// Why a seat may not be given or taken now.
+/// Why a seat may not be added or removed now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block {
     /// Never again in this division.
     Never,
-    /// Until a minimum rises or a maximum falls; `hard` = whatever happens, `false` = unless nothing else is left.
+    /// Blocked until a minimum rises or a maximum falls. A soft rule yields if every other seat is blocked.
     Skewed {
         /// Whether the rule is DoNotSchedule.
         hard: bool,
@@ -102,7 +102,7 @@ impl Skew {
         self.at_high = self.counts.iter().filter(|count| **count == self.high).count();
     }
 
-    /// Counts one more or less in a domain; returns whether an end moved.
+    /// Adds `by` to the count of a domain. Returns whether the minimum or maximum moved.
     fn count(&mut self, domain: usize, by: i64, closed: bool) -> bool {
         let before = self.counts[domain];
         let after = before.saturating_add(by);
@@ -124,7 +124,7 @@ impl Skew {
         ends != (self.low, self.high)
     }
 
-    /// The largest difference between a domain and the smallest.
+    /// The difference between the largest and the smallest domain.
     #[must_use]
     pub fn skew(&self) -> i64 {
         self.high.saturating_sub(self.low)
@@ -155,13 +155,13 @@ impl Skew {
 }
 
 impl Limits {
-    /// Whether no rule binds anything.
+    /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.skews.is_empty() && self.minimums.is_empty() && self.bounds.is_empty()
     }
 
-    /// Counts from what runs. Domain counts of skews must hold what others run there.
+    /// Adds the running replicas to the counts. The domain counts of skews must already include other bindings.
     pub fn start(&mut self, seats: &[i64], rooms: &[i64]) {
         for skew in &mut self.skews {
             skew.open = vec![0; skew.counts.len()];
@@ -184,12 +184,12 @@ impl Limits {
         }
     }
 
-    /// Candidates that all rules treat alike share a cell.
+    /// Assigns candidates to cells: candidates with the same groups in all rules share a cell.
     #[must_use]
     pub fn cells(&self, len: usize) -> Vec<u32> {
         let mut cells = vec![0_u32; len];
         let mut ids: BTreeMap<(u32, u32), u32> = BTreeMap::new();
-        // Rule by rule: those that shared a cell so far stay together where this rule treats them alike too.
+        // Refines the cells rule by rule: candidates stay together if this rule also puts them in the same group.
         let mut split = |group: &dyn Fn(usize) -> u32| {
             ids.clear();
             for (index, cell) in cells.iter_mut().enumerate() {
@@ -203,7 +203,7 @@ impl Limits {
         cells
     }
 
-    /// Whether the candidate may get one more.
+    /// Whether the candidate may get one more replica.
     pub fn may_add(&self, index: usize) -> Result<(), Block> {
         #[cfg(test)]
         if crate::mutants::is(crate::mutants::Mutant::MaxIgnored) {
@@ -218,7 +218,7 @@ impl Limits {
         }
     }
 
-    /// Whether the candidate may give one back.
+    /// Whether the candidate may lose a replica.
     pub fn may_remove(&self, index: usize) -> Result<(), Block> {
         let last_of_group = |minimum: &&Minimum| {
             let group = minimum.of[index];
@@ -235,7 +235,7 @@ impl Limits {
         }
     }
 
-    /// Counts one more (`by` = 1) or one less (-1). `closed`: the candidate has just become full, or open again.
+    /// Counts one added (`by` = 1) or removed (-1) replica. `closed`: the candidate became full, or is no longer full.
     pub fn count(&mut self, index: usize, by: i64, closed: bool) {
         for skew in &mut self.skews {
             if skew.of[index] == NONE {
@@ -257,7 +257,7 @@ impl Limits {
         }
     }
 
-    /// Counts many at once: from these seats to those.
+    /// Counts many replicas at once, from the seats `before` to the seats `after`.
     pub fn shift(&mut self, before: &[i64], after: &[i64], caps: &[i64]) {
         let moved: Vec<usize> = (0..before.len()).filter(|at| before[*at] != after[*at]).collect();
         for skew in &mut self.skews {
@@ -284,7 +284,7 @@ impl Limits {
         self.epoch += 1;
     }
 
-    /// How much further giving this candidate a seat would push the soft skews.
+    /// How much a seat for this candidate would violate the soft skews.
     #[must_use]
     pub fn strain(&self, index: usize) -> i64 {
         let soft = self.skews.iter().filter(|skew| !skew.hard);
@@ -304,7 +304,7 @@ impl Minimum {
         (self.groups - self.used).max(0)
     }
 
-    /// Whether the candidate's group has none yet.
+    /// Whether the candidate's group has no replica yet.
     #[must_use]
     pub fn is_new(&self, index: usize) -> bool {
         self.of[index] != NONE && self.counts[self.of[index] as usize] == 0

@@ -1,4 +1,4 @@
-//! Dividing replicas over candidates: one file per strategy, over one engine in exact integers.
+//! Divides replicas over candidates: one file per strategy, on one engine with exact integers.
 
 pub mod aggregated;
 pub mod board;
@@ -22,17 +22,17 @@ use self::ground::{Division, Ground, Ties};
 use self::limits::Limits;
 use self::webster::Party;
 
-/// How a division treats what runs.
+/// How a division treats running replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// Go on from it.
+    /// Keep them and deal the difference.
     Running,
-    /// From zero.
+    /// Divide from zero.
     Zero,
 }
 
-/// Divides `replicas` by Webster over `weights`, on top of `seats`; `counted` are the seats that quotients count.
-/// Picks the bulk method where no rule binds groups.
+/// Deals `take` replicas by Webster over `weights`, on top of `seats`. Quotients do not count the seats in
+/// `quotient_base`. Uses the bulk method if there are no rules on groups.
 pub(crate) fn up(
     ground: &Ground,
     weights: &[u64],
@@ -67,26 +67,26 @@ pub(crate) fn up(
     Dealt { seats: board.seats, left, exhausted: board.exhausted }
 }
 
-/// What a division dealt.
+/// The result of dealing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dealt {
     /// Replicas by candidate.
     pub seats: Vec<i64>,
-    /// Replicas that found no place.
+    /// Replicas that could not be placed.
     pub left: i64,
-    /// Whether they might find one: dealing one by one took too long.
+    /// Whether dealing stopped at the step limit, so that more might fit.
     pub exhausted: bool,
 }
 
 impl Dealt {
-    /// A result of a division that found all there is.
+    /// A result that did not reach the step limit.
     pub(crate) fn new(seats: Vec<i64>, left: i64) -> Self {
         Self { seats, left, exhausted: false }
     }
 }
 
-/// Candidates that can get one of the next `take` seats. Where no quotient counts a seat yet, a candidate that is lighter
-/// than `take` others gets none: their first seats all come before its own.
+/// Candidates that can get one of the next `take` seats. If quotients count no seats yet, a candidate with less weight
+/// than `take` others gets none: all their first seats precede its own.
 fn contenders(
     weights: &[u64],
     seats: &[i64],
@@ -107,7 +107,7 @@ fn contenders(
     who
 }
 
-/// Takes the last seats of Webster's sequence over `weights` back.
+/// Takes back the last `take` seats of Webster's sequence over `weights`.
 pub(crate) fn down(
     ground: &Ground,
     weights: &[u64],
@@ -121,7 +121,7 @@ pub(crate) fn down(
     board.seats
 }
 
-/// Shrinks seats to the total wanted when rules keep too many in place: the reason, if any.
+/// The replicas that are left over with their reason, if there are any.
 pub(crate) fn pending(left: i64, reason: impl FnOnce() -> String) -> Vec<(i64, String)> {
     if left > 0 { vec![(left, reason())] } else { Vec::new() }
 }
@@ -134,7 +134,7 @@ pub(crate) fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Why replicas wait that might find a place: no shortcut leads through their rules.
+/// The reason for pending replicas when dealing stopped at the step limit.
 pub(crate) fn too_many() -> String {
     format!(
         "at most {} replicas are dealt at once under these rules together: give \
@@ -143,7 +143,7 @@ pub(crate) fn too_many() -> String {
     )
 }
 
-/// Why replicas of a division found no candidate.
+/// The reason for replicas that no candidate may take.
 pub(crate) fn why_left(limits: &Limits, caps_bind: bool) -> String {
     let skewed =
         limits.skews.iter().filter(|skew| skew.hard).map(|skew| {

@@ -1,9 +1,9 @@
-//! Divided by given weights: Webster over the weights of the candidates.
+//! Divides by static weights: Webster over the weights of the candidates.
 
 use super::ground::{Division, Ground};
 use super::{Dealt, Start, down, up, why_left};
 
-/// Divides by weights. `respect_capacity` gives no cluster more than its room.
+/// Divides by weights. With `respect_capacity`, no cluster gets more than its room.
 #[must_use]
 pub fn divide(
     ground: &Ground,

@@ -1,42 +1,43 @@
-//! Webster's method in bulk: O(N log N) whatever the number of seats.
+//! Webster's method in bulk: O(N log N), independent of the number of seats.
 //!
 //! The seats of all clusters form one sequence, ordered by [`Key`]. A threshold 1/μ on the quotient admits a prefix of
-//! it; a search finds a μ whose prefix is close to the wanted number, a heap deals the few seats that are left exactly.
+//! it. A search finds a μ whose prefix is close to the wanted number, and a heap deals the remaining seats exactly.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::key::Key;
 
-/// Bits of the denominator of μ at most: fine enough that the heap deals about one seat a cluster, whatever the weights.
+/// Maximum bits of the denominator of μ: fine enough that the heap deals about one seat per cluster, whatever the
+/// weights.
 const FINE: u32 = 80;
 
-/// Seats a party up to which the heap alone deals them: the search costs as much as so many seats.
+/// Seats per party up to which only the heap is used, because the search costs about as much.
 const FEW: u128 = 4;
 
 /// One cluster in a division.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Party {
-    /// Weight. 0 = takes no seat.
+    /// Weight. 0 = it gets no seat.
     pub weight: u64,
-    /// Seats at the start.
+    /// Current seats.
     pub seats: u64,
-    /// Most seats, on the way up.
+    /// Maximum seats when dealing.
     pub cap: u64,
-    /// Least seats, on the way down.
+    /// Minimum seats when taking back.
     pub floor: u64,
-    /// Place among equals.
+    /// Tie-break rank.
     pub tie: u64,
 }
 
-/// Bits of the denominator where so many seats count: a weight times μ must stay within 128 bits.
+/// Bits of the denominator for this number of seats: a weight times μ must fit 128 bits.
 #[must_use]
 pub fn fine(seats: u128) -> u32 {
     let bits = u128::BITS - seats.saturating_mul(2).saturating_add(2).leading_zeros();
     FINE.min(118_u32.saturating_sub(bits))
 }
 
-/// Seats of a party whose quotient is at least 1/μ, with μ = p / 2^fine.
+/// Seats of a party with a quotient of at least 1/μ, with μ = p / 2^fine.
 #[must_use]
 pub fn natural(weight: u64, p: u128, fine: u32) -> u64 {
     // weight / (2s + 1) >= 2^fine / p  <=>  2s + 1 <= weight * p / 2^fine
@@ -44,7 +45,7 @@ pub fn natural(weight: u64, p: u128, fine: u32) -> u64 {
     u64::try_from(limit.div_ceil(2)).unwrap_or(u64::MAX)
 }
 
-/// Deals up to `take` further seats; returns how many found no party.
+/// Deals up to `take` further seats. Returns the number that no party can take.
 pub fn deal(parties: &mut [Party], take: u64) -> u64 {
     let start: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
     let room: u128 = parties
@@ -81,7 +82,8 @@ pub fn deal(parties: &mut [Party], take: u64) -> u64 {
     take - u64::try_from(dealt).unwrap_or(take)
 }
 
-/// Takes the last `take` seats back, none below its floor; returns how many there were not. Weights must be above 0.
+/// Takes back the last `take` seats, down to the floors. Returns the number that could not be taken. Weights must be
+/// above 0.
 pub fn take_back(parties: &mut [Party], take: u64) -> u64 {
     let start: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
     let least: u128 = parties.iter().map(|party| u128::from(party.floor.min(party.seats))).sum();
@@ -92,7 +94,7 @@ pub fn take_back(parties: &mut [Party], take: u64) -> u64 {
         |party: &Party, p: u128| natural(party.weight, p, fine).max(party.floor).min(party.seats);
     if taken > parties.len() as u128 * FEW {
         let total = |p: u128| parties.iter().map(|x| u128::from(reach(x, p))).sum::<u128>();
-        // The smallest prefix that is at least the target: one step beyond the largest that is at most it.
+        // The smallest prefix of at least the target: one step beyond the largest of at most the target.
         if let Some(p) = search_above(parties, target, fine, total) {
             parties.iter_mut().for_each(|party| party.seats = reach(party, p));
         }
@@ -117,18 +119,18 @@ pub fn take_back(parties: &mut [Party], take: u64) -> u64 {
     take - u64::try_from(taken).unwrap_or(take)
 }
 
-/// A party in the line for its next seat.
+/// A party that waits for its next seat.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     quotient: f64,
     index: u32,
 }
 
-/// Quotients in floating point that are further apart than this factor are in the exact order: their relative error is
-/// below 2^-50.
+/// Floating point quotients that differ by more than this factor are in the exact order: their relative error is below
+/// 2^-50.
 const CLEAR: f64 = 1.0 + 1e-14;
 
-/// A heap of parties, the first in the order of [`Key`] in front; quotients in floating point decide what they can.
+/// A heap of parties in the order of [`Key`]. Floating point quotients decide unless they are too close.
 struct Line {
     heap: Vec<Turn>,
 }
@@ -144,7 +146,7 @@ impl Line {
         self.heap.first().copied()
     }
 
-    /// The first has got its seat: it waits for the next one, or leaves.
+    /// Updates the first party after it got a seat: it waits for the next one, or leaves.
     fn settle(&mut self, turn: Option<Turn>, parties: &[Party]) {
         match turn {
             Some(turn) => self.heap[0] = turn,
@@ -199,7 +201,8 @@ impl Party {
     }
 }
 
-/// A bracket of μ: `total(low) <= target < total(high)`, narrowed until the low side lacks at most half a seat a party.
+/// A bracket of μ: `total(low) <= target < total(high)`, narrowed until the low side lacks at most half a seat per
+/// party.
 fn bracket(
     parties: &[Party],
     target: u128,
@@ -213,7 +216,7 @@ fn bracket(
     let (mut low, mut high) = (0, None);
     let mut guess = (target.saturating_mul(2).saturating_mul(1 << fine) / weights).max(1);
     let near = parties.len() as u128 / 2;
-    // 256 halvings would exhaust any 128-bit bracket: the bound is never what ends the loop.
+    // 256 halvings exhaust any 128-bit bracket, so the loop always ends by another condition.
     for _ in 0..256 {
         let sum = total(guess);
         if sum <= target {
@@ -254,7 +257,7 @@ fn search_above(
     let (mut low, high) = bracket(parties, target, fine, &total)?;
     let mut high = match high {
         Some(high) => high,
-        // The low side was near enough before there was a high one.
+        // The low side was already close enough before a high side was found.
         None if total(low) == target => return Some(low),
         None => {
             let mut high = low.max(1);
@@ -278,7 +281,7 @@ mod tests {
     use super::*;
     use crate::hash::splitmix64;
 
-    /// The definition, one seat at a time.
+    /// The reference implementation, one seat at a time.
     fn slow(parties: &mut [Party], take: u64) -> u64 {
         for left in (1..=take).rev() {
             let best = (0..)
@@ -348,7 +351,7 @@ mod tests {
             let left = deal(&mut bulk, take);
             assert_eq!(left, slow(&mut one, take), "seed {seed}: {start:?} take {take}");
             assert_eq!(bulk, one, "seed {seed}: {start:?} take {take}");
-            // From zero, so that the way up is the sequence itself.
+            // Starts from zero, so that dealing produces the sequence itself.
             parties.iter_mut().for_each(|party| party.seats = 0);
             let mut high = parties.clone();
             deal(&mut high, take);
@@ -357,7 +360,7 @@ mod tests {
             take_back(&mut high, back.min(total));
             deal(&mut parties, total - back.min(total));
             assert_eq!(high, parties, "seed {seed}: back {back} of {total}");
-            // From what was dealt above other seats, which is no prefix of the sequence, down to floors.
+            // Starts above other seats, which is not a prefix of the sequence, and goes down to floors.
             let mut high: Vec<Party> = (0..)
                 .zip(&one)
                 .filter(|(_, party)| party.weight > 0)

@@ -1,4 +1,4 @@
-//! Dividing by a WorkloadSpread: ordered subsets of clusters, each up to its limit.
+//! Divides by a WorkloadSpread: ordered subsets of clusters, each up to its limit.
 
 use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -15,9 +15,9 @@ use crate::cycle::check::percent;
 pub struct Subset {
     /// Its name.
     pub name: String,
-    /// Most replicas.
+    /// Maximum replicas.
     pub limit: i64,
-    /// Whether members report that its replicas find no node, not long ago.
+    /// Whether members recently reported unschedulable replicas there.
     pub marked: bool,
     /// Its candidates with their preference score.
     pub members: Vec<(usize, i64)>,
@@ -26,44 +26,44 @@ pub struct Subset {
 /// How the division proceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// Go on from what runs.
+    /// Keep running replicas and deal the difference.
     Continue,
-    /// Go on, but first give back what is above the limits.
+    /// Like `Continue`, but first take back replicas above the limits.
     Trim,
-    /// Go on, and bring back what earlier subsets have room for.
+    /// Like `Continue`, but also move replicas back to earlier subsets that have room.
     Recover,
-    /// From zero.
+    /// Divide from zero.
     Anew,
 }
 
-/// What is asked.
+/// The input of the division.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     /// The subsets, in order.
     pub subsets: &'a [Subset],
-    /// Whether what a subset cannot take goes on to the next.
+    /// Whether replicas that a subset cannot take go to the next one.
     pub adaptive: bool,
-    /// Replicas asked for.
+    /// Desired replicas.
     pub desired: i64,
-    /// Replicas that the last decision accounted for: those that run and those that waited.
+    /// Replicas of the last decision: running plus pending.
     pub accounted: i64,
     /// How to proceed.
     pub plan: Plan,
-    /// A StatefulSet: ordinals lie contiguous in list order, so it grows and shrinks at its end only.
+    /// Whether it is a StatefulSet. Its ordinals are contiguous in list order, so that only the end grows and shrinks.
     pub ordinal: bool,
 }
 
-/// The result, with what waits in each subset.
+/// The division, with the pending replicas of each subset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
     /// The division.
     pub division: Division,
-    /// Replicas that wait, by subset.
+    /// Pending replicas, by subset.
     pub waiting: Vec<i64>,
 }
 
-/// Limits of the subsets for so many replicas: numbers as they are; percentages by Webster with ties in list order, the
-/// open subset weighing what is left of 100 %.
+/// Limits of the subsets for the desired replicas. Numbers are used as they are. Percentages are divided by Webster
+/// with ties in list order; the open subset weighs the rest of 100 %.
 #[must_use]
 pub fn limits(spec: &WorkloadSpreadSpec, desired: i64) -> Vec<i64> {
     let percents: Vec<Option<i64>> = spec
@@ -89,7 +89,8 @@ pub fn limits(spec: &WorkloadSpreadSpec, desired: i64) -> Vec<i64> {
             }
             Some(IntOrString::Int(max)) => i64::from(*max),
             Some(IntOrString::String(_)) => shares.get(at).copied().unwrap_or(0),
-            // The open subset of percentages has a fair share, but no limit: with Adaptive it takes what others cannot.
+            // The open subset of percentages has a fair share. With Adaptive it has no limit, because it takes what
+            // others cannot.
             None if sum > 0 && !adaptive => shares.get(at).copied().unwrap_or(UNBOUNDED),
             None => UNBOUNDED,
         })
@@ -112,7 +113,7 @@ fn by_percent(percents: &[Option<i64>], sum: i64, desired: i64) -> Vec<i64> {
     parties.iter().map(|party| to_i64(party.seats)).collect()
 }
 
-/// Divides.
+/// Divides the replicas.
 #[must_use]
 pub fn divide(ground: &Ground, question: &Question<'_>) -> Answer {
     let mut run = Run::new(ground, question);
@@ -191,8 +192,8 @@ impl<'a> Run<'a> {
         count - board::take_back(&mut self.board, count, &claims)
     }
 
-    /// Down: first what is above the limits, then the rest, each from the last subset to the first. A StatefulSet gives
-    /// back its highest ordinals, which are in the last subset.
+    /// Scales down: first replicas above the limits, then the rest, each from the last subset to the first. A
+    /// StatefulSet gives back its highest ordinals, which are in the last subset.
     fn shrink(&mut self, mut count: i64) {
         let last_to_first = || (0..self.question.subsets.len()).rev();
         if !self.question.ordinal {
@@ -204,7 +205,7 @@ impl<'a> Run<'a> {
         for subset in last_to_first() {
             count -= self.take_back(subset, self.own(subset).min(count));
         }
-        // What is on clusters of no subset goes last: nobody else may take it.
+        // Replicas outside all subsets go last, because nothing else may replace them.
         if count > 0 {
             let equal = vec![1; self.ground.len()];
             board::take_back(
@@ -215,8 +216,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// With Fixed what waits in a subset belongs to it: scaling down passes over waiting replicas like over running ones,
-    /// and only takes back what a subset then has too much.
+    /// With Fixed, pending replicas belong to a subset. Scaling down passes over pending replicas like over running
+    /// ones, and takes back only what a subset then has too many.
     fn shrink_waiting(&mut self) {
         let count = self.question.subsets.len();
         let limit = |subset: usize| self.question.subsets[subset].limit;
@@ -243,7 +244,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes from later subsets what earlier ones have room for.
+    /// Moves replicas from later subsets to earlier ones that have room.
     fn give_back(&mut self) {
         for subset in 0..self.question.subsets.len() {
             if self.question.subsets[subset].marked {
@@ -260,7 +261,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Up: list order, each subset to its limit.
+    /// Scales up in list order, each subset to its limit.
     fn grow(mut self, take: i64) -> Answer {
         let count = self.question.subsets.len();
         let from = if self.question.ordinal {

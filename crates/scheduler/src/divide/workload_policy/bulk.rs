@@ -1,5 +1,5 @@
-//! Many replicas of a WorkloadPolicy at once, where no other rule binds: first how many each domain gets or gives back,
-//! then how many each of its clusters. The result is that of the sequence, replica by replica.
+//! Deals many replicas of a WorkloadPolicy at once if no other rule applies: first the number per domain, then per
+//! cluster. The result equals that of dealing replica by replica.
 
 use std::cmp::Reverse;
 
@@ -8,35 +8,35 @@ use crate::divide::claims::{Claim, Claims};
 use crate::divide::webster::{self, Party};
 use crate::divide::{to_i64, to_u64};
 
-/// Bits of the denominator of the threshold on x/t: no domain has two replicas between two thresholds.
+/// Bits of the denominator of the threshold on x/t. No domain has two replicas between two adjacent thresholds.
 const FINE: u32 = 64;
 
-/// A listed domain while replicas are dealt or taken back.
+/// The state of a listed domain during dealing.
 #[derive(Debug, Clone, Copy)]
 struct Site {
     at: usize,
     target: i64,
-    /// Replicas of all bindings that count.
+    /// Replicas of all counted bindings.
     count: i64,
-    /// Most, on the way up; least, on the way down.
+    /// Maximum when scaling up; minimum when scaling down.
     end: i64,
 }
 
 impl Site {
-    /// Replicas x with x/t below the threshold.
+    /// Number of replicas x with x/t below the threshold.
     fn below(&self, p: u128) -> i64 {
         let part = (u128::from(to_u64(self.target)) * p).div_ceil(1 << FINE);
         i64::try_from(part).unwrap_or(i64::MAX)
     }
 
-    /// Whether x/t of one is below that of the other, as a comparison.
+    /// Compares x/t of two domains.
     fn by_part(a: (&Self, i64), b: (&Self, i64)) -> std::cmp::Ordering {
         let left = i128::from(a.1) * i128::from(b.0.target);
         left.cmp(&(i128::from(b.1) * i128::from(a.0.target)))
     }
 }
 
-/// The greatest threshold of a condition that stays broken once it is; 0 holds.
+/// The greatest threshold that satisfies a monotone condition, which holds at 0.
 fn threshold(holds: impl Fn(u128) -> bool) -> u128 {
     let (mut low, mut high) = (0, 1 << (FINE + 1));
     while high - low > 1 {
@@ -58,7 +58,7 @@ impl Run<'_> {
             .collect()
     }
 
-    /// Deals up to `take` replicas; returns what found no place.
+    /// Deals up to `take` replicas. Returns the number that could not be placed.
     pub(super) fn bulk_up(&self, seats: &mut [i64], take: i64) -> i64 {
         let mut left = take;
         let mut sites = self.sites(seats);
@@ -103,7 +103,7 @@ impl Run<'_> {
         left
     }
 
-    /// Takes up to `take` replicas back; returns how many there were not.
+    /// Takes back up to `take` replicas. Returns the number that could not be taken.
     pub(super) fn bulk_down(&self, seats: &mut [i64], take: i64) -> i64 {
         let floors = vec![0; seats.len()];
         let outside: Vec<usize> =
@@ -111,7 +111,7 @@ impl Run<'_> {
         let mut left = self.equal().take_back(seats, &floors, &outside, take);
         let mut sites = self.sites(seats);
         let starts: Vec<i64> = sites.iter().map(|site| site.count).collect();
-        // What is above the targets: greatest (2x - 1)/t, ties more replicas, then later in the list.
+        // Replicas above the targets: greatest (2x - 1)/t first; ties go to more replicas, then to the later entry.
         let mut parties: Vec<Party> = sites
             .iter()
             .map(|site| Party {
@@ -140,7 +140,7 @@ impl Run<'_> {
         left
     }
 
-    /// Deals to those with the fewest replicas first; returns what found no place.
+    /// Deals to the candidates with the fewest replicas first. Returns the number that could not be placed.
     fn deal_evenly(&self, seats: &mut [i64], among: &[usize], take: i64) -> i64 {
         let caps = &self.board.caps;
         let open = among.iter().copied().filter(|index| seats[*index] < caps[*index]);
@@ -149,7 +149,8 @@ impl Run<'_> {
         if !few || open.iter().any(|index| seats[*index] > 0) {
             return self.equal().deal(seats, caps, &open, take);
         }
-        // Nobody has a replica yet, and there are fewer than clusters: the first among equals get one each.
+        // No candidate has a replica, and there are fewer replicas than candidates: the first by tie-break rank get one
+        // each.
         let place = |index: usize| (Reverse(self.ties.get(index)), index);
         let mut places: Vec<_> = open.into_iter().map(place).collect();
         let (first, last, _) = places.select_nth_unstable(take as usize - 1);
@@ -157,13 +158,13 @@ impl Run<'_> {
         0
     }
 
-    /// Fewest replicas first.
+    /// Claims that prefer the fewest replicas.
     fn equal(&self) -> Claims {
         let one = Some(Claim { rank: 0, weight: 1, base: 0 });
         Claims::new(vec![one; self.ground.len()], self.ground.ties.clone())
     }
 
-    /// One cluster after the other: larger room first, unknown room last.
+    /// The order of Fill, one cluster after the other: larger room first, unknown room last.
     fn fill_order(&self, index: usize) -> (i64, u64, Reverse<usize>) {
         let key = self.key(index, 0);
         (key.rank.1, key.tie, Reverse(index))
@@ -200,7 +201,7 @@ impl Run<'_> {
     }
 }
 
-/// List order, each to its end; returns how many.
+/// Fills the domains in list order, each to its end. Returns the number dealt.
 fn fill_up(sites: &mut [Site], take: i64) -> i64 {
     let mut left = take;
     for site in sites {
@@ -211,7 +212,7 @@ fn fill_up(sites: &mut [Site], take: i64) -> i64 {
     take - left
 }
 
-/// The last in the list first, each to its end; returns how many.
+/// Empties the domains in reverse list order, each to its end. Returns the number taken.
 fn fill_down(sites: &mut [Site], take: i64) -> i64 {
     let mut left = take;
     for site in sites.iter_mut().rev() {
@@ -222,7 +223,7 @@ fn fill_down(sites: &mut [Site], take: i64) -> i64 {
     take - left
 }
 
-/// Smallest x/t first, ties by list order (Adams); returns how many.
+/// Smallest x/t first, ties by list order (Adams). Returns the number dealt.
 fn adams_up(sites: &mut [Site], take: i64) -> i64 {
     let open: i64 = sites.iter().map(|site| site.end - site.count).fold(0, i64::saturating_add);
     let take = take.min(open);
@@ -233,7 +234,7 @@ fn adams_up(sites: &mut [Site], take: i64) -> i64 {
     let p = threshold(|p| dealt(sites, p) <= take);
     let mut left = take - dealt(sites, p);
     sites.iter_mut().for_each(|site| site.count = reach(site, p));
-    // What lies between this threshold and the next: one replica a domain at most.
+    // Between this threshold and the next there is at most one replica per domain.
     let mut next: Vec<usize> =
         (0..sites.len()).filter(|at| sites[*at].count < sites[*at].end).collect();
     next.sort_by(|a, b| {
@@ -248,7 +249,7 @@ fn adams_up(sites: &mut [Site], take: i64) -> i64 {
     take
 }
 
-/// Greatest (x - 1)/t first, ties later in the list; returns how many.
+/// Greatest (x - 1)/t first, ties to the later entry. Returns the number taken.
 fn adams_down(sites: &mut [Site], take: i64) -> i64 {
     let open: i64 = sites.iter().map(|site| site.count - site.end).fold(0, i64::saturating_add);
     let take = take.min(open);
@@ -259,7 +260,7 @@ fn adams_down(sites: &mut [Site], take: i64) -> i64 {
     let taken = |sites: &[Site], p: u128| {
         sites.iter().map(|site| site.count - reach(site, p)).fold(0, i64::saturating_add)
     };
-    // The smallest threshold below which not more than `take` lie is one above the greatest with more.
+    // The smallest threshold that takes at most `take` is one above the greatest that takes more.
     let p = match taken(sites, 0) <= take {
         true => 0,
         false => threshold(|p| taken(sites, p) > take) + 1,

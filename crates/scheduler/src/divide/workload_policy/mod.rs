@@ -1,8 +1,8 @@
-//! Dividing by a WorkloadPolicy: one sequence of next replicas, and its reverse.
+//! Divides by a WorkloadPolicy: one sequence of next replicas, and its reverse.
 //!
-//! The domains compete by how far they are from their targets, all bindings that count included; inside a domain its
-//! clusters compete. Only this binding's own replicas are placed or taken back. Without rules of the placement it is
-//! dealt in bulk (`bulk`); under rules seat by seat, with leaps as far as the rules do not interfere.
+//! Domains compete by the distance from their targets, which counts all bindings. Within a domain its clusters compete.
+//! Only this binding's own replicas are placed or taken back. Without rules of the placement the replicas are dealt in
+//! bulk (`bulk`); with rules seat by seat, with leaps where the rules do not interfere.
 
 mod bulk;
 
@@ -20,13 +20,13 @@ pub struct Domain {
     pub name: String,
     /// Its target.
     pub target: i64,
-    /// Replicas of other bindings that count.
+    /// Replicas of other counted bindings.
     pub others: i64,
     /// Its candidates.
     pub members: Vec<usize>,
 }
 
-/// What is asked.
+/// The input of the division.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     /// The domains, in the order of the list.
@@ -35,15 +35,15 @@ pub struct Question<'a> {
     pub required: bool,
     /// allocationMethod Fill.
     pub fill: bool,
-    /// Replicas asked for.
+    /// Desired replicas.
     pub desired: i64,
-    /// Whether to go on from what runs.
+    /// Whether to keep running replicas.
     pub start: Start,
-    /// Whether replicas beyond the targets go back into domains below theirs.
+    /// Whether replicas beyond the targets move back into domains below their targets.
     pub recover: bool,
 }
 
-/// Divides.
+/// Divides the replicas.
 #[must_use]
 pub fn divide(ground: &Ground, question: &Question<'_>) -> Division {
     let seats = match question.start {
@@ -54,12 +54,12 @@ pub fn divide(ground: &Ground, question: &Question<'_>) -> Division {
     let mut run = Run::new(ground, question, Board::new(ground, seats, caps));
     #[cfg(test)]
     {
-        // Small instances leap too.
+        // Makes small instances leap too.
         run.board.patch = 0;
     }
     let running = run.board.total();
     if running > question.desired {
-        // Fewer replicas were asked for: rules choose which go, they do not keep them.
+        // The total must shrink: rules choose which replicas go, but cannot prevent it.
         let left = run.take_back(running - question.desired);
         run.bulk_back(left);
         return Division { seats: run.board.seats, ..Division::default() };
@@ -88,11 +88,11 @@ struct Run<'a> {
     ground: &'a Ground,
     question: &'a Question<'a>,
     board: Board,
-    /// Own replicas by domain.
+    /// This binding's replicas by domain.
     own: Vec<i64>,
-    /// Domain of each candidate; `None` = outside.
+    /// Domain of each candidate; `None` = outside all domains.
     of: Vec<Option<usize>>,
-    /// Place of each candidate among equals.
+    /// Tie-break rank of each candidate.
     ties: Ties,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
                 own[at] += board.seats[*index];
             }
         }
-        // Seat by seat a place among equals is looked up again and again; in bulk hardly ever.
+        // Dealing seat by seat looks up ranks often; bulk dealing rarely does.
         let ties = match board.limits.is_empty() {
             true => ground.ties.clone(),
             false => Ties::Given(ground.ties.all(ground.len())),
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
         Self { ground, question, board, own, of, ties }
     }
 
-    /// Replicas in a domain, of all bindings that count.
+    /// Replicas in a domain, of all counted bindings.
     fn count(&self, domain: usize) -> i64 {
         self.question.domains[domain].others.saturating_add(self.own[domain])
     }
@@ -127,12 +127,12 @@ impl<'a> Run<'a> {
         self.question.domains[domain].target
     }
 
-    /// The claim of a candidate within its domain, with so many replicas.
+    /// The claim of a candidate within its domain, with this number of replicas.
     fn key(&self, index: usize, seats: i64) -> Key {
         let tie = self.ties.get(index);
         let index_32 = index as u32;
         if self.question.fill && self.of[index].is_some() {
-            // In use first, then the larger room, unknown room last: one cluster after the other.
+            // Fill uses one cluster after the other: in use first, then the larger room, unknown room last.
             let room = match self.ground.room(index) {
                 UNBOUNDED => -1,
                 room => room,
@@ -148,7 +148,7 @@ impl<'a> Run<'a> {
         Key { rank: (0, 0), weight: 1, seats: to_u64(seats), tie, index: index_32 }
     }
 
-    /// Moves to these seats at once.
+    /// Sets the seats.
     fn settle(&mut self, seats: Vec<i64>) {
         self.board.settle(seats);
         self.recount();
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
         dealt
     }
 
-    /// Seat by seat; returns how many.
+    /// Deals seat by seat. Returns the number dealt.
     fn walk(&mut self, take: i64) -> i64 {
         let mut lanes: Vec<Lane<Key>> = self
             .question
@@ -238,7 +238,7 @@ impl<'a> Run<'a> {
         dealt
     }
 
-    /// The domain that the next replica goes to: below target by the method, then (Preferred) by Webster.
+    /// The domain that gets the next replica: below target by the method, then (Preferred) by Webster.
     fn next_domain(&self, open: &[bool]) -> Option<usize> {
         let all = || (0..open.len()).filter(|domain| open[*domain]);
         let mut below = all().filter(|domain| self.count(*domain) < self.target(*domain));
@@ -264,7 +264,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Takes back what the rules let go; returns what they keep.
+    /// Takes back the replicas that the rules release. Returns the number that the rules keep.
     fn take_back(&mut self, take: i64) -> i64 {
         if self.board.limits.is_empty() {
             return self.bulk_back(take);
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
         left
     }
 
-    /// Takes back whatever the rules say; returns how many there were not.
+    /// Takes back replicas regardless of the rules. Returns the number that could not be taken.
     fn bulk_back(&mut self, take: i64) -> i64 {
         let mut seats = self.board.seats.clone();
         let left = self.bulk_down(&mut seats, take);
@@ -301,11 +301,11 @@ impl<'a> Run<'a> {
         taken
     }
 
-    /// Seat by seat; returns how many.
+    /// Takes back seat by seat. Returns the number taken.
     fn walk_back(&mut self, take: i64) -> i64 {
         let last = |run: &Self, index: usize| {
             let seats = run.board.seats[index];
-            // Among clusters in use it is the order alone that says which was last.
+            // With Fill, only the fill order decides which cluster was last.
             (seats > 0).then(|| match run.key(index, seats - 1) {
                 key if run.question.fill => Key { rank: (0, key.rank.1), ..key },
                 key => key,
@@ -349,12 +349,12 @@ impl<'a> Run<'a> {
         taken
     }
 
-    /// The domain whose replica came last, among those where this binding has any.
+    /// The domain that got the last replica, among those where this binding has any.
     fn last_domain(&self, open: &[bool]) -> Option<usize> {
         let holds = || (0..open.len()).filter(|d| open[*d] && self.own[*d] > 0);
         let above =
             holds().filter(|domain| self.count(*domain) > self.target(*domain)).min_by(|a, b| {
-                // Greatest (2x - 1)/t; ties: more replicas, then later in the list.
+                // Greatest (2x - 1)/t; ties go to more replicas, then to the later entry.
                 let part = |x: usize, y: usize| {
                     (2 * i128::from(self.count(x)) - 1) * i128::from(self.target(y))
                 };
@@ -369,7 +369,7 @@ impl<'a> Run<'a> {
         if self.question.fill {
             return holds().next_back();
         }
-        // Greatest (x - 1)/t; ties later in the list.
+        // Greatest (x - 1)/t; ties go to the later entry.
         holds().min_by(|a, b| {
             let part =
                 |x: usize, y: usize| (i128::from(self.count(x)) - 1) * i128::from(self.target(y));
@@ -377,7 +377,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Own replicas outside, or beyond targets, that domains below their targets have room for.
+    /// Own replicas outside the domains or beyond targets, for which domains below their targets have room.
     fn misplaced(&self) -> i64 {
         let all = || 0..self.question.domains.len();
         let outside: i64 = (0..self.ground.len())
@@ -425,7 +425,7 @@ impl<'a> Run<'a> {
 pub(super) mod tests {
     use super::*;
 
-    /// The definition: [`divide`] one seat at a time.
+    /// The reference implementation: [`divide`] one seat at a time.
     pub(in crate::divide) fn step_by_step(ground: &Ground, question: &Question<'_>) -> Division {
         let seats = match question.start {
             Start::Running => ground.seats.clone(),
