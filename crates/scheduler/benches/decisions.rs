@@ -1,9 +1,9 @@
-//! Microseconds per decision on one thread, beside a peer's figures for the same work on one core.
+//! Microseconds per decision on one thread, next to a peer's figures for the same work on one core.
 //!
-//! Half of the clusters match the label selector; each serves 40 API groups; 20 replicas; the explanation is part of the
-//! decision. "changed snapshot" is the first decision after one cluster changed, with taking the change. `-- --json` prints
-//! one object a line. `-- --once CLUSTERS STRATEGY N` decides N times and prints nothing, for a profiler that counts
-//! instructions; with the strategy `change` it takes N changes of a cluster instead.
+//! Half of the clusters match the label selector; each serves 40 API groups; 20 replicas; the explanation is part of
+//! the decision. "changed snapshot" is the first decision after one cluster changed, including that change. `-- --json`
+//! prints one object per line. `-- --once CLUSTERS STRATEGY N` decides N times and prints nothing, for a profiler that
+//! counts instructions; with the strategy `change` it applies N changes of a cluster instead.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 const REPLICAS: i64 = 20;
 const API_GROUPS: usize = 40;
-/// Time spent on one figure.
+/// Time spent per figure.
 const BUDGET_MS: u128 = 300;
 
 fn cluster(n: usize) -> Cluster {
@@ -99,7 +99,7 @@ fn request(strategy: &str) -> Request {
     }
 }
 
-/// Nanoseconds that this thread has run, where Linux says it: others on the machine do not count. Else the wall clock.
+/// Nanoseconds that this thread has run, on Linux: other processes do not count. Otherwise the wall clock.
 fn thread_time(start: Instant) -> u128 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let ran = stat.as_deref().and_then(|text| text.split(' ').next()?.parse().ok());
@@ -108,7 +108,7 @@ fn thread_time(start: Instant) -> u128 {
 
 fn measure(mut work: impl FnMut()) -> f64 {
     work();
-    // The best of five runs: the machine is shared, and the least disturbed run is the work itself.
+    // The best of five runs, because the machine is shared.
     (0..5)
         .map(|_| {
             let start = Instant::now();
@@ -122,7 +122,7 @@ fn measure(mut work: impl FnMut()) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// A peer's microseconds for the same work on one core, where they are known.
+/// A peer's microseconds for the same work on one core, if known.
 fn peer(clusters: usize, strategy: &str) -> Option<f64> {
     let row = match clusters {
         100 => [1_150.0, 1_190.0, 1_250.0],
@@ -149,7 +149,7 @@ fn print(json: bool, clusters: usize, strategy: &str, us: f64) {
     }
 }
 
-/// The tables of so many clusters, with the WorkloadPolicy of the bench.
+/// Tables with these clusters and the WorkloadPolicy of the benchmark.
 fn tables(clusters: &[Cluster]) -> Tables {
     let mut tables = Tables::default();
     for cluster in clusters {
@@ -163,7 +163,7 @@ fn tables(clusters: &[Cluster]) -> Tables {
     tables
 }
 
-/// Takes one change of a cluster a call; reports of the member change its room each time.
+/// Applies one change of a cluster per call: a member's report that changes its room.
 fn change(clusters: &[Cluster]) -> impl FnMut(&mut Tables) {
     let mut changed = clusters[clusters.len() / 2].clone();
     let mut flip = false;
@@ -178,7 +178,7 @@ fn change(clusters: &[Cluster]) -> impl FnMut(&mut Tables) {
     }
 }
 
-/// A workload of 20 replicas that ran on a cluster which is gone.
+/// A workload of 20 replicas whose cluster is gone.
 fn bereaved(tables: &mut Tables, scheduler: &mut Scheduler, strategy: &str) -> Request {
     let mut request = request(strategy);
     let decision = scheduler.decide(&tables.snapshot(), &request);
@@ -193,8 +193,8 @@ fn bereaved(tables: &mut Tables, scheduler: &mut Scheduler, strategy: &str) -> R
     request
 }
 
-/// Takes the decision of the n-th workload into the tables. There are 16, so that the clusters do not fill up; each has
-/// one replica more in every other round, so that each time something changes.
+/// Puts the decision of the n-th workload into the tables. There are 16 workloads, so that the clusters do not fill up.
+/// Every other round each has one replica more, so that something changes every time.
 fn commit(tables: &mut Tables, request: &Request, decision: &Decision, n: usize) {
     let mut shares = decision.clusters().to_vec();
     if let Some(share) = shares.first_mut() {
@@ -277,7 +277,7 @@ fn extras(json: bool) {
     let all: Vec<Cluster> = (0..5_000).map(cluster).collect();
     let mut tables = tables(&all);
     let (mut first, mut flip) = (all[2_500].clone(), false);
-    // Somebody still holds the snapshot before, as a decision under way does: nothing is changed in place.
+    // Holds the previous snapshot, like a decision in progress, so that nothing can be changed in place.
     let mut held = tables.snapshot();
     let us = measure(|| {
         flip = !flip;
@@ -287,7 +287,7 @@ fn extras(json: bool) {
     });
     drop(held);
     print(json, 5_000, "one cluster's change", us);
-    // Decided and taken into the tables one by one, as when a cluster with many workloads is lost.
+    // Decides and commits one by one, as when a cluster with many workloads is lost.
     for strategy in ["static", "dynamic", "aggregated"] {
         let all: Vec<Cluster> = (0..50).map(cluster).collect();
         let mut tables = self::tables(&all);

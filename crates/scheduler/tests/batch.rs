@@ -1,4 +1,4 @@
-//! Whatever a line holds, it is answered by one line, and nothing panics.
+//! Every line gets one line as its answer, whatever its content, without panics.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
@@ -16,7 +16,7 @@ fn answers(input: &[u8]) -> (Vec<Value>, Summary) {
     (lines.map(|line| serde_json::from_str(line).unwrap()).collect(), summary)
 }
 
-/// Numbers at which arithmetic breaks, and ordinary ones.
+/// Numbers at the limits of arithmetic, and ordinary ones.
 fn number() -> impl Strategy<Value = Value> {
     prop_oneof![
         4 => (0_i64..30).prop_map(Value::from),
@@ -233,7 +233,7 @@ fn line() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Cases of a run, unless PROPTEST_CASES names another number.
+/// Number of cases, unless PROPTEST_CASES sets another.
 fn cases() -> u32 {
     let given = std::env::var("PROPTEST_CASES").ok();
     given.and_then(|cases| cases.parse().ok()).unwrap_or(400)

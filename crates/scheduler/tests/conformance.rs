@@ -10,7 +10,7 @@ use atoll_scheduler::offline::case::CaseAnswer;
 use atoll_scheduler::offline::{Case, Settings};
 use serde_json::Value;
 
-/// Cases of the files of a folder, and disagreements.
+/// Runs the case files of a folder. Returns the number of cases and the disagreements.
 fn run(folder: &Path) -> (usize, Vec<String>) {
     let mut files: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -51,8 +51,8 @@ fn profile_karmada_agrees_with_every_vector() {
     assert!(wrong.is_empty(), "{} disagreements:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Where the vectors do not reach: modelled nodes, overflow tiers under other strategies, several terms that fail, a
-/// total that stays the same, constraints beside weights, targets that are gone, figures that are missing.
+/// Cases that the vectors do not cover: modeled nodes, overflow tiers with other strategies, several failing terms, an
+/// unchanged total, constraints with weights, missing targets, missing figures.
 #[test]
 fn profile_karmada_agrees_beyond_the_vectors() {
     let (cases, wrong) = run(&vectors().join("further"));

@@ -1,4 +1,4 @@
-//! Each mistake is found, under its field; sound policies are left alone.
+//! Each mistake is reported under its field; sound policies have no findings.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
@@ -63,7 +63,7 @@ fn requests_that_cannot_be_counted_are_named_with_their_value() {
     }
 }
 
-/// The one finding under a field.
+/// The only finding for a field.
 fn one(findings: &[Finding], severity: Severity, field: &str, problem: &str) {
     let hits = findings.iter().filter(|finding| {
         finding.severity == severity

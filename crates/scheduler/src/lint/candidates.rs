@@ -1,4 +1,4 @@
-//! Who may have replicas, and how many: affinity, taints, what a member serves, room.
+//! Checks which clusters may have replicas, and how many: affinity, taints, served kinds, capacity.
 
 use atoll_api::placement::{ClusterAffinity, ClusterField, FieldOperator};
 use atoll_api::selector::Selector;
@@ -9,7 +9,7 @@ use crate::state::row::Row;
 use atoll_decision::Standing;
 
 impl Check<'_> {
-    /// I8: every cluster with a share satisfies the placement, or is kept and says which rule it fails.
+    /// I8: every cluster with a share satisfies the placement, or is kept and has the rule it fails in its verdict.
     pub(super) fn candidates(&mut self) {
         if self.still || self.karmada {
             return;
@@ -75,7 +75,7 @@ impl Check<'_> {
             .is_some_and(|at| spread.spec.subsets[at].tolerations.iter().any(|t| bears(t, taint)))
     }
 
-    /// I7: nobody gets more than fits beside what is promised already.
+    /// I7: no cluster gets more replicas than fit next to the reservations.
     pub(super) fn capacity(&mut self) {
         let by_room = self.steered()
             || self.request.placement.replica_scheduling.as_ref().is_some_and(|given| {
@@ -95,7 +95,7 @@ impl Check<'_> {
             if grown <= 0 {
                 continue;
             }
-            // By pods, the one resource that every replica needs: the linter's own arithmetic.
+            // Checks only pods, which every replica needs, with the linter's own arithmetic.
             let Some(row) = self.rows.get(name) else { continue };
             if let crate::state::supply::Supply::Summary { free, .. } = &row.supply
                 && let Some(pods) = free.get("pods")

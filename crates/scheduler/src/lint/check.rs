@@ -1,4 +1,4 @@
-//! What the rules of the linter look at: a decision beside its snapshot and request.
+//! The input of the linter's rules: a decision with its snapshot and request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct Check<'a> {
     pub(super) rows: BTreeMap<&'a str, &'a Row>,
     pub(super) before: BTreeMap<&'a str, i64>,
     pub(super) after: BTreeMap<&'a str, i64>,
-    /// Whether nothing was to move: failures, and decisions that only note something.
+    /// Whether nothing may move: failures, and decisions that only record something.
     pub(super) still: bool,
     pub(super) karmada: bool,
     pub(super) faults: Vec<Fault>,
@@ -39,7 +39,7 @@ impl<'a> Check<'a> {
         };
         let (before, after) = (shares(&decision.before), shares(&decision.after));
         let sum = |shares: &BTreeMap<&str, i64>| shares.values().sum::<i64>();
-        // A decision without a result takes back what is asked for no more, and nothing else.
+        // A decision without a result removes surplus replicas and nothing else.
         let only_shrinks = sum(&before) > decision.desired.unwrap_or(0)
             && !after.is_empty()
             && after.iter().all(|(name, n)| before.get(name).is_some_and(|was| n <= was));
@@ -74,7 +74,7 @@ impl<'a> Check<'a> {
         plain && !self.steered()
     }
 
-    /// Whether a WorkloadPolicy or WorkloadSpread divides.
+    /// Whether a WorkloadPolicy or WorkloadSpread divides the replicas.
     pub(super) fn steered(&self) -> bool {
         !self.karmada
             && (self.request.template.workload_policy.is_some() || self.spread().is_some())
@@ -91,14 +91,14 @@ impl<'a> Check<'a> {
         self.decision.desired.is_some() && !self.duplicated()
     }
 
-    /// Whether what is on a cluster may be there although newcomers may not: it does not grow.
+    /// Whether the share on a cluster is allowed although the cluster rejects new replicas: it did not grow.
     pub(super) fn did_not_grow(&self, name: &str) -> bool {
         let after = self.after.get(name).copied().unwrap_or(0);
         self.before.get(name).is_some_and(|before| after <= *before || self.duplicated())
     }
 }
 
-/// Which subset of a WorkloadSpread a cluster belongs to: the first that selects it.
+/// The subset of a WorkloadSpread that a cluster belongs to: the first that selects it.
 pub(super) fn subset_of(spread: &WorkloadSpread, row: &Row) -> Option<usize> {
     spread.spec.subsets.iter().position(|subset| {
         subset.required_cluster_selector.as_ref().is_none_or(|selector| {

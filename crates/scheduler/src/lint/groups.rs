@@ -92,7 +92,7 @@ impl Check<'_> {
             if !hard || !scratch || !simple {
                 continue;
             }
-            // Honor, the default: clusters that the placement does not choose make no domains.
+            // Honor, the default: clusters outside the placement form no domains.
             let honored = self
                 .request
                 .placement

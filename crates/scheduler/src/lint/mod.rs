@@ -1,4 +1,4 @@
-//! An independent checker of decisions: own code, no calls into the core's arithmetic. It knows the rules, not the ways.
+//! An independent checker of decisions. It implements the rules on its own and does not call the core's arithmetic.
 
 mod candidates;
 mod check;
@@ -9,16 +9,16 @@ use crate::request::Request;
 use crate::state::snapshot::Snapshot;
 use atoll_decision::Decision;
 
-/// One rule that a decision breaks.
+/// A rule that a decision violates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The invariant or rule.
     pub rule: &'static str,
-    /// What is wrong.
+    /// The violation.
     pub what: String,
 }
 
-/// Checks a decision against its snapshot and request; no faults = sound.
+/// Checks a decision against its snapshot and request. A sound decision has no faults.
 #[must_use]
 pub fn lint(snapshot: &Snapshot, request: &Request, decision: &Decision) -> Vec<Fault> {
     let mut check = check::Check::new(snapshot, request, decision);

@@ -1,4 +1,4 @@
-//! Shares and movement: what is asked for is accounted for, and only moves that have a reason are made.
+//! Checks shares and movement: all desired replicas are accounted for, and every move has a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::check::Check;
 use atoll_decision::Standing;
 
 impl Check<'_> {
-    /// I2: one share a cluster, none below zero, none on a cluster that is not there.
+    /// I2: one share per cluster, none negative, none on a missing cluster.
     pub(super) fn shares(&mut self) {
         if self.after.len() != self.decision.after.len() {
             self.fault("I2", "a cluster has two shares");
@@ -25,7 +25,8 @@ impl Check<'_> {
         }
     }
 
-    /// I1: shares and pending add up to what is asked for, however the decision ended; Duplicated gives everybody all.
+    /// I1: shares and pending replicas add up to the desired number, whatever the outcome. With Duplicated every share
+    /// is the desired number.
     pub(super) fn conservation(&mut self) {
         let Some(desired) = self.decision.desired else { return };
         let quiet = matches!(self.decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
@@ -43,14 +44,14 @@ impl Check<'_> {
         let job = self.request.template.kind == "Job";
         let placed: i64 = self.after.values().sum();
         let total = placed + self.decision.pending_replicas();
-        // Karmada keeps what runs when there is no result.
+        // Karmada keeps the running replicas if there is no result.
         let kept = self.karmada && self.still && placed > desired;
         if total != desired && !kept && !job {
             self.fault("I1", format!("{placed} placed + pending = {total}, asked for {desired}"));
         }
     }
 
-    /// Whether a request that cannot be read was divided by the last decision, and asks for a number that makes sense.
+    /// Whether the last decision divided an invalid request, and its replica number is valid.
     fn was_divided(&self, desired: i64) -> bool {
         let Some(previous) = &self.request.previous else { return false };
         let Some(record) = &previous.decision else { return false };
@@ -58,10 +59,10 @@ impl Check<'_> {
         accounted == record.desired && (0..=i64::from(i32::MAX)).contains(&desired)
     }
 
-    /// I6: what need not move does not.
+    /// I6: replicas that need not move stay.
     pub(super) fn movement(&mut self) {
         let quiet = matches!(self.decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
-        // Another number is followed also where nothing else moves.
+        // A changed replica number applies even if nothing else moves.
         let desired = self.decision.desired.unwrap_or(0);
         let follows = if self.duplicated() {
             self.after.keys().eq(self.before.keys()) && self.after.values().all(|n| *n == desired)
@@ -78,7 +79,7 @@ impl Check<'_> {
             return;
         }
         if matches!(self.decision.trigger, Trigger::Failover | Trigger::ApplicationFailure) {
-            // A lost cluster moves only its own: whoever is not rejected loses nothing.
+            // A failover moves only replicas of lost clusters: clusters that are not rejected lose nothing.
             for (name, before) in self.before.clone() {
                 let refused = self.decision.verdict(name).is_some_and(|(verdict, _)| {
                     matches!(verdict.standing, Standing::Refused | Standing::Gone)
@@ -126,7 +127,8 @@ impl Check<'_> {
         lost.map(|(_, replicas)| *replicas).sum()
     }
 
-    /// Eviction tasks: one a cluster, for what left for another reason than scaling, and never for more than left.
+    /// Eviction tasks: one per cluster, only for replicas that left for a reason other than scaling, and for no more
+    /// than left.
     pub(super) fn evictions(&mut self) {
         let old: BTreeMap<&str, i64> = self
             .request
@@ -174,7 +176,7 @@ impl Check<'_> {
         }
     }
 
-    /// The decision speaks of every cluster exactly once.
+    /// The decision has exactly one verdict per cluster.
     pub(super) fn report(&mut self) {
         if self.decision.outcome == Outcome::Invalid {
             return;

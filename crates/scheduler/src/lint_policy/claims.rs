@@ -1,4 +1,5 @@
-//! Who selects what, who stands before whom, and what policies ask of the workloads that they claim.
+//! Checks which policy selects which workload, which policies shadow others, and what policies require of their
+//! workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use crate::detect::{self, Policy, PolicyKey, Which};
 use crate::offline::{Workload, World};
 use crate::state::row::Row;
 
-/// The selectors of a policy by themselves.
+/// Checks the selectors of one policy.
 pub(super) fn selectors(page: &mut Page, policy: &Policy) {
     if let Err(mistake) = &policy.selectors {
         let (field, problem) =
@@ -54,7 +55,7 @@ pub(super) fn selectors(page: &mut Page, policy: &Policy) {
     }
 }
 
-/// Karmada declares sources of priority classes that nobody implements.
+/// Rejects the sources of priority classes that Karmada declares but does not implement.
 pub(super) fn priority(page: &mut Page, policy: &Policy) {
     let Some(asked) = &policy.spec.schedule_priority else { return };
     if asked.priority_class_source != PriorityClassSource::KubePriorityClass {
@@ -71,7 +72,7 @@ pub(super) fn priority(page: &mut Page, policy: &Policy) {
     }
 }
 
-/// All workloads with the policies over them.
+/// Checks all workloads against the policies that select them.
 pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut matched: BTreeMap<&PolicyKey, usize> = BTreeMap::new();
@@ -127,7 +128,7 @@ pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
     findings
 }
 
-/// Selectors that match no object.
+/// Finds selectors that match no object.
 fn idle(policy: &Policy, world: &World) -> Vec<Finding> {
     let mut page = Page::new(format!("{} {}", policy.key.kind(), policy.key));
     for (at, selector) in policy.selectors().iter().enumerate() {
@@ -152,7 +153,7 @@ fn idle(policy: &Policy, world: &World) -> Vec<Finding> {
     page.findings
 }
 
-/// WorkloadPolicy and WorkloadSpread of a workload.
+/// Checks the WorkloadPolicy and WorkloadSpread of a workload.
 fn steering(page: &mut Page, workload: &Workload, world: &World) {
     let namespace = workload.key.namespace.clone().unwrap_or_default();
     let pods = "spec.template.metadata.labels";
@@ -217,7 +218,7 @@ fn steering(page: &mut Page, workload: &Workload, world: &World) {
     }
 }
 
-/// What the placement asks of a workload that it claims.
+/// Checks the placement's requirements against a workload that it claims.
 fn asked(page: &mut Page, policy: &Policy, workload: &Workload, world: &World, rows: &[Row]) {
     let placement = &policy.spec.placement;
     let (Some(scheduling), Some(replicas)) =
@@ -245,7 +246,7 @@ fn asked(page: &mut Page, policy: &Policy, workload: &Workload, world: &World, r
     let (mut least, mut most) = (0_i64, 0_i64);
     for bound in &scheduling.bounds {
         let own = reach::matching(&bound.target_cluster, rows);
-        // Only clusters that no bound before has are sure to need replicas of their own.
+        // Only clusters outside all earlier bounds are certain to need additional replicas.
         if own.iter().all(|row| !bounded.contains(&*row.name)) {
             least = least.saturating_add(bound.min.unwrap_or(0));
         }

@@ -1,9 +1,9 @@
-//! Policies that contradict themselves or can never do what they say, found before anything is decided.
+//! Finds policies that contradict themselves or can never take effect, before any decision.
 //!
-//! [`propagation_policy`], [`workload_policy`] and [`workload_spread`] look at one object alone: their errors are what the
-//! controller answers with `Accepted=False`. [`world`] looks at objects together, for `atoll lint`: selectors that match
-//! nothing, domains without clusters, sums that cannot be, and who shadows whom. What a decision would refuse is asked of
-//! the checks of the scheduling cycle itself, so that both say the same.
+//! [`propagation_policy`], [`workload_policy`] and [`workload_spread`] check one object alone; the controller reports
+//! their errors as `Accepted=False`. [`world`] checks objects together, for `atoll lint`: selectors that match nothing,
+//! domains without clusters, impossible sums, and shadowed policies. Mistakes that a decision would reject come from
+//! the checks of the scheduling cycle, so that both report the same.
 
 mod claims;
 mod placement;
@@ -27,28 +27,28 @@ use crate::framework::profile::Profiles;
 use crate::offline::World;
 use crate::state::row::{LiveCluster, Row};
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Severity {
-    /// The object cannot do what it says.
+    /// The object cannot work as written.
     Error,
-    /// A part of it has no effect, or none now.
+    /// A part of the object has no effect, or none at present.
     Warning,
 }
 
-/// One thing to be mended.
+/// One problem to fix.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The object, for example `PropagationPolicy default/web`.
     pub object: String,
-    /// Path of the field in it.
+    /// Path of the field in the object.
     pub field: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What would be right.
+    /// How to fix it.
     pub fix: String,
 }
 
@@ -92,7 +92,7 @@ impl Page {
         self.findings.push(Finding { severity, object, field, problem, fix });
     }
 
-    /// A mistake that a decision would be refused for.
+    /// Adds a mistake that a decision would reject.
     fn mistake(&mut self, result: Result<(), Mistake>) {
         let Err(mistake) = result else { return };
         let field = match mistake.field.split_once(' ') {
@@ -104,7 +104,7 @@ impl Page {
     }
 }
 
-/// The way out of a mistake whose text says only what is wrong.
+/// The fix for a mistake whose text has only the problem.
 fn fix(problem: &str) -> &'static str {
     if problem.contains("above") {
         "lower the one or raise the other"
@@ -118,7 +118,7 @@ fn fix(problem: &str) -> &'static str {
     }
 }
 
-/// A PropagationPolicy or ClusterPropagationPolicy by itself.
+/// Checks a PropagationPolicy or ClusterPropagationPolicy alone.
 #[must_use]
 pub fn propagation_policy(policy: &Policy) -> Vec<Finding> {
     let mut page = Page::new(format!("{} {}", policy.key.kind(), policy.key));
@@ -131,7 +131,7 @@ pub fn propagation_policy(policy: &Policy) -> Vec<Finding> {
     page.findings
 }
 
-/// Policies that name a scheduler profile which is not among these.
+/// Finds policies that name a scheduler profile other than `profiles`.
 #[must_use]
 pub fn scheduler_names(world: &World, profiles: &Profiles) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -145,10 +145,10 @@ pub fn scheduler_names(world: &World, profiles: &Profiles) -> Vec<Finding> {
     findings
 }
 
-/// What to do about a profile that does not exist.
+/// The fix for an unknown scheduler profile.
 pub const PROFILE_FIX: &str = "name one of them, or define the profile in the SchedulerConfiguration that the controller is started with";
 
-/// What is wrong with a policy's `spec.schedulerName`, given the profiles that exist; nothing where one has that name.
+/// The problem with a policy's `spec.schedulerName`, given the existing profiles. `None` if one has that name.
 #[must_use]
 pub fn unknown_profile<'a>(
     name: &str,
@@ -162,7 +162,7 @@ pub fn unknown_profile<'a>(
     Some(format!("there is no scheduler profile {name:?}; there are {}", known.join(", ")))
 }
 
-/// A WorkloadPolicy by itself; `name` is for the findings.
+/// Checks a WorkloadPolicy alone; `name` is used in the findings.
 #[must_use]
 pub fn workload_policy(name: &str, spec: &WorkloadPolicySpec) -> Vec<Finding> {
     let mut page = Page::new(format!("WorkloadPolicy {name}"));
@@ -171,7 +171,7 @@ pub fn workload_policy(name: &str, spec: &WorkloadPolicySpec) -> Vec<Finding> {
     page.findings
 }
 
-/// A WorkloadSpread by itself; `name` is for the findings.
+/// Checks a WorkloadSpread alone; `name` is used in the findings.
 #[must_use]
 pub fn workload_spread(name: &str, spec: &WorkloadSpreadSpec) -> Vec<Finding> {
     let mut page = Page::new(format!("WorkloadSpread {name}"));
@@ -179,8 +179,8 @@ pub fn workload_spread(name: &str, spec: &WorkloadSpreadSpec) -> Vec<Finding> {
     page.findings
 }
 
-/// All objects, each by itself and together. What is not there at all is not held against the rest: without Clusters no
-/// selector of clusters is said to match nothing, without workloads none of workloads.
+/// Checks all objects, alone and together. Kinds that are completely missing cause no findings: without Clusters, no
+/// cluster selector is reported to match nothing; the same holds for workloads.
 #[must_use]
 pub fn world(world: &World) -> Vec<Finding> {
     let rows: Vec<Row> = world

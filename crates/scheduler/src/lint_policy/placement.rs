@@ -1,4 +1,4 @@
-//! A placement by itself.
+//! Checks a placement alone.
 
 use std::collections::BTreeMap;
 
@@ -154,7 +154,7 @@ fn replica_scheduling(page: &mut Page, scheduling: &ReplicaScheduling) {
     for (at, rule) in list.iter().enumerate() {
         let field = format!("{field}.weightPreference.staticWeightList[{at}]");
         selectors::affinity(page, &format!("{field}.targetCluster"), &rule.target_cluster);
-        // A cluster's weight is the largest that matches it.
+        // The largest matching weight of a cluster counts.
         let stronger = list.iter().enumerate().find(|(other, stronger)| {
             let covers = stronger.target_cluster == rule.target_cluster
                 || stronger.target_cluster == Default::default();

@@ -1,4 +1,4 @@
-//! `statePreservation`: labels that can be set, paths that can be read, each label once.
+//! Checks `statePreservation`: valid labels, valid paths, each label once.
 
 use atoll_api::policy::Failover;
 use atoll_api::{marks, names};

@@ -1,4 +1,4 @@
-//! A placement over the clusters that there are.
+//! Checks a placement against the existing clusters.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use crate::state::row::Row;
 
 const FIELD: &str = "spec.placement";
 
-/// The clusters that a choice takes.
+/// The clusters that an affinity selects.
 pub(super) fn matching<'a>(affinity: &ClusterAffinity, rows: &'a [Row]) -> Vec<&'a Row> {
     rows.iter().filter(|row| affinity::matches(affinity, row).is_ok()).collect()
 }
 
-/// The clusters that a placement may use, over all its terms and tiers.
+/// The clusters that a placement may use, over all terms and tiers.
 pub(super) fn candidates<'a>(placement: &Placement, rows: &'a [Row]) -> Vec<&'a Row> {
     let terms = placement.cluster_affinities.iter().flatten();
     let mut choices: Vec<&ClusterAffinity> = terms
@@ -145,7 +145,7 @@ fn choice(page: &mut Page, field: &str, affinity: &ClusterAffinity, rows: &[Row]
     }
 }
 
-/// How many groups the candidates make under a key.
+/// Number of groups among the candidates for a key.
 fn count(candidates: &[&Row], key: &str) -> usize {
     candidates.iter().filter_map(|row| row.domain(key)).collect::<BTreeSet<_>>().len()
 }

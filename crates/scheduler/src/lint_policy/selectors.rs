@@ -1,4 +1,4 @@
-//! Selectors that no object can ever satisfy.
+//! Finds selectors that no object can satisfy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::Page;
 
-/// What the requirements on one key leave over.
+/// The values of one key that the requirements allow.
 #[derive(Default)]
 struct Left<'a> {
     values: Option<BTreeSet<&'a str>>,
@@ -45,7 +45,7 @@ pub(super) fn contradiction(requirements: &[Requirement]) -> Option<String> {
 }
 
 pub(super) fn labels(page: &mut Page, field: &str, selector: &LabelSelector) {
-    // One that cannot be read is another check's finding.
+    // Another check reports invalid selectors.
     let Ok(selector) = Selector::parse(selector) else { return };
     if let Some(why) = contradiction(selector.requirements()) {
         page.error(
@@ -71,7 +71,7 @@ pub(super) fn affinity(page: &mut Page, field: &str, affinity: &ClusterAffinity)
         page.warning(format!("{field}.clusterNames"), problem, "name each once");
     }
     let expressions = affinity.field_selector.iter().flat_map(|s| &s.match_expressions);
-    // A cluster may have several zones: one can be in each of two disjoint lists.
+    // A cluster may have several zones, so two disjoint lists can both match.
     let single = expressions.filter(|e| e.key != ClusterField::Zone);
     let requirements: Vec<_> = single
         .filter_map(|expression| {

@@ -1,4 +1,4 @@
-//! WorkloadSpreads by themselves, and over the clusters and workloads that there are.
+//! Checks WorkloadSpreads, alone and against the existing clusters and workloads.
 
 use atoll_api::WorkloadSpread;
 use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};

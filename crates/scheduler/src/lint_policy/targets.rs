@@ -1,4 +1,4 @@
-//! WorkloadPolicies over the clusters and workloads that there are.
+//! Checks WorkloadPolicies against the existing clusters and workloads.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A case a line in, an answer a line out, one at a time: a batch of any length needs the memory of its longest line.
+//! Reads one case per line and writes one answer per line. Memory is bounded by the longest line, not by the batch.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -9,24 +9,24 @@ use super::case::{Case, CaseAnswer, CaseError, Check};
 use super::world::Settings;
 use crate::framework::profile::Profiles;
 
-/// Longest line, in bytes: 5,000 clusters with 40 API groups each take a quarter of it.
+/// Longest line, in bytes. 5,000 clusters with 40 API groups each take a quarter of it.
 pub const MAX_LINE: u64 = 64 << 20;
 
-/// How a batch went.
+/// Counts of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Lines that were answered; empty ones are not.
+    /// Answered lines. Empty lines are not answered.
     pub lines: u64,
-    /// Lines that could not be read.
+    /// Unreadable lines.
     pub bad: u64,
-    /// Cases whose policy or workload contradicts itself.
+    /// Cases whose policy or workload is invalid.
     pub invalid: u64,
 }
 
-/// Answers every line; a bad one is answered with its mistake and stops nothing.
+/// Answers every line. An unreadable line gets an error as its answer and does not stop the batch.
 ///
 /// # Errors
-/// When the input cannot be read or the output not be written.
+/// The input cannot be read or the output cannot be written.
 pub fn run(
     input: impl BufRead,
     output: impl Write,
@@ -36,10 +36,10 @@ pub fn run(
     run_checked(input, output, profiles, settings, &|_| Ok(()))
 }
 
-/// As [`run`], but a case that `check` refuses is a bad one.
+/// Like [`run`], but a case that `check` rejects counts as unreadable.
 ///
 /// # Errors
-/// As [`run`].
+/// See [`run`].
 pub fn run_checked(
     mut input: impl BufRead,
     mut output: impl Write,
@@ -74,7 +74,7 @@ pub fn run_checked(
         });
         serde_json::to_writer(&mut output, &answer)?;
         output.write_all(b"\n")?;
-        // Whoever asks line by line over a pipe waits for this one.
+        // A caller that sends lines over a pipe waits for this answer.
         output.flush()?;
     }
 }

@@ -1,8 +1,9 @@
-//! One scheduling case as a JSON object, and its answer as another.
+//! A scheduling case as a JSON object, and its answer as another.
 //!
-//! `{"id", "clusters": [Cluster...]}` with either `"binding"`, which holds placement and replicas itself, or `"workload"`
-//! with an optional `"policy"` (and `"binding"` for where it runs now); and `"workloadPolicies"`, `"workloadSpreads"`,
-//! `"otherBindings"` (each a binding, or `{"binding", "workload"}` where the labels of its pods matter), `"now"`.
+//! A case is `{"id", "clusters": [Cluster...]}` with one of: `"binding"`, which has placement and replicas itself; or
+//! `"workload"` with an optional `"policy"`, and an optional `"binding"` for its current state. Optional fields are
+//! `"workloadPolicies"`, `"workloadSpreads"`, `"otherBindings"` (each a binding, or `{"binding", "workload"}` if its
+//! pod labels matter) and `"now"`.
 
 use std::collections::BTreeSet;
 
@@ -21,20 +22,20 @@ use crate::request::objects::{Claim, read_binding, read_cluster};
 use crate::request::{TaintEviction, Template};
 use crate::{BindingKey, Decision, LiveCluster, Profiles, Request, Scheduler, Tables};
 
-/// A case that makes no question.
+/// A case that cannot be decided.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{problem}")]
 pub struct CaseError {
-    /// `id` of the case, where it could be read; else null.
+    /// `id` of the case; null if it could not be read.
     pub id: Value,
-    /// The field, and what is wrong with it.
+    /// The field and its problem.
     pub problem: String,
 }
 
-/// A case, ready to be decided.
+/// A case that is ready to be decided.
 #[derive(Debug)]
 pub struct Case {
-    /// `id`, as it was given.
+    /// The given `id`.
     pub id: Value,
     /// The clusters, policies and other bindings.
     pub tables: Tables,
@@ -42,7 +43,7 @@ pub struct Case {
     pub request: Request,
 }
 
-/// Whether a caller takes a case, before it is read; else what is wrong with it.
+/// A caller's check of a case before it is parsed. The error is the problem.
 pub type Check<'a> = &'a dyn Fn(&Value) -> Result<(), String>;
 
 /// The answer to a case.
@@ -50,15 +51,15 @@ pub type Check<'a> = &'a dyn Fn(&Value) -> Result<(), String>;
 pub struct CaseAnswer {
     /// `id` of the case.
     pub id: Value,
-    /// Shares, by name; shares of 0 are left out, but for kinds without replicas.
+    /// Shares, by name. Shares of 0 are left out, except for kinds without replicas.
     pub clusters: Vec<TargetCluster>,
-    /// Replicas without a place.
+    /// Replicas that are not placed.
     pub pending: i64,
-    /// Why nothing is placed: `NoClusterFit`, `Unschedulable`, `FailoverInfeasible`, `Invalid`, or `BadCase` for a case
-    /// that cannot be read.
+    /// Why nothing is placed: `NoClusterFit`, `Unschedulable`, `FailoverInfeasible`, `Invalid`, or `BadCase` for an
+    /// unreadable case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'static str>,
-    /// More about it, with the field to fix where there is one.
+    /// Details, with the field to fix if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -84,7 +85,7 @@ struct Wire {
     now: Option<Timestamp>,
 }
 
-/// An entry of `otherBindings` that brings its workload along.
+/// An entry of `otherBindings` with its workload.
 #[derive(Deserialize)]
 struct OtherWire {
     binding: Value,
@@ -92,7 +93,8 @@ struct OtherWire {
     workload: Option<Value>,
 }
 
-/// The parts of a policy that a claim needs. Its selectors are not asked: the case says that it claims.
+/// The parts of a policy that a claim needs. Its selectors are ignored, because the case states that it claims the
+/// workload.
 #[derive(Deserialize)]
 struct PolicyWire {
     #[serde(default)]
@@ -104,15 +106,15 @@ impl Case {
     /// Reads a case from one JSON object.
     ///
     /// # Errors
-    /// With the first field that is wrong.
+    /// The first invalid field.
     pub fn read(line: &str, settings: &Settings) -> Result<Self, CaseError> {
         Self::read_checked(line, settings, &|_| Ok(()))
     }
 
-    /// As [`Case::read`], but what `check` refuses is an error.
+    /// Like [`Case::read`], but also fails if `check` rejects the case.
     ///
     /// # Errors
-    /// As [`Case::read`], and what `check` says.
+    /// See [`Case::read`], and the errors of `check`.
     pub fn read_checked(
         line: &str,
         settings: &Settings,
@@ -165,7 +167,7 @@ impl Case {
             }
         };
         let mut request = request;
-        // Cases are compared with what Karmada's scheduler answers, without its taint manager.
+        // Cases are compared with Karmada's scheduler, which runs without its taint manager there.
         request.taint_eviction = TaintEviction::LeftOut;
         if let Some(profile) = &settings.profile {
             request.scheduler_name.clone_from(profile);
@@ -185,10 +187,10 @@ impl Case {
         Ok(Self { id, tables, request })
     }
 
-    /// Decides.
+    /// Makes the decision.
     #[must_use]
     pub fn decide(&mut self, profiles: &Profiles) -> Decision {
-        // Each case has tables of its own, so nothing that a scheduler remembers of another holds here.
+        // Each case has its own tables, so a scheduler's cache would not apply to it.
         Scheduler::new(profiles.clone()).decide(&self.tables.snapshot(), &self.request)
     }
 }
@@ -269,7 +271,7 @@ fn in_namespace(mut object: Value, namespace: &str) -> Value {
 }
 
 impl CaseAnswer {
-    /// The answer to a case that cannot be read.
+    /// The answer to an unreadable case.
     #[must_use]
     pub fn bad(error: CaseError, line: u64) -> Self {
         Self {
@@ -281,7 +283,7 @@ impl CaseAnswer {
         }
     }
 
-    /// What a decision answers.
+    /// The answer for a decision.
     #[must_use]
     pub fn of(id: Value, decision: &Decision) -> Self {
         let failed = match decision.outcome() {
@@ -296,7 +298,7 @@ impl CaseAnswer {
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
         let reason = Some(decision.reason.clone()).filter(|reason| !reason.is_empty());
         let (error, detail) = if decision.profile == KARMADA {
-            // Karmada answers with shares or with an error, whatever runs already.
+            // Karmada answers with either shares or an error, regardless of running replicas.
             if failed.is_some() {
                 clusters.clear();
             }

@@ -1,26 +1,26 @@
-//! Text to objects: YAML or JSON, several documents in a file, lists taken apart.
+//! Parses text into objects: YAML or JSON, several documents per file, with lists expanded.
 
 use serde_json::Value;
 
-/// Longest chain of `kind: List` inside one another: deeper ones are a mistake or an attack.
+/// Maximum nesting of `kind: List`. Deeper nesting is a mistake or an attack.
 const MAX_LIST_DEPTH: usize = 8;
 
-/// An object and where it stands.
+/// An object and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// File and place in it, for example `app.yaml#2`.
+    /// File and position, for example `app.yaml#2`.
     pub origin: String,
     /// The object.
     pub object: Value,
 }
 
-/// Input that cannot be used, and why.
+/// Invalid input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {problem}")]
 pub struct InputError {
-    /// File and place in it.
+    /// File and position.
     pub origin: String,
-    /// The field, what is wrong with it, and what would be right.
+    /// The field, its problem, and how to fix it.
     pub problem: String,
 }
 
@@ -30,7 +30,7 @@ impl InputError {
     }
 }
 
-/// Reads every object of a text; empty documents are left out. What comes before a mistake is kept.
+/// Reads all objects from a text and skips empty documents. Objects before a mistake are kept.
 #[must_use]
 pub fn read(name: &str, text: &str) -> (Vec<Document>, Vec<InputError>) {
     let (mut documents, mut errors) = (Vec::new(), Vec::new());

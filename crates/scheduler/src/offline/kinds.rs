@@ -1,8 +1,9 @@
-//! What an object of a file is to the scheduler. Karmada's groups are taken for ours, whose kinds have the same fields.
+//! Maps objects from files to their role for the scheduler. Karmada's groups map to Atoll's, whose kinds have the same
+//! fields.
 
 use serde_json::Value;
 
-/// What an object is.
+/// The role of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Cluster,
@@ -12,15 +13,15 @@ pub(super) enum Role {
     WorkloadSpread,
     Binding,
     ClusterBinding,
-    /// A kind of Atoll's or Karmada's that decisions do not look at.
+    /// An Atoll or Karmada kind that decisions do not use.
     Ignored,
     /// A user's object.
     Template,
 }
 
-/// The namespace of namespaced objects that name none, as kubectl has it.
+/// The namespace of namespaced objects that name none, as in kubectl.
 pub(super) const DEFAULT_NAMESPACE: &str = "default";
-/// Groups whose kinds are namespaced, but for [`CLUSTER_SCOPED`].
+/// Groups whose kinds are namespaced, except [`CLUSTER_SCOPED`].
 const NAMESPACED_GROUPS: [&str; 6] =
     ["", "apps", "batch", "autoscaling", "policy", "networking.k8s.io"];
 const CLUSTER_SCOPED: [&str; 4] = ["Namespace", "Node", "PersistentVolume", "IngressClass"];
@@ -28,7 +29,7 @@ const NAMESPACED_RBAC: [&str; 2] = ["Role", "RoleBinding"];
 
 pub(super) fn role(api_version: &str, kind: &str) -> Role {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    // Kosmos' WorkloadPolicy has the fields of ours.
+    // Kosmos' WorkloadPolicy has the same fields as Atoll's.
     if group == "kosmos.io" && kind == "WorkloadPolicy" {
         return Role::WorkloadPolicy;
     }

@@ -1,8 +1,8 @@
-//! Scheduling without a hub: objects from files become [`Tables`](crate::Tables) and [`Request`](crate::Request)s by the
-//! functions that the controller uses, and the core answers.
+//! Scheduling without a hub. Objects from files become [`Tables`](crate::Tables) and [`Request`](crate::Request)s
+//! through the controller's own functions, and the core decides.
 //!
-//! [`documents`] reads text, [`World`] holds the objects and decides on them, [`case`] and [`batch`] read a case a line.
-//! Files, clocks and tables for people are the caller's.
+//! [`documents`] parses text, [`World`] holds the objects and decides on them, [`case`] and [`batch`] read one case per
+//! line. Callers handle files, clocks and output tables.
 
 pub mod batch;
 pub mod case;

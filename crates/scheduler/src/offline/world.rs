@@ -1,4 +1,4 @@
-//! Objects of files, by what they are, and the decisions on them.
+//! Objects from files, by role, and the decisions on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::request::objects::{Existing, read_binding, read_cluster};
 use crate::request::{Report, Template};
 use crate::{BindingFacts, BindingKey, Decision, LiveCluster, Request, Scheduler, Tables};
 
-/// What holds for all decisions of a run.
+/// Settings for all decisions of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The profile, in place of the one that the policy names.
+    /// Overrides the profile that the policy names.
     pub profile: Option<String>,
-    /// The one time of the run.
+    /// The time of all decisions.
     pub now: Timestamp,
 }
 
@@ -32,31 +32,31 @@ pub struct Settings {
 pub struct Workload {
     /// Its name.
     pub key: TemplateKey,
-    /// As it was read.
+    /// The object as read.
     pub object: Value,
-    /// What the scheduler sees of it.
+    /// The facts that the scheduler uses.
     pub template: Template,
-    /// Another object controls it.
+    /// Whether another object controls it.
     pub controlled: bool,
 }
 
-/// What came of an object.
+/// The result for an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fate {
     /// The scheduler decided.
     Decided(Box<Decision>),
-    /// Nothing claims it, or nothing may; with the reason.
+    /// No policy claims it, or none may; with the reason.
     NotClaimed(String),
-    /// It makes no request; with the field and the fix.
+    /// The object is invalid; with the field and the fix.
     Unusable(String),
 }
 
-/// An object and what came of it.
+/// An object and its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The object.
     pub object: TemplateKey,
-    /// What came of it.
+    /// The result.
     pub fate: Fate,
 }
 
@@ -71,7 +71,7 @@ pub struct World {
     pub workload_policies: BTreeMap<(String, String), WorkloadPolicy>,
     /// WorkloadSpreads, by namespace and name.
     pub workload_spreads: BTreeMap<(String, String), WorkloadSpread>,
-    /// Users' objects, in the order of the input.
+    /// Users' objects, in input order.
     pub workloads: Vec<Workload>,
     /// Bindings.
     pub bindings: BTreeMap<BindingKey, ResourceBinding>,
@@ -80,10 +80,10 @@ pub struct World {
 }
 
 impl World {
-    /// Takes an object.
+    /// Adds an object.
     ///
     /// # Errors
-    /// When it cannot be read, or an object of its kind and name was there already. The error names the field.
+    /// The object is invalid, or an object of its kind and name already exists. The error names the field.
     pub fn add(&mut self, document: Document) -> Result<(), InputError> {
         let Document { origin, object } = document;
         self.put(object).map_err(|problem| InputError::new(&origin, problem))
@@ -172,7 +172,7 @@ impl World {
         )
     }
 
-    /// What claims a workload.
+    /// The claim on a workload.
     #[must_use]
     pub fn claim(&self, workload: &Workload) -> Claim {
         let held = self
@@ -188,7 +188,7 @@ impl World {
             names_workload_policy: workload.template.workload_policy.is_some(),
             has_spread: self.spreads_of(&workload.key).next().is_some(),
         };
-        // A file cannot prove that a hub runs workloads of its own.
+        // Files cannot show whether a hub runs workloads of its own.
         detect::claim(self.policies.values(), &subject, held.as_ref(), || None)
     }
 
@@ -203,8 +203,8 @@ impl World {
         })
     }
 
-    /// Decides on every object, in the order of the input: each sees the replicas of those before it, as under the
-    /// controller. Bindings whose template is not there follow.
+    /// Decides on every object in input order. Each decision sees the replicas of the earlier ones, as in the
+    /// controller. Bindings without a template follow at the end.
     #[must_use]
     pub fn decide(&self, scheduler: &mut Scheduler, settings: &Settings) -> Vec<Answer> {
         let mut tables = self.tables();
@@ -272,17 +272,17 @@ fn answer(
     Fate::Decided(Box::new(decision))
 }
 
-/// Reads an object of a kind whose type says all.
+/// Reads an object of a kind that needs no special handling.
 pub(super) fn read<K: DeserializeOwned>(object: Value) -> Result<K, String> {
     K::deserialize(object).map_err(|error| error.to_string())
 }
 
-/// A binding as requests take it.
+/// A binding, as requests use it.
 pub(super) fn existing(binding: &ResourceBinding) -> Existing<'_> {
     Existing { metadata: &binding.metadata, spec: &binding.spec, status: binding.status.as_ref() }
 }
 
-/// What other decisions must see of a binding.
+/// The facts about a binding that affect other decisions.
 pub(super) fn facts(
     key: BindingKey,
     template: &Template,
@@ -299,7 +299,7 @@ pub(super) fn facts(
     }
 }
 
-/// What members report of a binding, by its status.
+/// The members' reports on a binding, from its status.
 pub(super) fn reports(binding: Option<&ResourceBinding>) -> BTreeMap<String, Report> {
     let status: Option<&ResourceBindingStatus> = binding.and_then(|b| b.status.as_ref());
     let items = status.into_iter().flat_map(|status| &status.aggregated_status);
@@ -314,7 +314,7 @@ fn report(item: &AggregatedStatusItem) -> Report {
         replicas: item.replicas.unwrap_or(0),
         ready: item.ready_replicas.unwrap_or(0),
         unschedulable: item.unschedulable_replicas.unwrap_or(0),
-        // The status does not say since when; the WorkloadSpread's does, where it is given.
+        // The binding's status has no such time; a given WorkloadSpread's status does.
         unschedulable_since: None,
         healthy: match item.health {
             ResourceHealth::Healthy => Some(true),

@@ -1,4 +1,4 @@
-//! What people see of a decision: twelve situations, and the size of the largest decision.
+//! The explanation of a decision: twelve situations, and the size of the largest decision.
 
 use atoll_api::placement::RescheduleOn;
 use atoll_decision::explain::render;

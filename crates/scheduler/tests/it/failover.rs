@@ -1,4 +1,4 @@
-//! Failover of an application, what nobody can take, and the way back.
+//! Application failover, replicas that fit nowhere, and recovery.
 
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_scheduler::{Change, Cure, Profiles, RecoverAfter, Report, Request, Scheduler};
@@ -68,7 +68,7 @@ fn an_application_that_stays_unhealthy_leaves_and_takes_its_state_along() {
     assert_eq!(state.labels, [("job".to_owned(), "j-17".to_owned())].into());
     assert!(decision.notes.iter().any(|note| note.contains("other")), "{:?}", decision.notes);
 
-    // What was preserved stays with the copy, whatever is decided later.
+    // The preserved state stays with the copy through later decisions.
     let decision = world.scale(&mut request, 3);
     assert_eq!(decision.preserved().map(|state| state.labels.len()), Some(1));
     assert_eq!(shares(&decision), map(&[(there, 3)]), "not back while the task stands");
@@ -84,7 +84,7 @@ fn an_application_leaves_by_the_purge_mode_and_grace_period_of_its_own_rules() {
         let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(10))));
         let rules = json!({"purgeMode": mode, "gracePeriodSeconds": 120});
         let mut request = with_rules(workload("web", 2, aggregated()), rules);
-        // What holds for clusters that fail does not hold for it.
+        // The rules for failed clusters do not apply to it.
         request.failover.as_mut().unwrap().cluster =
             Some(serde_json::from_value(json!({"purgeMode": "Directly"})).unwrap());
         let here = first_of(&shares(&world.step(&mut request)));
@@ -129,7 +129,7 @@ fn what_nobody_can_take_stays_and_says_so() {
         let said = decision.record(1).reason.unwrap();
         assert!(said.contains("4 replicas stay on a: nothing can take them"), "{said}");
         assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "said once");
-        // More are asked for: they wait, and what runs still stays.
+        // Scaling up: the new replicas are pending, and the running ones stay.
         let decision = world.scale(&mut request, 5);
         assert_eq!((shares(&decision), decision.pending_replicas()), (map(&[("a", 4)]), 1));
         world.room("b", 9);
@@ -216,7 +216,7 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
     world.lose_session("a");
     assert_eq!(shares(&world.step(&mut request)), map(&[("b", 2)]));
     request.previous.as_mut().unwrap().eviction_tasks.clear();
-    // Its taint goes before it is said to be Ready.
+    // Its taint is removed before it becomes Ready.
     world.edit("a", |cluster| {
         cluster.spec.taints.clear();
         let mut not_yet = ready("12:00:00");
@@ -226,7 +226,7 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
     let decision = world.step(&mut request);
     assert_eq!(decision.trigger(), Trigger::Avoid, "not Ready yet");
     assert!(decision.waits_for().contains(&Cure::TaintsChange), "{:?}", decision.waits_for());
-    // It comes and goes: back at 12:10, 12:14 and 12:18, each time for a moment.
+    // It flaps: back at 12:10, 12:14 and 12:18, each time briefly.
     for minute in [10, 14, 18] {
         world.edit("a", |cluster| {
             cluster.spec.taints.clear();
@@ -240,7 +240,7 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
         let due = decision.waits_for().iter().find_map(Cure::due);
         assert_eq!(due, Some(at(&format!("12:{}:00", minute + 5))));
     }
-    // Who asks for less gets less, and who asks for nothing goes back at once.
+    // A shorter delay applies, and a delay of zero recovers at once.
     for (seconds, trigger) in
         [(240, Trigger::Avoid), (239, Trigger::Recover), (0, Trigger::Recover)]
     {
@@ -252,7 +252,7 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
     let decision = world.step(&mut request);
     assert_eq!(decision.trigger(), Trigger::Recover);
     assert_eq!(shares(&decision), map(&[("a", 2)]));
-    // Without leave to recover it stays where it went.
+    // Without permission to recover, it stays where it went.
 }
 
 const SPLIT: [(&str, &str); 3] = [("a", "member"), ("b", "host"), ("c", "host")];
@@ -273,9 +273,9 @@ fn all_healthy(request: &mut Request, decision: &atoll_scheduler::Decision) {
     }
 }
 
-/// Six replicas under a policy that places four: two wait for ever. Draining one host while the other is cordoned leaves
-/// three more without a place. When these found one, the two that always wait kept the old copy for good: six ran where
-/// three were asked for.
+/// Six replicas under a policy that places four: two stay pending. Draining one host while the other is cordoned leaves
+/// three more without a place. When these were placed, the two pending ones used to keep the old copy forever: six
+/// replicas ran where three were requested.
 #[test]
 fn a_drain_leaks_no_copy_when_replicas_wait_for_another_reason() {
     let mut world =
@@ -323,7 +323,7 @@ fn a_copy_shrinks_to_the_replicas_that_have_no_place_elsewhere() {
     assert!(world.step(&mut request).evictions().is_empty());
 }
 
-/// Scaling up places replicas, but none that left; scaling down takes those that wait first.
+/// Scaling up does not place replicas that left; scaling down removes pending replicas first.
 #[test]
 fn an_old_copy_counts_only_the_replicas_that_left_it() {
     let mut world =
@@ -351,7 +351,7 @@ fn profiles(text: &str) -> Profiles {
     Profiles::read(&atoll_scheduler::SchedulerConfiguration::read(&text).unwrap()).unwrap()
 }
 
-/// Karmada has a taint manager besides its scheduler. Without its counterpart work stayed on dead members.
+/// Karmada has a taint manager next to its scheduler. Without an equivalent, work stayed on dead members.
 #[test]
 fn work_leaves_failed_and_tainted_clusters_in_every_profile() {
     let bare = "- schedulerName: bare\n  plugins:\n    filter:\n      disabled: [{name: TaintToleration}, \
@@ -374,7 +374,7 @@ fn work_leaves_failed_and_tainted_clusters_in_every_profile() {
             assert_eq!(shares(&world.step(&mut request)), map(&[("a", 4)]), "{profile}");
             world.edit("b", |cluster| cluster.spec.taints.clear());
 
-            // What the policy tolerates stays for so long.
+            // Work stays for as long as the policy tolerates the taint.
             world.taint("a", "NoExecute");
             world.edit("a", |cluster| {
                 cluster.spec.taints[0].time_added = Some(Time(at("12:00:00")));
@@ -398,7 +398,7 @@ fn work_leaves_failed_and_tainted_clusters_in_every_profile() {
             assert_eq!(shares(&decision), map(&[("b", 4)]), "{profile}");
             let task = &decision.evictions()[0];
             assert_eq!((&*task.from_cluster, task.replicas, task.keep), ("a", 4, true));
-            // Not back while it is being evicted.
+            // It does not return while it is being evicted.
             world.edit("a", |cluster| cluster.spec.taints.clear());
             assert_eq!(shares(&world.scale(&mut request, 5)), map(&[("b", 5)]), "{profile}");
         }

@@ -1,4 +1,4 @@
-//! The framework's promises, with plugins of our own.
+//! The guarantees of the framework, tested with custom plugins.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,5 @@
 //! The scheduler's decisions: every strategy, policy and trigger, and properties over random instances. Every decision
-//! of these tests passes the linter, is made twice, and comes back whole from JSON.
+//! of these tests passes the linter, is made twice, and survives a round trip through JSON.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod explaining;

@@ -1,4 +1,4 @@
-//! Triggers, modes, who stays a candidate, failover as the seed defines it, and leaving a cluster.
+//! Triggers, modes, kept clusters, failover, and leaving a cluster.
 
 use std::collections::BTreeMap;
 
@@ -171,7 +171,7 @@ fn leaving_keeps_the_old_copy_until_the_new_one_is_healthy() {
     let task = &decision.evictions()[0];
     assert_eq!((task.from_cluster.as_str(), task.replicas, task.keep), ("a", 2, true));
     assert_eq!(task.deadline.as_ref().unwrap().0, "2026-08-21T12:10:00Z".parse().unwrap());
-    // Back, but not while the task runs.
+    // The taint is gone, but the binding does not return while the task runs.
     world.edit("a", |cluster| cluster.spec.taints.clear());
     let decision = world.scale(&mut request, 6);
     assert_eq!(shares(&decision), map(&[("b", 6)]));
@@ -207,7 +207,7 @@ fn lost_members_and_purge_modes_keep_nothing() {
         let decision = world.step(&mut request);
         let task = &decision.evictions()[0];
         assert_eq!((task.keep, task.deadline.is_some()), (keep, false), "{mode:?}");
-        // What the member has not confirmed keeps the binding away.
+        // The binding does not return until the member confirms the removal.
         world.edit("a", |cluster| cluster.spec.taints.clear());
         assert_eq!(world.scale(&mut request, 5).clusters().len(), 1);
     }
@@ -255,7 +255,7 @@ fn suspended_bindings_are_not_decided() {
     assert!(decision.notes[0].contains("suspension.scheduling"));
 }
 
-/// Whatever keeps a workload from its place: going down is followed, by the strategy's own order, and adds up.
+/// Scaling down works whatever blocks the workload, follows the strategy's order, and adds up.
 #[test]
 fn scaling_down_needs_no_cluster_that_fits() {
     let divided = |more: Value| {
@@ -345,7 +345,7 @@ fn a_workload_that_is_scaled_to_zero_stays_where_it_ran_and_comes_back() {
             assert_eq!((shares(&decision), decision.outcome()), (zeros.clone(), Outcome::Placed));
             assert_eq!((decision.trigger(), decision.evictions()), (Trigger::Scale, &[][..]));
             assert_eq!(shares(&world.step(&mut request)), zeros, "and stays so");
-            // A member that fails is left also with nothing on it.
+            // Work leaves a failed member even if it has no replicas there.
             let gone = ran.keys().next().unwrap().clone();
             let mut failing = request.clone();
             world.taint(&gone, "NoExecute");
@@ -372,7 +372,7 @@ fn zero_replicas_stay_where_nothing_fits_any_more() {
     assert_eq!(shares(&decision), map(&[("a", 0)]));
 }
 
-/// 500 workloads of 3 replicas on 990 pod slots were all placed without a word.
+/// 500 workloads of 3 replicas on 990 pod slots were all placed without any warning.
 #[test]
 fn what_is_placed_beyond_the_free_room_is_said() {
     let weighted = json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}});
@@ -405,7 +405,7 @@ fn what_is_placed_beyond_the_free_room_is_said() {
         assert_eq!((decision.outcome(), &*decision.reason), (Outcome::Placed, said), "{profile}");
         assert_eq!(decision.record(1).reason.as_deref(), Some(said));
     }
-    // Where room divides, what does not fit waits, and where it is not known nothing is said.
+    // With division by capacity the excess is pending. With unknown capacity there is no warning.
     let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], None)));
     let decision = world.decide(&workload("web", 1500, json!({})));
     assert_eq!(decision.reason, "");

@@ -1,4 +1,4 @@
-//! What single plugins promise: every way to choose clusters, every score with its arguments.
+//! Single plugins: every way to select clusters, and every score with its args.
 
 use atoll_scheduler::{Decision, Profiles, Request, Scheduler, SchedulerConfiguration};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn located(name: &str, provider: &str, region: &str, zones: &[&str]) -> atoll_ap
     one
 }
 
-/// Clusters that a clusterAffinity chooses, by their initials.
+/// Initials of the clusters that a clusterAffinity selects.
 fn chosen(affinity: Value) -> String {
     let mut world = World::new([
         located("a", "aws", "east", &["e1"]),
@@ -56,7 +56,7 @@ fn clusters_are_chosen_by_name_label_and_field() {
     assert_eq!(labels("DoesNotExist", &[]), "");
 }
 
-/// The one cluster that is preferred, where only one may be chosen.
+/// The preferred cluster, if only one may be selected.
 fn preferred(world: &mut World, profiles: Profiles, scheduler_name: &str) -> (String, Decision) {
     let one = json!({"spreadConstraints":
         [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]});
@@ -116,7 +116,7 @@ fn where_it_runs_scores_full_marks() {
 
 #[test]
 fn every_unit_of_spread_has_its_minimum_after_division() {
-    // One cluster has nearly all the room: without a minimum it gets everything.
+    // One cluster has nearly all the room. Without a minimum it gets all replicas.
     let mut world = World::new([
         located("a", "aws", "east", &["e1"]),
         located("b", "aws", "west", &["w1"]),

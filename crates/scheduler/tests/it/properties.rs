@@ -199,7 +199,7 @@ fn a_lost_cluster_moves_only_its_own() {
     });
 }
 
-/// Strategies whose next replica is the next of one sequence: static weights, WorkloadPolicy, WorkloadSpread.
+/// Strategies that deal replicas from one sequence: static weights, WorkloadPolicy, WorkloadSpread.
 fn is_sequence(request: &Request) -> bool {
     request.placement.replica_scheduling.as_ref().is_none_or(|scheduling| {
         divides(request)

@@ -1,4 +1,4 @@
-//! topologySpreadConstraints with the seed's examples, and spreadConstraints that hold after division.
+//! Examples of topologySpreadConstraints, and spreadConstraints that hold after division.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn dynamic(constraints: Vec<Value>) -> Value {
     })
 }
 
-/// Clusters by zone, running the given shares; one more replica is asked for.
+/// Clusters by zone with the given shares, and a request for one more replica.
 fn running(clusters: &[(&str, &str, i64)], placement: Value) -> (World, atoll_scheduler::Request) {
     let mut world = World::new(
         clusters
@@ -43,7 +43,7 @@ fn running(clusters: &[(&str, &str, i64)], placement: Value) -> (World, atoll_sc
     (world, request)
 }
 
-/// Where the additional replica went.
+/// The clusters that got the additional replica.
 fn grown(world: &mut World, request: &atoll_scheduler::Request) -> Vec<String> {
     let before: BTreeMap<String, i64> = request
         .previous
@@ -73,7 +73,7 @@ fn the_next_replica_goes_to_the_emptier_zone() {
 
 #[test]
 fn a_larger_skew_or_another_key_or_schedule_anyway() {
-    // A single candidate per zone is preferred by weight: zone A has all the room.
+    // With a single candidate per zone, weight decides: zone A has all the room.
     let (mut world, request) = running(&SEED, dynamic(vec![constraint("zone", 2, json!({}))]));
     for name in ["c1", "c2"] {
         world.room(name, 5000);
@@ -125,7 +125,7 @@ fn ignored_affinity_leaves_the_domains_that_nobody_may_use() {
 
 #[test]
 fn constraints_hold_together() {
-    // Zone 1 has 3, zone 2 has 2; nodes A 1, B 2... only the emptiest node of zone 2 satisfies both.
+    // Zone 1 has 3 and zone 2 has 2; nodes A 1, B 2... Only the emptiest node of zone 2 satisfies both.
     let running_shares = [("a", "z1", 1), ("b", "z1", 2), ("x", "z2", 2), ("y", "z2", 0)];
     let both = vec![constraint("zone", 1, json!({})), constraint("node", 1, json!({}))];
     let (mut world, request) = running(&running_shares, dynamic(both));
@@ -178,7 +178,7 @@ fn other_workloads_count_by_label() {
     let selector = json!({"labelSelector": {"matchLabels": {"app": "web"}}});
     let decision =
         world.decide(&workload("web", 4, dynamic(vec![constraint("zone", 1, selector)])));
-    // 3 + x on a, 4 - x on b, at most 1 apart: b gets at least 3.
+    // 3 + x on a and 4 - x on b, at most 1 apart: b gets at least 3.
     let got = shares(&decision);
     let on_b = got.get("b").copied().unwrap_or(0);
     assert!(on_b >= 3, "{got:?}");

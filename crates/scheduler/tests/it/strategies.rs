@@ -1,4 +1,4 @@
-//! Dividing: every strategy up, down and from zero, bounds, capacity, tiers and terms.
+//! Division: every strategy up, down and from zero, with bounds, capacity, tiers and terms.
 
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_api::placement::RescheduleOn;
@@ -294,7 +294,7 @@ fn absurd_numbers_are_refused_or_answered() {
     assert!(decision.reason.contains("default, karmada"), "{}", decision.reason);
 }
 
-/// Nodes that are alike: so many, in this zone, of this size, each with room for so many pods.
+/// A class of equal nodes: their number, zone and size, and the pods that fit on each.
 fn class(nodes: i64, pods: i64, zone: &str, size: &str, tainted: bool) -> NodeClass {
     let taint = json!({"key": "spot", "effect": "NoSchedule"});
     let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
@@ -305,7 +305,7 @@ fn class(nodes: i64, pods: i64, zone: &str, size: &str, tainted: bool) -> NodeCl
     }
 }
 
-/// Replicas of `web` that run on one cluster with these nodes, asked for one after the other until none fits any more.
+/// Replicas of `web` that fit on one cluster with these nodes, requested one by one until none fits.
 fn fitting(classes: &[NodeClass], claim: &Value) -> i64 {
     let mut world = World::new([cluster("a", &[], None)]);
     let capacity = Some(Capacity { classes: classes.to_vec() });

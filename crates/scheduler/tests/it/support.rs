@@ -1,4 +1,4 @@
-//! A small world for tests: clusters with some room, workloads, decisions that are carried out.
+//! A small world for tests: clusters with some room, workloads, and decisions that are applied.
 #![allow(dead_code, unreachable_pub)]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub fn now() -> jiff::Timestamp {
     "2026-08-21T12:00:00Z".parse().unwrap()
 }
 
-/// A Cluster with its labels and room for so many pods (`None` = unknown).
+/// A Cluster with its labels and room for this many pods (`None` = unknown).
 pub fn cluster(name: &str, labels: &[(&str, &str)], room: Option<i64>) -> Cluster {
     let labels: BTreeMap<_, _> = labels.iter().copied().collect();
     let mut status = json!({"apiEnablements": [
@@ -118,7 +118,8 @@ impl World {
         self.tables.upsert_workload_spread(&spread)
     }
 
-    /// Decides, checks the decision with the linter, that it is deterministic and comes back whole from JSON.
+    /// Makes a decision. Checks it with the linter, and that it is deterministic and survives a round trip through
+    /// JSON.
     pub fn decide(&mut self, request: &Request) -> Decision {
         let snapshot = self.tables.snapshot();
         let decision = self.scheduler.decide(&snapshot, request);
@@ -132,7 +133,7 @@ impl World {
         decision
     }
 
-    /// Decides and carries the decision out: the request then holds what it left.
+    /// Makes a decision and applies it to the request.
     pub fn step(&mut self, request: &mut Request) -> Decision {
         let decision = self.decide(request);
         if decision.trigger() == atoll_api::binding::Trigger::Avoid {
@@ -158,14 +159,14 @@ impl World {
         decision
     }
 
-    /// Scales and carries the decision out.
+    /// Scales the workload and applies the decision.
     pub fn scale(&mut self, request: &mut Request, replicas: i64) -> Decision {
         request.template.replicas = Some(replicas);
         self.step(request)
     }
 }
 
-/// A Deployment of the namespace `default` with the label `app`.
+/// A Deployment in namespace `default` with the label `app`.
 pub fn workload(name: &str, replicas: i64, placement: Value) -> Request {
     Request {
         key: BindingKey::new("default", format!("{name}-deployment")),
@@ -186,7 +187,7 @@ pub fn workload(name: &str, replicas: i64, placement: Value) -> Request {
     }
 }
 
-/// The same, steered by the WorkloadPolicy `policy`.
+/// A Deployment like [`workload`], with the WorkloadPolicy `policy`.
 pub fn steered(name: &str, replicas: i64) -> Request {
     let mut request = workload(name, replicas, json!({}));
     request.template.workload_policy = Some("policy".into());
@@ -217,7 +218,7 @@ pub fn is_quiet(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Unchanged | Outcome::Placed)
 }
 
-/// Random numbers of a seed.
+/// Random numbers from a seed.
 pub struct Random(pub u64);
 
 impl Random {

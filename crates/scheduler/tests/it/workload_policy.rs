@@ -1,4 +1,4 @@
-//! The worked examples of WorkloadPolicy, and what happens around it.
+//! The worked examples of WorkloadPolicy, and edge cases.
 
 use crate::support::*;
 use atoll_api::binding::{Outcome, Trigger};
@@ -16,7 +16,7 @@ fn policy(domains: &[(&str, i64)], kind: &str, method: &str) -> Value {
 
 const SEED: &[(&str, i64)] = &[("member", 1), ("host", 3)];
 
-/// One cluster per domain, named like it.
+/// One cluster per domain, with the domain's name.
 fn two(member: Option<i64>, host: Option<i64>) -> World {
     World::new([
         cluster("member", &[("workload-test", "member")], member),

@@ -1,4 +1,4 @@
-//! WorkloadSpread: the examples of OpenKruise, with clusters for nodes.
+//! WorkloadSpread: OpenKruise's examples, with clusters in place of nodes.
 
 use atoll_api::binding::{Outcome, Trigger};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ fn two_zones_of_a_hundred() {
     assert!(decision.pending[0].reason.contains("maxReplicas"), "{:?}", decision.pending);
 }
 
-/// Shares that a running workload has, with the limits then set.
+/// A running workload with these shares, and limits that were set afterwards.
 fn running(shares: &[(&str, i64)], limits: [Value; 3]) -> (World, atoll_scheduler::Request) {
     let mut world = zones(&[("a", None), ("b", None), ("c", None)]);
     let open = vec![subset("a", Value::Null), subset("b", Value::Null), subset("c", Value::Null)];
@@ -145,7 +145,7 @@ fn unschedulable_replicas_move_on_and_the_mark_holds_five_minutes() {
     assert_eq!(decision.trigger(), Trigger::Overflow);
     assert_eq!(shares(&decision), map(&[("a", 4), ("b", 2)]));
     assert_eq!(decision.groups[0].unschedulable_since, Some(now()));
-    // Marked: further replicas go on to b, although a has room by its figures.
+    // The subset is marked: further replicas go to b, although a reports room.
     request.reports.clear();
     let marked = json!({"subsets": [{"name": "a", "replicas": 4, "unschedulableSince": "2026-08-21T12:00:00Z"}]});
     world.spread_with_status(spec(), marked);
@@ -154,7 +154,7 @@ fn unschedulable_replicas_move_on_and_the_mark_holds_five_minutes() {
     request.now = "2026-08-21T12:05:00Z".parse().unwrap();
     request.previous.as_mut().unwrap().eviction_tasks.clear();
     assert_eq!(shares(&world.scale(&mut request, 10)), map(&[("a", 6), ("b", 4)]));
-    // The way back needs leave.
+    // Moving back requires permission.
     assert_eq!(world.decide(&request).trigger(), Trigger::Avoid);
     request.placement.reschedule_on = Some(vec![atoll_api::placement::RescheduleOn::Recovery]);
     let decision = world.step(&mut request);
