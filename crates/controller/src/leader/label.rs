@@ -1,5 +1,5 @@
-//! The leader's own Pod carries a label, by which the agents' Service finds it. A label that cannot be written costs
-//! agents some tries: who does not lead says so at once.
+//! The leader's own Pod carries a label that the agents' Service selects. While the label is wrong, agents need some
+//! extra attempts: a controller that does not lead refuses them at once.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use crate::manager;
 
 /// Limit of one write.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Pause before a write that failed is tried again.
+/// Delay before a failed write is retried.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The Pod that this process runs in.
 #[derive(Clone)]
 pub struct OwnPod {
-    /// The cluster of the Pod, which need not be the hub.
+    /// The Pod's cluster, which need not be the hub.
     pub client: Client,
     /// Its namespace.
     pub namespace: String,
@@ -31,13 +31,13 @@ pub struct OwnPod {
     pub name: String,
 }
 
-/// Keeps the label as the leadership is, until `token` ends it; then the label goes.
+/// Keeps the label in step with the leadership until cancelled; then removes it.
 pub(crate) async fn keep(
     pod: OwnPod,
     mut state: watch::Receiver<Option<Leadership>>,
     token: CancellationToken,
 ) {
-    // What the Pod has; nobody knows what an earlier process left.
+    // The label on the Pod; unknown at first, because an earlier process may have left one.
     let mut labelled = None;
     loop {
         let leads = state.borrow_and_update().is_some();
@@ -62,7 +62,7 @@ pub(crate) async fn keep(
     }
 }
 
-/// Whether it is written.
+/// Writes the label; returns whether that succeeded.
 async fn write(pod: &OwnPod, leads: bool) -> bool {
     let pods: Api<Pod> = Api::namespaced(pod.client.clone(), &pod.namespace);
     let value = leads.then_some("true");
@@ -89,7 +89,7 @@ mod tests {
     async fn only_the_leaders_pod_has_the_label() {
         let server = Server::open(Options::memory()).unwrap();
         let pods: Api<Pod> = Api::namespaced(server.client(), "atoll-system");
-        // What an earlier process of the Pod left.
+        // Left by an earlier process of the Pod.
         let left: Pod = serde_json::from_value(json!({
             "metadata": {"name": "atoll-0", "labels": {marks::LEADER: "true", "app": "atoll"}},
             "spec": {"containers": [{"name": "atoll", "image": "atoll"}]},

@@ -1,9 +1,10 @@
-//! Who of several controllers leads: one Lease, a term that only grows, and a deadline that the leader keeps itself.
+//! Leader election among the controllers: one Lease, a term that only grows, and a deadline that the leader enforces
+//! itself.
 //!
-//! The rules are client-go's: the record is replaced under its resourceVersion, and a holder counts as gone when *we* have
-//! not seen its record change for a lease duration on the monotonic clock; nobody's wall clock is trusted. The leader
-//! stops earlier, at the renew deadline, so that two never believe it at once. The term is an annotation of the Lease and
-//! grows in the update that takes it: members refuse what a lower term says.
+//! The rules are client-go's: the record is replaced under its resourceVersion, and a holder counts as gone when *we*
+//! have not seen its record change for a lease duration on the monotonic clock; wall clocks are not trusted. The leader
+//! stops earlier, at the renew deadline, so that there are never two leaders at once. The term is an annotation of the
+//! Lease and grows in the update that acquires it: members refuse orders with a lower term.
 
 pub(crate) mod label;
 mod record;
@@ -24,24 +25,24 @@ use record::Seen;
 
 use crate::manager;
 
-/// Largest step by which a term read from a binding or reported by members raises ours. Elections raise it by one, so a
-/// larger step is a damaged or forged value; believing it would use the counter up.
+/// Limit of the step by which a term read from a binding or reported by members raises ours. Elections raise it by one,
+/// so a larger step is a damaged or forged value; accepting it would exhaust the counter.
 pub const LARGEST_TERM_STEP: u64 = 1 << 32;
-/// Shortest time between two raises of the term. Each raise makes every agent connect again, which takes up to 8 s.
+/// Minimum time between two raises of the term. Each raise makes every agent reconnect, which takes up to 8 s.
 pub const RAISE_PAUSE: Duration = Duration::from_secs(30);
 
-/// How many times a follower looks at the Lease while a leader renews it once. A look is one small read.
+/// How often a follower reads the Lease per renewal interval of the leader. A read is one small request.
 pub const LOOKS: u32 = 4;
 
-/// The times of the election.
+/// Times of the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// A record that has not changed for so long belongs to nobody. Default 15 s, as in client-go.
+    /// A record unchanged for this long is free to take. Default 15 s, as in client-go.
     pub duration: Duration,
-    /// A leader that could not renew for so long stops. Default 10 s; less than `duration`.
+    /// A leader that could not renew for this long stops. Default 10 s; less than `duration`.
     pub renew_deadline: Duration,
-    /// How often the leader renews. The others look [`LOOKS`] times as often, so that a lease that is given up is taken
-    /// soon. Default 2 s.
+    /// How often the leader renews. Followers read [`LOOKS`] times as often, so that a released lease is taken soon.
+    /// Default 2 s.
     pub retry: Duration,
 }
 
@@ -59,10 +60,10 @@ impl Default for LeaseTimes {
     }
 }
 
-/// What an election cannot run with.
+/// Invalid settings of an election.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ElectionError {
-    /// Two leaders could believe in themselves at once.
+    /// There could be two leaders at once.
     #[error(
         "lease times: renew deadline ({renew:?}) must be shorter than the lease ({lease:?}) and longer than the retry period ({retry:?})"
     )]
@@ -76,19 +77,19 @@ pub enum ElectionError {
     },
 }
 
-/// Who stands for election, and where.
+/// A candidate and its Lease.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Who we are: a name of the place (the Pod) that stays.
+    /// Our stable identity: the name of the place we run in (the Pod).
     pub place: String,
-    /// What makes this start of the process distinct from the one before.
+    /// Distinguishes this start of the process from earlier ones.
     pub incarnation: String,
-    /// Nothing else can run in our place (`up` holds a lock on its folder): a record of the same place is of a process
-    /// that is gone, and is taken over at once.
+    /// Nothing else can run in our place (`up` holds a lock on its folder): a record of the same place belongs to a
+    /// process that has ended, and is taken over at once.
     pub exclusive_place: bool,
     /// The times.
     pub times: LeaseTimes,
@@ -106,17 +107,17 @@ impl Candidate {
     }
 }
 
-/// That we lead, and until when without another renewal.
+/// Proof of leadership, with its deadline unless renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leadership {
-    /// The term, which every decision and every message to a member carries.
+    /// The term, part of every decision and every message to a member.
     pub term: u64,
-    /// Past this moment nothing may be written in our name.
+    /// After this time, nothing may be written in our name.
     pub deadline: Instant,
 }
 
 impl Leadership {
-    /// The term, as long as the deadline has not passed.
+    /// The term, unless the deadline has passed.
     #[must_use]
     pub fn in_force(&self) -> Option<u64> {
         (Instant::now() < self.deadline).then_some(self.term)
@@ -127,19 +128,19 @@ impl Leadership {
 #[derive(Clone)]
 pub struct Election {
     state: watch::Receiver<Option<Leadership>>,
-    /// Highest term that was reported to us: raises wait for each other, so only the highest counts.
+    /// Highest reported term: raises are rate limited, so only the highest counts.
     heard: watch::Sender<u64>,
 }
 
 impl Election {
-    /// Whether we lead, as it changes.
+    /// Receives changes of leadership.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<Option<Leadership>> {
         self.state.clone()
     }
 
-    /// A term that is higher than ours is in force somewhere: raise ours above it, at most once in [`RAISE_PAUSE`]. The
-    /// caller has checked the source: a binding in the hub, enough members, or a person.
+    /// Reports a term higher than ours from elsewhere: raises ours above it, at most once in [`RAISE_PAUSE`]. The
+    /// caller has verified the source: a binding in the hub, enough members, or a person.
     pub fn heard_term(&self, term: u64) {
         let Some(ours) = self.state.borrow().map(|leadership| leadership.term) else { return };
         if is_out_of_range(term, ours) {
@@ -154,7 +155,7 @@ impl Election {
     }
 }
 
-/// Whether a term is too far above `ours` to be the result of elections.
+/// Whether a term is too far above `ours` to result from elections.
 #[must_use]
 pub fn is_out_of_range(term: u64, ours: u64) -> bool {
     term.saturating_sub(ours) > LARGEST_TERM_STEP
@@ -167,20 +168,20 @@ pub struct Elector {
     clock: Clock,
     state: watch::Sender<Option<Leadership>>,
     heard: watch::Receiver<u64>,
-    /// Highest term in any binding, once the caches are complete; before that we do not stand.
+    /// Highest term in any binding, once the caches are complete; before that we are no candidate.
     ready: watch::Receiver<Option<u64>>,
     seen: Option<Seen>,
-    /// Highest term that this process led with: a Lease that was restored or deleted does not make it fall.
+    /// Highest term of this process's leaderships: a restored or deleted Lease does not lower it.
     highest: u64,
-    /// When the term may be raised again.
+    /// Earliest time of the next raise.
     raise_from: Instant,
 }
 
-/// Makes an election: run [`Elector::run`] in a task of its own. It does not stand before `ready` holds the highest term
-/// in any binding.
+/// Creates an election: run [`Elector::run`] in a task of its own. It is no candidate before `ready` holds the highest
+/// term in any binding.
 ///
 /// # Errors
-/// When the times would allow two leaders.
+/// When the times would allow two leaders at once.
 pub fn election(
     client: Client,
     candidate: Candidate,
@@ -200,21 +201,21 @@ pub fn election(
     Ok((Election { state: receiver, heard: sender }, elector))
 }
 
-/// How an attempt to take or renew ended.
+/// Result of an attempt to acquire or renew.
 enum Attempt {
-    /// We hold the Lease; the request went out at this moment.
+    /// We hold the Lease; the request was sent at this moment.
     Held { term: u64, asked: Instant },
-    /// Somebody else does.
+    /// Another controller holds it.
     Others,
-    /// The hub did not answer or refused.
+    /// The hub did not answer or rejected the request.
     Failed(String),
 }
 
 impl Elector {
-    /// Stands for election until `token` ends; then gives the Lease up, if we hold it.
+    /// Takes part in the election until cancelled; then releases the Lease, if we hold it.
     pub async fn run(mut self, token: CancellationToken) {
         let ready = async {
-            // A closed channel means that the controller is ending: the token says so too.
+            // A closed channel means that the controller is stopping: the token is then cancelled too.
             let _ = self.ready.wait_for(Option::is_some).await;
         };
         if token.run_until_cancelled(ready).await.is_none() {
@@ -240,7 +241,7 @@ impl Elector {
         }
     }
 
-    /// Until the next attempt; a leader whose deadline comes first wakes for it.
+    /// Time to the next attempt; at most the time to our own deadline.
     fn pause(&self) -> Duration {
         let retry = self.candidate.times.retry;
         let look = retry / LOOKS;
@@ -248,7 +249,7 @@ impl Elector {
         match *self.state.borrow() {
             Some(leadership) => retry.min(leadership.deadline.saturating_duration_since(now)),
             None => match &self.seen {
-                // Somebody who shall be taken for gone: look the moment that is so.
+                // While waiting for another holder to expire: try at the moment of expiry.
                 Some(seen) => look.min(
                     seen.expires(self.candidate.times.duration).saturating_duration_since(now),
                 ),
@@ -258,7 +259,8 @@ impl Elector {
         }
     }
 
-    /// The term to take next, where a higher one than ours was reported and enough time has passed since the last raise.
+    /// The next term to acquire, if a higher one than ours was reported and enough time has passed since the last
+    /// raise.
     fn raise(&mut self) -> Option<u64> {
         let ours = self.state.borrow().map(|leadership| leadership.term)?;
         let heard = *self.heard.borrow_and_update();
@@ -271,7 +273,7 @@ impl Elector {
         Some(heard + 1)
     }
 
-    /// Highest term in any binding, as far as it is in range of the highest known otherwise.
+    /// Highest term in any binding, if within range of the highest known otherwise.
     fn floor(&self, known: u64) -> u64 {
         let floor = self.ready.borrow().unwrap_or_default();
         if is_out_of_range(floor, known) {
@@ -297,7 +299,7 @@ impl Elector {
                     }
                     let late = state.is_some_and(|held| held.in_force().is_none());
                     *state = Some(Leadership { term, deadline });
-                    // A renewal in time changes only the deadline, which readers look up when they need it.
+                    // A renewal in time changes only the deadline, which readers read on demand.
                     taken || late
                 });
             }
@@ -320,7 +322,7 @@ impl Elector {
     }
 
     async fn attempt(&mut self, at_least: u64) -> Attempt {
-        // No attempt may outlast what is left of our own deadline, or of the time between two looks.
+        // An attempt must not outlast our own deadline, or the time between two attempts.
         let left = match *self.state.borrow() {
             Some(leadership) => leadership.deadline.saturating_duration_since(Instant::now()),
             None => self.candidate.times.renew_deadline,
@@ -334,7 +336,7 @@ impl Elector {
         }
     }
 
-    /// One look at the record and, if it is ours to take or to renew, one guarded write. The term, if we hold it.
+    /// One read of the record and, if we may acquire or renew it, one guarded write. Returns the term if we hold it.
     async fn try_hold(&mut self, at_least: u64) -> Result<Option<u64>, kube::Error> {
         let identity = self.candidate.identity();
         let current = self.api.get_opt(&self.candidate.name).await?;
@@ -360,8 +362,8 @@ impl Elector {
         let (fresh, term) = if holder == identity
             && let Some(ours) = ours
         {
-            // The Lease is the hub's own word. A term in it that is neither ours nor the one that we asked for last (its
-            // answer may have been lost) was somebody else's: ours must differ from it.
+            // The Lease in the hub is authoritative. A term in it that is neither ours nor the one that we requested
+            // last (its reply may have been lost) was another leader's: ours must differ from it.
             let theirs = held_term > ours && held_term != at_least;
             let term = if theirs { held_term + 1 } else { ours.max(at_least) };
             (record::renewed(&current, &self.candidate, term, now), term)
@@ -378,7 +380,7 @@ impl Elector {
             Ok(_) => Ok(Some(term)),
             Err(kube::Error::Api(status)) if status.is_conflict() => {
                 if leading {
-                    // Perhaps our own earlier write without an answer: the next look tells.
+                    // Perhaps our own earlier write, whose reply was lost: the next read will show.
                     Err(kube::Error::Api(status))
                 } else {
                     Ok(None)
@@ -388,7 +390,7 @@ impl Elector {
         }
     }
 
-    /// On a new hub the namespace of the Lease is not there yet.
+    /// On a new hub the Lease's namespace does not exist yet.
     async fn make_namespace(&self) -> Result<(), kube::Error> {
         let namespaces: Api<Namespace> = Api::all(self.api.clone().into_client());
         let namespace = Namespace {
@@ -404,7 +406,7 @@ impl Elector {
         }
     }
 
-    /// Whether the record has stood still for a lease duration of our own clock.
+    /// Whether the record has been unchanged for a lease duration on our own clock.
     fn expired(&mut self, current: &Lease) -> bool {
         let version = current.metadata.resource_version.clone().unwrap_or_default();
         let now = Instant::now();
@@ -419,7 +421,7 @@ impl Elector {
         }
     }
 
-    /// Gives the Lease up, so that another need not wait for it to expire. Best effort: it expires anyway.
+    /// Releases the Lease, so that the next leader need not wait for its expiry. Best effort.
     async fn release(&self) {
         let give_up = async {
             let Some(current) = self.api.get_opt(&self.candidate.name).await? else {

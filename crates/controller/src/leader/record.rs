@@ -23,16 +23,16 @@ impl Seen {
     }
 }
 
-/// Who holds it; empty for nobody.
+/// The holder; empty if there is none.
 pub(super) fn holder(lease: &Lease) -> &str {
     let spec = lease.spec.as_ref();
     spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// Largest term that is read from a Lease. Bindings store the term in 63 bits; this leaves room for raises.
+/// Largest term accepted from a Lease. Bindings store the term in 63 bits; this leaves room for raises.
 const LARGEST_TERM: u64 = 1 << 62;
 
-/// The term that it carries; 0 where there is none, or none that can be used.
+/// The term in the Lease; 0 if missing or invalid.
 pub(super) fn term(lease: &Lease) -> u64 {
     let annotations = lease.metadata.annotations.as_ref();
     let Some(text) = annotations.and_then(|annotations| annotations.get(marks::TERM)) else {
@@ -51,7 +51,7 @@ pub(super) fn term(lease: &Lease) -> u64 {
     }
 }
 
-/// The record after we took it.
+/// The record after we acquire it.
 pub(super) fn taken(
     before: Option<&Lease>,
     candidate: &Candidate,
@@ -82,11 +82,11 @@ pub(super) fn taken(
     lease
 }
 
-/// The record after one more renewal.
+/// The record after a renewal.
 pub(super) fn renewed(before: &Lease, candidate: &Candidate, term: u64, now: Timestamp) -> Lease {
     let mut lease = before.clone();
     let spec = lease.spec.get_or_insert_default();
-    // Others take the record for abandoned when it does not change: it must, even if our clock stands still.
+    // Others treat a record that does not change as abandoned: it must change even if our clock stands still.
     let same = spec.renew_time.as_ref().is_some_and(|before| before.0 == now);
     let tick = SignedDuration::from_micros(i64::from(same));
     spec.renew_time = Some(MicroTime(now.checked_add(tick).unwrap_or(now)));
@@ -95,7 +95,7 @@ pub(super) fn renewed(before: &Lease, candidate: &Candidate, term: u64, now: Tim
     lease
 }
 
-/// The record after we gave it up. The term stays: the next holder raises it.
+/// The record after we release it. The term stays: the next holder raises it.
 pub(super) fn released(before: &Lease, now: Timestamp) -> Lease {
     let mut lease = before.clone();
     let spec = lease.spec.get_or_insert_default();
@@ -109,7 +109,7 @@ fn set_term(lease: &mut Lease, term: u64) {
     annotations.insert(marks::TERM.to_owned(), term.to_string());
 }
 
-/// The API has whole seconds and at least one.
+/// The API accepts whole seconds, and at least one.
 fn whole_seconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_secs().max(1)).unwrap_or(i32::MAX)
 }

@@ -139,7 +139,7 @@ async fn a_higher_term_is_outdone_at_most_once_in_a_while_and_never_out_of_range
     assert_eq!(record::term(&lease(&hub).await), 40);
 }
 
-/// The Lease is the hub's own word, as after somebody else led by it.
+/// The Lease in the hub is authoritative, as after another leader's term.
 #[tokio::test(start_paused = true)]
 async fn a_higher_term_in_the_lease_is_outdone_and_a_lease_from_a_backup_takes_nothing_back() {
     let hub = Hub::open().await;
@@ -180,7 +180,7 @@ async fn after_a_crash_the_same_place_leads_at_once_where_it_is_exclusive() {
     let again = stand(&hub, candidate("up", "2", true));
     assert_eq!(again.leads("leads again").await, 2);
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-    // Another place has to wait, and so has one that could have a twin.
+    // Another place has to wait, and so does one that is not exclusive.
     again.task.abort();
     let start = Instant::now();
     let other = stand(&hub, candidate("other", "1", true));

@@ -1,4 +1,4 @@
-//! How far a member is from being empty, in words for people: each object that is still there, and what holds it up.
+//! Progress of emptying a member, as text: each object that is left, and what it waits for.
 
 use atoll_api::binding::{ObjectReference, Outcome, ResourceBindingSpec, ResourceBindingStatus};
 use atoll_api::cluster::{ClusterSpec, ObjectName};
@@ -10,27 +10,27 @@ use k8s_openapi::api::core::v1::Taint;
 
 use super::pace::{Hold, PaceLimits, ROOM_WINDOW};
 
-/// What is said of a member that is to be emptied.
+/// State of a member that may have to be emptied.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Emptying {
-    /// Nobody has looked yet: what was said before stays.
+    /// Not evaluated yet: keep the previous message.
     #[default]
     Unknown,
-    /// It is not to be emptied.
+    /// The member need not be emptied.
     No,
-    /// It is.
+    /// The member must be emptied.
     Yes {
         /// Whether nothing is left.
         done: bool,
         /// CamelCase.
         reason: &'static str,
-        /// For people.
+        /// Text for users.
         message: String,
     },
 }
 
-/// Whether a member is to be emptied: it is drained, has failed for long enough, or is being deleted. Other taints are
-/// people's own matter: they may be there for good, for those that tolerate them.
+/// Whether a member must be emptied: it is drained, has failed for long enough, or is being deleted. Other taints do
+/// not count: users may set them permanently, for workloads that tolerate them.
 #[must_use]
 pub fn is_wanted(spec: &ClusterSpec, terminating: bool) -> bool {
     terminating || evicting(spec).next().is_some()
@@ -43,7 +43,7 @@ fn evicting(spec: &ClusterSpec) -> impl Iterator<Item = &Taint> {
         .filter(move |taint| taint.effect == "NoExecute" && keys.contains(&taint.key.as_str()))
 }
 
-/// Why a policy lets a workload stay on a member that is to be emptied, for good.
+/// Why a policy keeps a workload permanently on a member that is being emptied.
 fn keeps(
     spec: &ResourceBindingSpec,
     cluster: &ClusterSpec,
@@ -70,12 +70,12 @@ fn keeps(
     evicting(cluster).all(borne).then_some("placement.clusterTolerations")
 }
 
-/// Objects of a group that a message names; the others are counted.
+/// Objects of a group that a message names; the others are only counted.
 const NAMED: usize = 10;
-/// Most characters of the reason that is given for one of them: a decision's reason may list hundreds of clusters.
+/// Limit in characters of an object's reason: a decision's reason may list hundreds of clusters.
 const MAX_WHY: usize = 300;
 
-/// Objects that wait for the same.
+/// Objects that wait for the same thing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Group {
     count: usize,
@@ -122,8 +122,8 @@ fn group(object: &ObjectReference) -> &str {
     object.api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
-/// Whether an object takes no room on a cluster: configuration, access rules, a Job that has ended, a DaemonSet (whose pods
-/// belong to the nodes; `kubectl drain` passes over them too). Of kinds that are not Kubernetes' own that is not known.
+/// Whether an object uses no capacity of a cluster: configuration, access rules, a Job that has ended, a DaemonSet
+/// (whose pods belong to the nodes; `kubectl drain` ignores them too). For kinds outside Kubernetes this is unknown.
 #[must_use]
 pub fn takes_no_room(
     spec: &ResourceBindingSpec,
@@ -142,7 +142,7 @@ pub fn takes_no_room(
     }
 }
 
-/// Whether a member says of a Job that it is complete or has failed for good.
+/// Whether a member reports a Job as complete or permanently failed.
 fn has_ended(status: &ResourceBindingStatus, cluster: &str) -> bool {
     let mut items = status.aggregated_status.iter();
     let item = items.find(|item| item.cluster_name == cluster);
@@ -153,27 +153,27 @@ fn has_ended(status: &ResourceBindingStatus, cluster: &str) -> bool {
     })
 }
 
-/// A member that is to be emptied.
+/// A member that must be emptied.
 #[derive(Debug, Clone, Copy)]
 pub struct Leaving<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its taints say why.
+    /// Its taints are the reason.
     pub spec: &'a ClusterSpec,
     /// Its Cluster is being deleted.
     pub terminating: bool,
 }
 
-/// What is left on a member, by what it waits for.
+/// Objects left on a member, by what they wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Left {
-    /// Bindings whose turn has not come: the rate.
+    /// Bindings that wait for the rate limit.
     rate: Group,
-    /// The same: the survivors' room.
+    /// Bindings that wait for the limit on the remaining clusters' capacity.
     room: Group,
     /// Bindings that no other cluster can take.
     stuck: Group,
-    /// Bindings with a share there that no limit holds: just being decided.
+    /// Bindings with a share there that no limit blocks: a decision is about to be made.
     placed: Group,
     /// Bindings whose policies keep them there.
     kept_by_policy: Group,
@@ -183,12 +183,12 @@ pub struct Left {
     unconfirmed: Group,
     /// Copies that are never purged.
     kept: Group,
-    /// Bindings that have no other place and take no room: they hold nothing up.
+    /// Bindings without another place that use no capacity: they block nothing.
     staying: Group,
 }
 
 impl Left {
-    /// Counts a binding. `hold` is what it waits for by the pace.
+    /// Counts a binding. `hold` is the pace limit that it waits for.
     pub fn count(
         &mut self,
         spec: &ResourceBindingSpec,
@@ -198,7 +198,7 @@ impl Left {
     ) {
         let object = &spec.resource;
         if spec.clusters.iter().any(|target| target.name == leaving.name) {
-            // A Cluster that is deleted takes everything with it, so there everything counts.
+            // Deleting a Cluster removes everything on it, so then every object counts.
             let light = !leaving.terminating && takes_no_room(spec, status, leaving.name);
             let stays = no_place(spec);
             match (hold, stays, keeps(spec, leaving.spec, leaving.terminating)) {
@@ -220,7 +220,7 @@ impl Left {
         }
     }
 
-    /// What is said of it. `connected` = the member can be asked.
+    /// The resulting state. `connected` = the member has a session.
     #[must_use]
     pub fn say(&self, limits: PaceLimits, connected: bool) -> Emptying {
         let rate = format!("wait for their turn ({} bindings/s)", limits.bindings_per_second);
@@ -234,7 +234,7 @@ impl Left {
         } else {
             "copies go when the member is back: it cannot be reached"
         };
-        // Worst first. What policies keep comes last: only when nothing else is left is it what is waited for.
+        // Worst first. Objects kept by policies come last: they are the reason only when nothing else is left.
         let groups = [
             (&self.stuck, "NothingTakes", "find no place elsewhere and stay"),
             (&self.rate, "Paced", &rate),
@@ -270,7 +270,7 @@ impl Left {
     }
 }
 
-/// Why no other cluster takes an object, by its last decision.
+/// Why no other cluster accepts an object, by its last decision.
 fn no_place(spec: &ResourceBindingSpec) -> Option<&str> {
     let last = spec.decision.as_ref().filter(|last| {
         matches!(

@@ -1,4 +1,4 @@
-//! When the old copy on a cluster that a binding leaves may go, and the decision that ends it.
+//! When the old copy on a cluster that a binding leaves may be removed, and the decision that ends its eviction task.
 
 use atoll_api::binding::{
     DecisionRecord, GracefulEvictionTask, Mode, Outcome, ResourceBindingSpec, Trigger,
@@ -8,17 +8,17 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sha2::{Digest, Sha256};
 
-/// What is known about a binding's members.
+/// Facts about the members of a binding.
 pub trait Members {
-    /// Whether this target runs what the decision gave it, and healthily.
+    /// Whether this target runs its share healthily.
     fn is_healthy(&self, cluster: &str, replicas: Option<i64>) -> bool;
-    /// Whether this member has confirmed that it holds nothing of the binding.
+    /// Whether this member has confirmed that it holds no object of the binding.
     fn has_confirmed(&self, cluster: &str) -> bool;
     /// Whether this cluster is still in the federation.
     fn exists(&self, cluster: &str) -> bool;
 }
 
-/// What is left of a task now; nothing when it has ended.
+/// The task as it continues; `None` when it has ended.
 #[must_use]
 pub fn rest(
     task: &GracefulEvictionTask,
@@ -34,7 +34,7 @@ pub fn rest(
     task.remainder(pending).filter(|_| members.exists(&task.from_cluster))
 }
 
-/// Whether nothing but replicas without a place elsewhere keeps a task from ending.
+/// Whether a task has ended, except for replicas without a place elsewhere.
 fn has_ended(
     task: &GracefulEvictionTask,
     spec: &ResourceBindingSpec,
@@ -45,20 +45,20 @@ fn has_ended(
         return true;
     }
     if task.purge_mode == PurgeMode::Never {
-        return false; // whoever wants the copy gone takes the task away
+        return false; // a user who wants the copy removed removes the task
     }
     let stays = spec.clusters.iter().any(|target| target.name == task.from_cluster);
     #[cfg(test)]
     let stays = stays && !crate::mutants::is(crate::mutants::Mutant::TargetAndLeaving);
     if !task.keep && stays {
-        // It has a share there still: the copy becomes smaller with that and does not go, so nobody will say that it did.
+        // The cluster still has a share: the copy shrinks to it and stays, so no removal will be confirmed.
         return true;
     }
     if !task.keep {
-        // The copy is to go at once; the task stands until the member says that it is gone.
+        // The copy is removed at once; the task stays until the member confirms that.
         return members.has_confirmed(&task.from_cluster);
     }
-    // Nothing is wanted anywhere, so there is nothing to wait for.
+    // No replicas are wanted, so there is nothing to wait for.
     if spec.replicas == Some(0) {
         return true;
     }
@@ -70,7 +70,7 @@ fn has_ended(
         }))
 }
 
-/// The tasks that go on, with the replicas that they still keep.
+/// The tasks that continue, with the replicas that they still keep.
 #[must_use]
 pub fn remaining(
     tasks: &[GracefulEvictionTask],
@@ -81,14 +81,14 @@ pub fn remaining(
     tasks.iter().filter_map(|task| rest(task, spec, members, now)).collect()
 }
 
-/// The earliest deadline that is still to come.
+/// The earliest future deadline.
 #[must_use]
 pub fn next_deadline(spec: &ResourceBindingSpec, now: Timestamp) -> Option<Timestamp> {
     let tasks = spec.graceful_eviction_tasks.iter().filter(|task| task.keep);
     tasks.filter_map(|task| Some(task.deadline.as_ref()?.0)).filter(|at| *at > now).min()
 }
 
-/// The record of the decision that ends tasks: the shares stay as they were.
+/// The record of the decision that ends tasks: the shares stay unchanged.
 #[must_use]
 pub fn record(
     spec: &ResourceBindingSpec,
@@ -195,7 +195,7 @@ mod tests {
         spec.decision = Some(last);
         let healthy = Fixed { healthy: vec![("a", 2), ("b", 1)], ..Fixed::default() };
         assert!(!ended(&spec, &healthy, LATE));
-        // One that waited before anything left ran nowhere: no copy stands in for it.
+        // Replicas that were pending before the eviction ran nowhere: no copy stands in for them.
         let mut replaced = spec.clone();
         replaced.graceful_eviction_tasks[0].unplaced = 0;
         assert!(ended(&replaced, &healthy, EARLY));

@@ -1,7 +1,7 @@
-//! Is a template gone? Asked of the hub itself, never concluded from a cache.
+//! Whether a template is gone: asked of the hub itself, never concluded from a cache.
 //!
-//! When a CustomResourceDefinition is deleted, the API server deletes its objects too, and later knows nothing of the
-//! kind. Neither says that a user wanted the workloads gone: such bindings are frozen, not withdrawn.
+//! When a CustomResourceDefinition is deleted, the API server deletes its objects too, and then no longer serves the
+//! kind. That does not mean that a user deleted the workloads: such bindings are frozen, not withdrawn.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::index::key::TemplateKey;
 /// Limit of one request to the hub.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the hub says of a template.
+/// The hub's answer about a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence {
-    /// It is there, with this uid.
+    /// It exists, with this uid.
     There(String),
-    /// It is gone, and its kind is served: somebody deleted it.
+    /// It is gone and its kind is served: it was deleted.
     Gone,
-    /// Nobody can say, and why.
+    /// Unknown, and why.
     Unreadable(String),
 }
 
@@ -51,7 +51,7 @@ async fn ask(client: &Client, key: &TemplateKey, version: &str) -> Result<Presen
     };
     match api.get(&key.name).await {
         Ok(object) => return Ok(Presence::There(object.metadata.uid.unwrap_or_default())),
-        // A 404 of a proxy, or of a path that nobody serves, has another reason or none.
+        // A 404 of a proxy, or of a path that is not served, has another reason or none.
         Err(Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {}
         Err(error) => return Err(error),
     }
@@ -65,7 +65,8 @@ async fn ask(client: &Client, key: &TemplateKey, version: &str) -> Result<Presen
         Ok(_) => Ok(Presence::Gone),
         // A kind without a CRD is built in: it was served a moment ago.
         Err(Error::Api(status)) if status.code == 404 => Ok(Presence::Gone),
-        // Who may not read CRDs cannot tell a deleted object from a deleted kind, except for built-in groups.
+        // Without permission to read CRDs, a deleted object cannot be told from a deleted kind, except for built-in
+        // groups.
         Err(Error::Api(status)) if status.code == 403 && !key.kind.group.contains('.') => {
             Ok(Presence::Gone)
         }

@@ -1,7 +1,7 @@
-//! How fast work leaves clusters that failed or are drained: so many bindings a second in all, and so much of a
-//! survivor's room in ten seconds. What comes too soon waits for its turn, in the order in which it came.
+//! How fast work leaves clusters that failed or are drained: a limit on bindings per second in total, and a limit on
+//! the part of a remaining cluster's capacity filled in ten seconds. Bindings above a limit wait in order of arrival.
 //!
-//! Pure: time is handed in. Nothing of it is durable, and nothing has to be: a binding that waits is one whose cluster
+//! Pure: the caller passes the time. The state is not durable and need not be: a waiting binding is one whose cluster
 //! still has the taint, which the next leader finds in the hub.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,26 +9,25 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Bindings that leave clusters in a second, in all.
+/// Bindings that leave clusters per second, in total.
 pub const BINDINGS_PER_SECOND: u32 = 100;
-/// Part of a survivor's room that is filled within [`ROOM_WINDOW`], in per cent: its image pulls, its node autoscaler
-/// and its own scheduler have to follow.
+/// Per cent of a remaining cluster's capacity that may be filled within [`ROOM_WINDOW`]: its image pulls, node
+/// autoscaler and scheduler have to keep up.
 pub const ROOM_PERCENT: u32 = 10;
 /// See [`ROOM_PERCENT`].
 pub const ROOM_WINDOW: Duration = Duration::from_secs(10);
 
-/// Turns that may be taken at once after a pause, as a part of a second: the rate holds within any second, not on average
-/// over hours.
+/// Turns that may accumulate, as a fraction of a second's: the rate holds within any second, not only on average.
 const BURST: f64 = 0.1;
-/// A whole room, in the unit that is counted in.
+/// A cluster's whole capacity, in the unit of the counters.
 const WHOLE: u64 = 1_000_000;
 
 /// Limits of the pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceLimits {
-    /// Bindings a second in all; 0 = no limit. Default [`BINDINGS_PER_SECOND`].
+    /// Bindings per second in total; 0 = no limit. Default [`BINDINGS_PER_SECOND`].
     pub bindings_per_second: u32,
-    /// Per cent of a survivor's room in [`ROOM_WINDOW`]; 0 = no limit. Default [`ROOM_PERCENT`].
+    /// Per cent of a remaining cluster's capacity per [`ROOM_WINDOW`]; 0 = no limit. Default [`ROOM_PERCENT`].
     pub room_percent: u32,
 }
 
@@ -43,14 +42,14 @@ impl PaceLimits {
     pub const NONE: Self = Self { bindings_per_second: 0, room_percent: 0 };
 }
 
-/// Replicas that a cluster is to take.
+/// Replicas that a cluster is to gain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gain {
     /// The cluster.
     pub cluster: String,
-    /// How many.
+    /// How many replicas.
     pub replicas: i64,
-    /// How many fit there, as far as anybody knows.
+    /// How many fit there, if known.
     pub room: Option<i64>,
 }
 
@@ -63,19 +62,19 @@ pub enum Hold {
     Room,
 }
 
-/// Who may leave now.
+/// Which bindings may leave now.
 #[derive(Debug)]
 pub struct Pace<Key> {
     limits: PaceLimits,
     turns: f64,
     counted: Instant,
-    /// Those that wait for a turn, in order.
+    /// Bindings that wait for a turn, in order.
     line: BTreeMap<u64, Key>,
-    /// Those that stand in line again from a time on.
+    /// Bindings that rejoin the line at a given time.
     later: BTreeSet<(Instant, u64, Key)>,
     places: BTreeMap<Key, (Place, Hold)>,
     next: u64,
-    /// Since when a cluster's window runs, and how much of its room was filled in it.
+    /// Start of a cluster's current window, and how much of its capacity was filled in it.
     windows: BTreeMap<String, (Instant, u64)>,
 }
 
@@ -83,12 +82,12 @@ pub struct Pace<Key> {
 enum Place {
     Line(u64),
     Later(Instant, u64),
-    /// It has its turn, and was told so.
+    /// It has its turn, and was released.
     Turn,
 }
 
 impl<Key: Ord + Clone> Pace<Key> {
-    /// Nobody waits.
+    /// Starts with nothing waiting.
     #[must_use]
     pub fn new(limits: PaceLimits, now: Instant) -> Self {
         Self {
@@ -103,7 +102,7 @@ impl<Key: Ord + Clone> Pace<Key> {
         }
     }
 
-    /// Whether a binding may move now. If not it has a place in line, and comes back through [`Pace::release`].
+    /// Whether a binding may move now. If not, it is queued, and [`Pace::release`] returns it later.
     ///
     /// # Errors
     /// With the limit that it waits for.
@@ -137,7 +136,7 @@ impl<Key: Ord + Clone> Pace<Key> {
         Ok(())
     }
 
-    /// Those whose turn it is: they are to be decided again.
+    /// Bindings whose turn has come: decide them again.
     pub fn release(&mut self, now: Instant) -> Vec<Key> {
         self.refill(now);
         while let Some((until, _, _)) = self.later.first()
@@ -161,20 +160,20 @@ impl<Key: Ord + Clone> Pace<Key> {
         due
     }
 
-    /// When [`Pace::release`] has somebody next.
+    /// When [`Pace::release`] next has a result.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         let later = self.later.first().map(|(until, _, _)| *until);
         let turn = (!self.line.is_empty()).then(|| {
             let missing =
                 (1.0 - self.turns).max(0.0) / f64::from(self.limits.bindings_per_second.max(1));
-            // A moment more, so that the turn is whole when the timer rings.
+            // A millisecond more, so that the turn is complete when the timer fires.
             self.counted + Duration::from_secs_f64(missing) + Duration::from_millis(1)
         });
         [later, turn].into_iter().flatten().min()
     }
 
-    /// A binding has no more reason to leave.
+    /// A binding no longer has a reason to leave.
     pub fn forget(&mut self, key: &Key) {
         match self.places.remove(key) {
             Some((Place::Line(at), _)) => drop(self.line.remove(&at)),
@@ -186,18 +185,18 @@ impl<Key: Ord + Clone> Pace<Key> {
         }
     }
 
-    /// Nobody waits any more: somebody else leads.
+    /// Leadership lost: drop all waiting bindings.
     pub fn clear(&mut self, now: Instant) {
         *self = Self::new(self.limits, now);
     }
 
-    /// What a binding waits for.
+    /// The limit that a binding waits for.
     #[must_use]
     pub fn hold(&self, key: &Key) -> Option<Hold> {
         self.places.get(key).filter(|(place, _)| *place != Place::Turn).map(|(_, hold)| *hold)
     }
 
-    /// How many wait, for whatever limit.
+    /// How many bindings wait, for either limit.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.line.len() + self.later.len()
@@ -230,7 +229,7 @@ impl<Key: Ord + Clone> Pace<Key> {
         self.turns = (self.turns + more).min(self.most());
     }
 
-    /// Until when a cluster has taken as much as it may; the latest of several.
+    /// When the clusters of these gains may take more again; the latest of them.
     fn full_until(&self, gains: &[Gain], now: Instant) -> Option<Instant> {
         if self.limits.room_percent == 0 {
             return None;
@@ -239,7 +238,7 @@ impl<Key: Ord + Clone> Pace<Key> {
         let full = gains.iter().filter_map(|gain| {
             let (since, used) = self.windows.get(&gain.cluster)?;
             let end = *since + ROOM_WINDOW;
-            // The first of a window always goes, or what is larger than the limit would never.
+            // The first gain of a window always passes; otherwise one above the limit would never.
             let full = *used > 0 && used.saturating_add(part(gain)) > most;
             (full && now < end).then_some(end)
         });
@@ -247,7 +246,7 @@ impl<Key: Ord + Clone> Pace<Key> {
     }
 }
 
-/// The part of a cluster's room that a gain fills.
+/// The part of a cluster's capacity that a gain fills.
 fn part(gain: &Gain) -> u64 {
     let Some(room) = gain.room else { return 0 };
     let (replicas, room) = (gain.replicas.max(0).unsigned_abs(), room.max(1).unsigned_abs());
@@ -262,7 +261,7 @@ mod tests {
         vec![Gain { cluster: cluster.to_owned(), replicas, room: Some(room) }]
     }
 
-    /// Lets everybody leave who may, millisecond by millisecond; how many did in each second.
+    /// Admits bindings millisecond by millisecond; returns how many per second.
     fn seconds(
         pace: &mut Pace<u32>,
         keys: u32,
@@ -310,11 +309,11 @@ mod tests {
         let start = Instant::now();
         let limits = PaceLimits { bindings_per_second: 0, room_percent: 10 };
         let mut pace = Pace::new(limits, start);
-        // Two of a hundred each: five of them are a tenth.
+        // Each is 2 of 100 replicas: five of them are a tenth.
         let left = seconds(&mut pace, 12, &gain("b", 2, 100), start, 31);
         assert_eq!((left[0], left[10], left[20]), (5, 5, 2), "{left:?}");
         assert_eq!(left.iter().sum::<usize>(), 12);
-        // What is larger than a tenth goes alone; who goes elsewhere does not wait for it.
+        // A gain above a tenth goes alone; gains elsewhere do not wait for it.
         let later = start + Duration::from_secs(60);
         assert_eq!(pace.admit(&100, &gain("b", 60, 100), later), Ok(()));
         assert_eq!(pace.admit(&101, &gain("b", 1, 100), later), Err(Hold::Room));

@@ -1,28 +1,28 @@
-//! Withdrawing a binding: every member that may hold its objects is told, and the binding goes when all that are
-//! connected have confirmed, or after a minute; what is then unconfirmed is in history before the binding is gone.
+//! Withdrawing a binding: every member that may hold its objects is ordered to remove them, and the binding is deleted
+//! when all connected ones have confirmed, or after a minute; history records unconfirmed members before that.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So long the connected members have to confirm; an unreachable one blocks no name and no namespace.
+/// Time for the connected members to confirm; an unreachable member must not block names or namespaces.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What to do next.
+/// Next step of a withdrawal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Wait for confirmations, until this moment.
+    /// Wait for confirmations, until this time.
     Confirmations(Instant),
-    /// Hand the record to history, with the members that have not confirmed, and wait for its word.
+    /// Pass the record, with the members that have not confirmed, to history, and wait for its acknowledgement.
     Record(Vec<String>),
-    /// Wait for history's word.
+    /// Wait for history's acknowledgement.
     History,
-    /// Take the finalizer off.
+    /// Remove the finalizer.
     Release,
 }
 
-/// One withdrawal under way.
+/// A withdrawal in progress.
 #[derive(Debug, Clone)]
 pub struct Withdrawal {
     since: Instant,
@@ -39,29 +39,29 @@ enum Record {
 }
 
 impl Withdrawal {
-    /// Begins, with every member that may hold something.
+    /// Begins, with every member that may hold an object.
     #[must_use]
     pub fn begin(members: BTreeSet<String>, now: Instant) -> Self {
         Self { since: now, unconfirmed: members.clone(), all: members, record: Record::Open }
     }
 
-    /// Every member that may have held something, by name.
+    /// Every member that may have held an object, by name.
     #[must_use]
     pub fn members(&self) -> Vec<String> {
         self.all.iter().cloned().collect()
     }
 
-    /// A member confirmed that it holds nothing any more.
+    /// A member confirmed that it holds no object any more.
     pub fn confirm(&mut self, cluster: &str) {
         self.unconfirmed.remove(cluster);
     }
 
-    /// The record with this id was handed to history.
+    /// The record with this id was passed to history.
     pub fn handed(&mut self, id: String) {
         self.record = Record::Handed(id);
     }
 
-    /// The record that history has to acknowledge.
+    /// The id of the record that history has to acknowledge.
     #[must_use]
     pub fn awaited(&self) -> Option<&str> {
         match &self.record {
@@ -70,12 +70,12 @@ impl Withdrawal {
         }
     }
 
-    /// History holds the record.
+    /// History acknowledged the record.
     pub fn held(&mut self) {
         self.record = Record::Held;
     }
 
-    /// What to do next. `connected` tells which members have a session.
+    /// The next step. `connected` tells which members have a session.
     #[must_use]
     pub fn next(&self, now: Instant, connected: impl Fn(&str) -> bool) -> Next {
         match self.record {

@@ -1,4 +1,4 @@
-//! Waiting longer after each failure, with jitter from a seed, so that two runs of one seed wait alike.
+//! Exponential backoff with jitter from a seed, so that two runs of one seed wait alike.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Backoff {
         Self { first, longest, failures: 0, state: seed }
     }
 
-    /// How long to wait after one more failure.
+    /// The wait after one more failure.
     pub fn next_wait(&mut self) -> Duration {
         let full = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
@@ -27,7 +27,7 @@ impl Backoff {
         half + Duration::from_nanos(self.random() % spread)
     }
 
-    /// It worked: the next failure starts from the first wait.
+    /// After a success: the next failure starts from the first wait.
     pub fn reset(&mut self) {
         self.failures = 0;
     }

@@ -1,8 +1,8 @@
 //! One raw watch stream per source, started and stopped at run time as policies name kinds.
 //!
-//! A stream hands whole lists and single changes to the index task, as JSON with apiVersion and kind; what a kind's
-//! objects mean is read there, object by object, so that a malformed one never stops a stream. Nothing is concluded
-//! from an error except that the source cannot be read for now.
+//! A stream passes whole lists and single changes to the index task, as JSON with apiVersion and kind; the index task
+//! interprets each object, so that a malformed one never stops a stream. An error only means that the source cannot be
+//! read for now.
 
 pub mod backoff;
 
@@ -35,34 +35,34 @@ use backoff::Backoff;
 
 /// First wait after a failed list or watch.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
-/// Longest wait after failed lists or watches: a hub that comes back is noticed within this.
+/// Longest wait after failed lists or watches: a recovered hub is noticed within this time.
 const LONGEST_RETRY: Duration = Duration::from_secs(15);
 /// Limit of one discovery request.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a stream says.
+/// A message of a stream.
 #[derive(Debug)]
 pub struct Arrival {
     /// Which stream.
     pub source: Source,
-    /// Which start of it: what a stopped stream still had under way is not listened to.
+    /// Start count of the stream: messages of an earlier start are ignored.
     pub epoch: u64,
-    /// What it says.
+    /// The message.
     pub news: News,
 }
 
 /// What happened to a source's objects.
 #[derive(Debug)]
 pub enum News {
-    /// These are all there are.
+    /// All current objects.
     All(Vec<Arc<Value>>),
-    /// One came or changed.
+    /// An object was created or changed.
     Applied(Arc<Value>),
-    /// One went.
+    /// An object was deleted.
     Deleted(Arc<Value>),
     /// The API server does not serve them (now), and why.
     Unreadable(String),
-    /// This is how the API server names the kind.
+    /// The API resource of the kind.
     Served(ApiResource),
 }
 
@@ -72,7 +72,7 @@ struct Running {
     token: CancellationToken,
 }
 
-/// The streams that run.
+/// The running streams.
 pub struct Streams {
     client: Client,
     news: mpsc::Sender<Arrival>,
@@ -84,8 +84,8 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// No stream yet. They all end with `token` and are owned by `tasks`. `news` is bounded: while it is full the streams
-    /// wait, and what they miss meanwhile they list again.
+    /// Creates an empty set. All streams end with `token` and run in `tasks`. `news` is bounded: while it is full the
+    /// streams wait, and list again what they missed.
     #[must_use]
     pub fn new(
         client: Client,
@@ -97,19 +97,19 @@ impl Streams {
         Self { client, news, tasks, token, running: BTreeMap::new(), started: 0, seed }
     }
 
-    /// Whether this is the stream's present start.
+    /// Whether the message is from the stream's current start.
     #[must_use]
     pub fn is_current(&self, arrival: &Arrival) -> bool {
         self.running.get(&arrival.source).is_some_and(|running| running.epoch == arrival.epoch)
     }
 
-    /// The sources that are watched.
+    /// The watched sources.
     pub fn sources(&self) -> impl Iterator<Item = &Source> {
         self.running.keys()
     }
 
-    /// Makes the running streams those that are wanted (each with the version of its kind; empty for Atoll's own) and
-    /// answers with the sources that were stopped.
+    /// Starts and stops streams to match `wanted` (each with the version of its kind; empty for Atoll's own) and
+    /// returns the sources that were stopped.
     pub fn set(&mut self, wanted: &BTreeMap<Source, String>) -> Vec<Source> {
         let running = self.running.iter();
         let stopped: Vec<_> = running
@@ -157,7 +157,7 @@ struct Stream {
     backoff: Backoff,
 }
 
-/// The index task is gone: so is the stream's purpose.
+/// The index task has ended, so the stream ends too.
 struct Closed;
 
 impl Stream {
@@ -176,7 +176,7 @@ impl Stream {
         }
     }
 
-    /// The API resource of this source; of a user's kind by discovery, because its plural is not known.
+    /// The API resource of this source; for a user's kind by discovery, because its plural is unknown.
     async fn resource(&self) -> Result<ApiResource, String> {
         let kind = match &self.source {
             Source::Templates(kind) => kind,
@@ -193,7 +193,7 @@ impl Stream {
         }
     }
 
-    /// Lists and watches until the kind has to be looked up anew.
+    /// Lists and watches until the kind must be discovered again.
     async fn follow(&mut self, resource: &ApiResource) -> Result<(), Closed> {
         let api: Api<Object> = Api::all_with(self.client.clone(), resource);
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
@@ -243,7 +243,7 @@ impl Stream {
     }
 }
 
-/// Why the API server does not give out the objects; nothing where it is just away or asks to list again.
+/// Why the API server refuses the objects; nothing if it is unreachable or requires a new list.
 fn refusal(error: &watcher::Error) -> Option<String> {
     let status = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -257,8 +257,8 @@ fn refusal(error: &watcher::Error) -> Option<String> {
     (!passing).then(|| error.to_string())
 }
 
-/// The object as JSON with apiVersion and kind, which items of a list lack; of managedFields, which are half of its size,
-/// only who changed it last.
+/// The object as JSON with apiVersion and kind, which list items lack; of managedFields, which are half of its size,
+/// only the last change is kept.
 fn json(mut object: Object, resource: &ApiResource) -> Arc<Value> {
     object.name_kind(resource);
     object.leave_out_allocated();
@@ -266,7 +266,7 @@ fn json(mut object: Object, resource: &ApiResource) -> Arc<Value> {
     Arc::new(object.whole())
 }
 
-/// The API resource of a source that Atoll knows.
+/// The API resource of a built-in source.
 fn fixed_resource(source: &Source) -> ApiResource {
     match source {
         Source::Clusters => ApiResource::erase::<Cluster>(&()),
