@@ -1,4 +1,4 @@
-//! What a binding should say: the body of its creation, or the merge patch that brings it there.
+//! The desired content of a binding: the body of its creation, or a merge patch.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ use crate::detect::Claim;
 use crate::index::rows::{Binding, Template};
 use crate::schedule::priority::Priority;
 
-/// The part of a decision that becomes durable.
+/// The durable part of a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decided {
-    /// In short.
+    /// Summary of the decision.
     pub record: DecisionRecord,
     /// Shares.
     pub clusters: Vec<TargetCluster>,
     /// The whole list of eviction tasks.
     pub evictions: Vec<GracefulEvictionTask>,
-    /// What the copies of a workload that failed somewhere are told of it.
+    /// Labels for the new copies of a workload that failed elsewhere.
     pub preserved: Option<PreservedState>,
-    /// The placement in force, as JSON; nothing where the decision did not look at it.
+    /// The placement in force, as JSON; `None` if the decision did not evaluate it.
     pub applied_placement: Option<Arc<str>>,
 }
 
 impl Decided {
-    /// Whether committing this would leave the binding as it is, but for the decision's own marks.
+    /// Whether committing this would change only the decision's own marks in the binding.
     #[must_use]
     pub fn changes_nothing(&self, binding: &Binding) -> bool {
         let Some(last) = &binding.spec.decision else { return false };
@@ -48,19 +48,19 @@ impl Decided {
     }
 }
 
-/// Whether somebody asked for a rebalance after the last decision.
+/// Whether a rebalance was requested after the last decision.
 fn rebalance_waits(binding: &Binding) -> bool {
     let asked = binding.spec.reschedule_triggered_at.as_ref();
     let decided = binding.spec.decision.as_ref().map(|decision| &decision.at);
     asked.is_some_and(|asked| decided.is_none_or(|decided| asked > decided))
 }
 
-/// Replicas that a template asks for, and what one of them needs.
+/// Replicas of a template, and what one of them needs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Demand {
     /// Absent for kinds without replicas.
     pub replicas: Option<i64>,
-    /// Requests and node claim of one.
+    /// Requests and node claim of one replica.
     pub requirements: Option<atoll_api::binding::ReplicaRequirements>,
 }
 
@@ -112,21 +112,21 @@ pub fn create(template: &Template, claim: &Claim, priority: &Priority, decided: 
     })
 }
 
-/// What a binding repeats of other objects.
+/// What a binding copies from other objects.
 #[derive(Debug, Clone, Copy)]
 pub struct Upkeep<'a> {
-    /// The object that it is for.
+    /// The template that the binding is for.
     pub template: &'a Template,
-    /// What claims that.
+    /// What claims the template.
     pub claim: &'a Claim,
     /// Its priority.
     pub priority: &'a Priority,
-    /// The policy that its marks name claims the object no more, and no other does: the marks go.
+    /// No policy claims the object any more: remove the marks that name the last one.
     pub unclaimed: bool,
 }
 
-/// The merge patch that makes a binding say what claim, template and, if there is one, a new decision ask for; nothing
-/// where it says so already. `acknowledged` tells which decisions history holds.
+/// The merge patch that brings a binding in line with claim, template and, if given, a new decision; `None` if it
+/// already is. `acknowledged` tells which decisions history holds.
 #[must_use]
 pub fn change(
     binding: &Binding,
@@ -162,7 +162,7 @@ pub fn change(
     }
     let mut held = binding.spec.clone();
     if held.placement == spec.placement {
-        // The largest part by far, and mostly the same: what is equal need not be compared as JSON too.
+        // The largest part by far, and mostly unchanged: equal placements need not be compared as JSON too.
         (held.placement, spec.placement) = (None, None);
     }
     let before = json!({
@@ -178,7 +178,7 @@ pub fn change(
     Some(patch)
 }
 
-/// The merge patch that takes our finalizer off, guarded.
+/// The guarded merge patch that removes our finalizer.
 #[must_use]
 pub fn without_finalizer(binding: &Binding) -> Value {
     let kept: Vec<&String> = binding

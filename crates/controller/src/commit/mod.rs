@@ -1,8 +1,8 @@
-//! Making a decision durable: one write to the main resource of a binding, and certainty about how it ended.
+//! Makes a decision durable: one write to the main resource of a binding, with a definite result.
 //!
-//! A write is guarded: a create by the name, a patch by the resourceVersion, a delete by uid. When the hub's answer is
-//! lost, or says that somebody was first, the object is read and the id of its decision compared: a write that did
-//! arrive counts, whatever became of the answer. What to write is [`draft`]'s matter; when, the engine's.
+//! A write is guarded: a create by the name, a patch by the resourceVersion, a delete by uid. When the hub's reply is
+//! lost, or reports a conflict, the object is read and the id of its decision compared: a write that arrived counts,
+//! even if its reply was lost. [`draft`] computes what to write; the engine decides when.
 
 pub mod diff;
 pub mod draft;
@@ -24,16 +24,16 @@ use crate::object::Object;
 /// Limit of one request to the hub.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What to write.
+/// The change to write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// A binding that is not there yet.
+    /// Create the binding.
     Create(Value),
-    /// A merge patch that names the resourceVersion which it changes.
+    /// A merge patch that includes the expected resourceVersion.
     Patch(Value),
-    /// The end of a binding's life begins.
+    /// Delete the binding.
     Delete {
-        /// Of the binding meant.
+        /// uid of the binding.
         uid: String,
     },
 }
@@ -41,33 +41,33 @@ pub enum Action {
 /// One write to a binding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
-    /// Which binding.
+    /// The binding to write.
     pub key: BindingKey,
-    /// What to do.
+    /// The change.
     pub action: Action,
-    /// id of the decision that it carries, by which it is recognised; nothing for a write without a new decision.
+    /// id of the decision in this write, by which it is recognised; `None` for a write without a new decision.
     pub decision: Option<String>,
 }
 
-/// How a write ended. Only [`Ended::Written`] made anything durable.
+/// Result of a write. Only [`Ended::Written`] made anything durable.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ended {
-    /// The hub holds it; this is the object after it.
+    /// The hub stored it; this is the resulting object.
     Written(Arc<Value>),
-    /// Somebody changed the binding first: decide again from what is there.
+    /// The binding was changed meanwhile: decide again from its current state.
     Conflict,
-    /// There is no such binding (any more).
+    /// The binding does not exist (any more).
     Gone,
-    /// A plugin did not let it pass, and why: nothing was written.
+    /// A plugin blocked it, and why: nothing was written.
     Held(String),
-    /// The hub will not take it, now or later as it is.
+    /// The hub rejects it permanently in this form.
     Refused(String),
-    /// It is certain that the write is not there (yet), and why; or nothing is certain and the hub is away.
+    /// The write is known not to have arrived (yet), and why; or the result is unknown because the hub is unreachable.
     Unanswered(String),
 }
 
 impl Ended {
-    /// For metrics.
+    /// Name for metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -93,7 +93,7 @@ pub(crate) fn api(client: &Client, key: &BindingKey) -> Api<Object> {
     }
 }
 
-/// Carries a write out.
+/// Performs a write.
 pub async fn perform(client: &Client, write: &Write) -> Ended {
     let api = api(client, &write.key);
     let attempt = async {
@@ -128,7 +128,7 @@ pub async fn perform(client: &Client, write: &Write) -> Ended {
         Ok(Err(Error::Api(status))) if status.is_conflict() => Ended::Conflict,
         Ok(Err(Error::Api(status))) if status.is_not_found() && status.reason == "NotFound" => {
             match write.action {
-                // The namespace is gone: there is nothing to bind there.
+                // The namespace is gone: nothing can be created in it.
                 Action::Create(_) => Ended::Refused(status.message),
                 Action::Patch(_) | Action::Delete { .. } => Ended::Gone,
             }
@@ -144,19 +144,19 @@ pub async fn perform(client: &Client, write: &Write) -> Ended {
     }
 }
 
-/// The binding as the hub has it now; nothing where it does not say.
+/// The hub's current version of the binding; `None` if it does not answer.
 pub async fn read(client: &Client, key: &BindingKey) -> Option<Arc<Value>> {
     let api = api(client, key);
     let found = tokio::time::timeout(TIMEOUT, api.get_opt(&key.name)).await;
     found.ok()?.ok()?.map(to_json)
 }
 
-/// Whether the API server will answer the same request in the same way again.
+/// Whether the API server will reject the same request again.
 fn is_final(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 408 | 429)
 }
 
-/// The answer is lost or says that the name is taken: is what is there what we wrote?
+/// The reply was lost or the name is taken: check whether the existing object is what we wrote.
 async fn look(api: &Api<Object>, write: &Write, otherwise: Ended) -> Ended {
     let found = match tokio::time::timeout(TIMEOUT, api.get_opt(&write.key.name)).await {
         Ok(Ok(found)) => found,

@@ -1,12 +1,12 @@
-//! The binding as the outbox of history: decisions that the database does not hold yet travel with the next commit.
+//! The binding as the outbox of history: the next commit carries the decisions that the database does not hold yet.
 
 use atoll_api::binding::{ResourceBindingSpec, UnrecordedDecision};
 
-/// Decisions kept one by one; older ones melt into one gap entry before them.
+/// Limit of individual decisions; older ones are merged into one gap entry before them.
 pub const MOST_UNRECORDED: usize = 8;
 
-/// The outbox that a commit with a new decision leaves: what history has acknowledged is dropped, the decision that
-/// is replaced is added unless history holds it.
+/// The outbox after a commit with a new decision: decisions acknowledged by history are dropped, and the replaced
+/// decision is added unless history holds it.
 #[must_use]
 pub fn after_commit(
     before: &ResourceBindingSpec,
@@ -15,7 +15,7 @@ pub fn after_commit(
     let mut outbox: Vec<UnrecordedDecision> = before
         .unrecorded
         .iter()
-        // A gap is told of by one row, under the id of its last decision.
+        // A gap is recorded as one row, under the id of its last decision.
         .filter(|entry| !acknowledged(&entry.decision.id))
         .cloned()
         .collect();
@@ -85,7 +85,7 @@ mod tests {
         );
         let rest: Vec<_> = spec.unrecorded[1..].iter().map(|e| e.decision.id.clone()).collect();
         assert_eq!(rest, (11..19).map(|id| id.to_string()).collect::<Vec<_>>());
-        // History is back and has all but the last.
+        // History recovered and has all but the last.
         commit(&mut spec, 20, |id| id != "19");
         assert_eq!(spec.unrecorded.len(), 1);
         assert_eq!(spec.unrecorded[0].decision.id, "19");

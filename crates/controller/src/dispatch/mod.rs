@@ -1,9 +1,9 @@
-//! From committed decisions to what each member is told.
+//! From committed decisions to the orders for each member.
 //!
-//! The desired set of a member is a function of bindings and templates as the hub holds them; nothing of it is stored.
-//! [`plan`] says what a binding wants where; [`Sent`] remembers what was handed to the members' side, so that only
-//! differences are; [`verdicts`] answers for objects that a member holds and nobody asked for. Sessions, queues per
-//! member and the wire are the members' side's business.
+//! The desired set of a member is a function of bindings and templates in the hub; none of it is stored. [`plan`]
+//! computes what a binding wants on each member; [`Sent`] stores what was passed to `members`, so that only differences
+//! are sent; [`verdicts`] decides about objects that a member holds although no binding wants them there. `members`
+//! handles sessions, queues per member and the protocol.
 
 pub mod outlet;
 pub mod plan;
@@ -22,10 +22,10 @@ use crate::index::key::BindingKey;
 use crate::index::rows::{Binding, Template};
 use plan::Presence;
 
-/// How many hashes back a member's report is still understood.
+/// Number of recent hashes under which a member's report is still matched.
 const REMEMBERED_HASHES: usize = 4;
 
-/// What was last handed out for a binding on a member.
+/// What was last sent for a binding on a member.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Handed {
     /// Hash of the manifest.
@@ -34,11 +34,11 @@ pub struct Handed {
     pub replicas: Option<i64>,
     /// Whether the object outlives its binding.
     pub preserve: bool,
-    /// Whether it may replace what is not Atoll's.
+    /// Whether it may replace an object that Atoll does not manage.
     pub overwrite: bool,
-    /// What it was made of.
+    /// What it was rendered from.
     inputs: Inputs,
-    /// Revision of the template that each recent hash was made of last, newest hash last.
+    /// The template revision that each recent hash was last rendered from, newest hash last.
     revisions: Vec<(String, i64)>,
 }
 
@@ -49,17 +49,17 @@ impl Handed {
         &self.inputs.claim
     }
 
-    /// The newest revision of the template that renders to this hash here; nothing for a hash of before our time.
+    /// The newest template revision that renders to this hash here; `None` for an older hash.
     #[must_use]
     pub fn revision(&self, hash: &str) -> Option<i64> {
         self.revisions.iter().find(|(held, _)| held == hash).map(|(_, revision)| *revision)
     }
 }
 
-/// Everything that a member's order is made of: equal inputs give equal orders.
+/// Everything that a member's order is computed from: equal inputs give equal orders.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inputs {
-    /// Which version of the template's content.
+    /// Version of the template's content.
     pub source: u64,
     /// uid of the binding.
     pub claim: String,
@@ -67,30 +67,30 @@ pub struct Inputs {
     pub namespace: Option<Value>,
     /// The patch of the cluster's subset.
     pub patch: Option<Value>,
-    /// Labels besides the template's.
+    /// Labels added to the template's.
     pub labels: BTreeMap<String, String>,
-    /// Replicas before it in the order of the subsets.
+    /// Replicas of the clusters before it in the order of the subsets.
     pub ordinals: Option<i64>,
     /// The share.
     pub presence: Presence,
     /// Whether the object outlives its binding.
     pub preserve: bool,
-    /// Whether it may replace what is not Atoll's.
+    /// Whether it may replace an object that Atoll does not manage.
     pub overwrite: bool,
 }
 
-/// What was handed out, by binding and member.
+/// What was sent, by binding and member.
 #[derive(Debug, Default)]
 pub struct Sent {
     handed: BTreeMap<BindingKey, BTreeMap<String, Handed>>,
-    /// The template that each binding was rendered from last, and the version of its content.
+    /// The template that each binding was last rendered from, and the version of its content.
     sources: BTreeMap<BindingKey, (Arc<Value>, u64)>,
     versions: u64,
 }
 
 impl Sent {
-    /// The version of a template's content: another one when anything changed that a manifest or a report of its
-    /// revision may show, and not when the hub's status of it did.
+    /// The version of a template's content. It changes with everything that a manifest or a report of its revision may
+    /// show, but not with the status in the hub.
     pub fn source(&mut self, key: &BindingKey, template: &Template) -> u64 {
         if let Some((held, version)) = self.sources.get_mut(key)
             && same_content(held, template)
@@ -103,24 +103,24 @@ impl Sent {
         self.versions
     }
 
-    /// Whether a member was given what these inputs make, so that it need not be made again.
+    /// Whether a member was sent the result of these inputs, so that it need not be rendered again.
     #[must_use]
     pub fn is_current(&self, key: &BindingKey, cluster: &str, inputs: &Inputs) -> bool {
         self.get(key, cluster).is_some_and(|handed| handed.inputs == *inputs)
     }
 
-    /// Everything of a binding.
+    /// Everything sent for a binding.
     pub fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&String, &Handed)> {
         self.handed.get(key).into_iter().flatten()
     }
 
-    /// What a member was given of a binding.
+    /// What a member was sent for a binding.
     #[must_use]
     pub fn get(&self, key: &BindingKey, cluster: &str) -> Option<&Handed> {
         self.handed.get(key)?.get(cluster)
     }
 
-    /// Remembers what is handed out and answers whether it differs from what was.
+    /// Stores what is sent and returns whether it differs from before.
     pub fn hand(
         &mut self,
         key: &BindingKey,
@@ -155,7 +155,7 @@ impl Sent {
         !same
     }
 
-    /// A member is to hold nothing of the binding any more.
+    /// A member must no longer hold an object of the binding.
     pub fn take_back(&mut self, key: &BindingKey, cluster: &str) {
         if let Some(handed) = self.handed.get_mut(key) {
             handed.remove(cluster);
@@ -165,13 +165,13 @@ impl Sent {
         }
     }
 
-    /// The binding is gone.
+    /// The binding was deleted.
     pub fn forget(&mut self, key: &BindingKey) {
         self.sources.remove(key);
         self.handed.remove(key);
     }
 
-    /// Somebody else leads: what was handed out counts no more.
+    /// Leadership lost: drop all records of what was sent.
     pub fn clear(&mut self) {
         self.sources.clear();
         self.handed.clear();
@@ -193,7 +193,7 @@ fn same_content(held: &Arc<Value>, template: &Template) -> bool {
         && same_but(held, &template.object, &["metadata", "status"])
 }
 
-/// Whether two objects have the same fields, leaving some out.
+/// Whether two objects have the same fields, except for the fields in `but`.
 fn same_but(a: &Value, b: &Value, but: &[&str]) -> bool {
     let field = |name: &&String| !but.contains(&name.as_str());
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
@@ -201,7 +201,7 @@ fn same_but(a: &Value, b: &Value, but: &[&str]) -> bool {
         && a.keys().filter(field).all(|name| a.get(name) == b.get(name))
 }
 
-/// What one member is to hold of a binding.
+/// What one member must hold of a binding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
     /// The namespace that the object needs, and the object.
@@ -212,7 +212,7 @@ pub struct Order {
     pub replicas: Option<i64>,
     /// Whether it outlives its binding.
     pub preserve: bool,
-    /// Whether it may replace what is not Atoll's.
+    /// Whether it may replace an object that Atoll does not manage.
     pub overwrite: bool,
 }
 
@@ -222,13 +222,13 @@ pub fn subset_of(spread: &WorkloadSpread, cluster: &Cluster) -> Option<usize> {
     let labels = cluster.metadata.labels.clone().unwrap_or_default();
     spread.spec.subsets.iter().position(|subset| {
         let required = subset.required_cluster_selector.as_ref();
-        // A selector that cannot be read chooses nothing, as for the scheduler.
+        // An invalid selector matches nothing, as in the scheduler.
         required.is_none_or(|s| Selector::parse(s).is_ok_and(|s| s.matches(&labels)))
     })
 }
 
-/// How many replicas the clusters before each of these have, subset by subset in their order and within one by name:
-/// where the ordinals of a StatefulSet begin there. Clusters of no subset come last.
+/// The number of replicas on the clusters before each of these, subset by subset in order and by name within one: the
+/// start of the StatefulSet's ordinals there. Clusters of no subset come last.
 #[must_use]
 pub fn ordinals_before<'a>(
     shares: &'a [TargetCluster],
@@ -239,7 +239,7 @@ pub fn ordinals_before<'a>(
     let mut order: Vec<_> =
         shares.iter().map(|share| (place(&share.name), share.replicas)).collect();
     order.sort_unstable();
-    // How many the first so many have together.
+    // Total replicas of each prefix.
     let mut before = vec![0_i64];
     for (_, replicas) in &order {
         before.push(before[before.len() - 1].saturating_add(*replicas));
@@ -251,7 +251,7 @@ pub fn ordinals_before<'a>(
     clusters.into_iter().map(|name| (name, begins(name))).collect()
 }
 
-/// Labels of a cluster's copy besides the template's: what a copy that failed elsewhere left for it.
+/// Labels of a cluster's copy in addition to the template's: the preserved state of a copy that failed elsewhere.
 #[must_use]
 pub fn labels_for(binding: &Binding, cluster: &str) -> BTreeMap<String, String> {
     let state = binding.spec.preserved_state.as_ref();
@@ -259,7 +259,7 @@ pub fn labels_for(binding: &Binding, cluster: &str) -> BTreeMap<String, String> 
     state.map(|state| state.labels.clone()).unwrap_or_default()
 }
 
-/// Renders what a member is to hold.
+/// Renders what a member must hold.
 ///
 /// # Errors
 /// When the template cannot be rendered; the error names the field.

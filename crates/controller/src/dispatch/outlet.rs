@@ -1,4 +1,4 @@
-//! The members' side as the engine sees it.
+//! The engine's interface to `members`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::verdicts::{Judgement, Verdicts};
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{LimitReason, Members, Oracle, Proof, Verdict, Withdrawal};
 
-/// Hands orders to members. Calls never wait: the members' side keeps the newest word for each member and binding.
+/// Passes orders to members. Calls never wait: `members` keeps the newest order per member and binding.
 pub trait Outlet: Send + Sync + 'static {
-    /// What a binding wants on a member, in place of what it wanted before.
+    /// Sets what a binding wants on a member, replacing its previous order.
     fn set_desired(
         &self,
         cluster: &str,
@@ -21,21 +21,21 @@ pub trait Outlet: Send + Sync + 'static {
         objects: Vec<Arc<Rendered>>,
         conflict: ConflictResolution,
     );
-    /// A binding wants nothing on a member any more, and why that is certain.
+    /// A binding wants nothing on a member any more; with the proof for it.
     fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof);
-    /// We lead no more: what was wanted of members is another leader's matter, and may be another thing when we lead again.
+    /// Leadership lost: drop all desired state; the next leader, or a later term of ours, rebuilds it.
     fn stepped_down(&self);
-    /// Every committed decision was handed over in this term: what else members hold may be judged.
+    /// Every committed decision was passed on in this term: now other objects on members may be judged.
     fn caches_complete(&self, term: u64);
-    /// Removals that are limited may be unlimited from now on, or for another reason.
+    /// The limits on removals may have changed.
     fn limits_changed(&self);
-    /// Node label keys by which members shall tell their nodes apart, because placed templates ask for them.
+    /// Node label keys that define the members' node classes, because placed templates use them.
     fn watch_labels(&self, keys: &BTreeSet<String>);
-    /// How far a member is from being empty, where that is wanted.
+    /// Progress of emptying a member, if it must be emptied.
     fn emptying(&self, cluster: &str, emptying: Emptying);
-    /// A Cluster object came or changed.
+    /// A Cluster object was created or changed.
     fn cluster_changed(&self, cluster: &Cluster);
-    /// A Cluster object went.
+    /// A Cluster object was deleted.
     fn cluster_deleted(&self, name: &str);
 }
 

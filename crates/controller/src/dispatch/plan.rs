@@ -1,6 +1,7 @@
 //! What a committed decision wants of each member: pure.
 //!
-//! A decision names shares; eviction tasks say what stays for a while, what goes at once and what new copies wait for.
+//! A decision names shares; eviction tasks tell what stays for a while, what is removed at once and what new copies
+//! wait for.
 
 use std::collections::BTreeMap;
 
@@ -8,40 +9,40 @@ use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::placement::ReplicaSchedulingType;
 use atoll_api::policy::PurgeMode;
 
-/// What is wanted of one member.
+/// What one member must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// The object is there, with so many replicas (none for kinds without).
+    /// The object, with this many replicas (none for kinds without).
     Want {
-        /// Replicas there, kept eviction tasks included.
+        /// Replicas there, including those that eviction tasks keep.
         replicas: Option<i64>,
-        /// Replicas on clusters that come before it by name; 0 where every cluster gets all.
+        /// Replicas on clusters before it by name; 0 where every cluster gets all.
         before: i64,
     },
-    /// Nothing is sent and nothing is taken away.
+    /// Nothing is sent and nothing is removed.
     Leave(Hold),
 }
 
-/// Why a member is left as it is.
+/// Why a member is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     /// Its share waits until another member has confirmed the removal of the old copy (`purgeMode: Directly`).
     Withheld,
-    /// `suspension` names it.
+    /// `suspension` names the member.
     Suspended,
     /// `purgeMode: Never`.
     NeverPurged,
 }
 
-/// What is known of a member beyond the decision.
+/// Facts about a member beyond the decision.
 pub trait Members {
     /// Whether it has a session.
     fn connected(&self, cluster: &str) -> bool;
-    /// Replicas that were sent to it last, if anything was.
+    /// Replicas last sent to it, if any order was sent.
     fn sent(&self, cluster: &str) -> Option<Option<i64>>;
 }
 
-/// What the decision wants of each member; those that it does not name hold nothing of this binding. `steered`: a
+/// What the decision wants of each member; members that it does not name hold nothing of this binding. `steered`: a
 /// WorkloadPolicy or a WorkloadSpread divides the replicas, whatever the placement says.
 #[must_use]
 pub fn plan(
@@ -92,7 +93,7 @@ pub fn plan(
     plan
 }
 
-/// Whether the policy holds this member back.
+/// Whether the policy suspends this member.
 #[must_use]
 pub fn suspended(spec: &ResourceBindingSpec, cluster: &str) -> bool {
     spec.suspension.as_ref().is_some_and(|suspension| {

@@ -1,7 +1,7 @@
-//! What is to become of an object that a member holds with our marks: the proofs without which nothing is deleted.
+//! What to do with an object that a member holds with our marks: the proofs required before anything is deleted.
 //!
-//! The index task writes, the members' side reads while a session starts; so it is the one piece of knowledge behind a
-//! lock. It is taken for single look-ups only.
+//! The index task writes this state, `members` reads it while a session starts; so it is behind a lock, which is held
+//! only for single look-ups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,22 +10,22 @@ use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::members::LimitReason;
 
-/// What an object is to a binding.
+/// Relation of an object to its binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// A committed decision wants it there: it will be set.
+    /// A committed decision wants it there: it will be sent.
     Wanted,
     /// The binding exists, and neither its targets nor a kept task name this member.
     NotATarget,
     /// The binding is being withdrawn; the object goes with it.
     Withdrawn,
-    /// The binding is being withdrawn; the object stays, without our marks.
+    /// The binding is being withdrawn, and the object with it.
     Released,
-    /// The binding is gone, and history says that this member had not confirmed it.
+    /// The binding is being withdrawn; the object stays, without our marks.
     WithdrawnBefore,
-    /// Nothing may be sent or removed now: the kind cannot be read, or the decision says to leave it.
+    /// Nothing may be sent or removed now: the kind cannot be read, or the decision suspends the member.
     Frozen,
-    /// Nobody knows of such a binding: an orphan.
+    /// No such binding is known: an orphan.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Until history was asked, nothing is known of it.
+    /// Empty until history was queried.
     fn begin(term: u64) -> Self {
         Self {
             term,
@@ -81,7 +81,7 @@ impl Default for Inner {
 pub struct Verdicts(Mutex<Inner>);
 
 impl Verdicts {
-    /// Takes note of a binding: who holds it by its decision, and who is left as it is.
+    /// Records a binding: which members hold it by its decision, and which are not changed.
     pub fn set(
         &self,
         binding: &Binding,
@@ -109,7 +109,7 @@ impl Verdicts {
         inner.claims.insert(uid, known);
     }
 
-    /// A binding is gone.
+    /// A binding was deleted.
     pub fn forget(&self, key: &BindingKey) {
         let mut inner = self.lock();
         if let Some(uid) = inner.uids.remove(key) {
@@ -117,7 +117,7 @@ impl Verdicts {
         }
     }
 
-    /// Forgets everything: a term begins, and what bindings were in an earlier one proves nothing.
+    /// Drops everything: a term begins, and bindings as of an earlier one prove nothing.
     pub fn begin(&self, term: u64) {
         *self.lock() = Inner::begin(term);
     }
@@ -127,12 +127,12 @@ impl Verdicts {
         self.lock().newest = decisions;
     }
 
-    /// Why all removals are limited from now on, if they are.
+    /// Sets why all removals are limited from now on, if they are.
     pub fn limit_all(&self, reason: Option<LimitReason>) {
         self.lock().limit = reason;
     }
 
-    /// Why removals are limited by which an object of this claim leaves a member that its decision does not name.
+    /// Why removals of an object of this claim from a member that its decision does not name are limited.
     #[must_use]
     pub fn limit(&self, claim: &str) -> Option<LimitReason> {
         let inner = self.lock();
@@ -143,13 +143,13 @@ impl Verdicts {
         inner.limit.or((!newest).then_some(LimitReason::DecisionNotNewest))
     }
 
-    /// A member has not confirmed the withdrawal of these bindings, by history.
+    /// According to history, a member has not confirmed the withdrawal of these bindings.
     pub fn unconfirmed(&self, cluster: &str, claims: impl IntoIterator<Item = String>) {
         let mut inner = self.lock();
         inner.unconfirmed.entry(cluster.to_owned()).or_default().extend(claims);
     }
 
-    /// What is to become of an object of this claim on this member.
+    /// What to do with an object of this claim on this member.
     #[must_use]
     pub fn judge(&self, cluster: &str, claim: &str) -> Judgement {
         let inner = self.lock();
@@ -167,7 +167,7 @@ impl Verdicts {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every change is a single insert or remove: a panic elsewhere cannot have left it half done.
+        // Every change is a single insert or remove: a panic elsewhere cannot have left it incomplete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,26 +1,26 @@
-//! What waiting bindings are filed under, and what an event is about.
+//! Topics under which waiting bindings are filed, and topics of events.
 
 use atoll_decision::ClusterSet;
 use atoll_scheduler::{Change, Cure};
 
 use super::Cures;
 
-/// A cure that names more clusters than this is filed under all of them at once: a place in a thousand lists for every
-/// waiting binding would cost more than asking it.
+/// A cure that names more clusters than this is filed under the topic of all clusters: an entry in a thousand lists for
+/// every waiting binding would cost more than checking it.
 const WIDE: usize = 64;
 
-/// What happened, as far as a look-up can tell.
+/// What happened, at the precision of the look-up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
     /// A cluster joined.
     Joins,
     /// Labels of any cluster.
     Labels,
-    /// Taints or session of any cluster.
+    /// Taints or connection state of any cluster.
     Taints,
-    /// This cluster changed or left; without a name, any.
+    /// This cluster changed or left; `None` = any.
     Cluster(Option<String>),
-    /// This cluster may have more room; without a name, any.
+    /// This cluster may have more capacity; `None` = any.
     Capacity(Option<String>),
     /// A cluster serves this kind of group/version.
     Api(String, String),
@@ -28,7 +28,7 @@ pub enum Topic {
     WorkloadPolicy(String, String),
     /// The WorkloadSpread of a workload, by namespace, kind and name.
     WorkloadSpread(String, String, String),
-    /// A binding of this namespace has fewer replicas somewhere.
+    /// A binding of this namespace shrinks somewhere.
     Shrinks(Option<String>),
 }
 
@@ -53,7 +53,7 @@ impl Cures for Cure {
                 vec![Topic::WorkloadSpread(namespace.clone(), kind.clone(), name.clone())]
             }
             Self::BindingShrinks { namespace, .. } => vec![Topic::Shrinks(Some(namespace.clone()))],
-            // Timers, reports and edits bring these back.
+            // Timers, reports and edits add these again.
             Self::TimePasses { .. } | Self::EvictionEnds { .. } | Self::Edit { .. } => Vec::new(),
         }
     }
@@ -92,7 +92,7 @@ impl Cures for Cure {
     }
 }
 
-/// Under what a cure by these clusters is filed.
+/// The topics of a cure by these clusters.
 fn each(clusters: &ClusterSet, topic: fn(Option<String>) -> Topic) -> Vec<Topic> {
     if clusters.len() > WIDE {
         return vec![topic(None)];
@@ -100,7 +100,7 @@ fn each(clusters: &ClusterSet, topic: fn(Option<String>) -> Topic) -> Vec<Topic>
     clusters.iter().map(|name| topic(Some(name.to_string()))).collect()
 }
 
-/// Where cures by a cluster are filed.
+/// The topics under which cures by a cluster are filed.
 fn both(cluster: &str, topic: fn(Option<String>) -> Topic) -> Vec<Topic> {
     vec![topic(Some(cluster.to_owned())), topic(None)]
 }

@@ -1,19 +1,20 @@
-//! The keyed work queue: one of a key in flight, backoff after failures, and a pool of those that wait for an event.
+//! The keyed work queue: at most one job per key, backoff after failures, and a pool of keys that wait for an event.
 //!
-//! Pure: time is handed in. The pools and their times are Kubernetes' scheduling queue's: active, backoff (1 s doubling
-//! to 10 s, rejections and errors apart) and unschedulable, from where only an event that could cure brings a key back,
-//! besides a flush every five minutes. What arrives for a key in flight is kept and looked at when it is done.
+//! Pure: the caller passes the time. The pools and their times are those of Kubernetes' scheduling queue: active,
+//! backoff (1 s doubling to 10 s, rejections and errors counted separately) and unschedulable, from which only a
+//! matching event returns a key, and a flush every five minutes. Events that arrive while a key is in flight are stored
+//! and checked when its job is done.
 //!
-//! Ready keys are ordered by the rank that the QueueSort plugin gives them, equal ones by how long they have been ready.
-//! So that no rank can starve a failover, every second turn belongs to the key that has been ready longest, once that is
-//! longer than [`LONGEST_READY`].
+//! Ready keys are ordered by the rank of the QueueSort plugin, then by how long they have been ready. So that no rank
+//! can starve a failover, every second turn goes to the key that has been ready longest, once that exceeds
+//! [`LONGEST_READY`].
 //!
-//! A key whose gate is shut (PreEnqueue) never becomes ready. It is kept aside with the reason, outside of every clock and
-//! event but those that the gate names ([`Queue::stand`] is told of them); what has to be done for it short of a decision
-//! is handed out apart, by [`Queue::pop_held`].
+//! A key whose gate is shut (PreEnqueue) never becomes ready. It is stored separately with the reason, and only events
+//! that the gate names affect it (reported by [`Queue::stand`]); work that does not need a decision is returned
+//! separately, by [`Queue::pop_held`].
 //!
-//! Waiting keys are filed under the topics of what they wait for ([`cures`] says which), so that an event asks those
-//! that it may concern and nobody else.
+//! Waiting keys are filed under the topics of what they wait for (see [`cures`]), so that an event checks only the keys
+//! that it may concern.
 
 pub mod cures;
 mod standing;
@@ -30,48 +31,48 @@ pub use self::standing::{Held, Opening, Order, Rank, Urgency};
 pub const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest wait after failures.
 pub const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
-/// After so long a key that waits for an event is tried without one, in case an event was missed.
+/// After this time a key that waits for an event is tried without one, in case an event was missed.
 pub const FLUSH: Duration = Duration::from_secs(300);
-/// After so long in the active pool a key has its turn whatever is ranked before it, every second one. As long as the
-/// longest backoff: whoever is refused over and over cannot come back faster than others are served.
+/// After this time in the active pool a key gets a turn regardless of rank, every second one. As long as the longest
+/// backoff: a key that is rejected again and again cannot return faster than others get their turn.
 pub const LONGEST_READY: Duration = Duration::from_secs(10);
 
-/// Events kept for keys in flight. When more arrive, each of these keys is tried once more instead.
+/// Limit of events stored for keys in flight. Beyond it, each of these keys is tried once more instead.
 const MOST_REPLAYED: usize = 10_000;
 
 /// What a key waits for.
 pub trait Cures {
-    /// What happens.
+    /// An event.
     type Change: Clone;
-    /// What waiting keys are filed under.
+    /// Topics that waiting keys are filed under.
     type Topic: Ord + Clone;
 
-    /// Under what to file this. An event that is the cure has one of these topics.
+    /// The topics of this cure. An event that is the cure has one of them.
     fn topics(&self) -> Vec<Self::Topic>;
 
-    /// What an event is about: all topics of every cure that it may be.
+    /// The topics of an event: all topics of every cure that it may be.
     fn topics_of(change: &Self::Change) -> Vec<Self::Topic>;
 
     /// Whether the event is the cure.
     fn is_met_by(&self, change: &Self::Change) -> bool;
 }
 
-/// How work on a key ended.
+/// Result of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Done<Cure> {
-    /// Nothing is left to do, and nothing is waited for.
+    /// Nothing is left to do or to wait for.
     Settled,
-    /// Nothing is left to do; one of these would change the answer, and is acted on at once. Again at the time besides,
-    /// if one is named.
+    /// Nothing is left to do; each of these events would change the result, and returns the key at once. So does the
+    /// given time.
     Watches(Vec<Cure>, Option<Instant>),
-    /// Nothing can be done for now: again when one of these happens, after the backoff for rejections, or at the time,
-    /// if one is named.
+    /// Nothing can be done for now: the key returns when one of these events occurs, after the backoff for rejections,
+    /// or at the given time.
     Waits(Vec<Cure>, Option<Instant>),
-    /// A mistake that only an edit cures, which adds the key again. No time brings it back.
+    /// A mistake that only an edit can fix, which adds the key again. No timer returns it.
     Mistake,
-    /// It failed: again after a backoff.
+    /// It failed: retry after a backoff.
     Failed,
-    /// The premises changed while it ran: again at once.
+    /// Its inputs changed while it ran: retry at once.
     Again,
 }
 
@@ -84,7 +85,7 @@ enum State<Cure> {
         until: Option<Instant>,
         refused: bool,
     },
-    /// Its gate is shut. At the time, if one is named, something short of a decision is due.
+    /// Its gate is shut. At the given time, work that needs no decision is due.
     Held(Option<Instant>),
 }
 
@@ -93,7 +94,7 @@ enum State<Cure> {
 struct Ready {
     rank: Rank,
     urgency: Urgency,
-    /// Its number among all that became ready, and when that was.
+    /// Its sequence number among all keys that became ready, and the time.
     sequence: u64,
     since: Instant,
 }
@@ -101,33 +102,33 @@ struct Ready {
 #[derive(Debug)]
 struct Flight {
     again: Option<Urgency>,
-    /// Number of the last event before it began.
+    /// Number of the last event before the job began.
     since: u64,
 }
 
-/// What a key has behind it.
+/// A key's earlier attempts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Attempts {
     failures: u32,
     refusals: u32,
-    /// When work on it began last. Waits count from there: under load they have usually run out already.
+    /// Start of the key's last job. Waits count from here: under load they have usually passed already.
     popped: Option<Instant>,
 }
 
-/// How many keys are where.
+/// Number of keys by pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lengths {
     /// Ready.
     pub active: usize,
-    /// In one of the backoffs.
+    /// In either backoff.
     pub backoff: usize,
-    /// Refused: waiting for an event that could let them be placed, or for an edit.
+    /// Rejected: waiting for an event that may allow placement, or for an edit.
     pub waiting: usize,
-    /// Placed: an event could bring something better.
+    /// Placed: an event may allow a better placement.
     pub improvable: usize,
-    /// Behind a gate that is shut.
+    /// Behind a shut gate.
     pub held: usize,
-    /// Somebody works on them.
+    /// In flight.
     pub in_flight: usize,
 }
 
@@ -136,20 +137,20 @@ pub struct Lengths {
 pub struct Queue<Key, Cure: Cures> {
     states: BTreeMap<Key, State<Cure>>,
     active: BTreeSet<(Rank, u64, Key)>,
-    /// The same keys by how long they have been ready.
+    /// The same keys by time of becoming ready.
     ages: BTreeMap<u64, Key>,
-    /// The last turn went to the one that had been ready longest.
+    /// Whether the last turn went to the longest-ready key.
     last_by_age: bool,
     order: Order<Key>,
     standings: Standings<Key>,
-    /// Keys behind shut gates for which something short of a decision is due.
+    /// Keys behind shut gates with due work that needs no decision.
     chores: BTreeSet<Key>,
     held: usize,
     timers: BTreeSet<(Instant, Key)>,
-    /// Who waits for what.
+    /// Waiting keys by topic.
     topics: BTreeMap<Cure::Topic, BTreeSet<Key>>,
     waiting: usize,
-    /// Of those that wait, the placed ones.
+    /// Number of waiting keys that are placed.
     improvable: usize,
     flights: BTreeMap<Key, Flight>,
     attempts: BTreeMap<Key, Attempts>,
@@ -157,12 +158,12 @@ pub struct Queue<Key, Cure: Cures> {
     /// Events that arrived while keys were in flight, with their numbers.
     events: VecDeque<(u64, Cure::Change)>,
     last_event: u64,
-    /// Events up to this number are no longer known.
+    /// Events up to this number were dropped.
     forgotten: u64,
 }
 
 impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
-    /// No key yet.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(order: Order<Key>) -> Self {
         Self {
@@ -187,8 +188,8 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         }
     }
 
-    /// Something of this key changed: it is tried at once, whatever it waited for. A key in flight is tried once more
-    /// when it is done; one behind a shut gate only gets its chores done.
+    /// Something about this key changed: it is tried at once, whatever it waited for. A key in flight is tried once
+    /// more when it is done; one behind a shut gate only gets its other work done.
     pub fn add(&mut self, key: Key, urgency: Urgency, now: Instant) {
         if let Some(flight) = self.flights.get_mut(&key) {
             flight.again = Some(flight.again.map_or(urgency, |held| held.min(urgency)));
@@ -199,14 +200,14 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         }
         match self.states.get(&key) {
             Some(State::Active(held)) if held.urgency <= urgency => {}
-            // A mere second look does not cut a backoff short.
+            // A mere recheck does not shorten a backoff.
             Some(State::Backoff(_)) if urgency == Urgency::Later => {}
             _ => self.activate(key, urgency, now),
         }
     }
 
-    /// Says what is known of a key: its priority, and whether a gate is shut. A ready key takes its new place at once,
-    /// or leaves the active pool. One whose gate opened is to be added besides.
+    /// Sets a key's priority, and whether its gate is shut. A ready key takes its new place at once, or leaves the
+    /// active pool. When a gate opens, the caller must also add the key.
     pub fn stand(&mut self, key: &Key, priority: i32, gate: Option<Held>) {
         self.standings.set(key, priority, gate);
         let Some(State::Active(ready)) = self.states.get(key) else { return };
@@ -221,20 +222,20 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         }
     }
 
-    /// Why a key is behind a shut gate, if it is.
+    /// Why a key's gate is shut, if it is.
     #[must_use]
     pub fn held(&self, key: &Key) -> Option<&Held> {
         self.standings.held(key)
     }
 
-    /// The keys behind gates that this may open.
+    /// The keys whose gates this may open.
     #[must_use]
     pub fn held_until(&self, opening: Opening) -> Vec<Key> {
         self.standings.held_until(opening).cloned().collect()
     }
 
-    /// Something happened that may cure others: every key that waits for it is tried, those that were refused after
-    /// their backoff. Asks only keys that are filed under what the event is about.
+    /// An event that may be a cure: every key that waits for it is tried, rejected ones after their backoff. Checks
+    /// only keys filed under the event's topics.
     pub fn wake(&mut self, change: &Cure::Change, now: Instant) {
         if !self.flights.is_empty() {
             self.last_event += 1;
@@ -263,7 +264,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         }
     }
 
-    /// The next key to work on; it is in flight until [`Queue::done`].
+    /// The next key to work on; in flight until [`Queue::done`].
     pub fn pop(&mut self, now: Instant) -> Option<Key> {
         self.expire(now);
         let (_, _, first) = self.active.first()?;
@@ -279,8 +280,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         Some(key)
     }
 
-    /// The next key behind a shut gate for which something short of a decision is due; it is in flight until
-    /// [`Queue::done`].
+    /// The next key behind a shut gate with due work that needs no decision; in flight until [`Queue::done`].
     pub fn pop_held(&mut self, now: Instant) -> Option<Key> {
         let key = self.chores.pop_first()?;
         self.clear(&key);
@@ -293,7 +293,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         self.flights.insert(key, Flight { again: None, since: self.last_event });
     }
 
-    /// Work on a key ended. Events that arrived meanwhile are held against what it waits for now.
+    /// A key's job ended. Events that arrived meanwhile are checked against what it waits for now.
     pub fn done(&mut self, key: &Key, how: Done<Cure>, now: Instant) {
         let Some(flight) = self.flights.remove(key) else { return };
         let attempts = self.attempts.entry(key.clone()).or_default();
@@ -307,7 +307,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         }
         let failures = attempts.failures;
         match (how, flight.again) {
-            // What changed may be the very thing that failed; yet a hot loop helps nobody.
+            // The change may fix the failure, but a hot loop must be avoided.
             (Done::Failed, _) => self.back_off(key.clone(), failures, now),
             (_, Some(urgency)) => {
                 if urgency == Urgency::Now {
@@ -316,7 +316,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
                 self.activate(key.clone(), urgency, now);
             }
             (Done::Again, None) => self.activate(key.clone(), Urgency::Now, now),
-            // Behind a shut gate no cure is waited for: only the gate, and the time of the next chore.
+            // Behind a shut gate a key waits only for the gate, and for the time of its next other work.
             (how, None) if self.standings.held(key).is_some() => {
                 self.attempts.remove(key);
                 let at = match how {
@@ -338,13 +338,13 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         self.trim();
     }
 
-    /// When the next key becomes ready without anybody's doing.
+    /// When the next key becomes ready by time alone.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Whether somebody works on a key.
+    /// Whether a key is in flight.
     #[must_use]
     pub fn is_in_flight(&self, key: &Key) -> bool {
         self.flights.contains_key(key)
@@ -356,7 +356,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         matches!(self.states.get(key), Some(State::Active(_)))
     }
 
-    /// How many keys are where.
+    /// Number of keys by pool.
     #[must_use]
     pub fn lengths(&self) -> Lengths {
         Lengths {
@@ -447,13 +447,13 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         }
     }
 
-    /// Makes a key ready, or has its chores done where its gate is shut.
+    /// Makes a key ready, or its other work due if its gate is shut.
     fn activate(&mut self, key: Key, urgency: Urgency, now: Instant) {
         if self.standings.held(&key).is_some() {
             return self.hold(key, None, true);
         }
         let rank = self.order.rank(&key, self.standings.priority(&key), urgency);
-        // What becomes more urgent has been ready as long as before.
+        // A key that becomes more urgent keeps its time of becoming ready.
         let ready = match self.states.get(&key) {
             Some(State::Active(ready)) => Ready { rank, urgency, ..*ready },
             _ => {
@@ -483,7 +483,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         self.states.insert(key, State::Held(until));
     }
 
-    /// A waiting key has its event.
+    /// A waiting key's event occurred.
     fn rouse(&mut self, key: Key, now: Instant) {
         let refused = matches!(self.states.get(&key), Some(State::Waiting { refused: true, .. }));
         let refusals = self.attempts.get(&key).map_or(0, |attempts| attempts.refusals);
@@ -513,7 +513,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         self.states.insert(key, State::Backoff(until));
     }
 
-    /// Events that no flight can have missed are dropped.
+    /// Drops events that every key in flight already includes.
     fn trim(&mut self) {
         match self.flights.values().map(|flight| flight.since).min() {
             None => self.events.clear(),
@@ -526,7 +526,8 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
     }
 }
 
-/// Whether a waiting key has a place and only hopes for a better one. Without a time it waits for the edit of a mistake.
+/// Whether a waiting key is placed and only waits for a better placement. Without a time it waits for an edit of a
+/// mistake.
 fn is_improvable(until: Option<Instant>, refused: bool) -> bool {
     !refused && until.is_some()
 }

@@ -1,22 +1,22 @@
-//! What is known of keys besides that they have to be looked at: their place in the order, and whether a gate is shut.
+//! Attributes of keys: their place in the order, and whether a gate is shut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a key stands among those that are ready. Smaller first; equal ones in the order in which they became ready.
+/// Position of a ready key. Smaller first; equal ones in the order in which they became ready.
 pub type Rank = [i64; 2];
 
-/// How urgent it is to look at a key. The more urgent one is smaller.
+/// How urgently a key must be processed. The more urgent one is smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Somebody waits for it: an edit, a failure.
+    /// Something waits for it: an edit, a failure.
     Now,
-    /// It is only looked at again: a start, a relist, a timer.
+    /// A mere recheck: a start, a relist, a timer.
     Later,
 }
 
-/// Ranks a key by itself, its priority and its urgency.
+/// Ranks a key by its identity, priority and urgency.
 type Ranking<Key> = dyn Fn(&Key, i32, Urgency) -> Rank + Send + Sync;
 
 /// The order of ready keys.
@@ -45,31 +45,31 @@ impl<Key> fmt::Debug for Order<Key> {
     }
 }
 
-/// What may open a gate.
+/// Changes that may open a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Opening {
-    /// A policy of the binding's came, changed or went, or another policy claims it now.
+    /// A policy of the binding was created, changed or deleted, or another policy claims it now.
     Policy,
     /// Its template changed.
     Template,
     /// The binding itself changed.
     Binding,
-    /// Some cluster came, changed or went, or its session did.
+    /// A cluster was created, changed or deleted, or its session changed.
     Cluster,
-    /// Some PriorityClass came, changed or went.
+    /// A PriorityClass was created, changed or deleted.
     PriorityClass,
-    /// What the hub is changed: its namespaces, or whether something on it runs workloads.
+    /// A property of the hub changed: its namespaces, or whether it runs workloads.
     Hub,
 }
 
 /// Why a key is kept out of the active pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The plugin that says no.
+    /// The plugin that shut the gate.
     pub plugin: &'static str,
     /// Why.
     pub why: String,
-    /// When to ask it again, and only then.
+    /// Changes after which to evaluate the gate again.
     pub opens: &'static [Opening],
 }
 

@@ -13,34 +13,34 @@ use jiff::Timestamp;
 use super::views::{Certainty, View};
 use crate::index::rows::Binding;
 
-/// Reason of a binding that is not decided because a gate is shut, as of kube-scheduler's Pods.
+/// Reason of a binding that is not decided because a gate is shut, as for Pods in kube-scheduler.
 pub const GATED: &str = "SchedulingGated";
-/// Reason of a binding that is not acted on.
+/// Reason of a binding that is not processed.
 pub const REFUSED: &str = "BindingRefused";
-/// Clusters that `aggregatedStatus` names at most.
+/// Limit of clusters in `aggregatedStatus`.
 pub const MOST_ITEMS: usize = 100;
-/// Clusters whose raw status it holds at most.
+/// Limit of clusters with their raw status in it.
 pub const MOST_RAW: usize = 20;
 
-/// What a status is made of besides the binding.
+/// Inputs of a status besides the binding.
 pub trait Knowledge {
-    /// What is known of the binding on a member.
+    /// The binding's state on a member.
     fn view(&self, cluster: &str) -> Option<&View>;
-    /// Hash of what the member was given; nothing before it was.
+    /// Hash of what the member was sent; `None` before that.
     fn given(&self, cluster: &str) -> Option<&str>;
-    /// Why it is not acted on, if so.
+    /// Why the binding is not processed, if so.
     fn refused(&self) -> Option<String>;
     /// Why it is not decided for now, if so.
     fn gated(&self) -> Option<String>;
     /// Why nothing is sent to members for now, if so.
     fn hindrance(&self) -> Option<(&'static str, String)>;
-    /// Whether something claims the template, and if not, why.
+    /// Why nothing claims the template, if so.
     fn unclaimed(&self) -> Option<String>;
-    /// Why history lacks its last decision, where the database is the reason.
+    /// Why history lacks its last decision, if the database is the cause.
     fn unrecorded(&self) -> Option<String>;
 }
 
-/// One member's entry, and whether the member can be asked.
+/// One member's entry, and whether the member is connected.
 fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, bool) {
     let Some(view) = knowledge.view(cluster) else {
         let unknown = AggregatedStatusItem {
@@ -71,7 +71,7 @@ fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, boo
     (item, true)
 }
 
-/// Whether nothing is left to wait for: every target runs what it was given, healthily, and nothing is leaving.
+/// Whether nothing is pending: every target runs what it was sent, healthily, and nothing is leaving.
 #[must_use]
 pub fn is_settled(binding: &Binding, knowledge: &impl Knowledge) -> bool {
     binding.spec.graceful_eviction_tasks.is_empty()
@@ -85,7 +85,7 @@ pub fn is_settled(binding: &Binding, knowledge: &impl Knowledge) -> bool {
         })
 }
 
-/// The status that a binding should have.
+/// The desired status of a binding.
 #[must_use]
 pub fn status(
     binding: &Binding,
@@ -141,7 +141,7 @@ pub fn status(
         (reason, message) = (GATED.to_owned(), why);
     }
     set(&mut status.conditions, SCHEDULED, holds, &reason, &message);
-    // Scaled to zero: who waits for it to be applied must not wait for ever.
+    // Scaled to zero: a client that waits for "applied" must not wait forever.
     let nothing_wanted = total == 0 && spec.replicas == Some(0) && holds == Status::True;
     let (holds, reason, message) = match knowledge.hindrance() {
         Some((reason, message)) => (Status::Unknown, reason, message),
@@ -166,7 +166,7 @@ pub fn status(
             set(&mut status.conditions, type_, Status::False, REFUSED, &why);
         }
     }
-    // Said once it did not hold: until then it goes without saying.
+    // Present only after it was once False: before, it is implied.
     match knowledge.unrecorded() {
         Some(why) => set(&mut status.conditions, RECORDED, Status::False, "HistoryBehind", &why),
         None if conditions::find(&status.conditions, RECORDED).is_some() => {
@@ -174,7 +174,7 @@ pub fn status(
         }
         None => {}
     }
-    // Trouble first; among equals by name, which is their order already.
+    // Faults first, then by name, which is the existing order.
     items.sort_by_key(|(item, known)| {
         (Reverse(item.health == ResourceHealth::Unhealthy || !item.applied), Reverse(!known))
     });
@@ -192,7 +192,7 @@ pub fn status(
     status
 }
 
-/// What is wrong with an object on a member: a fault, not a rollout under way.
+/// The fault of an object on a member; a rollout in progress is none.
 #[must_use]
 pub fn fault(item: &AggregatedStatusItem) -> Option<(&str, &str)> {
     let message = item.health_message.as_deref();
@@ -200,8 +200,8 @@ pub fn fault(item: &AggregatedStatusItem) -> Option<(&str, &str)> {
     Some((item.health_reason.as_deref().unwrap_or("Unhealthy"), message))
 }
 
-/// Whether the object is healthy everywhere. Of several faults, that of most members gives the reason. Figures of a rollout
-/// are left out: they are in the entries of the members, and would be one more reason to write.
+/// Whether the object is healthy everywhere. Of several faults, the most frequent gives the reason. Figures of a
+/// rollout are left out: they are in the members' entries, and would cause additional writes.
 fn healthy<'a>(
     items: impl Iterator<Item = &'a AggregatedStatusItem> + Clone,
 ) -> (Status, String, String) {
@@ -257,7 +257,7 @@ fn scheduled(binding: &Binding) -> (Status, String, String) {
     (holds, reason, message)
 }
 
-/// Entries in one line that a terminal can show.
+/// Entries in one line that fits a terminal.
 fn shorten(entries: &[String]) -> String {
     const MOST: usize = 5;
     let mut text = entries.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");

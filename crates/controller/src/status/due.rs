@@ -1,6 +1,6 @@
-//! When a status may be written: at most once per interval, only while something changes, and what changes together at
-//! once. A status of something that is still on its way waits for the end of the interval, because more will follow; one
-//! that came to rest is written as soon as the interval allows.
+//! When a status may be written: at most once per interval, only after a change, with changes combined. A status still
+//! in progress waits for the end of the interval, because more changes will follow; a settled one is written as soon as
+//! the interval allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::index::key::{BindingKey, NamespacedName, PolicyKey};
 
-/// Something that has a status.
+/// An object with a status.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A binding.
@@ -24,26 +24,26 @@ pub enum Subject {
     WorkloadSpread(NamespacedName),
 }
 
-/// Least time between two writes to a binding's status.
+/// Minimum time between two writes to a binding's status.
 pub const BINDING_INTERVAL: Duration = Duration::from_secs(1);
-/// Least time between two writes to a template's status.
+/// Minimum time between two writes to a template's status.
 pub const TEMPLATE_INTERVAL: Duration = Duration::from_secs(5);
-/// Least time between two writes to a policy's status, whose figures every workload changes.
+/// Minimum time between two writes to a policy's status, whose figures change with every workload.
 pub const POLICY_INTERVAL: Duration = Duration::from_secs(10);
-/// The same while the status does not speak of the policy's newest generation.
+/// The same while the status does not cover the policy's newest generation.
 pub const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a binding on its way waits for more to come: about what containers need to start.
+/// How long a binding in progress waits for more changes: about the start time of containers.
 pub const BINDING_PROGRESS: Duration = Duration::from_secs(3);
-/// How long the status of a binding that is about to be decided is put off at least. After the decision it would be written
-/// again, and what moves work goes before what tells of it. From then on as long again as it has waited, so that a hundred
-/// thousand that wait in a long queue are not looked at all the time.
+/// Minimum deferral of the status of a binding that is about to be decided. It would be written again after the
+/// decision, and commits take priority over status writes. Each further deferral is as long as the wait so far, so that
+/// a hundred thousand waiting bindings are not checked all the time.
 pub const PUT_OFF: Duration = Duration::from_secs(1);
-/// How long it is put off at a time at most: what was decided without a change is told of so late.
+/// Limit of one deferral: it bounds the delay after a decision without a change.
 pub const PUT_OFF_MOST: Duration = Duration::from_secs(30);
-/// How long it is put off in all, so that who waits in a long queue is told the truth at last. Enough for some 100,000
-/// workloads that move at once, which twice as many statuses would hold up.
+/// Limit of all deferrals together, so that a long queue does not hide the state forever. Enough for some 100,000
+/// workloads that move at once, which twice as many status writes would delay.
 pub const MOST_PUT_OFF: Duration = Duration::from_secs(300);
-/// How long what came to rest waits for company: reports of several members that come at one time.
+/// How long a settled status waits for further reports: those of several members often arrive together.
 pub const SETTLE: Duration = Duration::from_millis(100);
 
 impl Subject {
@@ -65,14 +65,14 @@ impl Subject {
     }
 }
 
-/// Whether more is to be expected.
+/// Whether more changes are expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// Yes.
+    /// Yes: in progress.
     OnItsWay,
-    /// No.
+    /// No: settled.
     AtRest,
-    /// The status does not speak of the object's generation yet: a person waits for the answer.
+    /// The status does not cover the object's generation yet: a user waits for it.
     Unanswered,
 }
 
@@ -80,14 +80,14 @@ pub enum Pace {
 struct Entry {
     due: Option<Instant>,
     written: Option<Instant>,
-    /// When it was put off first since it was written last.
+    /// First deferral since the last write.
     put_off: Option<Instant>,
     in_flight: bool,
-    /// It was marked [`Pace::Unanswered`] since it was popped last.
+    /// Whether it was marked [`Pace::Unanswered`] since the last pop.
     unanswered: bool,
 }
 
-/// Who is due when.
+/// Due times by subject.
 #[derive(Debug, Default)]
 pub struct Due {
     entries: BTreeMap<Subject, Entry>,
@@ -95,14 +95,14 @@ pub struct Due {
 }
 
 impl Due {
-    /// Something changed that the status of this subject may show.
+    /// Something that this subject's status may show has changed.
     pub fn mark(&mut self, subject: Subject, pace: Pace, now: Instant) {
         let entry = self.entries.entry(subject.clone()).or_default();
         entry.unanswered |= pace == Pace::Unanswered;
         let allowed = entry.written.map_or(now, |written| written + subject.interval(pace));
         let wanted = (now + subject.hold(pace)).max(allowed);
         let due = match (entry.due, pace) {
-            // More of the same does not put the write off; coming to rest brings it forward.
+            // A further change of the same kind does not delay the write; settling brings it forward.
             (Some(due), _) => due.min(wanted),
             (None, _) => wanted,
         };
@@ -118,7 +118,7 @@ impl Due {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// The next subject whose time has come. It is not due again before [`Due::done`].
+    /// The next due subject. It is not due again before [`Due::done`].
     pub fn pop(&mut self, now: Instant) -> Option<Subject> {
         loop {
             let (at, subject) = self.timers.first().cloned()?;
@@ -129,7 +129,7 @@ impl Due {
             let Some(entry) = self.entries.get_mut(&subject) else { continue };
             entry.due = None;
             if entry.in_flight {
-                // A write is under way: look again when it has ended, which `done` sees to.
+                // A write is in progress: `done` schedules the next check.
                 entry.due = Some(at);
                 continue;
             }
@@ -139,8 +139,8 @@ impl Due {
         }
     }
 
-    /// A subject that was popped is about to change anyway: it comes again in a while, unless it was put off for long.
-    /// Answers whether it was.
+    /// Defers a popped subject that is about to change anyway, unless it was deferred for too long. Returns whether it
+    /// was deferred.
     pub fn put_off(&mut self, subject: &Subject, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(subject) else { return false };
         let first = *entry.put_off.get_or_insert(now);
@@ -155,7 +155,7 @@ impl Due {
         true
     }
 
-    /// The subject was looked at; `wrote` tells whether it was written.
+    /// A subject was processed; `wrote` tells whether its status was written.
     pub fn done(&mut self, subject: &Subject, wrote: bool, now: Instant) {
         let Some(entry) = self.entries.get_mut(subject) else { return };
         entry.in_flight = false;
@@ -173,7 +173,7 @@ impl Due {
         }
     }
 
-    /// The subject is gone.
+    /// The subject was deleted.
     pub fn forget(&mut self, subject: &Subject) {
         if let Some(entry) = self.entries.remove(subject)
             && let Some(due) = entry.due
@@ -182,7 +182,7 @@ impl Due {
         }
     }
 
-    /// Nothing is due.
+    /// Drops everything.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.timers.clear();
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(looks[..7], [1, 2, 4, 8, 16, 32, 62], "as long again as it has waited, or 30 s");
         assert_eq!(now, first + MOST_PUT_OFF);
         due.done(&subject(), true, now);
-        // The decision came: what it left is written as soon as it may be.
+        // The decision was made: its result is written as soon as allowed.
         due.mark(subject(), Pace::OnItsWay, now);
         assert_eq!(due.pop(now + BINDING_PROGRESS), Some(subject()));
         assert!(due.put_off(&subject(), now + BINDING_PROGRESS), "anew");
@@ -248,7 +248,7 @@ mod tests {
         due.mark(policy(), Pace::Unanswered, start);
         let first = start + SETTLE;
         assert_eq!(due.pop(first), Some(policy()));
-        // The next edit comes while the answer to the first one is being written.
+        // The next edit arrives while the status for the first one is being written.
         due.mark(policy(), Pace::Unanswered, first);
         due.done(&policy(), true, first);
         assert_eq!(due.next(), Some(first + ANSWER_INTERVAL));

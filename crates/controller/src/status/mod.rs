@@ -1,8 +1,8 @@
-//! What people read: the status of bindings, templates and policies, made of what members report.
+//! The user-visible status of bindings, templates and policies, computed from the members' reports.
 //!
-//! A status is a report and never an input of a decision. [`views`] holds what is known of each binding on each member
-//! and how well; [`binding`], [`template`], [`policy`] and [`spread`] make statuses of it, purely; [`due`] says when one may be
-//! written, so that what changes together is written once. Nothing is written that the hub says already.
+//! A status is a report and never an input of a decision. [`views`] holds the state of each binding on each member and
+//! its certainty; [`binding`], [`template`], [`policy`] and [`spread`] compute statuses from it, purely; [`due`]
+//! schedules the writes, so that simultaneous changes are written once. Unchanged statuses are not written.
 
 pub mod binding;
 pub mod due;

@@ -1,4 +1,4 @@
-//! The status of policies: what they match and claim, who stands before them, and whether they are understood.
+//! The status of policies: what they match and claim, which policies take precedence, and whether they are valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,17 +17,17 @@ use crate::index::key::GroupKind;
 use crate::index::rows::{Policy, Template};
 use crate::schedule::priority;
 
-/// Policies that `shadowedBy` names at most.
+/// Limit of policies in `shadowedBy`.
 const MOST_SHADOWS: usize = 20;
-/// Unknown clusters that a message names at most.
+/// Limit of unknown clusters in a message.
 const MOST_NAMES: usize = 5;
 
-/// What a policy's templates are to it.
+/// A policy's templates by their relation to it.
 #[derive(Default)]
 struct Found<'a> {
     shadows: BTreeSet<String>,
     hub_runs: Option<String>,
-    /// Why objects that it selects are left out, for objects that every cluster makes itself.
+    /// Why selected objects are left out, for objects that every cluster creates itself.
     left_out: BTreeMap<&'static str, i64>,
     claimed: Vec<&'a Template>,
 }
@@ -35,7 +35,7 @@ struct Found<'a> {
 /// Whether a policy is accepted: status, reason and message.
 type Answer = (Status, &'static str, String);
 
-/// The status that a policy should have, given the names of the scheduler profiles.
+/// The desired status of a policy, given the names of the scheduler profiles.
 #[must_use]
 pub fn status<'p>(
     index: &Index,
@@ -102,7 +102,7 @@ fn count<'a>(
     }
 }
 
-/// Why a policy does not do what it says, if so.
+/// Why a policy is rejected, if so.
 fn refusal<'p>(
     index: &Index,
     policy: &Policy,
@@ -133,7 +133,7 @@ fn refusal<'p>(
     Some((Status::False, "NoPriority", trouble.to_owned()))
 }
 
-/// What else there is to say of a policy that is accepted.
+/// Further remarks on an accepted policy.
 fn accepted(index: &Index, policy: &Policy, found: &Found<'_>) -> Answer {
     let named = lint_policy::named_clusters(&policy.spec.placement);
     let unknown: Vec<_> =
@@ -157,7 +157,7 @@ fn accepted(index: &Index, policy: &Policy, found: &Found<'_>) -> Answer {
     (Status::True, "Accepted", left_out.collect::<Vec<_>>().join("; "))
 }
 
-/// The status that a WorkloadPolicy should have, given the domains as the last decision under it left them.
+/// The desired status of a WorkloadPolicy, given the domains of the last decision under it.
 #[must_use]
 pub fn workload_policy(
     policy: &WorkloadPolicy,
@@ -169,7 +169,7 @@ pub fn workload_policy(
     let mut status = WorkloadPolicyStatus {
         observed_generation: generation,
         conditions: before.conditions,
-        // Nobody has decided under it since the start of this process: what is there stands.
+        // No decision under it since the start of this process: keep the existing domains.
         domains: domains.map_or(before.domains, <[_]>::to_vec),
     };
     let name = policy.metadata.name.as_deref().unwrap_or_default();
@@ -183,7 +183,7 @@ pub fn workload_policy(
     status
 }
 
-/// The first thing that keeps an object from doing what it says; what merely has no effect is `atoll lint`'s to tell.
+/// The first finding that prevents an object from working; findings without effect are left to `atoll lint`.
 fn mistake(findings: Vec<Finding>) -> Option<String> {
     let error = findings.into_iter().find(|finding| finding.severity == Severity::Error);
     error.map(|finding| finding.to_string())
@@ -216,7 +216,7 @@ mod tests {
             status(&Index::default(), &policy, ["default"], Timestamp::UNIX_EPOCH)
         };
         let sound = policy(json!({"spreadByField": "region", "minGroups": 1, "maxGroups": 2}));
-        // Nothing is wrong with this one; that its kind was not listed yet is another matter.
+        // This one is valid; its kind was not listed yet.
         assert_eq!(accepted(&sound.conditions).1, "KindUnreadable");
         let (holds, reason, message) = accepted(
             &policy(json!({"spreadByField": "region", "minGroups": 3, "maxGroups": 2})).conditions,

@@ -1,5 +1,5 @@
-//! Secrets that the controller may not read. Its ClusterRole withholds them unless an administrator grants them
-//! (deploy/controller/secrets.yaml), so that a stolen controller does not give away every Secret of the hub.
+//! Secrets that the controller may not read. Its ClusterRole excludes them unless an administrator grants them
+//! (deploy/controller/secrets.yaml), so that a compromised controller does not expose every Secret of the hub.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use crate::index::{Index, Source};
 
 /// Reason of conditions.
 pub const NOT_READABLE: &str = "SecretsNotReadable";
-/// Secrets that a message names at most.
+/// Limit of Secrets in a message.
 const MOST: usize = 5;
-/// What to do about it.
+/// How to fix it.
 const FIX: &str =
     "grant the right with deploy/controller/secrets.yaml, or remove the selector of Secrets";
 
@@ -27,7 +27,7 @@ fn unreadable(index: &Index) -> Option<String> {
 }
 
 /// What a policy cannot propagate because Secrets cannot be read: the Secrets that its selectors name, those that it
-/// propagated before, and those that the workloads which it claims need.
+/// propagated before, and those that its claimed workloads need.
 #[must_use]
 pub fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -> Option<String> {
     let kind = secrets();
@@ -56,7 +56,7 @@ pub fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -> Optio
     Some(message(&names, &why))
 }
 
-/// Why the binding of a Secret is left as it is.
+/// Why the binding of a Secret is not processed.
 #[must_use]
 pub fn of_binding(index: &Index, template: &TemplateKey) -> Option<String> {
     if template.kind != secrets() {

@@ -1,4 +1,4 @@
-//! The status of a WorkloadSpread: whether it is understood and in force, and how far its subsets are.
+//! The status of a WorkloadSpread: whether it is valid and in force, and the progress of its subsets.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use atoll_scheduler::plugins::workload_spread::MARKED;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// The status that a WorkloadSpread should have, given which one is in force for its target and its subsets as the last
-/// decision under it left them.
+/// The desired status of a WorkloadSpread, given the one in force for its target and its subsets in the last decision
+/// under it.
 #[must_use]
 pub fn status(
     spread: &WorkloadSpread,
@@ -36,10 +36,10 @@ pub fn status(
         (None, None) => (Status::True, "Accepted", String::new()),
     };
     let subsets = match (winner, subsets) {
-        // It steers nothing.
+        // It is not in force.
         (Some(_), _) => Vec::new(),
         (None, Some(subsets)) => subsets.to_vec(),
-        // Nobody has decided under it since the start of this process: what is there stands.
+        // No decision under it since the start of this process: keep the existing subsets.
         (None, None) => before.subsets,
     };
     let mut conditions = before.conditions;
@@ -58,8 +58,8 @@ fn mistake(spread: &WorkloadSpread) -> Option<String> {
     })
 }
 
-/// The subsets as a decision leaves them. A mark holds for its time even where the decision that it caused moved what was
-/// stuck: without it the replicas would come right back.
+/// The subsets after a decision. A mark of a stuck subset stays for its full time even if the decision that it caused
+/// moved the stuck replicas: without it they would return at once.
 #[must_use]
 pub fn subsets(groups: &[GroupReport], held: &[SubsetStatus], now: Timestamp) -> Vec<SubsetStatus> {
     let fresh = |time: &&Time| now.duration_since(time.0) < MARKED;

@@ -1,5 +1,5 @@
-//! The status of a template: what its copies on the members add up to, so that `kubectl get` and `kubectl rollout status`
-//! on the hub tell the truth.
+//! The status of a template: the sum of its copies on the members, so that `kubectl get` and `kubectl rollout status`
+//! on the hub show the real state.
 
 use atoll_api::binding::Outcome;
 use serde_json::{Value, json};
@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 use super::views::{Certainty, View};
 use crate::index::rows::{Binding, Template};
 
-/// What a template's status is made of.
+/// Inputs of a template's status.
 pub trait Knowledge {
-    /// What is known of the binding on a member.
+    /// The binding's state on a member.
     fn view(&self, cluster: &str) -> Option<&View>;
-    /// The newest revision of the template that this hash was rendered from for the member.
+    /// The newest template revision that this hash was rendered from for the member.
     fn revision(&self, cluster: &str, hash: &str) -> Option<i64>;
 }
 
-/// The status that the template should have; nothing where too little is known to say anything better than what is
-/// there, and for kinds whose status is nobody's sum.
+/// The desired status of the template; `None` if too little is known to improve on the existing one, and for kinds
+/// whose status cannot be aggregated.
 #[must_use]
 pub fn status(binding: &Binding, template: &Template, knowledge: &impl Knowledge) -> Option<Value> {
     let mut parts: Vec<(String, &Value)> = Vec::new();
@@ -28,9 +28,9 @@ pub fn status(binding: &Binding, template: &Template, knowledge: &impl Knowledge
     clusters.dedup();
     for cluster in &clusters {
         match knowledge.view(cluster) {
-            // A seeded view may lack the raw status: it would read as replicas that are gone.
+            // A seeded view may lack the raw status: it would look like missing replicas.
             Some(view) if view.certainty == Certainty::Seeded => return None,
-            // What a lost member runs is not known: it does not count as ready.
+            // What a lost member runs is unknown: it does not count as ready.
             Some(view) if view.certainty == Certainty::Fresh => {
                 parts.push((
                     (*cluster).to_owned(),
@@ -57,7 +57,7 @@ pub fn status(binding: &Binding, template: &Template, knowledge: &impl Knowledge
     Some(status)
 }
 
-/// The smallest generation that every target reports under the hash rendered from it, never below what was said before.
+/// The smallest generation that every target reports under the hash rendered from it, never below the previous value.
 fn observed_generation(
     binding: &Binding,
     template: &Template,
@@ -80,7 +80,7 @@ fn observed_generation(
         }
         knowledge.revision(&target.name, &view.hash)
     });
-    // A target that cannot be asked, or has yet to follow, holds the figure at what all had reached before.
+    // A target that is disconnected, or behind, keeps the figure at what all had reached before.
     let smallest = observed.min().flatten();
     smallest.unwrap_or(known).max(known).min(template.generation)
 }

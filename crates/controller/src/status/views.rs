@@ -1,4 +1,4 @@
-//! What is known of a binding on its members, and how well.
+//! The state of each binding on its members, and its certainty.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::index::key::BindingKey;
 use crate::members::{ApplyResult, ObjectHealth, Report};
 
-/// What is said of an object that is not on its member any more.
+/// Message for an object that is no longer on its member.
 const GONE: &str = "the object is gone from the member";
 
-/// How well something is known.
+/// How certain a view is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Certainty {
     /// From the binding's status, as an earlier leader wrote it.
@@ -21,7 +21,7 @@ pub enum Certainty {
     Seeded,
     /// From the member, in its present session.
     Fresh,
-    /// From the member, which is lost since.
+    /// From the member, which was lost since.
     Lost,
 }
 
@@ -30,24 +30,24 @@ pub enum Certainty {
 pub struct Trouble {
     /// CamelCase.
     pub reason: String,
-    /// For people.
+    /// Text for users.
     pub message: String,
 }
 
-/// One binding on one member.
+/// State of one binding on one member.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct View {
-    /// How well it is known.
+    /// How certain it is.
     pub certainty: Certainty,
-    /// Hash of what the member holds; empty while nothing is known.
+    /// Hash of what the member holds; empty while unknown.
     pub hash: String,
-    /// What keeps it from holding what it was given.
+    /// Why it does not hold what it was sent.
     pub trouble: Option<Trouble>,
     /// The member's own controllers have seen the newest version.
     pub observed: bool,
-    /// How it looks, for the binding's status.
+    /// Its entry in the binding's status.
     pub item: AggregatedStatusItem,
-    /// Unix time since when replicas find no node.
+    /// Since when replicas find no node.
     pub unschedulable_since: Option<Timestamp>,
 }
 
@@ -67,7 +67,7 @@ impl Views {
         self.0.get(key)?.get(cluster)
     }
 
-    /// Takes what an earlier leader wrote, where nothing better is known.
+    /// Stores an earlier leader's status, where nothing better is known.
     pub fn seed(&mut self, key: &BindingKey, status: &ResourceBindingStatus) {
         for item in &status.aggregated_status {
             let views = self.0.entry(key.clone()).or_default();
@@ -77,7 +77,7 @@ impl Views {
         }
     }
 
-    /// A member told how an apply or a removal went. Answers whether that changed anything.
+    /// A member reported the result of an apply or a removal. Returns whether that changed anything.
     pub fn applied(
         &mut self,
         key: &BindingKey,
@@ -109,19 +109,19 @@ impl Views {
         *view != before
     }
 
-    /// A session begins: what hindered the last one is tried again, and told again if it hinders still. Answers whether
-    /// there was something.
+    /// A session begins: the agent retries what failed in the last one, and reports persistent failures again. Returns
+    /// whether there was a failure.
     pub fn tried_again(&mut self, key: &BindingKey, cluster: &str) -> bool {
         let view = self.0.get_mut(key).and_then(|views| views.get_mut(cluster));
         view.is_some_and(|view| view.trouble.take().is_some())
     }
 
-    /// A member holds the object as it was given, by its inventory.
+    /// A member's inventory shows the object as it was sent.
     pub fn held(&mut self, key: &BindingKey, cluster: &str, hash: &str) {
         hash.clone_into(&mut self.view(key, cluster).hash);
     }
 
-    /// A member told at `now` how the object is. Answers whether that changed anything.
+    /// A member reported the object's state at `now`. Returns whether that changed anything.
     pub fn reported(
         &mut self,
         key: &BindingKey,
@@ -132,15 +132,14 @@ impl Views {
         let view = self.view(key, cluster);
         let before = view.clone();
         view.certainty = Certainty::Fresh;
-        // What an earlier leader wrote counts on: the clock is the status in the hub. A word that says nothing of health
-        // neither starts nor ends it.
+        // The time in an earlier leader's status continues. A report without health neither starts nor ends it.
         let since = view.item.unhealthy_since.clone();
         let unhealthy_since = match report.health {
             ObjectHealth::Healthy => None,
             ObjectHealth::Unhealthy => since.or(Some(Time(now))),
             ObjectHealth::Unknown => since,
         };
-        // Health that was there before has its time already, or nobody knows it.
+        // If it was healthy before, the time is set already, or unknown.
         let healthy_since = match (report.health, view.item.health) {
             (ObjectHealth::Healthy, ResourceHealth::Healthy) => view.item.healthy_since.clone(),
             (ObjectHealth::Healthy, _) => Some(Time(now)),
@@ -190,7 +189,7 @@ impl Views {
         *view != before
     }
 
-    /// A member is lost: what was known of it is only remembered.
+    /// A member was lost: its views become memories.
     pub fn lost(&mut self, key: &BindingKey, cluster: &str) -> bool {
         let Some(view) = self.0.get_mut(key).and_then(|views| views.get_mut(cluster)) else {
             return false;
@@ -200,24 +199,24 @@ impl Views {
         before != Certainty::Lost
     }
 
-    /// A member holds nothing of the binding any more.
+    /// A member holds no object of the binding any more.
     pub fn withdrawn(&mut self, key: &BindingKey, cluster: &str) {
         if let Some(views) = self.0.get_mut(key) {
             views.remove(cluster);
         }
     }
 
-    /// The binding is gone.
+    /// The binding was deleted.
     pub fn forget(&mut self, key: &BindingKey) {
         self.0.remove(key);
     }
 
-    /// Somebody else leads: everything is to be learned anew from what they write.
+    /// Leadership lost: drop all views; the next term learns them again from the hub.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// What the scheduler may hear: fresh reports only; with the objects' status where it is asked for.
+    /// Reports for the scheduler: fresh ones only; with the objects' status where requested.
     #[must_use]
     pub fn reports(
         &self,
@@ -230,8 +229,8 @@ impl Views {
         fresh.map(|(cluster, view)| (cluster.clone(), report(view, with_status))).collect()
     }
 
-    /// Replicas that members have, as far as anybody knows: a seeded figure is better than none, because a reservation
-    /// for replicas that run already would count them twice.
+    /// Known replicas on members: a seeded figure is better than none, because a reservation for replicas that already
+    /// run would count them twice.
     #[must_use]
     pub fn replicas(&self, key: &BindingKey) -> BTreeMap<String, i64> {
         let known = self.of(key).filter_map(|(cluster, view)| {
@@ -252,7 +251,7 @@ impl Views {
     }
 }
 
-/// Reason and message of an object that is not healthy; a message only where there is a fault.
+/// Reason and message of an unhealthy object; the message only for a fault.
 fn why_unhealthy(report: &Report) -> (Option<String>, Option<String>) {
     if report.health == ObjectHealth::Healthy {
         return (None, None);

@@ -1,4 +1,5 @@
-//! Writing a status: a merge patch of what differs, without a guard, so that it never conflicts with users' edits.
+//! Writes a status: a merge patch of the differences, without a precondition, so that it never conflicts with users'
+//! edits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::object::Object;
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whose status.
+/// The object whose status to write.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// Its kind.
@@ -31,11 +32,11 @@ pub struct Target {
 pub struct Failure {
     /// For the log.
     pub message: String,
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub again: bool,
 }
 
-/// The patch that makes `after` of a status; nothing where they are equal.
+/// The merge patch between two statuses; `None` if they are equal.
 #[must_use]
 pub fn patch(before: &Value, after: &Value) -> Option<Value> {
     let empty = json!({});
@@ -43,10 +44,9 @@ pub fn patch(before: &Value, after: &Value) -> Option<Value> {
     Some(json!({"status": merge_patch(before, after)?}))
 }
 
-/// Writes.
+/// Writes the patch.
 ///
-/// # Errors
-/// As the hub answers, or when it does not in time.
+/// # Errors The hub's error, or a time-out.
 pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Arc<Value>, Failure> {
     let api: Api<Object> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource),
@@ -64,7 +64,7 @@ pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Ar
             Ok(Arc::new(object.whole()))
         }
         Ok(Err(error)) => {
-            // An object that is gone, and a kind without a status, will not take one later either.
+            // An object that is gone, and a kind without a status, will reject later writes too.
             let final_word = matches!(
                 &error,
                 kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429

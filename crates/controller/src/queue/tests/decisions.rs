@@ -17,7 +17,7 @@ struct World {
     clusters: BTreeMap<String, Cluster>,
     requests: BTreeMap<String, Request>,
     queue: Queue<String, Cure>,
-    /// Replicas that found no place at the last look.
+    /// Replicas without a place at the last decision.
     left: BTreeMap<String, i64>,
 }
 
@@ -59,7 +59,7 @@ impl World {
         self.put(cluster(name, room))
     }
 
-    /// A cluster with this written into it.
+    /// A cluster with these fields merged in.
     fn with(&mut self, name: &str, more: serde_json::Value) -> Vec<Change> {
         let mut object = serde_json::to_value(cluster(name, 1)).unwrap();
         merge(&mut object, &more);
@@ -123,7 +123,7 @@ impl World {
         changes.iter().for_each(|change| self.queue.wake(change, now));
     }
 
-    /// Decides what the queue gives until it gives nothing, and says what it gave.
+    /// Decides the queue's keys until it is empty, and returns them.
     fn drain(&mut self, now: Instant) -> BTreeSet<String> {
         let mut decided = BTreeSet::new();
         while let Some(name) = self.queue.pop(now) {
@@ -207,7 +207,8 @@ async fn a_binding_that_waits_for_many_clusters_is_filed_once_and_still_found() 
     assert_eq!(world.drain(after(start, 20)), set(&["wide"]));
 }
 
-/// One binding for each kind of cure; each event wakes the one that it cures, after an unrelated one that wakes nobody.
+/// One binding per kind of cure; each event wakes only the binding that it cures, after an unrelated one that wakes
+/// none.
 #[tokio::test(start_paused = true)]
 async fn each_kind_of_event_wakes_whom_it_cures() {
     let start = Instant::now();
@@ -237,7 +238,8 @@ async fn each_kind_of_event_wakes_whom_it_cures() {
         world.send(&changes, after(start, at));
         world.drain(after(start, at))
     };
-    // Whoever waits is decided anew and may wait on: what matters is who is woken, and whom it serves.
+    // A waiting binding is decided again and may keep waiting: what matters is which one is woken, and which one is
+    // placed.
     let changes = world.with(
         "bare",
         json!({"status": {"apiEnablements": [
@@ -266,7 +268,7 @@ async fn each_kind_of_event_wakes_whom_it_cures() {
     let changes = world.put(cluster("later", 1));
     assert!(woken(&mut world, changes).contains("on-join"));
     assert_eq!((world.left["on-join"], world.left["on-shrink"]), (0, 1));
-    // Another binding gives up what it had.
+    // Another binding releases its share.
     let key = BindingKey::new("default", "a-holder-deployment");
     let changes = world.tables.remove_binding(&key);
     assert!(woken(&mut world, changes).contains("on-shrink"), "there is room again");

@@ -22,7 +22,7 @@ impl Cures for u8 {
     }
 }
 
-/// By priority, then by urgency, as `PrioritySort` ranks.
+/// By priority, then by urgency, like `PrioritySort`.
 fn by_priority<K>() -> Order<K> {
     Order::new(|_, priority, urgency| [-i64::from(priority), i64::from(urgency == Urgency::Later)])
 }
@@ -160,7 +160,7 @@ async fn what_is_settled_is_woken_at_once_and_what_is_refused_after_its_backoff(
     queue.done(&"settled", Done::Settled, now);
     assert_eq!(queue.pop(after(now, 1)), Some("refused"));
     queue.done(&"refused", Done::Waits(vec![7], None), after(now, 1));
-    // A backoff counts from the attempt: this one has run out long before its event.
+    // A backoff counts from the attempt: this one has passed long before its event.
     queue.wake(&7, after(now, 20));
     assert_eq!(queue.pop(after(now, 20)), Some("refused"));
 }
