@@ -1,4 +1,4 @@
-//! Reading conditions, and merging those of several members into one list.
+//! Reads conditions, and merges the conditions of several members.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ pub(crate) fn find<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
     list(status, &["conditions"]).iter().find(|c| text(c, &["type"]) == kind)
 }
 
-/// The status of a condition: `True`, `False`, `Unknown`, or `""` where there is none.
+/// The status of a condition: `True`, `False`, `Unknown`, or `""` if there is none.
 pub(crate) fn state<'a>(status: &'a Value, kind: &str) -> &'a str {
     find(status, kind).map_or("", |c| text(c, &["status"]))
 }
@@ -24,13 +24,13 @@ pub(crate) fn message<'a>(status: &'a Value, kind: &str) -> &'a str {
     find(status, kind).map_or("", |c| text(c, &["message"]))
 }
 
-/// The conditions of these types, without the times at which somebody last looked: they change without news.
+/// The conditions of these types, without probe times, which change without any news.
 pub(crate) fn pick(status: &Value, kinds: &[&str]) -> Vec<Value> {
     let wanted = |c: &&Value| kinds.contains(&text(c, &["type"]));
     list(status, &["conditions"]).iter().filter(wanted).map(without_looks).collect()
 }
 
-/// All conditions, without the times at which somebody last looked.
+/// All conditions, without probe times.
 pub(crate) fn all(status: &Value) -> Vec<Value> {
     list(status, &["conditions"]).iter().map(without_looks).collect()
 }
@@ -44,19 +44,19 @@ fn without_looks(condition: &Value) -> Value {
     condition
 }
 
-/// How the conditions of one type combine over members.
+/// How conditions of one type combine over members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Merge {
-    /// True when it is true of every member that reports: `Available`.
+    /// True if true on every member that reports: `Available`.
     All,
-    /// True when it is true of any member: `ReplicaFailure`.
+    /// True if true on any member: `ReplicaFailure`.
     Any,
 }
 
-/// Merges the condition of one type. `None` when no member has it. Members that have it not, count as `False`.
+/// Merges the conditions of one type. `None` if no member has it. Members without it count as `False`.
 ///
-/// Reason and message are those of the members that decide; the message names the members when not all agree. The
-/// time of the last transition stays with `old`, the template's present status, while the status is the same.
+/// Reason and message come from the members that determine the status. The message names those members if not all
+/// agree. While the status stays the same, the last transition time of `old`, the template's current status, is kept.
 pub(crate) fn merge(
     kind: &str,
     how: Merge,
@@ -71,7 +71,7 @@ pub(crate) fn merge(
     let status_of = |condition: &Option<&Value>| -> String {
         condition.map_or("False", |c| text(c, &["status"])).to_owned()
     };
-    // The status that decides for all, from the most to the least telling.
+    // Statuses in order of precedence.
     let order = match how {
         Merge::All => ["False", "Unknown", "True"],
         Merge::Any => ["True", "Unknown", "False"],

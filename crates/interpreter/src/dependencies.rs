@@ -1,4 +1,4 @@
-//! The objects without which an object's pods do not start.
+//! The objects that an object's pods need to start.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use crate::{
     read::{list, text},
 };
 
-/// An object that another one names.
+/// A reference to an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DependentRef {
     /// For example `v1`.
     pub api_version: &'static str,
     /// For example `ConfigMap`.
     pub kind: &'static str,
-    /// Namespace of the object that names it.
+    /// Namespace of the referring object.
     pub namespace: String,
     /// Name.
     pub name: String,
 }
 
-/// Where a volume names a Secret.
+/// Paths at which a volume refers to a Secret.
 const VOLUME_SECRETS: [&[&str]; 10] = [
     &["secret", "secretName"],
     &["azureFile", "secretName"],
@@ -37,13 +37,13 @@ const VOLUME_SECRETS: [&[&str]; 10] = [
     &["storageos", "secretRef", "name"],
 ];
 
-/// Made by every cluster in every namespace, so that it never travels.
+/// Every cluster creates it in every namespace, so it is never propagated.
 const ROOT_CA: &str = "kube-root-ca.crt";
 const DEFAULT_ACCOUNT: &str = "default";
 
-/// The ConfigMaps, Secrets, PersistentVolumeClaims and ServiceAccounts that an object's pods name, and the Secrets of
-/// an Ingress's TLS; each once, in order. What every cluster has by itself is left out, and so are the claims that a
-/// StatefulSet makes from its templates.
+/// The ConfigMaps, Secrets, PersistentVolumeClaims and ServiceAccounts that an object's pods refer to, and the Secrets
+/// of an Ingress's TLS; each once, in order. Objects that every cluster creates itself are left out, and so are the
+/// claims that a StatefulSet creates from its templates.
 #[must_use]
 pub fn dependencies(obj: &Value) -> Vec<DependentRef> {
     let mut found =

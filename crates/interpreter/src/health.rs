@@ -1,24 +1,24 @@
-//! What is said of an object's health.
+//! The health of an object.
 
 use std::fmt;
 
 use atoll_api::binding::ResourceHealth;
 
-/// How an object is.
+/// The health of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HealthState {
-    /// It does what it should.
+    /// It works as intended.
     Healthy,
-    /// It is on its way there and nothing has failed.
+    /// It is in progress, without failures.
     Progressing,
-    /// It does not do what it should, and will not by itself.
+    /// It does not work, and needs an intervention.
     Unhealthy,
-    /// Nobody can say.
+    /// Its state is unknown.
     Unknown,
 }
 
 impl From<HealthState> for ResourceHealth {
-    /// A binding knows no way between: what is not there yet is not healthy.
+    /// Bindings have no intermediate state: an object in progress is not healthy.
     fn from(state: HealthState) -> Self {
         match state {
             HealthState::Healthy => Self::Healthy,
@@ -28,14 +28,14 @@ impl From<HealthState> for ResourceHealth {
     }
 }
 
-/// An object's health and why it is judged so.
+/// An object's health and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// How it is.
+    /// The state.
     pub state: HealthState,
-    /// Why, in one CamelCase word.
+    /// The reason, as one CamelCase word.
     pub reason: String,
-    /// Why, for people; may be empty.
+    /// The reason, for people; may be empty.
     pub message: String,
 }
 

@@ -1,10 +1,10 @@
-//! Which kind an object is, as far as its meaning is known.
+//! The kind of an object, if the interpreter knows its meaning.
 
 use serde_json::Value;
 
 use crate::read::text;
 
-/// The kinds whose meaning is known, whatever their version.
+/// The known kinds, regardless of version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Deployment,

@@ -1,11 +1,10 @@
-//! What an object of a kind means: how many replicas it asks for and what one of them needs, whether it is
-//! healthy, what its status says over several clusters, what it depends on, and which of its fields belong to
-//! the cluster that runs it.
+//! The meaning of kinds: replicas and their requirements, health, aggregated status, dependencies, and the fields that
+//! belong to the cluster that runs the object.
 //!
-//! Pure functions over objects as they travel, as JSON. The meanings are those of Karmada's default interpreter,
-//! and for kinds that it does not know those of the Kubernetes API conventions. Nothing here fails: a field of the
-//! wrong type counts as absent, since the API server that served the object has refused what is really wrong.
-//! Writing replicas and overrides into manifests is left to `atoll-render`.
+//! Pure functions over objects as JSON. They follow Karmada's default interpreter and, for kinds that it does not
+//! cover, the Kubernetes API conventions. They cannot fail: a field of the wrong type counts as absent, because the API
+//! server that served the object has already rejected invalid ones. `atoll-render` writes replicas and overrides into
+//! manifests.
 
 mod conditions;
 mod dependencies;

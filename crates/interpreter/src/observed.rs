@@ -1,4 +1,4 @@
-//! What there is to know of an object on a member, small enough to be sent on every change.
+//! A summary of an object on a member, small enough to send on every change.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::{
     read::{at, int},
 };
 
-/// An object as it is on a member. Numbers are `None` where the kind has none or nothing has been reported yet.
+/// The state of an object on a member. Numbers are `None` if the kind has none or nothing has been reported yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     /// `metadata.generation`; 0 for kinds that have none.
@@ -20,19 +20,19 @@ pub struct Observed {
     pub replicas: Option<i64>,
     /// Replicas that are ready.
     pub ready: Option<i64>,
-    /// Replicas of the present template.
+    /// Replicas of the current template.
     pub updated: Option<i64>,
-    /// Replicas that have been ready for long enough.
+    /// Replicas that have been ready for the required time.
     pub available: Option<i64>,
-    /// Replicas that are wanted and not available.
+    /// Desired replicas that are not available.
     pub unavailable: Option<i64>,
-    /// How the object is.
+    /// The health of the object.
     pub health: Health,
-    /// The part of `.status` of which [`crate::aggregate`] makes the template's; `None` when there is none.
+    /// The part of `.status` from which [`crate::aggregate`] builds the template's status; `None` if there is none.
     pub status: Option<Value>,
 }
 
-/// Reads an object as it is on a member.
+/// Reads the state of an object on a member.
 #[must_use]
 pub fn observed(obj: &Value) -> Observed {
     let status = at(obj, &["status"]);
@@ -78,7 +78,7 @@ pub fn observed(obj: &Value) -> Observed {
             out.ready = status.map(|s| i64::from(kinds::pod_is_ready(s)));
         }
         Kind::Other => {
-            // By the conventions of the scale subresource; a kind that does not count says nothing.
+            // By the conventions of the scale subresource. Kinds without these counts have `None`.
             out.replicas = int(obj, &["status", "replicas"]);
             out.ready = int(obj, &["status", "readyReplicas"]);
             out.updated = int(obj, &["status", "updatedReplicas"]);

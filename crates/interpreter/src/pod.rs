@@ -9,7 +9,7 @@ use crate::{
     read::{at, list, map},
 };
 
-/// The pod template of an object, a Pod being its own. For a kind that is not known: `spec.template`, if that has
+/// The pod template of an object; a Pod is its own template. For an unknown kind: `spec.template`, if it has
 /// containers.
 pub(crate) fn template(obj: &Value) -> Option<&Value> {
     match Kind::of(obj) {
@@ -22,7 +22,7 @@ pub(crate) fn template(obj: &Value) -> Option<&Value> {
     }
 }
 
-/// The labels of the pods that an object runs; none for an object that runs no pods.
+/// The labels of an object's pods; empty for an object without pods.
 #[must_use]
 pub fn pod_labels(obj: &Value) -> BTreeMap<String, String> {
     template(obj).map(labels).unwrap_or_default()

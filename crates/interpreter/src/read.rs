@@ -1,4 +1,4 @@
-//! Reading fields of objects that are carried as JSON.
+//! Reads fields of JSON objects.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ pub(crate) fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |v, name| v.get(name)).filter(|v| !v.is_null())
 }
 
-/// The text at a path; `""` where there is none.
+/// The text at a path; `""` if there is none.
 pub(crate) fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).and_then(Value::as_str).unwrap_or_default()
 }
@@ -17,17 +17,17 @@ pub(crate) fn int(value: &Value, path: &[&str]) -> Option<i64> {
     at(value, path).and_then(Value::as_i64)
 }
 
-/// The flag at a path; false where there is none.
+/// The flag at a path; false if there is none.
 pub(crate) fn flag(value: &Value, path: &[&str]) -> bool {
     at(value, path).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// The list at a path; empty where there is none.
+/// The list at a path; empty if there is none.
 pub(crate) fn list<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
     at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The entries of the map at a path; none where there is none.
+/// The entries of the map at a path; empty if there is none.
 pub(crate) fn map<'a>(
     value: &'a Value,
     path: &[&str],
@@ -36,7 +36,7 @@ pub(crate) fn map<'a>(
     entries.into_iter().flatten().map(|(name, v)| (name.as_str(), v))
 }
 
-/// An object with those of the named fields that `value` has.
+/// A map with the named fields that `value` has.
 pub(crate) fn pick(value: &Value, names: &[&str]) -> Map<String, Value> {
     let fields =
         names.iter().filter_map(|name| Some(((*name).to_owned(), at(value, &[name])?.clone())));

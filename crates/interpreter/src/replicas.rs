@@ -1,10 +1,10 @@
-//! How many replicas an object asks for.
+//! The replicas that an object requests.
 
 use serde_json::{Map, Value, json};
 
 use crate::{kind::Kind, pod, read::int};
 
-/// Where a kind says its number of replicas, and what the number is when it does not.
+/// The spec field with a kind's number of replicas, and its default.
 fn field(obj: &Value) -> Option<(&'static str, Option<i64>)> {
     match Kind::of(obj) {
         Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::ReplicationController => {
@@ -16,19 +16,18 @@ fn field(obj: &Value) -> Option<(&'static str, Option<i64>)> {
     }
 }
 
-/// The replicas that the object asks for, or `None` for a kind that has none (a ConfigMap, a DaemonSet, a Pod).
+/// The replicas that the object requests, or `None` for a kind without replicas (a ConfigMap, a DaemonSet, a Pod).
 ///
-/// Deployments, ReplicaSets, StatefulSets and ReplicationControllers say `spec.replicas`, Jobs `spec.parallelism`;
-/// both are 1 when absent, as their API server sets them. Another kind counts when it has an integer
-/// `spec.replicas` and a pod template.
+/// Deployments, ReplicaSets, StatefulSets and ReplicationControllers use `spec.replicas`, Jobs `spec.parallelism`; the
+/// default is 1, as in their API server. Another kind has replicas if it has an integer `spec.replicas` and a pod
+/// template.
 #[must_use]
 pub fn replicas(obj: &Value) -> Option<i64> {
     let (name, default) = field(obj)?;
     int(obj, &["spec", name]).or(default)
 }
 
-/// Sets the replicas where [`replicas`] reads them; of a Job only the parallelism. Does nothing to a kind that has
-/// none.
+/// Sets the field that [`replicas`] reads; for a Job only the parallelism. Does nothing for a kind without replicas.
 pub fn set_replicas(obj: &mut Value, n: i64) {
     let Some((name, _)) = field(obj).filter(|_| replicas(obj).is_some()) else { return };
     let Some(fields) = obj.as_object_mut() else { return };

@@ -1,4 +1,4 @@
-//! What one replica needs of the cluster that runs it.
+//! The requirements of one replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +17,14 @@ use crate::{
     read::{at, flag, int, list, map, text},
 };
 
-/// Label by which nodes are told apart: a host port is taken once per node.
+/// Label that distinguishes nodes: a host port is available once per node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// What a replica of the object needs; `None` for an object that runs no pods.
+/// The requirements of one replica; `None` for an object without pods.
 ///
-/// Requests are summed as kube-scheduler does: containers and sidecars together, or the largest init container with
-/// the sidecars that started before it, whichever is more; plus the overhead; plus one of `pods`. A limit without a
-/// request is the request, as the API server sets it. A quantity that cannot be read is passed on as it is written,
-/// so that whoever counts with it can name it.
+/// Requests are summed as in kube-scheduler: the larger of containers plus sidecars, and the largest init container
+/// plus the sidecars that started before it; plus the overhead; plus one of `pods`. A limit without a request counts as
+/// the request, as in the API server. An unreadable quantity is passed on unchanged, so that the caller can report it.
 #[must_use]
 pub fn requirements(obj: &Value) -> Option<ReplicaRequirements> {
     let template = pod::template(obj)?;
@@ -46,7 +45,7 @@ pub fn requirements(obj: &Value) -> Option<ReplicaRequirements> {
     })
 }
 
-/// Requests in thousandths, and how the template wrote them.
+/// Requests in thousandths, and their original notation.
 #[derive(Default)]
 struct Sum {
     milli: BTreeMap<String, i128>,
@@ -55,7 +54,7 @@ struct Sum {
 }
 
 impl Sum {
-    /// The requests of a container; limits stand in where there are none.
+    /// The requests of a container; a limit replaces a missing request.
     fn of(&mut self, container: &Value) -> BTreeMap<String, i128> {
         let limits = map(container, &["resources", "limits"]);
         let requests = map(container, &["resources", "requests"]);
@@ -90,7 +89,7 @@ impl Sum {
         let mut out: ResourceList = milli
             .into_iter()
             .map(|(name, milli)| {
-                // A sum that somebody has written, such as `200Mi`, stays as it was written.
+                // A sum equal to a quantity in the template, such as `200Mi`, keeps that notation.
                 let quantity = written.remove(&(name.clone(), milli));
                 (name, quantity.unwrap_or_else(|| Quantity::from_milli(milli)))
             })
@@ -134,7 +133,7 @@ fn requests(spec: &Value) -> ResourceList {
         }
     }
     raise(&mut running, &starting);
-    // What the pod as a whole requests stands in place of its containers' sum.
+    // Requests of the whole pod replace the sum of its containers.
     for (name, milli) in sum.of(spec) {
         running.insert(name, milli);
     }
@@ -183,7 +182,7 @@ fn toleration(toleration: &Value) -> Toleration {
     }
 }
 
-/// The topology keys in whose domains only one replica fits.
+/// The topology keys whose domains can hold only one replica.
 fn self_anti_affinity(obj: &Value, template: &Value, spec: &Value) -> Vec<String> {
     let labels = pod::labels(template);
     let namespace = text(obj, &["metadata", "namespace"]);
@@ -205,8 +204,8 @@ fn self_anti_affinity(obj: &Value, template: &Value, spec: &Value) -> Vec<String
     keys.into_iter().filter(|key| !key.is_empty()).collect()
 }
 
-/// A term without namespaces means the pod's own. A selector of namespaces is taken to include it when it selects
-/// all; what labels the namespace has is not known here.
+/// Whether a term applies to the pod's own namespace. A term without namespaces does. A namespace selector counts only
+/// if it selects all namespaces, because the namespace's labels are not known here.
 fn means_own_namespace(term: &Value, own: &str) -> bool {
     let named = list(term, &["namespaces"]);
     match at(term, &["namespaceSelector"]) {

@@ -1,4 +1,4 @@
-//! Fields that belong to the cluster that runs an object: what one cluster filled in means nothing on another.
+//! Fields that belong to the cluster that runs an object. Their values are not valid on another cluster.
 
 use serde_json::{Map, Value};
 
@@ -7,9 +7,9 @@ use crate::{
     read::{flag, text},
 };
 
-/// The fields of a kind that a cluster's own controllers and API server fill in, so that their values mean nothing on
-/// another cluster, as JSON pointers in which `*` stands for every item of a list. [`strip_retained`] knows the exceptions:
-/// a value that a user wrote is applied.
+/// The fields of a kind that a cluster's own controllers and API server fill in, so that their values are not valid on
+/// another cluster. JSON pointers, in which `*` stands for every item of a list. [`strip_retained`] implements the
+/// exceptions: a value that a user wrote is applied.
 #[must_use]
 pub fn retained_fields(group: &str, kind: &str) -> &'static [&'static str] {
     match Kind::named(group, kind) {
@@ -42,18 +42,18 @@ pub fn retained_fields(group: &str, kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Volumes of this prefix are put into every pod by its API server, with a token of that cluster.
+/// Prefix of the volumes that an API server adds to every pod, with a token of that cluster.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
-/// Set by the volume controller where it, and not a user, chose the volume of a claim or the claim of a volume.
+/// Annotation of the volume controller: it, and not a user, chose the volume of a claim or the claim of a volume.
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
-/// Removes [`retained_fields`] from an object. What a user wrote stays: a headless Service's `clusterIP: None`, a Job's
-/// selector with `manualSelector`, the data of every Secret but a service account token, the volume of a claim and the claim
-/// of a volume that no controller bound (without uid and resourceVersion, which name an object of the hub). From Pods the
-/// token volume goes as well; a `nodeName` stays, because nothing on the hub schedules Pods.
+/// Removes [`retained_fields`] from an object. Values that a user wrote stay: a headless Service's `clusterIP: None`, a
+/// Job's selector with `manualSelector`, the data of every Secret except service account tokens, and the volume of a
+/// claim or claim of a volume that no controller bound (without uid and resourceVersion, which identify an object of
+/// the hub). The token volume of Pods is removed too. A `nodeName` stays, because nothing on the hub schedules Pods.
 ///
-/// Node ports are told apart before, by [`strip_allocated`].
+/// [`strip_allocated`] handles node ports earlier.
 pub fn strip_retained(obj: &mut Map<String, Value>) {
     let word = |name: &str| obj.get(name).and_then(Value::as_str).unwrap_or_default();
     let group = word("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
@@ -120,10 +120,10 @@ pub fn strip_allocated(obj: &mut Map<String, Value>) {
     }
 }
 
-/// Whether one entry's fields of a Service's spec have the node port of this port.
+/// Whether the Service spec fields of one entry include this port's node port.
 fn owns_node_port(fields: &Value, port: &Map<String, Value>) -> bool {
     let Some(Value::Object(ports)) = fields.get("f:ports") else { return false };
-    // Ports are a list with the keys port and protocol; an entry without items owns the list as a whole.
+    // Ports are a list keyed by port and protocol. An entry without items owns the whole list.
     if !ports.keys().any(|name| name.starts_with("k:")) {
         return true;
     }

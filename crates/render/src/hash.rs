@@ -1,4 +1,4 @@
-//! The content hash of a manifest: equal exactly when two manifests are equal.
+//! The content hash of a manifest. Equal hashes mean equal manifests.
 
 use std::fmt::Write;
 
@@ -18,8 +18,8 @@ pub(crate) fn of(manifest: &Value) -> String {
     })
 }
 
-/// JSON without white space, keys ascending. Written out here, because a feature of serde_json that any crate of the
-/// graph may switch on would change the order of its maps and with it every hash.
+/// JSON without white space, keys ascending. Implemented here because a serde_json feature that any crate in the graph
+/// can enable would change the order of its maps, and with it every hash.
 fn write_map(map: &Map<String, Value>, out: &mut String) {
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_by_key(|(key, _)| *key);

@@ -1,4 +1,4 @@
-//! Which object a manifest is.
+//! The identity of a manifest.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{RenderError, type_of};
 
-/// One object on a member, whatever version of its API is spoken.
+/// An object on a member, independent of its API version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// API group, empty for core.

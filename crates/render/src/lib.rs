@@ -1,8 +1,8 @@
-//! Template + share -> the manifest that one member gets. Pure: the same input gives the same bytes.
+//! Template + share -> the manifest for one member. Pure: equal input gives equal bytes.
 //!
-//! What a kind means (where its replicas are, which fields a member's own controllers write) is asked of
-//! `atoll-interpreter`, how a patch merges of `atoll-merge`. Sending, applying and merging claims of several bindings on one object is left to the
-//! controller's members and to the agent.
+//! `atoll-interpreter` defines the meaning of kinds (where replicas are, which fields a member's controllers write),
+//! and `atoll-merge` applies patches. The controller and the agent send and apply manifests and merge the claims of
+//! several bindings on one object.
 
 mod hash;
 mod identity;
@@ -18,60 +18,60 @@ use serde_json::{Map, Value, json};
 pub use identity::Key;
 pub use patch::check as check_patch;
 
-/// Part of every hash: raised when the rendering of an unchanged template changes, so that members notice.
+/// Part of every hash. Raise it when the rendering of an unchanged template changes, so that members detect the change.
 pub const RENDER_VERSION: u32 = 1;
 
-/// What one binding wants on one cluster.
+/// What one binding requests on one cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Share {
-    /// Name of the Cluster; errors name it.
+    /// Name of the Cluster, for errors.
     pub cluster: String,
-    /// Replicas there, kept eviction tasks included. `None` for a kind without replicas.
+    /// Replicas there, including kept eviction tasks. `None` for a kind without replicas.
     pub replicas: Option<i64>,
-    /// Replicas of this binding on the clusters that come before this one in the order of their names, 0 where every
-    /// cluster gets all (Duplicated). What is cut into ranges counts from here: the completions of a Job.
+    /// Replicas of this binding on the clusters before this one in order of names; 0 with Duplicated. Ranges start
+    /// here, for example the completions of a Job.
     pub before: i64,
-    /// Of a StatefulSet whose subsets a WorkloadSpread names: the replicas of this binding on the clusters that come
-    /// before this one in the order of the subsets. Its ordinals begin above theirs.
+    /// For a StatefulSet with a WorkloadSpread: replicas of this binding on the clusters before this one in order of
+    /// the subsets. Its ordinals start above theirs.
     pub ordinals: Option<i64>,
     /// uid of the binding.
     pub claim: String,
-    /// Whether the object stays when the binding goes (`preserveResourcesOnDeletion`).
+    /// Whether the object stays when the binding is deleted (`preserveResourcesOnDeletion`).
     pub preserve: bool,
-    /// Strategic merge patch on the pod template there: that of the cluster's subset of a WorkloadSpread.
+    /// Strategic merge patch for the pod template, from the cluster's subset of a WorkloadSpread.
     pub patch: Option<Value>,
-    /// Labels of the object there besides the template's: what a copy elsewhere left (`statePreservation`).
+    /// Labels in addition to the template's: the state preserved from a failed copy (`statePreservation`).
     pub labels: BTreeMap<String, String>,
 }
 
 /// The manifest of one object on one member.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
-    /// Which object.
+    /// Identity of the object.
     pub key: Key,
     /// For example `apps/v1`.
     pub api_version: String,
-    /// What to apply, marks included: label managed-by, annotations claims, hash and, if so, preserve.
+    /// The object to apply, with its marks: label managed-by, annotations claims, hash and, if set, preserve.
     pub manifest: Value,
-    /// SHA-256 in hex over [`RENDER_VERSION`] and the manifest without its marks. Who sends differences compares the
-    /// marks besides: another claim or `preserve` does not change the hash.
+    /// SHA-256 in hex over [`RENDER_VERSION`] and the manifest without its marks. A changed claim or `preserve` does
+    /// not change the hash, so comparisons must include the marks.
     pub hash: String,
 }
 
-/// Why a template has no manifest. Each names the field and what to do.
+/// Why a template has no manifest. Each error names the field and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// A field that every object has is absent or of another type.
+    /// A field that every object needs is missing or has the wrong type.
     #[error("field {field} of the template must be {expected}, it is {found}")]
     Malformed {
         /// Path of the field.
         field: String,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
-        /// What it is.
+        /// The actual type.
         found: &'static str,
     },
-    /// The template carries a mark by which Atoll knows objects on members.
+    /// The template has a mark by which Atoll identifies objects on members.
     #[error(
         "field {field} of the template is a mark that only Atoll sets on member objects: remove it"
     )]
@@ -79,7 +79,7 @@ pub enum RenderError {
         /// Path of the field.
         field: String,
     },
-    /// A share of replicas for a kind that has none.
+    /// The share has replicas, but the kind has none.
     #[error(
         "share of cluster {cluster:?} has replicas, but {key} has none: a custom kind needs an integer \
          spec.replicas and a pod template"
@@ -90,15 +90,15 @@ pub enum RenderError {
         /// The template.
         key: Key,
     },
-    /// A patch that this template cannot take, or that changes what it may not.
+    /// The patch does not fit the template, or changes a field that it must not change.
     #[error("patch of the pod template for cluster {cluster:?}: {problem}")]
     Patch {
         /// The cluster.
         cluster: String,
-        /// The field, what is wrong with it, and what would be right.
+        /// The field, its problem, and how to fix it.
         problem: String,
     },
-    /// A share that no object can have.
+    /// The share has a negative number.
     #[error("share of cluster {cluster:?}: {field} is {value}, it must be 0 or more")]
     NegativeShare {
         /// The cluster.
@@ -110,17 +110,18 @@ pub enum RenderError {
     },
 }
 
-/// Renders what `share` wants of `template`: the user's object without what belongs to the hub's server, with the
-/// share's replicas and patch, and Atoll's marks.
+/// Renders `template` for `share`: the user's object without the hub's fields, with the share's replicas and patch, and
+/// Atoll's marks.
 ///
 /// # Errors
-/// A template without identity, with ill-typed metadata or with marks; a negative share; a patch that does not fit.
+/// A template without identity, with metadata of wrong types or with marks; a negative share; a patch that does not
+/// fit.
 pub fn render(template: &Value, share: &Share) -> Result<Rendered, RenderError> {
     let (key, api_version) = identity::of(template)?;
     let mut fields = strip::server_side(template)?;
     atoll_interpreter::strip_retained(&mut fields);
     let mut manifest = Value::Object(fields);
-    // What was taken away may leave an empty map behind.
+    // Removing fields may leave empty maps.
     strip::empty_metadata(&mut manifest);
     replicas::set(&mut manifest, &key, share)?;
     if let Some(patch) = &share.patch {
@@ -136,8 +137,8 @@ pub fn render(template: &Value, share: &Share) -> Result<Rendered, RenderError> 
     Ok(marked(key, api_version, manifest, Some(share)))
 }
 
-/// The manifest of a namespace that is made on a member because an object of it goes there: the labels of the `hub`'s
-/// own, where it is known. It has no claim and is always preserved: Atoll removes no namespace.
+/// The manifest of a namespace that a member needs for an object in it, with the labels of the namespace on the `hub`,
+/// if known. It has no claim and is always preserved: Atoll never deletes namespaces.
 #[must_use]
 pub fn namespace(name: &str, hub: Option<&Value>) -> Rendered {
     let labels: Map<String, Value> = hub
@@ -145,7 +146,7 @@ pub fn namespace(name: &str, hub: Option<&Value>) -> Rendered {
         .and_then(Value::as_object)
         .into_iter()
         .flatten()
-        // The server sets its name label itself; marks are ours to set.
+        // The API server sets its name label itself, and Atoll sets its marks.
         .filter(|(label, _)| *label != "kubernetes.io/metadata.name" && !marks::is_own(label))
         .map(|(label, value)| (label.clone(), value.clone()))
         .collect();
@@ -163,7 +164,7 @@ pub fn namespace(name: &str, hub: Option<&Value>) -> Rendered {
     marked(key, "v1".to_owned(), manifest, None)
 }
 
-/// Hashes the bare manifest and puts the marks on it. Without a share: no claim, always preserved.
+/// Hashes the manifest and adds the marks. Without a share: no claim, always preserved.
 fn marked(key: Key, api_version: String, mut manifest: Value, share: Option<&Share>) -> Rendered {
     let hash = hash::of(&manifest);
     let metadata = child(&mut manifest, "metadata");
@@ -179,7 +180,7 @@ fn marked(key: Key, api_version: String, mut manifest: Value, share: Option<&Sha
     Rendered { key, api_version, manifest, hash }
 }
 
-/// The map under `field`, made when absent.
+/// The map under `field`, created if absent.
 fn child<'a>(parent: &'a mut Value, field: &str) -> &'a mut Value {
     let value = &mut parent[field];
     if !value.is_object() {

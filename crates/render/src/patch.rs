@@ -1,22 +1,22 @@
 //! The patch of a subset: a strategic merge on the pod template of one member's copy.
 //!
-//! Which object a manifest is, which pods belong to it, and Atoll's marks are not its business: a patch that touches
-//! them would let its author write elsewhere with the agent's rights, or part a workload from its pods.
+//! A patch must not change the identity of the manifest, the labels that select its pods, or Atoll's marks. Otherwise
+//! its author could write elsewhere with the agent's rights, or detach a workload from its pods.
 
 use atoll_api::marks;
 use atoll_merge::schema::Schema;
 use atoll_merge::strategic;
 use serde_json::{Map, Value};
 
-/// Fields of a pod template that a patch may have.
+/// Fields of a pod template that a patch may contain.
 const FIELDS: [&str; 2] = ["metadata", "spec"];
-/// Fields of its metadata that a patch may have.
+/// Fields of its metadata that a patch may contain.
 const METADATA: [&str; 2] = ["labels", "annotations"];
 
-/// Whether a patch may be one, whatever the template is.
+/// Checks a patch without its template.
 ///
 /// # Errors
-/// The field that it may not have, and what it may.
+/// The field that is not allowed, and the allowed ones.
 pub fn check(patch: &Value) -> Result<(), String> {
     let Some(fields) = patch.as_object() else {
         return Err("must be an object with metadata or spec of a pod template".to_owned());
@@ -81,7 +81,7 @@ pub(crate) fn apply(manifest: &mut Value, patch: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Labels of the patch by which the workload finds its pods.
+/// The first label in the patch that the workload's selector uses.
 fn selected_labels(manifest: &Value, patch: &Value) -> Option<String> {
     let patched = patch.pointer("/metadata/labels")?.as_object()?;
     let selector = manifest.pointer("/spec/selector")?;
@@ -92,7 +92,7 @@ fn selected_labels(manifest: &Value, patch: &Value) -> Option<String> {
     selected.find(|label| patched.contains_key(*label)).map(str::to_owned)
 }
 
-/// A pod template is the same in every kind: a Deployment's tells how its lists merge.
+/// The schema of a pod template. It is the same in every kind, so a Deployment's is used.
 fn schema() -> Schema {
     let deployment = Schema::builtin("apps", "v1", "Deployment");
     let template = deployment.as_ref().and_then(|kind| kind.property("spec")?.property("template"));

@@ -1,10 +1,10 @@
-//! Sets a share's replicas.
+//! Sets the replicas of a share.
 
 use serde_json::{Value, json};
 
 use crate::{Key, RenderError, Share, type_of};
 
-/// Writes the share into the manifest. A kind without replicas (`share.replicas` is `None`) stays as it is.
+/// Writes the share into the manifest. A kind without replicas (`share.replicas` is `None`) is not changed.
 pub(crate) fn set(manifest: &mut Value, key: &Key, share: &Share) -> Result<(), RenderError> {
     let Some(replicas) = share.replicas else { return Ok(()) };
     let ordinals = share.ordinals.unwrap_or_default();
@@ -36,10 +36,10 @@ pub(crate) fn set(manifest: &mut Value, key: &Key, share: &Share) -> Result<(), 
     Ok(())
 }
 
-/// A Job's replicas are its parallelism P. Its completions C are cut at the same places: the cluster that holds the
-/// replicas `before .. before + replicas` gets the completions from `C * before / P` to `C * (before + replicas) / P`,
-/// so that the parts of clusters without gaps add up to C, whatever C and P are. Without completions (a work queue) every
-/// member runs until its own pods say so.
+/// Divides the completions of a Job. Its replicas are its parallelism P, and its completions C are cut at the same
+/// positions: the cluster with replicas `before .. before + replicas` gets the completions from `C * before / P` to `C
+/// * (before + replicas) / P`. Contiguous parts then add up to C for every C and P. Without completions (a work queue)
+/// every member runs until its own pods finish.
 fn divide_completions(spec: &mut Value, parallelism: i64, replicas: i64, before: i64) {
     let Some(completions) = spec["completions"].as_i64().filter(|_| parallelism > 0) else {
         return;

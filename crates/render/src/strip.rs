@@ -1,11 +1,11 @@
-//! Takes off a template what belongs to the hub's server and to Atoll's work on the hub.
+//! Removes from a template what belongs to the hub's API server and to Atoll's work on the hub.
 
 use atoll_api::marks;
 use serde_json::{Map, Value};
 
 use crate::{RenderError, type_of};
 
-/// Metadata that a server writes, or that means something on the hub only (owners and finalizers name objects and
+/// Metadata that an API server writes, or that is only valid on the hub (owners and finalizers refer to objects and
 /// controllers there).
 const METADATA: [&str; 11] = [
     "creationTimestamp",
@@ -26,10 +26,10 @@ const METADATA: [&str; 11] = [
 const ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
 
-/// Marks that only member objects carry.
+/// Marks that only member objects have.
 const MEMBER_MARKS: [&str; 4] = [marks::MANAGED_BY, marks::CLAIMS, marks::HASH, marks::PRESERVE];
 
-/// The template without status, without metadata of the hub, without Atoll's own labels and annotations.
+/// The template without status, without the hub's metadata, without Atoll's own labels and annotations.
 pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, RenderError> {
     let mut manifest = match template {
         Value::Object(fields) => fields.clone(),
@@ -51,7 +51,7 @@ pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, Render
             }
         }
     }
-    // Clients that build typed objects write this null into pod templates; applied, it would be a field of ours.
+    // Clients that build typed objects write this null into pod templates. Applied, Atoll would own the field.
     if let Some(Value::Object(pod)) = template_metadata(&mut manifest)
         && pod.get("creationTimestamp").is_some_and(Value::is_null)
     {
@@ -60,7 +60,7 @@ pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, Render
     Ok(manifest)
 }
 
-/// Takes away labels and annotations without entries: applied, they would be fields of ours.
+/// Removes empty labels and annotations. Applied, Atoll would own those fields.
 pub(crate) fn empty_metadata(manifest: &mut Value) {
     let Some(metadata) = manifest["metadata"].as_object_mut() else { return };
     for field in ["labels", "annotations"] {

@@ -129,7 +129,7 @@ fn addresses_of_the_hub_do_not_reach_members_but_headless_and_node_ports_do() {
         "spec": {"type": "NodePort", "clusterIP": ip, "clusterIPs": [ip], "ports": [{"port": 80, "nodePort": 30001}]}})
     };
     let allocated = render(&service("10.0.0.7"), &share(None)).unwrap().manifest;
-    // Ports that the hub allocated are left out where its objects are read.
+    // Node ports that the hub allocated are removed earlier, where its objects are read.
     let ports = json!([{"port": 80, "nodePort": 30001}]);
     assert_eq!(allocated["spec"], json!({"type": "NodePort", "ports": ports}));
     let headless = render(&service("None"), &share(None)).unwrap().manifest;

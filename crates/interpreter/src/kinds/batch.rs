@@ -12,7 +12,7 @@ const JOB_FIELDS: [&str; 6] =
     ["active", "ready", "succeeded", "failed", "startTime", "completionTime"];
 const CRON_JOB_FIELDS: [&str; 3] = ["active", "lastScheduleTime", "lastSuccessfulTime"];
 
-/// A Job that runs does what it should, however long that takes.
+/// A running Job is healthy, however long it takes.
 pub(super) fn job_health(obj: &Value) -> Health {
     let status = &obj["status"];
     if conditions::state(status, "Failed") == "True" {
@@ -37,7 +37,7 @@ pub(super) fn job_health(obj: &Value) -> Health {
     }
 }
 
-/// A CronJob does what it should by being there.
+/// An existing CronJob is healthy.
 pub(super) fn cron_job_health(obj: &Value) -> Health {
     let suspended = flag(obj, &["spec", "suspend"]);
     Health::healthy(if suspended { "Suspended" } else { "Scheduled" })
@@ -56,7 +56,7 @@ pub(super) fn reflect_cron_job(status: &Value) -> Value {
     Value::Object(pick(status, &CRON_JOB_FIELDS))
 }
 
-/// Complete when every member is, failed when one is; started when all have started.
+/// Complete when complete on every member, failed when failed on any; started when started on all.
 pub(super) fn aggregate_job(members: &[Member<'_>], old: &Value) -> Map<String, Value> {
     let mut out = sums(members, &["active", "ready", "succeeded", "failed"]);
     let reports = reported(members);
@@ -90,7 +90,7 @@ pub(super) fn aggregate_job(members: &[Member<'_>], old: &Value) -> Map<String, 
         reports.iter().map(|(_, s)| text(s, &[field])).filter(|t| !t.is_empty()).collect()
     };
     let starts = times("startTime");
-    // A Job's start never changes once it is set.
+    // The start time of a Job never changes once it is set.
     let started = text(old, &["startTime"]);
     let start = if started.is_empty() && everywhere(starts.len()) {
         starts.into_iter().min()
@@ -107,7 +107,8 @@ pub(super) fn aggregate_job(members: &[Member<'_>], old: &Value) -> Map<String, 
     out
 }
 
-/// A true condition since the last of the members that it comes from, or since when it was true before.
+/// A true condition. Its time is that of the template's own condition if it was already true, otherwise the latest of
+/// the members.
 fn condition(
     kind: &str,
     reason: &str,
@@ -128,7 +129,7 @@ fn condition(
     out
 }
 
-/// All active Jobs, and the last times of any member.
+/// All active Jobs, and the latest times over all members.
 pub(super) fn aggregate_cron_job(members: &[Member<'_>]) -> Map<String, Value> {
     let reports = reported(members);
     let mut out = Map::new();

@@ -1,7 +1,7 @@
 //! Health and status, one module per family of kinds.
 //!
-//! Each family answers three questions: how an object is (`health`), which part of its status is worth sending
-//! (`reflect`), and what the status of the template is, given those parts from its members (`aggregate`).
+//! Each family defines: the health of an object (`health`), the part of its status to send (`reflect`), and the status
+//! of the template from these parts of its members (`aggregate`).
 
 mod batch;
 mod network;
@@ -20,11 +20,11 @@ use crate::{
     read::{at, int, text},
 };
 
-/// How an object is, by its own status.
+/// The health of an object, from its own status.
 ///
-/// Workloads are healthy when their controller has seen the last generation, every replica is of it, and all are
-/// available. A kind that is not known is judged by `observedGeneration` and the standard conditions; without any of
-/// these it is healthy by being there.
+/// Workloads are healthy when their controller has observed the latest generation, and every replica is updated and
+/// available. An unknown kind is judged by `observedGeneration` and the standard conditions; without any of these it is
+/// healthy if it exists.
 #[must_use]
 pub fn health(obj: &Value) -> Health {
     let kind = Kind::of(obj);
@@ -49,7 +49,7 @@ pub fn health(obj: &Value) -> Health {
     }
 }
 
-/// The part of the status that [`aggregate`] needs; `None` where there is no status.
+/// The part of the status that [`aggregate`] needs; `None` if there is no status.
 pub(crate) fn reflect(obj: &Value) -> Option<Value> {
     let status = at(obj, &["status"]).filter(|s| s.as_object().is_some_and(|s| !s.is_empty()))?;
     let kind = Kind::of(obj);
@@ -68,18 +68,17 @@ pub(crate) fn reflect(obj: &Value) -> Option<Value> {
     })
 }
 
-/// The template's `.status`, from the parts of their status that its members report ([`crate::Observed::status`]).
+/// The template's `.status`, from the statuses that its members report ([`crate::Observed::status`]).
 ///
-/// `members` are (name of the cluster, status), in order of name; a member that has not reported yet is there with
-/// `null`, since "all are complete" must not be said without it. Sums where the kind counts, merged conditions, the
-/// addresses of all. Fields of the present status that nobody reports stay out of the result; the times in it come
-/// from the members or from the present status, never from a clock.
+/// `members` are (name of the cluster, status), ordered by name. A member that has not reported yet has `null`, so that
+/// it counts as incomplete. The result has sums of counts, merged conditions and all addresses. Fields of the current
+/// status that no member reports are left out. Times come from the members or the current status, never from a clock.
 ///
-/// `observedGeneration` is not in the result: which generation of the *template* the members run is known to the
-/// caller alone, by the hash that they report.
+/// `observedGeneration` is not in the result. Only the caller can tell which generation of the *template* the members
+/// run, from the hash that they report.
 ///
-/// `None` for a kind whose status is nobody's sum (a Secret, a Namespace), and for a kind that is not known while no
-/// member reports a status: it may have none.
+/// `None` for a kind whose status cannot be aggregated (a Secret, a Namespace), and for an unknown kind while no member
+/// reports a status, because it may have none.
 #[must_use]
 pub fn aggregate<N: AsRef<str>>(template: &Value, members: &[(N, &Value)]) -> Option<Value> {
     let members: Vec<Member<'_>> = members
@@ -113,18 +112,18 @@ pub fn aggregate<N: AsRef<str>>(template: &Value, members: &[(N, &Value)]) -> Op
     Some(Value::Object(status))
 }
 
-/// What one member reports; no status = nothing yet.
+/// The report of one member; no status = not reported yet.
 pub(crate) struct Member<'a> {
     name: &'a str,
     status: Option<&'a Value>,
 }
 
-/// The members that have reported, as (name, status).
+/// The members that have reported a status, as (name, status).
 fn reported<'a>(members: &[Member<'a>]) -> Vec<(&'a str, &'a Value)> {
     members.iter().filter_map(|m| Some((m.name, m.status?))).collect()
 }
 
-/// The sums of these fields over all members, 0 where nobody has one.
+/// The sums of these fields over all members; 0 if no member has the field.
 fn sums(members: &[Member<'_>], fields: &[&str]) -> Map<String, Value> {
     let sum = |field: &str| -> i64 {
         let values = reported(members).into_iter().filter_map(|(_, s)| int(s, &[field]));
@@ -133,7 +132,7 @@ fn sums(members: &[Member<'_>], fields: &[&str]) -> Map<String, Value> {
     fields.iter().map(|field| ((*field).to_owned(), json!(sum(field)))).collect()
 }
 
-/// Judges an object whose controller counts generations: `Some` while it has not seen the last one.
+/// Compares the generations of an object. `Some` while its controller has not observed the latest one.
 fn not_observed(obj: &Value) -> Option<Health> {
     let generation = int(obj, &["metadata", "generation"])?;
     let observed = int(obj, &["status", "observedGeneration"]).unwrap_or(0);
@@ -143,7 +142,7 @@ fn not_observed(obj: &Value) -> Option<Health> {
     })
 }
 
-/// The first phase of `order` that any member is in; `waiting` is that of members that have not reported.
+/// The first phase of `order` that any member is in. Members that have not reported count as `waiting`.
 fn worst_phase(members: &[Member<'_>], order: &[&str], waiting: &str) -> Option<String> {
     let phases: Vec<&str> =
         members.iter().map(|m| m.status.map_or(waiting, |s| text(s, &["phase"]))).collect();
@@ -152,7 +151,7 @@ fn worst_phase(members: &[Member<'_>], order: &[&str], waiting: &str) -> Option<
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! Short forms for the tests of the families.
+    //! Helpers for the tests of the families.
 
     use serde_json::{Value, json};
 
@@ -185,7 +184,7 @@ mod tests {
     use super::testing::{aggregated, object};
     use super::*;
 
-    /// A status with everything in it that any kind has.
+    /// A status with the fields of all kinds.
     fn full() -> Value {
         let mut status = json!({
             "observedGeneration": 2, "collisionCount": 1, "phase": "Bound",

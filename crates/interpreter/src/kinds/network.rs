@@ -17,7 +17,7 @@ fn has_address(status: &Value) -> bool {
         .any(|i| !text(i, &["ip"]).is_empty() || !text(i, &["hostname"]).is_empty())
 }
 
-/// Only a load balancer has to wait for an address.
+/// Only a load balancer waits for an address.
 pub(super) fn service_health(obj: &Value) -> Health {
     if text(obj, &["spec", "type"]) != "LoadBalancer" {
         return Health::healthy("Exists");
@@ -33,8 +33,8 @@ pub(super) fn ingress_health(obj: &Value) -> Health {
     }
 }
 
-/// The addresses of all members, each once and as the member reports it. A host name is for resolvers: the name of a
-/// cluster in its place would make them look up what does not exist.
+/// The addresses of all members, each once, as the member reports it. A host name must stay resolvable, so it is never
+/// replaced by a cluster name.
 fn load_balancer(members: &[Member<'_>]) -> Map<String, Value> {
     let mut addresses: Vec<Value> = Vec::new();
     for (_, status) in reported(members) {

@@ -1,4 +1,4 @@
-//! Kinds of which nothing is known but the conventions.
+//! Unknown kinds, which are judged by conventions only.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use crate::{
     read::{int, list, text},
 };
 
-/// Conditions that say that something is wrong when they are true.
+/// Conditions that report a failure when true.
 const BAD: [&str; 5] = ["Stalled", "Failed", "Degraded", "ReplicaFailure", "Conflicted"];
-/// Conditions that say that somebody is at work when they are true.
+/// Conditions that report work in progress when true.
 const AT_WORK: [&str; 2] = ["Reconciling", "Progressing"];
-/// Conditions that say that all is well when they are true, the most telling first.
+/// Conditions that report health when true, the most specific first.
 const GOOD: [&str; 6] = ["Ready", "Available", "Healthy", "Succeeded", "Complete", "Established"];
-/// Numbers that kinds with a scale subresource usually have.
+/// Count fields of kinds with a scale subresource.
 const COUNTS: [&str; 5] =
     ["replicas", "readyReplicas", "updatedReplicas", "availableReplicas", "unavailableReplicas"];
 
@@ -44,7 +44,7 @@ pub(super) fn health(obj: &Value) -> Health {
         return Health::unhealthy(&reason_of(kind), said(kind));
     }
     let good = GOOD.iter().find(|kind| conditions::find(status, kind).is_some());
-    // `Progressing` stays true after a rollout is done, so it counts only where nothing says that all is well.
+    // `Progressing` stays true after a rollout is done, so it counts only without a healthy condition.
     let at_work = AT_WORK.iter().find(|kind| conditions::state(status, kind) == "True");
     match (good, at_work) {
         (Some(kind), at_work) => match conditions::state(status, kind) {
@@ -58,7 +58,8 @@ pub(super) fn health(obj: &Value) -> Health {
     }
 }
 
-/// One member's status as it is; of several, the sums of the usual numbers and the merged conditions.
+/// The unchanged status of a single member; for several members, the sums of the usual counts and the merged
+/// conditions.
 pub(super) fn aggregate(members: &[Member<'_>], old: &Value) -> Map<String, Value> {
     let reports = reported(members);
     if let ([(_, only)], [_]) = (&reports[..], members) {

@@ -1,4 +1,4 @@
-//! Pods that are placed by themselves.
+//! Pods that are placed on their own.
 
 use serde_json::{Map, Value, json};
 
@@ -8,10 +8,10 @@ use crate::{
     read::{list, pick, text},
 };
 
-/// What is worth sending of a container's status.
+/// Fields of a container's status that are sent.
 const CONTAINER_FIELDS: [&str; 4] = ["name", "ready", "restartCount", "state"];
 
-/// Whether a pod's status says that it runs and is ready.
+/// Whether a pod's status is Running and ready.
 pub(crate) fn is_ready(status: &Value) -> bool {
     text(status, &["phase"]) == "Running" && conditions::state(status, "Ready") == "True"
 }
@@ -54,7 +54,7 @@ pub(super) fn reflect(status: &Value) -> Value {
     Value::Object(out)
 }
 
-/// The phase of the worst, and the containers of all.
+/// The worst phase of all members, and all their containers.
 pub(super) fn aggregate(members: &[Member<'_>]) -> Map<String, Value> {
     let order = ["Failed", "Pending", "Running", "Succeeded"];
     let mut out = Map::new();

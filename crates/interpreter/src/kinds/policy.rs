@@ -12,7 +12,7 @@ const AUTOSCALER_COUNTS: [&str; 2] = ["currentReplicas", "desiredReplicas"];
 const BUDGET_COUNTS: [&str; 4] =
     ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"];
 
-/// An autoscaler that can read no metrics or cannot scale does not do its work. One that is switched off does.
+/// An autoscaler that cannot read metrics or cannot scale is unhealthy. One with scaling disabled is healthy.
 pub(super) fn autoscaler_health(obj: &Value) -> Health {
     let status = &obj["status"];
     for kind in ["AbleToScale", "ScalingActive"] {
@@ -54,7 +54,7 @@ pub(super) fn aggregate_autoscaler(members: &[Member<'_>]) -> Map<String, Value>
     sums(members, &AUTOSCALER_COUNTS)
 }
 
-/// Sums; pods that are being evicted are named with their cluster in front.
+/// Sums of the counts. Names of disrupted pods are prefixed with their cluster.
 pub(super) fn aggregate_budget(members: &[Member<'_>]) -> Map<String, Value> {
     let mut out = sums(members, &BUDGET_COUNTS);
     let disrupted: Map<String, Value> = reported(members)

@@ -21,10 +21,10 @@ pub(super) fn volume_health(obj: &Value) -> Health {
     }
 }
 
-/// Bound when every claim is; lost when one is lost.
+/// Bound when every claim is bound; lost when one is lost.
 pub(super) fn aggregate_claim(members: &[Member<'_>]) -> Map<String, Value> {
     let mut out = phase(members, &["Lost", "Pending", "Bound"]);
-    // Claims of different sizes have no capacity in common.
+    // The capacity is reported only if all claims have the same.
     let mut capacities = reported(members).into_iter().filter_map(|(_, s)| s.get("capacity"));
     if let Some(first) = capacities.next().filter(|first| capacities.all(|c| c == *first)) {
         out.insert("capacity".to_owned(), first.clone());

@@ -11,7 +11,7 @@ use crate::{
     replicas,
 };
 
-/// The numbers in the status of a kind.
+/// The count fields in the status of a kind.
 fn counts(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Deployment => &[
@@ -41,7 +41,7 @@ fn counts(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// The conditions that are worth sending.
+/// The conditions that are sent.
 const CONDITIONS: [&str; 3] = ["Available", "Progressing", "ReplicaFailure"];
 
 pub(super) fn health(kind: Kind, obj: &Value) -> Health {
@@ -71,7 +71,7 @@ pub(super) fn health(kind: Kind, obj: &Value) -> Health {
         Kind::Deployment | Kind::StatefulSet => {
             let desired = replicas(obj).unwrap_or(0);
             let updated = manual_update(obj).unwrap_or_else(|| count("updatedReplicas"));
-            // Pods below the partition keep the old template on purpose.
+            // Pods below the partition keep the old template intentionally.
             let partition = int(obj, &["spec", "updateStrategy", "rollingUpdate", "partition"]);
             (desired, updated + partition.unwrap_or(0), count("availableReplicas"))
         }
@@ -87,7 +87,7 @@ pub(super) fn health(kind: Kind, obj: &Value) -> Health {
     Health::healthy("Available")
 }
 
-/// With `OnDelete` pods keep their template until somebody deletes them: they count as updated.
+/// With `OnDelete` pods keep their template until a user deletes them, so they count as updated.
 fn manual_update(obj: &Value) -> Option<i64> {
     (text(obj, &["spec", "updateStrategy", "type"]) == "OnDelete").then_some(i64::from(i32::MAX))
 }
@@ -107,7 +107,7 @@ pub(super) fn aggregate(kind: Kind, members: &[Member<'_>], old: &Value) -> Map<
     let reports = reported(members);
     let merged = CONDITIONS.iter().filter_map(|name| {
         let how = if *name == "ReplicaFailure" { Merge::Any } else { Merge::All };
-        // Without a failure there is no such condition; a member without it has none to count against it.
+        // The condition exists only while there is a failure. Members without a condition do not count against it.
         let having: Vec<(&str, &Value)> = match how {
             Merge::Any => reports.clone(),
             Merge::All => reports
@@ -125,7 +125,7 @@ pub(super) fn aggregate(kind: Kind, members: &[Member<'_>], old: &Value) -> Map<
     out
 }
 
-/// A rollout is done when it is done everywhere: while one member still works on it, that member's reason stands.
+/// A rollout is done when it is done everywhere. While one member is still updating, its reason is reported.
 fn still_updating(mut condition: Value, reports: &[(&str, &Value)]) -> Value {
     const DONE: &str = "NewReplicaSetAvailable";
     if text(&condition, &["type"]) == "Progressing" && text(&condition, &["status"]) == "True" {
