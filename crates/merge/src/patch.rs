@@ -1,16 +1,16 @@
-//! JSON merge patch (RFC 7386) and JSON patch (RFC 6902), with the one deviation on which Kubernetes
-//! clients depend. Strategic merge is in [`crate::strategic`].
+//! JSON merge patch (RFC 7386) and JSON patch (RFC 6902), with one deviation that Kubernetes clients depend on.
+//! Strategic merge is in [`crate::strategic`].
 
 use json_patch::{PatchErrorKind, PatchOperation};
 use serde_json::Value;
 
-/// Why a patch was refused.
+/// Why a patch was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The patch document itself is malformed: the request is a 400.
     #[error("malformed patch: {0}")]
     Malformed(String),
-    /// A `test` operation did not hold: the request is a 422.
+    /// A `test` operation failed: the request is a 422.
     #[error("testing value {path} failed (operation {index})")]
     TestFailed {
         /// Position of the operation in the patch, from 0.
@@ -18,40 +18,40 @@ pub enum PatchError {
         /// JSON pointer of the operation.
         path: String,
     },
-    /// An operation names a place that is not in the object: the request is a 422.
+    /// An operation refers to a path that is not in the object: the request is a 422.
     #[error("{op} operation {index} does not apply: {path}: {cause}")]
     NotApplicable {
         /// Position of the operation in the patch, from 0.
         index: usize,
-        /// Name of the operation.
+        /// The operation.
         op: &'static str,
         /// JSON pointer of the operation.
         path: String,
-        /// What did not fit.
+        /// The problem.
         cause: String,
     },
-    /// A strategic merge patch does not fit the kind's merge rules: the request is a 400.
+    /// A strategic merge patch violates the kind's merge rules: the request is a 400.
     #[error("{path}: {message}")]
     Strategic {
-        /// Field of the object, in dots.
+        /// Field of the object, as a dotted path.
         path: String,
-        /// What is wrong and what would be right.
+        /// The problem and how to fix it.
         message: String,
     },
 }
 
-/// Applies a JSON merge patch (RFC 7386) in place: objects merge, `null` removes, all else replaces.
+/// Applies a JSON merge patch (RFC 7386) in place: objects merge, `null` removes, other values replace.
 pub fn json_merge(target: &mut Value, patch: &Value) {
     json_patch::merge(target, patch);
 }
 
-/// Applies a JSON patch (RFC 6902) and gives the new document; `doc` is left as it was.
+/// Applies a JSON patch (RFC 6902) and returns the new document; `doc` is not changed.
 ///
-/// `test` against `null` passes where the path does not exist: Kubernetes' Go library behaves so, and
-/// clients that add the first finalizer guard their patch that way.
+/// `test` against `null` passes if the path does not exist. Kubernetes' Go library does the same, and clients that add
+/// the first finalizer rely on it.
 ///
 /// # Errors
-/// [`PatchError`]; nothing is applied then.
+/// [`PatchError`]; then nothing is applied.
 pub fn json_patch(doc: &Value, ops: &Value) -> Result<Value, PatchError> {
     let ops: Vec<PatchOperation> =
         serde_json::from_value(ops.clone()).map_err(|e| PatchError::Malformed(e.to_string()))?;

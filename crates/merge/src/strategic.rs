@@ -1,9 +1,8 @@
 //! Strategic merge patch: the merge that `kubectl apply` and `kubectl patch` use for built-in kinds.
 //!
-//! Lists with a merge key merge item by item, and directives within the patch say what merging alone
-//! cannot: `$patch` (replace, delete, merge), `$retainKeys`, `$deleteFromPrimitiveList/<field>` and
-//! `$setElementOrder/<field>`. Which lists merge, and by what, comes from the [`Schema`]; a list about
-//! which nothing is said is replaced.
+//! Lists with a merge key merge item by item. Directives in the patch express what merging alone cannot: `$patch`
+//! (replace, delete, merge), `$retainKeys`, `$deleteFromPrimitiveList/<field>` and `$setElementOrder/<field>`. The
+//! [`Schema`] defines which lists merge, and by which key; a list without a rule is replaced.
 
 use serde_json::{Map, Value};
 
@@ -23,7 +22,7 @@ const SET_ORDER: &str = "$setElementOrder/";
 /// Merges a strategic merge patch into `doc`.
 ///
 /// # Errors
-/// [`PatchError`] if the patch uses a directive wrongly or leaves out a merge key.
+/// [`PatchError`] if the patch uses a directive incorrectly or lacks a merge key.
 pub fn merge(doc: &Value, patch: &Value, schema: &Schema) -> Result<Value, PatchError> {
     let (Value::Object(original), Value::Object(patch)) = (doc, patch) else {
         return Err(PatchError::Malformed("a strategic merge patch is an object".to_owned()));
@@ -81,7 +80,7 @@ fn unknown_directive(directive: &Value, path: &str) -> PatchError {
     refused(path, message)
 }
 
-/// Drops the fields that `$retainKeys` does not name. The patch may not set others.
+/// Drops the fields that `$retainKeys` does not list. The patch must not set any other fields.
 fn retain_keys(original: &mut Object, patch: &Object, path: &str) -> Result<(), PatchError> {
     let Some(keys) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let keys =
@@ -130,7 +129,7 @@ fn merge_field(
     Ok(())
 }
 
-/// What a patch means where there is nothing to merge with: directives and nulls fall away.
+/// The value of a patch that has nothing to merge with: directives and nulls are dropped.
 fn without_directives(patch: &Value) -> Option<Value> {
     match patch {
         Value::Object(fields) => {
@@ -148,7 +147,7 @@ fn without_directives(patch: &Value) -> Option<Value> {
             let clean =
                 |(name, value): (&String, &Value)| Some((name.clone(), without_directives(value)?));
             let cleaned: Object = kept.filter_map(clean).collect();
-            // An item such as `{$patch: replace}` speaks of its list and is none itself.
+            // An item such as `{$patch: replace}` applies to its list and is not an item itself.
             if directive.is_some() && cleaned.is_empty() { None } else { Some(cleaned.into()) }
         }
         Value::Array(items) => {
@@ -233,7 +232,7 @@ fn merge_keyed(
     Ok(in_order(old, &order, &server_order, Some(key)))
 }
 
-/// `$setElementOrder/<field>`: merges the field's list, then puts it in the order that the user sees.
+/// `$setElementOrder/<field>`: merges the field's list, then sorts it in the user's order.
 fn set_order(
     original: &mut Object,
     patch: &Object,
@@ -278,8 +277,8 @@ fn matches(a: &Value, b: &Value, key: Option<&str>) -> bool {
     }
 }
 
-/// Items that the patch names come in the patch's order, those that only the server has as they are;
-/// the two are zipped so that a server item stays before a patch item that it preceded on the server.
+/// Items in the patch come in the patch's order, items that only the server has in the server's order. The two are
+/// merged so that a server item stays before a patch item that it preceded on the server.
 fn in_order(
     items: Vec<Value>,
     patch_order: &[Value],

@@ -1,10 +1,10 @@
-//! Equality and order of JSON values as Kubernetes sees them: `1` and `1.0` are the same number.
+//! Equality and order of JSON values as in Kubernetes: `1` and `1.0` are the same number.
 
 use std::{cmp::Ordering, fmt};
 
 use serde_json::{Number, Value};
 
-/// Deep equality in which numbers compare by value, not by how they were written.
+/// Deep equality. Numbers compare by value, not by notation.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
@@ -37,7 +37,7 @@ pub(crate) fn compare(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Compares by value; integers exactly, anything else as doubles.
+/// Compares by value: integers exactly, other numbers as doubles.
 pub(crate) fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     match (integer(a), integer(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
@@ -45,7 +45,7 @@ pub(crate) fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     }
 }
 
-/// The number as an integer if it was written as one.
+/// The number as an integer if it is written as one.
 pub(crate) fn integer(n: &Number) -> Option<i128> {
     n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from))
 }
@@ -74,7 +74,7 @@ pub(crate) fn type_name(v: &Value) -> &'static str {
     }
 }
 
-/// `parent.name`; the other alone where one of the two is empty.
+/// `parent.name`, or only one of the two if the other is empty.
 pub(crate) fn child(parent: &str, name: &str) -> String {
     let dot = if parent.is_empty() || name.is_empty() { "" } else { "." };
     format!("{parent}{dot}{name}")
@@ -85,11 +85,10 @@ pub(crate) fn element(parent: &str, index: usize) -> String {
     format!("{parent}[{index}]")
 }
 
-/// A place within an object. Walks go through thousands of them and name one only where something is wrong, so that it
-/// is made into text only then.
+/// A path within an object. Walks visit thousands of them but need the text only for errors, so it is built only then.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
-    /// Where the walk began.
+    /// The start of the walk.
     Start(&'a str),
     /// `parent.name`.
     Field(&'a Place<'a>, &'a str),

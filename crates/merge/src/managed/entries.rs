@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: reading, writing, and bounding its length.
+//! Reads and writes `metadata.managedFields`, and limits its length.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 
 use super::fieldset::{FieldSet, FieldSetError};
 
-/// Update entries beyond this number are merged into one, oldest first, as the API server does:
-/// every controller that writes an object would otherwise leave a trace for ever.
+/// Update entries beyond this number are merged into one, oldest first, as in the API server. Otherwise every
+/// controller that ever wrote an object would keep an entry.
 const MAX_UPDATE_MANAGERS: usize = 10;
 
-/// The manager that holds what the oldest update entries owned.
+/// The manager that gets the fields of the oldest update entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager wrote.
+/// How a manager wrote the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Server-side apply.
@@ -31,7 +31,7 @@ impl Operation {
     }
 }
 
-/// Who owns: the same name counts as another owner per operation, subresource and, for updates,
+/// The identity of an owner. The same manager is a separate owner for each operation, subresource and, for updates,
 /// version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
@@ -39,13 +39,13 @@ pub struct Owner {
     pub manager: String,
     /// How it wrote.
     pub operation: Operation,
-    /// The version of the fields; empty for appliers, who keep their entry across versions.
+    /// The version of the fields. Empty for appliers, which keep their entry across versions.
     pub api_version: String,
-    /// The subresource through which it wrote; empty for the object itself.
+    /// The subresource that it wrote through; empty for the object itself.
     pub subresource: String,
 }
 
-/// What an owner owns.
+/// The fields of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owned {
     pub(super) api_version: String,
@@ -56,29 +56,29 @@ pub(super) struct Owned {
 /// Every owner of an object's fields.
 pub(super) type Owners = BTreeMap<Owner, Owned>;
 
-/// A `managedFields` that cannot be read.
+/// Invalid `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("metadata.managedFields[{index}]: {cause}")]
 pub struct EntryError {
     /// Position of the entry.
     pub index: usize,
-    /// What is wrong with it.
+    /// The problem with it.
     pub cause: EntryProblem,
 }
 
-/// What is wrong with an entry of `managedFields`.
+/// The problem with an entry of `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryProblem {
-    /// The entry's operation is another.
+    /// The operation is neither of the two.
     #[error("operation must be `Apply` or `Update`")]
     Operation,
     /// The entry has no version.
     #[error("apiVersion must not be empty")]
     ApiVersion,
-    /// The entry's fields are in a form that is not known.
+    /// The form of the fields is unknown.
     #[error("fieldsType must be `FieldsV1`")]
     FieldsType,
-    /// The fields cannot be read.
+    /// The fields are invalid.
     #[error(transparent)]
     Fields(#[from] FieldSetError),
 }
@@ -139,7 +139,7 @@ pub(super) fn owner(
     }
 }
 
-/// Puts the owners into the object, in the order of the API server: appliers first, older first.
+/// Writes the owners into the object, in the API server's order: appliers first, older first.
 pub(super) fn write(object: &mut Value, owners: &Owners) {
     let mut sorted: Vec<(&Owner, &Owned)> = owners.iter().collect();
     sorted.sort_by_key(|(owner, owned)| {
@@ -149,7 +149,7 @@ pub(super) fn write(object: &mut Value, owners: &Owners) {
     put(object, sorted.into_iter().map(|(owner, owned)| encode(owner, owned)).collect());
 }
 
-/// Makes these the entries of the object.
+/// Replaces the entries of the object.
 pub(super) fn put(object: &mut Value, entries: Vec<Value>) {
     let Some(object) = object.as_object_mut() else { return };
     let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
@@ -178,13 +178,13 @@ fn encode(owner: &Owner, owned: &Owned) -> Value {
     entry
 }
 
-/// Merges the oldest update entries until there are few enough.
+/// Merges the oldest update entries until the limit is met.
 pub(super) fn cap(owners: &mut Owners) {
     let mut updaters: Vec<Owner> =
         owners.keys().filter(|o| o.operation == Operation::Update).cloned().collect();
     updaters.sort_by(|a, b| owners[a].time.cmp(&owners[b].time).then_with(|| a.cmp(b)));
     let mut length = updaters.len();
-    // The first of a version to go only changes its name; from the second on the list gets shorter.
+    // The first merged entry of a version only changes its name; each further one shortens the list.
     for old in updaters {
         if length <= MAX_UPDATE_MANAGERS {
             return;

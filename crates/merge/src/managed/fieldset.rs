@@ -1,4 +1,4 @@
-//! Sets of fields, and their form in `managedFields`.
+//! Sets of fields, and their encoding in `managedFields`.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,7 @@ use serde_json::{Map, Value};
 use super::path::PathElement;
 use crate::schema::{ListType, Schema, Type};
 
-/// A set of fields of an object, ordered. A field can be in the set without the fields below it, and
-/// the other way round.
+/// An ordered set of fields of an object. It can contain a field without the fields below it, and the reverse.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSet(BTreeMap<PathElement, Entry>);
 
@@ -18,7 +17,7 @@ struct Entry {
     below: FieldSet,
 }
 
-/// A `fieldsV1` that cannot be read.
+/// Invalid `fieldsV1`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "fieldsV1 has {0:?}: keys are `.` or start with `f:`, `k:`, `v:` or `i:`, values are objects"
@@ -26,13 +25,13 @@ struct Entry {
 pub struct FieldSetError(pub String);
 
 impl FieldSet {
-    /// Whether no field is in the set.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds a field. The whole object, the empty path, is never part of a set.
+    /// Adds a field. The empty path, the whole object, is never part of a set.
     pub fn insert(&mut self, path: &[PathElement]) {
         let Some((first, rest)) = path.split_first() else { return };
         let entry = self.0.entry(first.clone()).or_default();
@@ -43,7 +42,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether this very field is in the set.
+    /// Whether the set contains exactly this field.
     #[must_use]
     pub fn contains(&self, path: &[PathElement]) -> bool {
         match path {
@@ -57,12 +56,12 @@ impl FieldSet {
         self.0.get(element).is_some_and(|e| e.member)
     }
 
-    /// The fields of the set that lie below `element`, if there are any.
+    /// The fields of the set below `element`, if there are any.
     pub(super) fn below(&self, element: &PathElement) -> Option<&Self> {
         self.0.get(element).map(|e| &e.below).filter(|below| !below.is_empty())
     }
 
-    /// The fields that are in either.
+    /// The fields that are in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut out = self.clone();
@@ -78,19 +77,19 @@ impl FieldSet {
         }
     }
 
-    /// The fields that are in both.
+    /// The fields that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.filter(other, |ours, theirs| ours && theirs)
     }
 
-    /// The fields that are only in this one.
+    /// The fields that are only in this set.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         self.filter(other, |ours, theirs| ours && !theirs)
     }
 
-    /// Takes the fields of another set out of this one. The cost is the other one's size.
+    /// Removes the fields of another set. The cost is proportional to the other set's size.
     pub(super) fn subtract(&mut self, other: &Self) {
         for (element, theirs) in &other.0 {
             let Some(ours) = self.0.get_mut(element) else { continue };
@@ -112,7 +111,7 @@ impl FieldSet {
         Self(kept.filter(|(_, e)| e.member || !e.below.is_empty()).collect())
     }
 
-    /// Every field of the set, parents before children.
+    /// All fields of the set, parents before children.
     #[must_use]
     pub fn paths(&self) -> Vec<Vec<PathElement>> {
         let mut out = Vec::new();
@@ -131,8 +130,8 @@ impl FieldSet {
         }
     }
 
-    /// The set with every declared field above a field of the set. Objects whose fields are declared
-    /// are not owned as such, so they go and stay with what is in them.
+    /// The set extended by every declared field above one of its fields. Objects that are declared fields are not owned
+    /// themselves, so they are removed and kept together with their content.
     pub(super) fn with_named_parents(&self, schema: &Schema) -> Self {
         let entries = self.0.iter().map(|(element, entry)| {
             let (inner, named) = step(schema, element);
@@ -143,7 +142,7 @@ impl FieldSet {
         Self(entries.collect())
     }
 
-    /// Follows a change of the schema: what is now one value is owned as one value.
+    /// Adapts the set to a changed schema: a field that is now atomic is owned as one value.
     pub(super) fn fit_to(&mut self, schema: &Schema) {
         for (element, entry) in &mut self.0 {
             let (inner, _) = step(schema, element);
@@ -179,7 +178,7 @@ impl FieldSet {
     /// Reads a `fieldsV1`.
     ///
     /// # Errors
-    /// [`FieldSetError`] names the first key that cannot be read.
+    /// [`FieldSetError`] names the first invalid key.
     pub fn from_json(fields: &Value) -> Result<Self, FieldSetError> {
         let Value::Object(fields) = fields else { return Err(FieldSetError(fields.to_string())) };
         let mut set = Self::default();
@@ -193,7 +192,7 @@ impl FieldSet {
     }
 }
 
-/// The schema one step further, and whether the step is a declared field.
+/// The schema below one path element, and whether the element is a declared field.
 fn step<'a>(schema: &'a Schema, element: &PathElement) -> (&'a Schema, bool) {
     match element {
         PathElement::Field(name) => schema
@@ -203,7 +202,7 @@ fn step<'a>(schema: &'a Schema, element: &PathElement) -> (&'a Schema, bool) {
     }
 }
 
-/// Notation of a path: `.spec.containers[name="a"].image`.
+/// Text form of a path: `.spec.containers[name="a"].image`.
 #[must_use]
 pub fn display_path(path: &[PathElement]) -> String {
     path.iter().map(ToString::to_string).collect()

@@ -1,4 +1,4 @@
-//! Laying an applied configuration over the live object.
+//! Merges an applied configuration into the live object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::schema::Schema;
 
-/// The live object with everything that the configuration says; nothing is removed.
+/// The live object with all values of the configuration. Nothing is removed.
 pub(super) fn merge(live: &Value, config: &Value, schema: &Schema) -> Value {
     match (live, config) {
         (Value::Object(old), Value::Object(new)) if shape(live, schema) == Shape::Map => {
@@ -25,17 +25,17 @@ pub(super) fn merge(live: &Value, config: &Value, schema: &Schema) -> Value {
         (Value::Array(old), Value::Array(new)) if shape(live, schema) == Shape::List => {
             Value::Array(merge_items(old, new, schema))
         }
-        // A null says nothing about what is in a map or list that merges.
+        // A null does not change a map or list that merges.
         (_, Value::Null) if shape(live, schema) != Shape::Leaf && !is_empty(live) => live.clone(),
         _ => config.clone(),
     }
 }
 
-/// Items that both have come in the configuration's order, items that only the live object has stay
-/// after those that they followed.
+/// Items in both lists come in the configuration's order. Items that only the live object has stay after the items that
+/// they followed.
 fn merge_items(old: &[Value], new: &[Value], schema: &Schema) -> Vec<Value> {
     let inner = schema.items_or_untyped();
-    // An identity that the live list has several times is replaced as a whole, not merged.
+    // An identity that occurs several times in the live list is replaced as a whole, not merged.
     let old_by_id: BTreeMap<PathElement, Option<&Value>> = items_by_identity(old, schema)
         .into_iter()
         .map(|(id, items)| (id, if let [item] = items[..] { Some(item) } else { None }))
@@ -60,7 +60,7 @@ fn merge_items(old: &[Value], new: &[Value], schema: &Schema) -> Vec<Value> {
                 l += 1;
                 continue;
             };
-            // Either done already, or it has its turn when the configuration comes to it.
+            // The item is already placed, or the configuration places it later.
             if placed.contains(id) || next_shared.is_some_and(|next| next != id) {
                 l += 1;
                 continue;

@@ -1,8 +1,7 @@
-//! Server-side apply: who owns which field, and what an applied configuration changes.
+//! Server-side apply: ownership of fields, and the changes of an applied configuration.
 //!
-//! The behaviour is that of structured-merge-diff under the API server's field manager. One thing it
-//! does is left out: entries of another version are not converted, their fields are taken to have the
-//! same names in all versions of a kind.
+//! The behavior is that of structured-merge-diff under the API server's field manager, with one exception: entries of
+//! another version are not converted. Their fields are assumed to have the same names in all versions of a kind.
 
 mod entries;
 mod fieldset;
@@ -27,12 +26,12 @@ use self::{
 };
 use crate::{schema::Schema, value::same};
 
-/// Who writes, through what, and when.
+/// The identity and time of a write.
 #[derive(Debug, Clone, Copy)]
 pub struct Writer<'a> {
     /// The `fieldManager` of the request.
     pub manager: &'a str,
-    /// The version in which the object is written, such as `apps/v1`.
+    /// The version of the written object, such as `apps/v1`.
     pub api_version: &'a str,
     /// The subresource, such as `status`; none for the object itself.
     pub subresource: Option<&'a str>,
@@ -64,8 +63,8 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Takes out of an applied configuration what may not be written here, so that [`apply`] neither
-    /// changes nor owns it.
+    /// Removes from an applied configuration the fields that this endpoint may not write, so that [`apply`] neither
+    /// changes nor owns them.
     pub fn restrict(self, config: &mut Value) {
         let Some(fields) = config.as_object_mut() else { return };
         match self {
@@ -78,7 +77,7 @@ impl Endpoint {
                     matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status")
                 });
                 if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-                    // Identity and preconditions only.
+                    // Keeps only identity and preconditions.
                     metadata.retain(|name, _| {
                         matches!(name.as_str(), "name" | "namespace" | "uid" | "resourceVersion")
                     });
@@ -88,10 +87,10 @@ impl Endpoint {
     }
 }
 
-/// A field that another manager owns and to which the applied configuration gives another value.
+/// A field of another manager to which the applied configuration gives a different value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The other manager.
+    /// The owner of the field.
     pub owner: Owner,
     /// When it last wrote, if known.
     pub time: Option<String>,
@@ -122,7 +121,7 @@ impl Conflict {
     }
 }
 
-/// Every conflict of an apply; displays as the API server words it.
+/// All conflicts of an apply. Displays like the API server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflicts(pub Vec<Conflict>);
 
@@ -150,24 +149,24 @@ impl fmt::Display for Conflicts {
     }
 }
 
-/// Why an apply was refused.
+/// Why an apply was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// Others own fields that would change: a 409. `force` takes them over.
+    /// Other managers own fields that would change: a 409. `force` takes these fields over.
     #[error("{0}")]
     Conflicts(Conflicts),
-    /// The configuration does not fit the kind: a 400.
+    /// The configuration does not match the kind: a 400.
     #[error("failed to create typed patch object: {}", .0.join(", "))]
     Misfit(Vec<String>),
-    /// The configuration brings its own `managedFields`: a 400.
+    /// The configuration contains `managedFields`: a 400.
     #[error("metadata.managedFields must be nil")]
     ManagedFieldsGiven,
-    /// The live object's `managedFields` cannot be read.
+    /// The live object's `managedFields` are invalid.
     #[error("the live object has unreadable managed fields")]
     Entry(#[from] EntryError),
 }
 
-/// Fields that nobody owns: what identifies the object and what the server itself keeps.
+/// Fields without an owner: the identity of the object, and fields that the API server maintains.
 const UNOWNED_METADATA: [&str; 11] = [
     "name",
     "namespace",
@@ -182,8 +181,8 @@ const UNOWNED_METADATA: [&str; 11] = [
     "deletionGracePeriodSeconds",
 ];
 
-/// Metadata in which the live object always wins over a configuration; clients send it as a
-/// precondition, which is the caller's to check, or as an empty leftover of their encoder.
+/// Metadata for which the live object takes precedence over a configuration. Clients send it as a precondition, which
+/// the caller checks, or as an empty leftover of their encoder.
 const SERVER_METADATA: [&str; 7] = [
     "creationTimestamp",
     "selfLink",
@@ -194,17 +193,17 @@ const SERVER_METADATA: [&str; 7] = [
     "deletionGracePeriodSeconds",
 ];
 
-/// Owner of everything that an object without managed fields had before its first apply.
+/// Owner of all fields that an object without managed fields had before its first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Applies a configuration and gives the new object, with its `metadata.managedFields`.
+/// Applies a configuration and returns the new object, with its `metadata.managedFields`.
 ///
-/// What the manager applied before and no longer applies is removed, unless someone else owns it.
-/// Without `force`, a change to a field that another manager owns is refused. Applying what is already
-/// so changes nothing, not even the time of the manager's entry. `live` is `None` to create.
+/// Fields that the manager applied before and no longer applies are removed, unless another manager owns them. Without
+/// `force`, a change to another manager's field is rejected. Applying a configuration without changes modifies nothing,
+/// not even the time of the manager's entry. `live` is `None` to create.
 ///
 /// # Errors
-/// [`ApplyError`]; nothing is changed then.
+/// [`ApplyError`]; then nothing is changed.
 pub fn apply(
     live: Option<&Value>,
     applied: &Value,
@@ -257,12 +256,12 @@ pub fn apply(
     Ok(after)
 }
 
-/// Gives `new` with its `metadata.managedFields`, for every write that is not an apply: the writer
-/// becomes the owner of what it added or changed, and removed fields lose their owners.
+/// Returns `new` with its `metadata.managedFields`, for every write that is not an apply: the writer owns the fields
+/// that it added or changed, and removed fields lose their owners.
 ///
-/// The caller has already put back what the endpoint may not write. `managedFields` that the writer
-/// sends count, as on the API server: `[]` or `[{}]` resets them; through a subresource they are
-/// ignored. An object that has none stays without until its first apply. `live` is `None` to create.
+/// The caller has already restored the fields that the endpoint may not write. `managedFields` from the writer take
+/// effect as in the API server: `[]` or `[{}]` resets them; through a subresource they are ignored. An object without
+/// managed fields has none until its first apply. `live` is `None` to create.
 #[must_use]
 pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>, schema: &Schema) -> Value {
     let mut after = new;
@@ -272,7 +271,7 @@ pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>, schema: &Sc
     let held = live.and_then(entries::raw);
     let nothing = Value::Object(Map::new());
     let mut comparison = typed::compare(live.unwrap_or(&nothing), &after, schema);
-    // Among them the managedFields of the object before.
+    // This includes the object's previous managedFields.
     comparison.removed.subtract(&UNOWNED);
     if let Some(held) = held
         && sent.is_none_or(|sent| sent == held)
@@ -287,7 +286,7 @@ pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>, schema: &Sc
         Some(sent) if is_reset(sent) => Owners::new(),
         Some(sent) => match entries::decode(sent) {
             Ok(owners) => owners,
-            // Clients that do not understand the field must not destroy it.
+            // Clients that do not support the field must not destroy it.
             Err(_) => kept().unwrap_or_default(),
         },
         None => kept().unwrap_or_default(),
@@ -310,7 +309,7 @@ fn is_reset(entries: &[Value]) -> bool {
     }
 }
 
-/// The configuration without what it has no say in.
+/// The configuration without fields that it cannot set.
 fn configuration(
     live: Option<&Value>,
     applied: &Value,
@@ -329,8 +328,8 @@ fn configuration(
     if misfits.is_empty() { Ok(config) } else { Err(ApplyError::Misfit(misfits)) }
 }
 
-/// Removes what was applied before (`last`) and is owned by nobody now (`owned` is what all own,
-/// including what is applied now).
+/// Removes the fields that were applied before (`last`) and have no owner now. `owned` are the fields of all owners,
+/// including the ones applied now.
 fn prune(merged: &Value, last: &FieldSet, owned: &FieldSet, schema: &Schema) -> Value {
     let named = |set: &FieldSet| set.with_named_parents(schema);
     let all = named(&typed::field_set(merged, schema));
@@ -339,7 +338,7 @@ fn prune(merged: &Value, last: &FieldSet, owned: &FieldSet, schema: &Schema) -> 
     let without_last = typed::without(merged, &last, schema);
     let kept = named(&typed::field_set(&without_last, schema)).union(&named(owned));
     let without_unowned = typed::without(merged, &all.difference(&kept), schema);
-    // What hung below a removed field without having been applied through it comes back.
+    // Restores fields below a removed field that were never applied through it.
     let removed = all.difference(&named(&typed::field_set(&without_unowned, schema)));
     typed::without(merged, &removed.intersection(&last), schema)
 }
@@ -357,7 +356,7 @@ fn conflicts(others: &Owners, comparison: &Comparison) -> Vec<Conflict> {
     per_owner.collect()
 }
 
-/// Takes from every owner what has changed or gone.
+/// Removes changed and deleted fields from every owner.
 fn yield_changed(owners: &mut Owners, comparison: &Comparison) {
     owners.retain(|_, owned| {
         for lost in [&comparison.added, &comparison.modified, &comparison.removed] {
@@ -367,7 +366,7 @@ fn yield_changed(owners: &mut Owners, comparison: &Comparison) {
     });
 }
 
-/// Makes the writer the owner of what it added and changed.
+/// Makes the writer the owner of the fields that it added and changed.
 fn capture(owners: &mut Owners, comparison: &Comparison, writer: &Writer<'_>) {
     let me = writer.owner(Operation::Update);
     let mut fields = comparison.added.union(&comparison.modified);
@@ -375,7 +374,7 @@ fn capture(owners: &mut Owners, comparison: &Comparison, writer: &Writer<'_>) {
     if fields.is_empty() {
         return yield_changed(owners, comparison);
     }
-    // What it had before stays its own where it is still there.
+    // The writer keeps its earlier fields if they still exist.
     let before = owners.remove(&me);
     yield_changed(owners, comparison);
     if let Some(mut before) = before {

@@ -1,4 +1,4 @@
-//! One step from an object to a field within it, in the notation of `fieldsV1`.
+//! One element of a field path, in the notation of `fieldsV1`.
 
 use std::{cmp::Ordering, fmt};
 
@@ -9,7 +9,7 @@ use crate::{
     value,
 };
 
-/// A JSON value that can be part of a path: ordered, and equal by value.
+/// A JSON value in a path: ordered, and equal by value.
 #[derive(Debug, Clone)]
 pub struct Atom(pub Value);
 
@@ -33,21 +33,21 @@ impl Ord for Atom {
     }
 }
 
-/// One step of a path.
+/// One element of a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathElement {
     /// A field of an object or a key of a map (`f:`).
     Field(String),
-    /// The item of a keyed list that has these values in its key fields (`k:`), sorted by field.
+    /// The item of a keyed list with these values in its key fields (`k:`), sorted by field.
     Key(Vec<(String, Atom)>),
     /// The item of a set (`v:`).
     Value(Atom),
-    /// The item of a list at a position (`i:`). Never made here, but accepted.
+    /// The list item at an index (`i:`). Accepted, but never created here.
     Index(u64),
 }
 
 impl PathElement {
-    /// As a key of `fieldsV1`.
+    /// Encodes the element as a key of `fieldsV1`.
     pub(super) fn encode(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -61,7 +61,7 @@ impl PathElement {
         }
     }
 
-    /// From a key of `fieldsV1`; `None` if it is none.
+    /// Decodes a key of `fieldsV1`; `None` if it is invalid.
     pub(super) fn decode(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once(':')?;
         match kind {
@@ -76,10 +76,10 @@ impl PathElement {
         }
     }
 
-    /// What identifies an item of a list whose schema is `list`. Missing key fields take their default.
+    /// The identity of an item of a list with the schema `list`. Missing key fields take their default.
     ///
     /// # Errors
-    /// Why the item cannot be identified.
+    /// Why the item has no identity.
     pub(super) fn of_item(item: &Value, list: &Schema) -> Result<Self, String> {
         match (list.list_type(), item) {
             (ListType::Map(keys), Value::Object(fields)) => {

@@ -1,5 +1,5 @@
-//! Objects seen through their schema: which fields a value sets, how two values differ, and a value
-//! without some of its fields.
+//! Objects with their schema: the fields that a value sets, the difference of two values, and a value without some of
+//! its fields.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     value::{child, element, same, type_name},
 };
 
-/// How far a value is taken apart.
+/// How a value is divided into fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// One value: a scalar, or a map or list that is atomic.
@@ -43,8 +43,8 @@ fn items_of(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The items of a list by their identity, in order of first occurrence. Items without identity are
-/// left out: a stored object may hold what today's schema would refuse, and nobody can own that.
+/// The items of a list by identity, in order of first occurrence. Items without identity are left out: a stored object
+/// may contain items that the current schema rejects, and no manager can own them.
 pub(super) fn items_by_identity<'a>(
     items: &'a [Value],
     list: &Schema,
@@ -63,7 +63,7 @@ pub(super) fn items_by_identity<'a>(
     out
 }
 
-/// Every leaf that the value sets, and every item and map key on the way.
+/// All leaves that the value sets, and all items and map keys above them.
 pub(super) fn field_set(value: &Value, schema: &Schema) -> FieldSet {
     let mut set = FieldSet::default();
     collect(value, schema, &mut Vec::new(), &mut set);
@@ -87,7 +87,7 @@ fn collect(value: &Value, schema: &Schema, path: &mut Vec<PathElement>, set: &mu
         (Shape::List, Value::Array(items)) => {
             for (identity, same) in items_by_identity(items, schema) {
                 path.push(identity);
-                // Items that cannot be told apart are owned together, without their content.
+                // Items with the same identity are owned together, without their content.
                 if let [item] = same[..] {
                     collect(item, schema.items_or_untyped(), path, set);
                 }
@@ -99,7 +99,7 @@ fn collect(value: &Value, schema: &Schema, path: &mut Vec<PathElement>, set: &mu
     }
 }
 
-/// How one value came to be another.
+/// The difference between two values.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison {
     pub(super) added: FieldSet,
@@ -108,7 +108,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// Nothing was added, changed or removed.
+    /// Whether nothing was added, changed or removed.
     pub(super) fn is_empty(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
@@ -139,7 +139,7 @@ impl Walk {
                 self.found.added.insert(&self.path);
             }
             (Some(b), Some(a)) => {
-                // Null is an empty map or list to what it is compared with.
+                // Null compares like an empty map or list.
                 if b.is_null() && !is_empty(a) && shape(a, schema) != Shape::Leaf {
                     return self.children(None, Some(a), schema);
                 }
@@ -178,7 +178,7 @@ impl Walk {
                     let Some(field) = schema.field(name) else { continue };
                     let b = before.and_then(|b| b.get(name));
                     let a = after.and_then(|a| a.get(name));
-                    // Most of an object is as it was; nothing below needs a path.
+                    // Most of an object is unchanged and needs no paths below.
                     if let (Some(b), Some(a)) = (b, a)
                         && same(b, a)
                     {
@@ -210,7 +210,7 @@ impl Walk {
         }
     }
 
-    /// One identity: usually one item at most on either side. Repeated items count as one value.
+    /// Compares the items with one identity, usually at most one on either side. Repeated items count as one value.
     fn item(&mut self, old: &[&Value], new: &[&Value], schema: &Schema) {
         match (old, new) {
             ([] | [_], [] | [_]) => {
@@ -234,8 +234,7 @@ impl Walk {
     }
 }
 
-/// The value without the fields of `set`. What is emptied stays as an empty map or list, unless it is
-/// in the set itself.
+/// The value without the fields of `set`. A map or list that becomes empty stays, unless the set contains it.
 pub(super) fn without(value: &Value, set: &FieldSet, schema: &Schema) -> Value {
     match (shape(value, schema), value) {
         (Shape::Map, Value::Object(fields)) => {
@@ -267,8 +266,8 @@ pub(super) fn without(value: &Value, set: &FieldSet, schema: &Schema) -> Value {
     }
 }
 
-/// Why a value cannot be applied: fields that the schema does not have, values of another type, items
-/// of keyed lists and sets without identity or given twice.
+/// Why a value cannot be applied: fields that are not in the schema, values of another type, and items of keyed lists
+/// and sets that lack an identity or repeat one.
 pub(super) fn misfits(value: &Value, schema: &Schema) -> Vec<String> {
     let mut out = Vec::new();
     find_misfits(value, schema, "", &mut out);

@@ -27,11 +27,11 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("buil
 
 struct Table {
     types: BTreeMap<&'static str, Line>,
-    /// `apiVersion kind` to the name of the type.
+    /// Maps `apiVersion kind` to the name of the type.
     kinds: BTreeMap<(&'static str, &'static str), &'static str>,
 }
 
-/// A type that is built into a schema when first asked for.
+/// A type whose schema is built on first use.
 struct Line {
     atomic: bool,
     fields: Vec<(&'static str, &'static str)>,
@@ -87,7 +87,7 @@ impl Table {
     }
 
     fn schema(&self, name: &str) -> Schema {
-        // A name that the table lacks would be a slip in the table, which a test looks for.
+        // A missing name is a mistake in the table; a test checks for that.
         let Some(line) = self.types.get(name) else { return Schema::untyped().clone() };
         let build = || {
             let fields = line.fields.iter();

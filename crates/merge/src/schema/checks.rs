@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 
 use super::{Schema, formats::Format};
 
-/// Every limit of one schema node; a node without any has none of these at all.
+/// All limits of one schema node.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     pub(crate) allowed: Vec<Value>,

@@ -1,11 +1,11 @@
-//! Filling in the defaults that a schema declares.
+//! Sets the defaults that a schema declares.
 
 use serde_json::Value;
 
 use super::Schema;
 
-/// Fills in defaults, outer before inner, so that a defaulted object gets the defaults of its fields.
-/// `null` counts as absent where the field is not nullable: it takes the default, or goes away.
+/// Sets defaults, outer before inner, so that a defaulted object gets the defaults of its fields. `null` counts as
+/// absent if the field is not nullable: it is replaced by the default, or removed.
 pub fn default(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(fields) => {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::value::integer;
 
-/// A format with a meaning here.
+/// A format that is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Int32,
@@ -50,7 +50,7 @@ impl Format {
         }
     }
 
-    /// Whether the value has this format; a value of another JSON type is the type check's matter.
+    /// Whether the value has this format. Values of another JSON type pass; the type check reports them.
     pub(crate) fn fits(self, value: &Value) -> bool {
         match (self, value) {
             (Self::Int32, Value::Number(n)) => integer(n).is_none_or(|i| i32::try_from(i).is_ok()),
@@ -104,7 +104,7 @@ fn is_date(s: &str) -> bool {
     })
 }
 
-/// Splits into as many decimal numbers as there are widths, each of exactly that width.
+/// Splits into decimal numbers, one per width, each of exactly that width.
 fn numbers(s: &str, separator: char, widths: &[usize]) -> Option<Vec<u32>> {
     let parts: Vec<&str> = s.split(separator).collect();
     let fits = parts.len() == widths.len()

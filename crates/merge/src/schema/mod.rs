@@ -1,9 +1,8 @@
-//! What is known of the fields of a kind: types, merge rules, limits.
+//! The schema of a kind: types, merge rules, limits.
 //!
-//! A [`Schema`] comes from a CRD's `openAPIV3Schema` ([`Schema::from_openapi`]), from the table of
-//! built-in kinds ([`Schema::builtin`]), or knows nothing beyond `metadata` ([`Schema::deduced`]). It
-//! drives pruning, defaulting and validation here, strategic merge and server-side apply elsewhere in
-//! the crate.
+//! A [`Schema`] comes from a CRD's `openAPIV3Schema` ([`Schema::from_openapi`]), from the table of built-in kinds
+//! ([`Schema::builtin`]), or covers only `metadata` ([`Schema::deduced`]). It controls pruning, defaulting and
+//! validation here, and strategic merge and server-side apply elsewhere in the crate.
 
 mod builtin;
 mod checks;
@@ -37,7 +36,7 @@ pub struct Schema(Arc<Node>);
 /// The JSON type that a field must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Type {
-    /// Nothing is said about the type.
+    /// No type is declared.
     #[default]
     Any,
     /// A JSON object.
@@ -46,7 +45,7 @@ pub enum Type {
     Array,
     /// A string.
     String,
-    /// A number without fraction.
+    /// A number without a fraction.
     Integer,
     /// Any number.
     Number,
@@ -58,7 +57,7 @@ pub enum Type {
     Quantity,
 }
 
-/// How the items of a list are told apart (`x-kubernetes-list-type`).
+/// How list items are identified (`x-kubernetes-list-type`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ListType {
     /// The list is one value.
@@ -66,7 +65,7 @@ pub enum ListType {
     Atomic,
     /// Items are scalars, each at most once.
     Set,
-    /// Items are objects, told apart by these fields.
+    /// Items are objects, identified by these fields.
     Map(Vec<String>),
 }
 
@@ -82,13 +81,13 @@ pub(crate) enum PatchRule {
     MergeItems(Option<String>),
 }
 
-/// What fields that are not declared are.
+/// How to treat undeclared fields.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Unknown {
-    /// Dropped by pruning, refused by server-side apply.
+    /// Dropped by pruning, rejected by server-side apply.
     #[default]
     Refused,
-    /// Kept as they are (`x-kubernetes-preserve-unknown-fields`).
+    /// Kept unchanged (`x-kubernetes-preserve-unknown-fields`).
     Kept,
     /// Values of a map with free keys (`additionalProperties`).
     Values(Schema),
@@ -109,11 +108,11 @@ pub(crate) struct Node {
     pub(crate) rules: Vec<Rule>,
 }
 
-/// A field of an object as the schema sees it.
+/// A field of an object, according to the schema.
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a> {
     pub(crate) schema: &'a Schema,
-    /// Declared by name, as opposed to a key of a map.
+    /// Whether the field is declared by name, as opposed to a key of a map.
     pub(crate) named: bool,
 }
 
@@ -130,14 +129,13 @@ static DEDUCED: LazyLock<Schema> = LazyLock::new(|| {
     Node { kind: Type::Object, properties, unknown: Unknown::Kept, ..Node::default() }.into()
 });
 
-/// Group (`""` for the core group) and kind of everything that [`Schema::builtin`] knows, in some version.
+/// Group (`""` for the core group) and kind of everything in [`Schema::builtin`], in any version.
 pub fn builtin_kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
     builtin::kinds()
 }
 
 impl Schema {
-    /// The schema of a kind about which nothing is known but its metadata: maps merge by key, lists
-    /// are one value each.
+    /// The schema of a kind with unknown fields: maps merge by key, lists are one value each.
     #[must_use]
     pub fn deduced() -> Self {
         DEDUCED.clone()
@@ -150,23 +148,23 @@ impl Schema {
         builtin::lookup(group, version, kind)
     }
 
-    /// Reads a CRD's `openAPIV3Schema`, with the rules for structural schemas of
-    /// apiextensions.k8s.io/v1. `apiVersion`, `kind` and `metadata` need not be declared.
+    /// Reads a CRD's `openAPIV3Schema`, with the rules for structural schemas of apiextensions.k8s.io/v1. `apiVersion`,
+    /// `kind` and `metadata` need not be declared.
     ///
     /// # Errors
-    /// [`SchemaError`] lists every field of the schema that is not structural.
+    /// [`SchemaError`] lists every part of the schema that is not structural.
     pub fn from_openapi(schema: &Value) -> Result<Self, SchemaError> {
         parse::root(schema)
     }
 
-    /// The JSON type that a value here must have.
+    /// The JSON type that a value must have.
     #[must_use]
     pub fn kind(&self) -> Type {
         self.0.kind
     }
 
-    /// The schema of the field `name` of an object here: a declared one, or that of a map's values.
-    /// `None` if such a field is refused.
+    /// The schema of the field `name` of an object: a declared field, or the values of a map. `None` if such a field is
+    /// rejected.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<&Self> {
         self.field(name).map(|f| f.schema)
@@ -177,14 +175,14 @@ impl Schema {
         self.0.properties.iter().map(|(name, schema)| (name.as_str(), schema))
     }
 
-    /// The schema of a list's items; `None` where this is not a list.
+    /// The schema of a list's items; `None` if this is not a list.
     #[must_use]
     pub fn items(&self) -> Option<&Self> {
         self.0.items.as_ref()
     }
 
-    /// The schema of the values of a map with free keys (`additionalProperties`); `None` where keys
-    /// are declared or nothing is known.
+    /// The schema of the values of a map with free keys (`additionalProperties`); `None` if keys are declared or the
+    /// fields are unknown.
     #[must_use]
     pub fn additional(&self) -> Option<&Self> {
         match &self.0.unknown {
@@ -193,7 +191,7 @@ impl Schema {
         }
     }
 
-    /// How the items of a list here are told apart.
+    /// How the items of a list are identified.
     #[must_use]
     pub fn list_type(&self) -> &ListType {
         &self.0.list
@@ -228,8 +226,7 @@ impl Schema {
         }
     }
 
-    /// Like [`Schema::items`], for values that may not fit the schema: items of what is not declared a
-    /// list are untyped.
+    /// Like [`Schema::items`], for values that may not match the schema: items of an undeclared list are untyped.
     pub(crate) fn items_or_untyped(&self) -> &Self {
         self.0.items.as_ref().unwrap_or_else(|| Self::untyped())
     }

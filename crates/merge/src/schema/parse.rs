@@ -1,7 +1,7 @@
-//! From a CRD's `openAPIV3Schema` to a [`Schema`], refusing what is not structural.
+//! Parses a CRD's `openAPIV3Schema` into a [`Schema`] and rejects schemas that are not structural.
 //!
-//! The rules are those of apiextensions.k8s.io/v1: every field outside of `allOf`, `anyOf`, `oneOf` and
-//! `not` says its type, references are not allowed, and list types come with what they need.
+//! The rules are those of apiextensions.k8s.io/v1: every field outside of `allOf`, `anyOf`, `oneOf` and `not` has a
+//! type, references are not allowed, and list types have their required fields.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::value::child;
 
-/// A schema that is not structural: every problem with its place.
+/// A schema that is not structural: all problems with their path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct SchemaError {
-    /// Place in the schema (`properties.spec.type`) and what is wrong there.
+    /// Path in the schema (`properties.spec.type`) and the problem there.
     pub problems: Vec<(String, String)>,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for SchemaError {
     }
 }
 
-/// Inside `allOf` and its kin only checks count: types may be left out and nothing is pruned.
+/// Within `allOf` and similar keywords only checks apply: types are optional and nothing is pruned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Root,
@@ -105,7 +105,7 @@ fn parse(schema: &Value, path: &str, place: Place, problems: &mut Problems) -> N
     check_default(node, path, problems)
 }
 
-/// A default has to pass the very schema it belongs to, or every object would be refused later.
+/// A default must match its own schema. Otherwise every object with it would be rejected.
 fn check_default(mut node: Node, path: &str, problems: &mut Problems) -> Node {
     let Some(default) = node.default.take() else { return node };
     let schema = Schema::from(node);
@@ -174,7 +174,7 @@ fn children(
     let inner = if place == Place::Junction { Place::Junction } else { Place::Structural };
     let parse = |(name, schema): (&String, &Value)| {
         let at = child(&path, name);
-        // The metadata of the object itself may be declared without content.
+        // The metadata of the object itself may be declared without properties.
         let of_root = place == Place::Root && name == "metadata";
         let inner = if of_root { Place::Junction } else { inner };
         (name.clone(), Schema::from(parse(schema, &at, inner, problems)))
@@ -182,8 +182,8 @@ fn children(
     properties.iter().map(parse).collect()
 }
 
-/// `apiVersion`, `kind` and `metadata` belong to every object, declared or not. What a CRD says about
-/// `metadata.name` and `generateName` is kept, it may say no more than that.
+/// `apiVersion`, `kind` and `metadata` belong to every object, declared or not. The CRD's rules for `metadata.name` and
+/// `generateName` are kept; it may declare no others there.
 fn embed_resource(properties: &mut BTreeMap<String, Schema>) {
     for name in ["apiVersion", "kind"] {
         properties

@@ -1,14 +1,13 @@
-//! Dropping the fields that a schema does not declare.
+//! Drops the fields that a schema does not declare.
 
 use serde_json::Value;
 
 use super::Schema;
 use crate::value::Place;
 
-/// Drops the fields of an object that its schema does not have, and gives their paths
-/// (`spec.list[0].typo`), sorted: with `fieldValidation=Strict` they are the reason to refuse the
-/// request. `apiVersion`, `kind` and `metadata` are part of every object's schema and stay; unknown
-/// fields within `metadata` go.
+/// Drops the fields of an object that its schema does not declare, and returns their paths (`spec.list[0].typo`),
+/// sorted. With `fieldValidation=Strict` the request is rejected for them. `apiVersion`, `kind` and `metadata` are part
+/// of every object's schema and stay; unknown fields within `metadata` are dropped.
 pub fn prune(value: &mut Value, schema: &Schema) -> Vec<String> {
     let mut dropped = Vec::new();
     walk(value, schema, &Place::ROOT, &mut dropped);
@@ -34,7 +33,7 @@ fn walk(value: &mut Value, schema: &Schema, path: &Place<'_>, dropped: &mut Vec<
             });
         }
         Value::Array(items) => {
-            // Items of what is not declared a list have no declared fields either.
+            // A list that is not declared as one has no declared item fields either.
             let inner = schema.items().unwrap_or(schema);
             for (i, item) in items.iter_mut().enumerate() {
                 walk(item, inner, &Place::Item(path, i), dropped);

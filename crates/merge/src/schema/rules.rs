@@ -1,5 +1,4 @@
-//! CEL rules (`x-kubernetes-validations`): where they apply and to which values. Evaluation is the API
-//! server's matter.
+//! CEL rules (`x-kubernetes-validations`): where they apply and to which values. The API server evaluates them.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,26 +10,26 @@ use crate::value::{Place, same};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rule {
-    /// The CEL expression; `self` is the value of the field that carries the rule.
+    /// The CEL expression; `self` is the value of the field with the rule.
     pub rule: String,
-    /// What to tell the user where the rule does not hold.
+    /// The message for users if the rule fails.
     #[serde(default)]
     pub message: Option<String>,
-    /// CEL expression that gives the message.
+    /// CEL expression for the message.
     #[serde(default)]
     pub message_expression: Option<String>,
     /// Machine-readable reason, such as `FieldValueInvalid` (the default).
     #[serde(default)]
     pub reason: Option<String>,
-    /// Path below the field that is reported as wrong, such as `.spec.x`.
+    /// Path below the field to report as invalid, such as `.spec.x`.
     #[serde(default)]
     pub field_path: Option<String>,
-    /// `oldSelf` is an optional value, and the rule is evaluated on create too.
+    /// Whether `oldSelf` is an optional value and the rule is also evaluated on create.
     #[serde(default)]
     pub optional_old_self: Option<bool>,
 }
 
-/// A rule together with a value to which it applies.
+/// A rule and a value to which it applies.
 #[derive(Debug, Clone)]
 pub struct RuleSite<'a> {
     /// The field, such as `spec.placement.x[0].y`; empty at the root.
@@ -41,8 +40,8 @@ pub struct RuleSite<'a> {
     pub schema: &'a Schema,
     /// `self`.
     pub value: &'a Value,
-    /// `oldSelf`: the value at the same place before the update, where such a place can be told. Items
-    /// of maps and of keyed lists can be followed, those of atomic lists and sets cannot.
+    /// `oldSelf`: the value at the same place before the update, if that place can be identified. Items of maps and of
+    /// keyed lists can be matched, items of atomic lists and sets cannot.
     pub old: Option<&'a Value>,
 }
 
@@ -60,7 +59,7 @@ pub fn rules<'a>(
 }
 
 impl Schema {
-    /// The rules that this very node carries.
+    /// The rules of this node itself.
     #[must_use]
     pub fn own_rules(&self) -> &[Rule] {
         &self.0.rules

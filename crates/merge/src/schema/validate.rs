@@ -1,4 +1,4 @@
-//! Checking values against a schema, with the words of the real API server.
+//! Checks values against a schema. The messages are those of the real API server.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum FieldReason {
     Required,
     /// The value is not one of the allowed ones.
     NotSupported,
-    /// The value breaks a limit.
+    /// The value violates a limit.
     Invalid,
     /// The item is in the list more than once.
     Duplicate,
@@ -42,15 +42,15 @@ impl FieldReason {
     }
 }
 
-/// One violation. Displays as `path: message`, as in the message of the API server's `Status`; the
-/// `message` alone is that of a cause in its details.
+/// One violation. Displays as `path: message`, like the message of the API server's `Status`. `message` alone is that
+/// of a cause in its details.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct FieldError {
     /// The field, such as `spec.placement.x[0].y`; empty for the whole object.
     pub path: String,
     /// The class of the violation.
     pub reason: FieldReason,
-    /// What is wrong, such as `Required value`.
+    /// The problem, such as `Required value`.
     pub message: String,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Every violation of the schema, in the order of the object's fields. CEL rules are not evaluated: see
+/// All violations of the schema, in the order of the object's fields. CEL rules are not evaluated: see
 /// [`super::rules`].
 #[must_use]
 pub fn validate(value: &Value, schema: &Schema) -> Vec<FieldError> {
@@ -122,7 +122,7 @@ fn walk(value: &Value, schema: &Schema, path: &Place<'_>, errors: &mut Vec<Field
     }
 }
 
-/// The name of the type that was expected, if the value is not of it.
+/// The expected type's name, if the value has another type.
 fn wrong_type(value: &Value, kind: Type) -> Option<&'static str> {
     let whole = |n: &Number| integer(n).is_some() || n.as_f64().is_some_and(|f| f.fract() == 0.0);
     let (fits, expected) = match (kind, value) {
@@ -270,7 +270,7 @@ fn check_junctions(value: &Value, checks: &Checks, at: &mut At<'_>) {
     }
 }
 
-/// How many of the schemas fit, and the errors of the one that came nearest.
+/// The number of schemas that match, and the errors of the closest one.
 fn attempt(value: &Value, schemas: &[Schema], path: &Place<'_>) -> (usize, Vec<FieldError>) {
     let attempts = schemas.iter().map(|schema| {
         let mut errors = Vec::new();
@@ -282,7 +282,7 @@ fn attempt(value: &Value, schemas: &[Schema], path: &Place<'_>) -> (usize, Vec<F
     (fitting, attempts.into_iter().min_by_key(Vec::len).unwrap_or_default())
 }
 
-/// Sets have no item twice, keyed lists no keys twice.
+/// A set must not repeat an item, and a keyed list must not repeat a key.
 fn check_unique(items: &[Value], list: &ListType, path: &Place<'_>, errors: &mut Vec<FieldError>) {
     let identities: Vec<Value> = match list {
         ListType::Atomic => return,
@@ -321,7 +321,7 @@ fn too_many(found: usize, max: usize) -> String {
     format!("Too many: {found}: must have at most {max} {items}")
 }
 
-/// A value as messages show it: strings quoted, the rest as JSON.
+/// A value as shown in messages: strings quoted, the rest as JSON.
 fn shown(value: &Value) -> String {
     value.to_string()
 }
@@ -334,7 +334,7 @@ fn quoted(value: &Value) -> String {
     }
 }
 
-/// A number without a needless fraction: limits are doubles in OpenAPI, `1.0` means 1.
+/// A number without a needless fraction: limits are doubles in OpenAPI, so `1.0` means 1.
 fn plain(n: &Number) -> String {
     match n.as_f64() {
         Some(f) if integer(n).is_none() => f.to_string(),

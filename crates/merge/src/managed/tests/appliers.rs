@@ -146,7 +146,7 @@ fn remove_one_with_managed_subitem_keep_one() {
     );
 }
 
-/// What nobody owns below an item goes only with the item.
+/// Fields without an owner below an item are removed only together with the item.
 #[test]
 fn unowned_fields_of_an_item_that_someone_else_applies_stay() {
     let mut server = Server::new(associative_list());
@@ -183,8 +183,8 @@ fn recursive(root: fn(Value) -> Value, last: Value) -> Vec<Step> {
     ]
 }
 
-// Upstream leaves `a: null` where everything within was removed and someone else owns `a`; here an
-// emptied map stays an empty map.
+// Upstream leaves `a: null` if everything within was removed and another manager owns `a`; here an emptied map stays an
+// empty map.
 
 #[test]
 fn multiple_appliers_recursive_map() {

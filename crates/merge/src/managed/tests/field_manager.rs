@@ -1,4 +1,4 @@
-//! What the API server's field manager does around structured-merge-diff.
+//! The API server's field manager on top of structured-merge-diff.
 
 use super::*;
 

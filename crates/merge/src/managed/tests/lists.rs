@@ -1,4 +1,4 @@
-//! Sets and lists with keys.
+//! Sets and keyed lists.
 
 mod sets {
     use super::super::*;

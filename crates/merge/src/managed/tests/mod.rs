@@ -1,5 +1,5 @@
-//! Server-side apply, case by case as in structured-merge-diff's `merge` tests (named after them) and
-//! in the API server's field manager tests.
+//! Server-side apply. The cases and their names are from structured-merge-diff's `merge` tests and the API server's
+//! field manager tests.
 
 mod appliers;
 mod field_manager;
@@ -27,7 +27,7 @@ enum Step {
     Apply(&'static str, Value),
     Force(&'static str, Value),
     Update(&'static str, Value),
-    /// An apply that is refused, with `manager: field` of every conflict.
+    /// An apply that is rejected, with `manager: field` of every conflict.
     Conflict(&'static str, Value, &'static [&'static str]),
     /// The kind gets another schema.
     Schema(Schema),
@@ -82,7 +82,7 @@ impl Server {
         live["metadata"]["managedFields"].as_array().cloned().unwrap_or_default()
     }
 
-    /// The object without metadata, and per manager the fields that it owns.
+    /// The object without metadata, and the owned fields per manager.
     fn state(&self) -> (Value, BTreeMap<String, Vec<String>>) {
         let mut object = self.live.clone().unwrap();
         object.as_object_mut().unwrap().remove("metadata");
@@ -149,7 +149,7 @@ fn associative_list() -> Schema {
 }
 
 fn nested() -> Schema {
-    // Deep enough for every case; the upstream type is recursive.
+    // Deep enough for all cases; the upstream type is recursive.
     let recursive = (0..7).fold(json!({"type": "object", "nullable": true}), |inner, _| map(inner));
     crd(json!({
         "listOfLists": keyed(&["name"], json!({"name": text(), "value": set(text())})),

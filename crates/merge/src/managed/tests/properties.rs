@@ -1,4 +1,4 @@
-//! What holds for every history of writes.
+//! Properties of every history of writes.
 
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn words() -> BoxedStrategy<Value> {
 }
 
 fn subset() -> BoxedStrategy<Value> {
-    // Not empty: an empty list is owned by nobody, see below.
+    // Not empty, because an empty list has no owner, see below.
     let all = vec!["x", "y", "z"];
     prop::sample::subsequence(all, 1..=3).prop_shuffle().prop_map(Value::from).boxed()
 }
@@ -91,7 +91,7 @@ fn replay(history: &[(bool, usize, Value)]) -> Server {
     server
 }
 
-/// Whether all that the configuration says is so in the object; lists are compared as sets.
+/// Whether the object has all values of the configuration. Lists are compared as sets.
 fn holds(object: &Value, config: &Value) -> bool {
     match (object, config) {
         (Value::Object(o), Value::Object(c)) => {
@@ -102,7 +102,7 @@ fn holds(object: &Value, config: &Value) -> bool {
     }
 }
 
-/// One step of a path into an object.
+/// Follows one element of a path into an object.
 fn follow<'a>(value: &'a Value, step: &PathElement) -> Option<&'a Value> {
     match step {
         PathElement::Field(name) => value.get(name),
@@ -115,7 +115,7 @@ fn follow<'a>(value: &'a Value, step: &PathElement) -> Option<&'a Value> {
     }
 }
 
-/// As upstream: the list is there, but nobody owns it, and it goes away with the items that were in it.
+/// As upstream: the list exists without an owner, and is removed together with its items.
 #[test]
 fn an_applied_empty_list_is_not_owned() {
     let mut server = Server::new(schema());

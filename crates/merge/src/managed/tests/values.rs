@@ -1,4 +1,4 @@
-//! Scalars, nesting, kinds without schema, and schemas that change.
+//! Scalars, nesting, kinds without a schema, and changing schemas.
 
 mod leaf {
     use super::super::*;
