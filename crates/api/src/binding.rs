@@ -1,6 +1,6 @@
-//! `ResourceBinding` and `ClusterResourceBinding`: one object of a user, the policy that claims it, and where it runs.
+//! `ResourceBinding` and `ClusterResourceBinding`: one user object, the policy that claims it, and its clusters.
 //!
-//! The spec holds all that a later decision depends on, because a create drops `.status`; the status is a report.
+//! The spec has everything that later decisions depend on, because a create drops `.status`; the status is a report.
 
 use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -253,7 +253,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a decision that moves nothing and follows one with this outcome: what was wrong still is.
+    /// The outcome of a decision that moves nothing and follows one with this outcome: earlier problems remain.
     #[must_use]
     pub fn held(self) -> Self {
         match self {
@@ -346,7 +346,7 @@ fn one() -> i64 {
 }
 
 impl DecisionRecord {
-    /// The replicas that wait for a place.
+    /// Number of pending replicas.
     #[must_use]
     pub fn pending_replicas(&self) -> i64 {
         self.pending.iter().fold(0, |sum, group| sum.saturating_add(group.replicas))
@@ -388,9 +388,9 @@ pub struct GracefulEvictionTask {
 }
 
 impl GracefulEvictionTask {
-    /// Whether the kept copy is all there is of replicas that wait: it had more than the others took, and of the
-    /// `pending` replicas of the last decision some are those. Replicas that waited before anything left count for
-    /// nothing: no copy ran them.
+    /// Whether some pending replicas run only in the kept copy: they left without a place elsewhere and are still among
+    /// the `pending` replicas of the last decision. Replicas that were pending before do not count, because no copy ran
+    /// them.
     #[must_use]
     pub fn stands_in(&self, pending: i64) -> bool {
         self.standing_in(pending) > 0
@@ -400,8 +400,8 @@ impl GracefulEvictionTask {
         if self.keep { self.unplaced.min(pending).min(self.replicas) } else { 0 }
     }
 
-    /// What is left of the task once its replacements are healthy or its deadline has passed: the replicas that still
-    /// have no place elsewhere, or nothing.
+    /// What remains of the task once its replacements are healthy or its deadline has passed: the replicas that still
+    /// have no place elsewhere, if any.
     #[must_use]
     pub fn remainder(&self, pending: i64) -> Option<Self> {
         let replicas = self.standing_in(pending);

@@ -1,7 +1,7 @@
-//! The one way to ask for the time of day.
+//! The only source of wall-clock time.
 //!
-//! Wall time enters the program here, so that a simulated world can hand out its own and two runs of one seed agree.
-//! Durations and timers are not this module's matter: they use `tokio::time`, which tests pause.
+//! A simulation can supply its own time here, so that two runs with one seed agree. Durations and timers use
+//! `tokio::time` instead, which tests can pause.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ impl Clock {
         Self(Arc::new(Timestamp::now))
     }
 
-    /// A clock that answers with what `source` returns.
+    /// A clock that returns the values of `source`.
     pub fn from_fn(source: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(source))
     }
 
-    /// The time now.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }
 
-    /// The time now, cut to whole seconds as Kubernetes writes it.
+    /// The current time, truncated to whole seconds as in Kubernetes objects.
     #[must_use]
     pub fn now_seconds(&self) -> Timestamp {
         let now = self.now();

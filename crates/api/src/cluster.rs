@@ -167,7 +167,8 @@ pub struct ClusterStatus {
     pub held_objects: Vec<ObjectName>,
 }
 
-/// Most entries of [`ClusterStatus::orphaned_objects`] and of [`ClusterStatus::held_objects`]: more tell a person no more, and every Cluster is in every cache.
+/// Most entries of [`ClusterStatus::orphaned_objects`] and of [`ClusterStatus::held_objects`]. A longer list would not
+/// help users, and every cache holds every Cluster.
 pub const MAX_ORPHANED_OBJECTS: usize = 100;
 
 /// When a taint was first seen.
@@ -183,7 +184,7 @@ pub struct TaintSince {
 }
 
 impl TaintSince {
-    /// Whether this entry is about the taint.
+    /// Whether this entry belongs to the taint.
     #[must_use]
     pub fn is_of(&self, taint: &Taint) -> bool {
         self.key == taint.key && self.effect == taint.effect
@@ -191,8 +192,8 @@ impl TaintSince {
 }
 
 impl Cluster {
-    /// The taints, each NoExecute one with the time from which its tolerations count: its own `timeAdded`, else when it
-    /// was first seen.
+    /// The taints. Each NoExecute taint has the time from which its tolerations count: its own `timeAdded`, otherwise
+    /// when it was first seen.
     #[must_use]
     pub fn dated_taints(&self) -> Vec<Taint> {
         let seen = self.status.as_ref().map_or(&[][..], |status| &status.taints_since);
@@ -221,7 +222,7 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// Why a text names no object.
+/// A text that is not an object name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} names no object: write KIND[.GROUP]/NAMESPACE/NAME, or KIND[.GROUP]/NAME without a namespace"
@@ -244,7 +245,8 @@ impl std::fmt::Display for ObjectName {
 impl std::str::FromStr for ObjectName {
     type Err = ObjectNameError;
 
-    /// Reads what [`std::fmt::Display`] writes: `Deployment.apps/shop/web`, `ConfigMap/shop/web`, `ClusterRole.rbac.authorization.k8s.io/reader`.
+    /// Parses the form of [`std::fmt::Display`]: `Deployment.apps/shop/web`, `ConfigMap/shop/web`,
+    /// `ClusterRole.rbac.authorization.k8s.io/reader`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || ObjectNameError(text.to_owned());
         let parts: Vec<_> = text.split('/').collect();

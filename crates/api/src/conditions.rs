@@ -1,43 +1,44 @@
-//! Conditions by the Kubernetes conventions, and the types and reasons that Atoll uses.
+//! Conditions by the Kubernetes conventions, and Atoll's types and reasons.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// Cluster: the agent's session is up and the member's API healthy.
+/// Cluster: the agent has a session and the member's API is healthy.
 pub const READY: &str = "Ready";
-/// Cluster that is to be emptied (drained, failed or deleted): nothing is placed there any more; else what holds it up.
+/// Cluster that is being emptied (drained, failed or deleted): no work is placed there any more. If not, the reason
+/// names what remains.
 pub const EMPTIED: &str = "Emptied";
-/// Cluster: removals are held back by their limit.
+/// Cluster: removals exceed their limit and are held.
 pub const PRUNE_HELD: &str = "PruneHeld";
-/// Cluster: it is deleted, and its member is being emptied.
+/// Cluster: it is being deleted, and its member is being emptied.
 pub const LEAVING: &str = "Leaving";
-/// Policies: the controller understands the object and acts on it.
+/// Policies: the object is valid and in use.
 pub const ACCEPTED: &str = "Accepted";
-/// Bindings: every wanted replica has a place.
+/// Bindings: every desired replica is placed.
 pub const SCHEDULED: &str = "Scheduled";
-/// Bindings: every member applied what it was given.
+/// Bindings: every member applied its manifest.
 pub const FULLY_APPLIED: &str = "FullyApplied";
-/// Bindings: the object is healthy on every member that it is to run on; else the reason of most members where it is not.
+/// Bindings: the object is healthy on every target. If not, the reason is the one that most members report.
 pub const HEALTHY: &str = "Healthy";
 /// Bindings: a policy claims the template.
 pub const CLAIMED: &str = "Claimed";
 
-/// Bindings: history has its decisions. There once they had to wait for its database.
+/// Bindings: history has all decisions. Set once decisions had to wait for the history database.
 pub const RECORDED: &str = "Recorded";
 
-/// The value of a condition.
+/// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not hold.
+    /// The condition does not hold.
     False,
-    /// Nobody can say.
+    /// It is unknown whether the condition holds.
     Unknown,
 }
 
 impl Status {
-    /// As Kubernetes spells it.
+    /// The Kubernetes spelling.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,8 +55,8 @@ impl From<bool> for Status {
     }
 }
 
-/// Sets the condition of this type and returns whether anything changed. `lastTransitionTime` moves only with the
-/// status, as `meta.SetStatusCondition` does.
+/// Sets the condition of this type and returns whether anything changed. `lastTransitionTime` changes only with the
+/// status, as in `meta.SetStatusCondition`.
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -98,7 +99,7 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of this type is there and `True`.
+/// Whether the condition of this type exists and is `True`.
 #[must_use]
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == "True")

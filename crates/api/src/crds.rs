@@ -1,9 +1,9 @@
-//! The CRDs of Atoll's kinds, as `crds/*.yaml` holds them and `atoll up` installs them.
+//! The CRDs of Atoll's kinds, for `crds/*.yaml` and `atoll up`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-/// Every CRD, in the order of installation.
+/// All CRDs, in installation order.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
@@ -83,7 +83,8 @@ mod tests {
         }
     }
 
-    /// kube-apiserver refuses a CRD with a rule on `oldSelf` below a list: it cannot tell which item was which.
+    /// kube-apiserver rejects a CRD with a rule on `oldSelf` below a list, because it cannot match old and new
+    /// items.
     #[test]
     fn no_rule_compares_items_of_lists_with_what_they_were() {
         for crd in all() {

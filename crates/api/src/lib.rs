@@ -1,8 +1,8 @@
-//! Atoll's kinds as Rust types: what a manifest may say, which marks Atoll leaves on objects, and the CRDs made from them.
+//! Atoll's kinds as Rust types: their schemas, the marks that Atoll sets on objects, and the CRDs.
 //!
-//! Field names, enums and defaults are Karmada's wherever the meaning is the same, so that manifests carry over by
-//! changing the group. This crate holds data and its validation at the edge (schemas, CEL rules, quantities, selectors).
-//! What a policy *does* is the business of `atoll-scheduler` and `atoll-controller`.
+//! Field names, enums and defaults are Karmada's wherever the meaning is the same, so that manifests can be migrated by
+//! changing the group. This crate has data and its validation (schemas, CEL rules, quantities, selectors).
+//! `atoll-scheduler` and `atoll-controller` implement the policies.
 
 pub mod binding;
 pub mod clock;
@@ -38,7 +38,7 @@ pub const CLUSTER_GROUP: &str = "cluster.atoll.dev";
 pub const POLICY_GROUP: &str = "policy.atoll.dev";
 /// Group of the bindings.
 pub const WORK_GROUP: &str = "work.atoll.dev";
-/// Group under which recorded decisions are served, read only.
+/// Group that serves recorded decisions, read-only.
 pub const HISTORY_GROUP: &str = "history.atoll.dev";
-/// The one version of every group.
+/// The version of all groups.
 pub const VERSION: &str = "v1alpha1";

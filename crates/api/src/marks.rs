@@ -1,6 +1,6 @@
-//! The labels, annotations, finalizers and field managers by which Atoll knows its own.
+//! The labels, annotations, finalizers and field managers that identify Atoll's objects and fields.
 
-/// Whether the key of a label or annotation is Atoll's own.
+/// Whether the key of a label or annotation belongs to Atoll.
 #[must_use]
 pub fn is_own(key: &str) -> bool {
     key.split_once('/')
@@ -11,35 +11,36 @@ pub fn is_own(key: &str) -> bool {
 pub const MANAGED_BY: &str = "atoll.dev/managed-by";
 /// Value of [`MANAGED_BY`].
 pub const MANAGED_BY_VALUE: &str = "atoll";
-/// Annotation on a member object: the uids of the bindings that want it, comma separated, ascending.
+/// Annotation on a member object: the uids of the bindings that claim it, comma separated, ascending.
 pub const CLAIMS: &str = "atoll.dev/claims";
-/// Annotation on a member object: hash of the rendered manifest, as the controller computed it.
+/// Annotation on a member object: hash of the rendered manifest, computed by the controller.
 pub const HASH: &str = "atoll.dev/hash";
-/// Annotation on a member object: `true` keeps the object when its binding goes (`preserveResourcesOnDeletion`).
+/// Annotation on a member object: `true` keeps the object when its binding is deleted (`preserveResourcesOnDeletion`).
 pub const PRESERVE: &str = "atoll.dev/preserve";
-/// Finalizer on bindings: members must be told before the binding goes.
+/// Finalizer on bindings: members must be notified before the binding is deleted.
 pub const BINDING_FINALIZER: &str = "atoll.dev/members";
-/// Finalizer on Clusters: the member is emptied before it goes.
+/// Finalizer on Clusters: the member is emptied before the Cluster is deleted.
 pub const CLUSTER_FINALIZER: &str = "atoll.dev/cluster";
-/// Annotation on a Cluster that is deleted: how it goes, comma separated. [`UNJOIN_RELEASE`] leaves what runs on the member
-/// there, without Atoll's marks; [`UNJOIN_FORCE`] waits neither for a member that cannot be reached nor for work that
-/// cannot move, and leaves that behind.
+/// Annotation on a Cluster that is being deleted: the options, comma separated. [`UNJOIN_RELEASE`] keeps running
+/// objects on the member, without Atoll's marks. [`UNJOIN_FORCE`] does not wait for an unreachable member or for work
+/// that cannot move, and leaves that work behind.
 pub const UNJOIN: &str = "atoll.dev/unjoin";
 /// See [`UNJOIN`].
 pub const UNJOIN_RELEASE: &str = "release";
 /// See [`UNJOIN`].
 pub const UNJOIN_FORCE: &str = "force";
-/// Annotation on a Cluster: orphans that a person wants removed from the member, comma separated, each as
-/// [`crate::cluster::ObjectName`] is written. The controller takes it away when none of them is left.
+/// Annotation on a Cluster: orphans that a user wants removed from the member, comma separated, each in the form of
+/// [`crate::cluster::ObjectName`]. The controller deletes the annotation when none of them is left.
 pub const PRUNE: &str = "atoll.dev/prune";
-/// Annotation on a Cluster, whatever its value: the removals that are held back there (condition `PruneHeld`) may go. The
-/// controller takes it away once they do.
+/// Annotation on a Cluster, with any value: held removals (condition `PruneHeld`) may proceed. The controller deletes
+/// the annotation once they do.
 pub const CONFIRM_PRUNE: &str = "atoll.dev/confirm-prune";
-/// Annotation on a Cluster, whatever its value: a person says that silent members are really lost, so the controller need
-/// not suspect itself. It counts for all that are silent by then; the controller takes it away.
+/// Annotation on a Cluster, with any value: a user confirms that members without a session are lost, so that the
+/// controller does not suspect its own connection. It covers all members that are silent at that time. The controller
+/// deletes the annotation.
 pub const CONFIRM_LOST: &str = "atoll.dev/confirm-lost";
-/// Annotation on a Cluster, whatever its value: a person accepts the term that the member's agent names (condition
-/// `TermAhead`), and the leader raises its own above it. The controller takes it away once it has.
+/// Annotation on a Cluster, with any value: a user accepts the term that the member's agent reports (condition
+/// `TermAhead`), and the leader raises its own term above it. The controller deletes the annotation afterwards.
 pub const ACCEPT_TERM: &str = "atoll.dev/accept-term";
 /// Annotation of the leader's Lease: the fencing term.
 pub const TERM: &str = "atoll.dev/term";
@@ -56,20 +57,20 @@ pub const POLICY_NAMESPACE: &str = "policy.atoll.dev/namespace";
 pub const POLICY_UID: &str = "policy.atoll.dev/uid";
 /// Label on a binding: uid of the cluster-scoped policy that claims the template.
 pub const CLUSTER_POLICY_UID: &str = "policy.atoll.dev/cluster-uid";
-/// Label on a template or its pod template: the WorkloadPolicy that steers it.
+/// Label on a template or its pod template: the name of its WorkloadPolicy.
 pub const WORKLOAD_POLICY: &str = "policy.atoll.dev/workload-policy";
-/// Kosmos' spellings of [`WORKLOAD_POLICY`], accepted in its place.
+/// Kosmos' spellings of [`WORKLOAD_POLICY`], also accepted.
 pub const WORKLOAD_POLICY_ALIASES: [&str; 2] =
     ["workload-policy/kosmos.io", "workload-policy.kosmos.io"];
 
 /// Taint of a member without a session.
 pub const TAINT_UNREACHABLE: &str = "cluster.atoll.dev/unreachable";
-/// Taint of a member whose session says that its API is unhealthy.
+/// Taint of a member that has a session but reports an unhealthy API.
 pub const TAINT_NOT_READY: &str = "cluster.atoll.dev/not-ready";
 /// Taint that `atoll cordon` sets.
 pub const TAINT_CORDONED: &str = "cluster.atoll.dev/cordoned";
 
-/// Taint that `atoll drain` sets, besides [`TAINT_CORDONED`].
+/// Taint that `atoll drain` sets, in addition to [`TAINT_CORDONED`].
 pub const TAINT_DRAIN: &str = "cluster.atoll.dev/drain";
 
 /// Field manager of the agent on member objects and of the controller on bindings.

@@ -1,25 +1,26 @@
-//! What a member is, in a few words: the columns STATUS and REASON of `kubectl get clusters` and `atoll get members`.
+//! The state of a member in a few words: the columns STATUS and REASON of `kubectl get clusters` and `atoll get
+//! members`.
 //!
-//! A column of a CRD is one JSONPath, and kubectl prints the first value that it finds; so words that come from several
-//! conditions and taints have to be one field of the status, which the controller keeps.
+//! A CRD column is a single JSONPath, and kubectl prints only its first value. A text from several conditions and
+//! taints therefore needs a status field of its own, which the controller maintains.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::cluster::ClusterSpec;
 use crate::{conditions, marks};
 
-/// What is said of a member.
+/// The state of a member in a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemberState {
-    /// `Ready`, `NotReady` or `Unknown`, then with commas what else holds: `SchedulingDisabled`, `Draining` or `Drained`,
-    /// `RemovalsHeld`, `Terminating`.
+    /// `Ready`, `NotReady` or `Unknown`, followed by `SchedulingDisabled`, `Draining` or `Drained`, `RemovalsHeld`,
+    /// `Terminating` where they apply, separated by commas.
     pub state: String,
-    /// The reasons of the conditions behind these words, with commas. Empty for a member that is just ready.
+    /// The reasons of the conditions behind these words, separated by commas. Empty for a member that is only ready.
     pub reason: String,
 }
 
 impl MemberState {
-    /// What a Cluster's spec and conditions come to. `terminating` = it is being deleted.
+    /// Derives the state from a Cluster's spec and conditions. `terminating` = the Cluster is being deleted.
     #[must_use]
     pub fn of(spec: &ClusterSpec, held: &[Condition], terminating: bool) -> Self {
         let has = |key: &str, effect: &str| {

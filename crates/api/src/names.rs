@@ -1,14 +1,14 @@
-//! Names that Atoll derives, the name of a binding from its template, and what Kubernetes takes for the key of a label.
+//! Derives the name of a binding from its template, and checks label keys and values.
 
 use sha2::{Digest, Sha256};
 
-/// Longest object name that Kubernetes takes (RFC 1123 subdomain).
+/// Longest object name in Kubernetes (RFC 1123 subdomain).
 const MAX_NAME: usize = 253;
-/// Groups whose kinds need no suffix: their kind names do not clash with one another.
+/// Groups whose kinds need no suffix, because their kind names are distinct.
 const PLAIN_GROUPS: [&str; 3] = ["", "apps", "batch"];
 
-/// Name of the binding of a template: `name-kind`, lower case, `:` as `.`, with 8 hex digits of the group's hash for
-/// kinds outside core, apps and batch; cut to 253 characters with a hash of the whole where that is longer.
+/// Name of the binding of a template: `name-kind` in lower case, with `.` for `:`. Kinds outside core, apps and batch
+/// get 8 hex digits of the group's hash. Names over 253 characters are truncated and get a hash of the whole name.
 ///
 /// ```
 /// assert_eq!(atoll_api::names::binding_name("nginx", "Deployment", "apps"), "nginx-deployment");
@@ -24,7 +24,7 @@ pub fn binding_name(name: &str, kind: &str, group: &str) -> String {
         return full;
     }
     let hash = short_hash(&full);
-    // Template names are ASCII, but a name that never passed a server may not be: cut at a character.
+    // Template names are ASCII, but names that no API server checked may not be. Truncates at a character boundary.
     let mut end = MAX_NAME - hash.len() - 1;
     while !full.is_char_boundary(end) {
         end -= 1;
@@ -32,10 +32,10 @@ pub fn binding_name(name: &str, kind: &str, group: &str) -> String {
     format!("{}-{hash}", full[..end].trim_end_matches(['-', '.']))
 }
 
-/// Longest name in the key of a label, and longest value of one.
+/// Longest name part of a label key, and longest label value.
 pub const MAX_LABEL: usize = 63;
 
-/// Why a text cannot be the key of a label (apimachinery's `IsQualifiedName`); nothing where it can.
+/// Why a text cannot be a label key (apimachinery's `IsQualifiedName`); `None` if it can.
 ///
 /// ```
 /// assert_eq!(atoll_api::names::label_key_problem("example.io/job"), None);
@@ -70,7 +70,7 @@ pub fn label_key_problem(key: &str) -> Option<String> {
     })
 }
 
-/// Whether a text can be the value of a label.
+/// Whether a text can be a label value.
 #[must_use]
 pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || text.len() <= MAX_LABEL && is_label_text(text)

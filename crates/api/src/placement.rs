@@ -1,6 +1,6 @@
-//! `placement`: which clusters may be chosen, and how replicas are divided over them.
+//! `placement`: which clusters may be selected, and how replicas are divided over them.
 //!
-//! Its exact semantics are the scheduler's; ARCHITECTURE.md names the modules.
+//! The scheduler defines the exact semantics; ARCHITECTURE.md names the modules.
 
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

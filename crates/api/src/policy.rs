@@ -1,4 +1,4 @@
-//! `PropagationPolicy` and `ClusterPropagationPolicy`: which objects go to members, and how.
+//! `PropagationPolicy` and `ClusterPropagationPolicy`: which objects are propagated to members, and how.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
@@ -88,7 +88,7 @@ pub enum PriorityClassSource {
     FederatedPriorityClass,
 }
 
-/// The profile that is used when none is named.
+/// The profile for policies that name none.
 pub const DEFAULT_PROFILE: &str = "default";
 
 /// Serde default of `schedulerName`.
@@ -215,7 +215,7 @@ impl Default for DecisionConditions {
     }
 }
 
-/// Karmada's default of the same field.
+/// Karmada's default for the same field.
 fn default_toleration() -> i64 {
     300
 }

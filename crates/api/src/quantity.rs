@@ -5,41 +5,41 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A quantity as its author wrote it. It is read with [`Quantity::milli`], which says what is wrong with a bad one, so a
-/// bad value in one object does not keep the others of its list from being read.
+/// A quantity as its author wrote it. [`Quantity::milli`] parses it and reports an invalid text. Deserialization
+/// accepts any text, so that one bad quantity does not make its whole list unreadable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Quantity(String);
 
-/// What is wrong with the text of a quantity.
+/// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Not a number with one of the known suffixes.
     #[error("quantity {0:?} is not a number with an optional suffix such as m, k, M, Gi")]
     Syntax(String),
-    /// Larger than 10^33 in thousandths: no cluster has that much of anything.
+    /// Larger than 10^33 in thousandths, far beyond any real cluster.
     #[error("quantity {0:?} is out of range")]
     Range(String),
 }
 
-/// A resource's name to its quantity, as in `requests` or `allocatable`.
+/// Quantities by resource name, as in `requests` or `allocatable`.
 pub type ResourceList = std::collections::BTreeMap<String, Quantity>;
 
-/// Bound of the result, in thousandths: leaves room to sum over any number of nodes in an `i128`.
+/// Upper limit of a result, in thousandths. Leaves room to sum over any number of nodes in an `i128`.
 const MAX_MILLI: i128 = 1_000_000_000_000_000_000_000_000_000_000_000;
 
 impl Quantity {
-    /// Takes the text as it is.
+    /// Wraps the text without parsing it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// A quantity of so many thousandths, in the shortest plain form.
+    /// A quantity from thousandths, in the shortest plain form.
     #[must_use]
     pub fn from_milli(milli: i128) -> Self {
         if milli % 1000 == 0 { Self((milli / 1000).to_string()) } else { Self(format!("{milli}m")) }
     }
 
-    /// A whole number.
+    /// A quantity from a whole number.
     #[must_use]
     pub fn from_units(units: i128) -> Self {
         Self(units.to_string())
@@ -51,10 +51,10 @@ impl Quantity {
         &self.0
     }
 
-    /// The value in thousandths, fractions of a thousandth rounded away from zero as Kubernetes does.
+    /// The value in thousandths. Smaller fractions are rounded away from zero, as in Kubernetes.
     ///
     /// # Errors
-    /// When the text is no quantity, or far beyond any real one.
+    /// The text is not a quantity, or is out of range.
     pub fn milli(&self) -> Result<i128, QuantityError> {
         parse_milli(&self.0)
     }
@@ -62,7 +62,7 @@ impl Quantity {
     /// The value in whole units, rounded up.
     ///
     /// # Errors
-    /// As [`Quantity::milli`].
+    /// See [`Quantity::milli`].
     pub fn units(&self) -> Result<i128, QuantityError> {
         Ok(div_ceil_away(self.milli()?, 1000))
     }
@@ -115,7 +115,7 @@ impl JsonSchema for Quantity {
     }
 }
 
-/// Digits of the greatest power of ten that an `i128` holds.
+/// Digits of the greatest power of ten that fits an `i128`.
 const MOST_DIGITS: u32 = 38;
 
 /// Value of a suffix as (numerator, denominator) of one unit.
@@ -147,7 +147,7 @@ fn suffix_factor(suffix: &str) -> Option<(i128, i128)> {
             if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
                 return None;
             }
-            // One beyond what is in range either way says the same as any further one.
+            // Larger exponents are out of range in any case, so they are capped.
             let exponent = digits.parse::<u32>().unwrap_or(u32::MAX).min(MOST_DIGITS);
             let power = 10_i128.pow(exponent);
             if below_one { (1, power) } else { (power, 1) }
@@ -171,7 +171,7 @@ fn parse_milli(text: &str) -> Result<i128, QuantityError> {
         return Err(syntax());
     }
     let (numerator, denominator) = suffix_factor(suffix).ok_or_else(syntax)?;
-    // Digits beyond the 9th are below a nano: they can only round up, which one more digit does.
+    // Digits beyond the 9th are below a nano. They can only round up, for which one more digit suffices.
     let (kept, dropped) = fraction.split_at(fraction.len().min(9));
     let mut digits: i128 = 0;
     for digit in whole.bytes().chain(kept.bytes()) {
@@ -190,7 +190,7 @@ fn parse_milli(text: &str) -> Result<i128, QuantityError> {
         digits.checked_mul(1000).and_then(|top| top.checked_mul(numerator)).ok_or_else(range)?;
     let milli = match scale.checked_mul(denominator) {
         Some(bottom) => div_ceil_away(top, bottom),
-        // Far below a thousandth: rounded away from zero like all that is.
+        // Far below a thousandth, so rounded away from zero.
         None => i128::from(top > 0),
     };
     if milli > MAX_MILLI {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 /// Patterns that always apply: Kubernetes' own namespaces and Atoll's own.
 const BUILT_IN: [&str; 2] = ["kube-*", "atoll-*"];
-/// Patterns that one process accepts; each object is compared with all of them.
+/// Most patterns that a process accepts, because every object is compared with all of them.
 const MOST_PATTERNS: usize = 64;
-/// Longest namespace name (RFC 1123 label), and so the longest pattern of use.
+/// Longest namespace name (RFC 1123 label), and therefore the longest useful pattern.
 const LONGEST: usize = 63;
 
-/// The reserved namespaces: a built-in minimum that no setting removes, and further patterns.
+/// The reserved namespaces: a built-in minimum that no setting removes, and additional patterns.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ReservedNamespaces(Arc<[String]>);
 
@@ -22,7 +22,7 @@ impl Default for ReservedNamespaces {
 }
 
 impl ReservedNamespaces {
-    /// The built-in minimum and further patterns: names in which `*` stands for any text, also none.
+    /// The built-in minimum plus additional patterns: names in which `*` stands for any text, including none.
     ///
     /// ```
     /// let reserved = atoll_api::reserved::ReservedNamespaces::with(["istio-system", "*-infra"]).unwrap();
@@ -31,7 +31,7 @@ impl ReservedNamespaces {
     /// ```
     ///
     /// # Errors
-    /// When a pattern can match no namespace, would reserve all of them, or there are too many.
+    /// A pattern can match no namespace or would reserve all of them, or there are too many patterns.
     pub fn with<S: AsRef<str>>(patterns: impl IntoIterator<Item = S>) -> Result<Self, String> {
         let mut all: Vec<String> = BUILT_IN.map(str::to_owned).into();
         for pattern in patterns {
@@ -85,12 +85,12 @@ fn problem(pattern: &str) -> Option<String> {
         .then(|| "it matches every namespace, so nothing would be propagated".to_owned())
 }
 
-/// Whether a text matches a pattern in which `*` stands for any text. Linear in pattern times text: on a mismatch only
-/// the last `*` is extended.
+/// Whether a text matches a pattern in which `*` stands for any text. Takes pattern times text steps at most: on a
+/// mismatch only the last `*` is extended.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Position behind the last `*`, and the first character of the text that it does not cover yet.
+    // Position after the last `*`, and the first character of the text that it does not cover yet.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {

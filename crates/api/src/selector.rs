@@ -1,10 +1,10 @@
-//! Matching of label selectors and field selectors.
+//! Matches label selectors and field selectors.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// A selector that no server would have let through.
+/// Why a selector is invalid. An API server would have rejected it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// Not one of the known operators.
@@ -12,7 +12,7 @@ pub enum SelectorError {
     Operator {
         /// Key of the requirement.
         key: String,
-        /// What was written.
+        /// The given operator.
         operator: String,
     },
     /// `In` and `NotIn` need values; `Exists` and `DoesNotExist` take none.
@@ -22,7 +22,7 @@ pub enum SelectorError {
         key: String,
         /// The operator.
         operator: String,
-        /// What is wrong with the values.
+        /// The problem with the values.
         problem: &'static str,
     },
 }
@@ -34,17 +34,17 @@ pub enum Requirement {
     In(String, Vec<String>),
     /// The key is absent or its value is none of these.
     NotIn(String, Vec<String>),
-    /// The key is there.
+    /// The key is present.
     Exists(String),
     /// The key is absent.
     DoesNotExist(String),
 }
 
 impl Requirement {
-    /// Reads a requirement as a selector spells it.
+    /// Parses a requirement of a selector.
     ///
     /// # Errors
-    /// On an unknown operator and on values that do not fit it.
+    /// An unknown operator, or values that do not fit it.
     pub fn parse(key: &str, operator: &str, values: &[String]) -> Result<Self, SelectorError> {
         let problem = |problem| SelectorError::Values {
             key: key.to_owned(),
@@ -64,7 +64,7 @@ impl Requirement {
         }
     }
 
-    /// Key that the requirement looks at.
+    /// The key of the requirement.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
@@ -87,15 +87,15 @@ impl Requirement {
     }
 }
 
-/// A label selector, read once. The empty one matches everything, as in Kubernetes.
+/// A parsed label selector. The empty one matches everything, as in Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selector(Vec<Requirement>);
 
 impl Selector {
-    /// Reads a selector.
+    /// Parses a selector.
     ///
     /// # Errors
-    /// As [`Requirement::parse`].
+    /// See [`Requirement::parse`].
     pub fn parse(selector: &LabelSelector) -> Result<Self, SelectorError> {
         let mut requirements: Vec<_> = selector
             .match_labels

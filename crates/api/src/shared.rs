@@ -1,4 +1,4 @@
-//! A value that many objects say alike: copies share it until one is changed.
+//! A value that many objects have in common. Copies share it until one is changed.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -7,13 +7,12 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Reads and writes as the value itself. Copying it and comparing copies of one another costs nothing; who changes a
-/// copy gets a value of its own.
+/// Serializes like the value itself. Cloning and comparing clones is cheap; changing a clone copies the value.
 #[derive(Debug, Default)]
 pub struct Shared<T>(Arc<T>);
 
 impl<T: PartialEq> Shared<T> {
-    /// Takes `other`'s value where it is equal, so that this one's own need not be kept.
+    /// Shares `other`'s value if it is equal, so that its own copy can be freed.
     pub fn share(&mut self, other: &Self) {
         if *self == *other {
             self.0 = Arc::clone(&other.0);

@@ -1,7 +1,7 @@
 //! Cluster-scoped twins: a second kind with the spec and status of a namespaced one.
 //!
-//! `kube`'s derive makes one kind per spec type. A twin shares the types, so that code which reads policies or bindings
-//! is written once.
+//! `kube`'s derive creates one kind per spec type. A twin shares the types, so that code for policies or bindings is
+//! written once.
 
 /// Declares `$twin` as the cluster-scoped twin of the derived kind `$original`.
 macro_rules! cluster_scoped_twin {
@@ -20,7 +20,7 @@ macro_rules! cluster_scoped_twin {
         }
 
         impl $twin {
-            /// The CRD: the original's, with another name and scope.
+            /// The CRD of the original kind, with another name and scope.
             #[must_use]
             pub fn crd() -> k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition {
                 let mut crd = <$original as kube::CustomResourceExt>::crd();
