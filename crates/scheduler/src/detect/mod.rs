@@ -40,7 +40,7 @@ pub enum Excluded {
     OwnKind,
     /// The namespace belongs to Kubernetes or to Atoll.
     ReservedNamespace,
-    /// Every cluster makes this object itself; the text names it.
+    /// Every cluster creates this object itself; the text names it.
     MadeByEveryCluster(&'static str),
     /// The kind creates Pods, and controllers on the hub already run such workloads.
     HubRunsWorkloads(String),
@@ -227,7 +227,7 @@ fn preempts(policy: &Policy, held: &Policy) -> bool {
     }
 }
 
-/// Why objects of this kind or namespace are never propagated, whatever a policy or a binding says.
+/// Why objects of this kind or namespace are never propagated, regardless of policies and bindings.
 #[must_use]
 pub fn off_limits(key: &TemplateKey, reserved: &ReservedNamespaces) -> Option<Excluded> {
     if key.kind.is_own() {
@@ -239,8 +239,8 @@ pub fn off_limits(key: &TemplateKey, reserved: &ReservedNamespaces) -> Option<Ex
     is_reserved.then_some(Excluded::ReservedNamespace)
 }
 
-/// What the controllers of every cluster make in every namespace. A copy from the hub would fight the member's own, and a
-/// token of the hub is of no use there.
+/// Objects that the controllers of every cluster create in every namespace. A copy from the hub would conflict with the
+/// member's own, and a token of the hub is not valid there.
 fn made_by_every_cluster(key: &TemplateKey, object: &Value) -> Option<&'static str> {
     if !key.kind.group.is_empty() {
         return None;

@@ -32,7 +32,7 @@ pub(super) fn candidates<'a>(placement: &Placement, rows: &'a [Row]) -> Vec<&'a 
     rows.iter().filter(chosen).collect()
 }
 
-/// The clusters that a placement asks for by name, each with its field. Names in `exclude` need not exist.
+/// The clusters that a placement names, each with its field. Names in `exclude` need not exist.
 #[must_use]
 pub fn named_clusters(placement: &Placement) -> Vec<(String, &str)> {
     let mut choices: Vec<(String, &ClusterAffinity)> = Vec::new();
