@@ -1,4 +1,4 @@
-//! The rate of enrolment attempts: each costs the hub a few requests, whoever makes it.
+//! Rate limit of enrolment attempts: each costs the hub a few requests, whoever makes it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use super::context::{Bucket, Rate};
 
-/// Of one address. Many members may share one behind a NAT, and agents of Hosted members all come from this machine.
+/// Per address. Many members may share one behind a NAT, and agents of Hosted members all connect from this machine.
 const OF_AN_ADDRESS: Rate = Rate { burst: 50.0, per_second: 5.0 };
 /// Of all addresses together.
 const IN_ALL: Rate = Rate { burst: 200.0, per_second: 50.0 };
-/// Addresses that are remembered; one whose bucket is full again is as good as forgotten.
+/// Limit of tracked addresses; one whose bucket is full again need not be tracked.
 const ADDRESSES: usize = 4_096;
 
-/// Who tried how often.
+/// Attempts by address.
 #[derive(Debug)]
 pub(super) struct Attempts(Mutex<Counts>);
 

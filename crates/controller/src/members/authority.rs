@@ -1,4 +1,4 @@
-//! The certificate authority's place: a Secret of the hub, made by the first leader.
+//! Storage of the certificate authority: a Secret of the hub, created by the first leader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::manager;
 
 /// Name of the Secret in [`marks::SYSTEM_NAMESPACE`].
 pub const AUTHORITY_SECRET: &str = "atoll-ca";
-/// Keys in the Secret, as `kubernetes.io/tls` has them.
+/// Keys in the Secret, as in type `kubernetes.io/tls`.
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
-/// Pause before another try.
+/// Delay before a retry.
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 
 /// Why there is no authority.
@@ -30,21 +30,21 @@ pub enum AuthorityError {
     /// The hub did not answer in time.
     #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
     Timeout,
-    /// The hub refused.
+    /// The hub rejected the request.
     #[error("read or make Secret {}/{AUTHORITY_SECRET}", marks::SYSTEM_NAMESPACE)]
     Hub(#[source] Box<kube::Error>),
-    /// The Secret has no such key.
+    /// The Secret lacks this key.
     #[error("Secret {AUTHORITY_SECRET} has no {key}: restore it from a backup")]
     Missing {
         /// The key.
         key: &'static str,
     },
-    /// The key or certificate cannot be used or made.
+    /// The key or certificate is invalid or could not be created.
     #[error("use the certificate authority")]
     Authority(#[from] CaError),
 }
 
-/// The authority from the hub's Secret; `None` when there is none yet.
+/// Loads the authority from the hub's Secret; `None` when there is none yet.
 ///
 /// # Errors
 /// When the hub does not answer, or the Secret cannot be used.
@@ -54,7 +54,7 @@ pub async fn load(client: &kube::Client) -> Result<Option<CertificateAuthority>,
     secret.map(|secret| read(&secret)).transpose()
 }
 
-/// The authority from the hub's Secret, made when there is none. Several callers at once get the same one.
+/// Loads the authority from the hub's Secret, creating it if there is none. Concurrent callers get the same one.
 ///
 /// # Errors
 /// When the hub does not answer, or the Secret cannot be used.
@@ -92,7 +92,7 @@ pub async fn load_or_create(
     }
 }
 
-/// Makes the namespace for Atoll's own objects where it is missing.
+/// Creates the namespace for Atoll's own objects if it is missing.
 pub(super) async fn ensure_namespace(client: &kube::Client) -> Result<(), AuthorityError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     if in_time(namespaces.get_opt(marks::SYSTEM_NAMESPACE)).await?.is_some() {
@@ -135,7 +135,7 @@ pub(super) fn is_already_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
-/// Publishes the authority as soon as there is one: the leader makes it, others wait for it.
+/// Publishes the authority once it exists: the leader creates it, followers wait for it.
 pub(super) async fn obtain(
     cx: &super::context::Context,
     trust_domain: &TrustDomain,

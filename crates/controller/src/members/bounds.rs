@@ -1,4 +1,4 @@
-//! Bounds on what a member sends, in bytes: of one message, of what one session leaves in memory, and of all together.
+//! Size limits in bytes on data from members: per message, per session, and for all members together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,26 +10,26 @@ use tonic::Status;
 pub(super) const MAX_KEY_FIELD: usize = 1 << 10;
 /// Longest hash or uid.
 pub(super) const MAX_ID: usize = 256;
-/// Most claims of one object. A shared object has one for each binding that wants it.
+/// Limit of claims per object. A shared object has one for each binding that wants it.
 pub(super) const MAX_CLAIMS: usize = 10_000;
-/// Most bytes of one inventory: half a million objects with long names.
+/// Limit of one inventory in bytes: half a million objects with long names.
 pub(super) const MAX_INVENTORY_BYTES: usize = 256 << 20;
-/// Most bytes of all inventories that are being received.
+/// Limit of all inventories being received, in bytes.
 const ALL_INVENTORIES_BYTES: usize = 1 << 30;
-/// Most bytes of a member's facts: 5,000 nodes with different free room take less than 2 MiB.
+/// Limit of a member's facts in bytes: 5,000 nodes with different free room take less than 2 MiB.
 const MAX_FACTS_BYTES: usize = 4 << 20;
-/// Most bytes of the kinds that a member serves: they go into the Cluster's status, and etcd takes 1.5 MiB.
+/// Limit of a member's kinds in bytes: they go into the Cluster's status, and etcd accepts 1.5 MiB.
 const MAX_APIS_BYTES: usize = 512 << 10;
-/// Most bytes of all members' facts.
+/// Limit of all members' facts in bytes.
 const ALL_FACTS_BYTES: usize = 1 << 30;
-/// What a string or an entry of a list or map takes besides its content, about.
+/// Approximate size of a string, or of an entry of a list or map, without its content.
 const OVERHEAD: usize = 32;
 
-/// A number of bytes that many share.
+/// A shared budget of bytes.
 #[derive(Debug)]
 pub(super) struct Room(Arc<AtomicUsize>);
 
-/// Bytes taken from a room; dropping gives them back.
+/// Bytes reserved from a budget; dropping releases them.
 #[derive(Debug)]
 pub(super) struct Taken {
     room: Arc<AtomicUsize>,
@@ -41,7 +41,7 @@ impl Room {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
 
-    /// None of it, to be grown.
+    /// An empty reservation, to be grown.
     pub(super) fn none(&self) -> Taken {
         Taken { room: self.0.clone(), bytes: 0 }
     }
@@ -52,7 +52,7 @@ impl Taken {
         self.bytes
     }
 
-    /// Takes so many more. Whether there were so many.
+    /// Reserves this many more bytes; returns whether there was room.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
         let taken = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
@@ -69,7 +69,7 @@ impl Drop for Taken {
     }
 }
 
-/// The rooms that all members share.
+/// The budgets shared by all members.
 #[derive(Debug)]
 pub(super) struct Rooms {
     pub(super) inventories: Room,
@@ -82,7 +82,7 @@ impl Default for Rooms {
     }
 }
 
-/// Takes room for a page of an inventory.
+/// Reserves memory for a page of an inventory.
 pub(super) fn take_page(taken: &mut Taken, page: &v1::Inventory) -> Result<(), Status> {
     let bytes: usize = page.entries.iter().map(entry_bytes).sum();
     if taken.bytes() + bytes > MAX_INVENTORY_BYTES {
@@ -99,7 +99,7 @@ pub(super) fn take_page(taken: &mut Taken, page: &v1::Inventory) -> Result<(), S
     Ok(())
 }
 
-/// Takes room for facts.
+/// Reserves memory for facts.
 pub(super) fn take_facts(room: &Room, facts: &v1::Facts) -> Result<Taken, Status> {
     let too_large = |what: &str, most: usize| {
         Status::resource_exhausted(format!("facts.{what} take more than {} KiB", most >> 10))

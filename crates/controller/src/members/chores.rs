@@ -1,6 +1,6 @@
-//! What people ask of a member by its Cluster: to leave the federation, to let orphans go, to let held removals go, to be
-//! believed lost, to have the term accepted that its agent names. Everything is asked by annotations, so that kubectl and the hub's RBAC are enough; an annotation stays
-//! until what it asks for is done, whichever controller leads by then.
+//! User requests to a member, made on its Cluster: leave the federation, prune orphans, confirm held removals, accept
+//! it as lost, accept the term that its agent names. All are annotations, so that kubectl and the hub's RBAC suffice;
+//! an annotation stays until its request is done, whichever controller leads by then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use super::context::Context;
 use super::registry::Member;
 use super::{departure, terms, writes};
 
-/// Time between two looks at what is not done yet: certificates of a member that left are refused within seconds.
+/// Interval of checks of open requests: certificates of a member that left are refused within seconds.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Annotations that ask for something.
+/// Annotations that are requests.
 const ASKING: [&str; 4] =
     [marks::PRUNE, marks::CONFIRM_PRUNE, marks::CONFIRM_LOST, marks::ACCEPT_TERM];
 
-/// Whether anything is asked of this Cluster's member.
+/// Whether this Cluster has an open request.
 pub(super) fn has_any(cluster: &Cluster) -> bool {
     departure::is_due(cluster)
         || ASKING.iter().any(|name| cluster.annotations().contains_key(*name))
 }
 
-/// Does them until the context's token ends it. Only a leader does any.
+/// Handles requests until the context's token is cancelled. Only a leader handles any.
 pub(super) async fn run(cx: Arc<Context>) {
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut term = cx.term.clone();
@@ -48,7 +48,7 @@ pub(super) async fn run(cx: Arc<Context>) {
                 if leads.is_none() {
                     return;
                 }
-                // A new leader looks at all of them once.
+                // A new leader checks all members once.
                 open = cx.registry.all().iter().filter(|m| is_asked(m)).map(|m| m.name.clone()).collect();
             }
             () = cx.chores.any() => (),
@@ -81,7 +81,7 @@ fn is_asked(member: &Member) -> bool {
     member.lock().cluster.as_deref().is_some_and(has_any)
 }
 
-/// Does for one member what can be done now.
+/// Handles what can be done for one member now.
 async fn attend(cx: &Context, member: &Member) -> Result<(), writes::WriteError> {
     let Some(cluster) = member.lock().cluster.clone() else { return Ok(()) };
     let accepts = cluster.annotations().contains_key(marks::ACCEPT_TERM);
@@ -122,7 +122,7 @@ async fn attend(cx: &Context, member: &Member) -> Result<(), writes::WriteError>
     departure::step(cx, member).await
 }
 
-/// A person says that the members are really lost.
+/// A user confirms that the members are really lost.
 fn believe(cx: &Context) {
     if cx.suspicion().dismiss(Instant::now()) {
         cx.metrics.suspicion.set(0);
@@ -133,7 +133,7 @@ fn believe(cx: &Context) {
     }
 }
 
-/// The objects that [`marks::PRUNE`] names. What cannot be read names nothing that could be removed.
+/// The objects in [`marks::PRUNE`]. An entry that cannot be parsed names no object, so nothing is removed for it.
 fn keys(cluster: &str, text: &str) -> BTreeSet<Key> {
     let mut keys = BTreeSet::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {

@@ -1,4 +1,4 @@
-//! What all parts of this module share.
+//! State shared by all parts of this module.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +23,8 @@ use super::writes::Due;
 
 /// Limit of one call to the hub.
 pub(super) const HUB_TIMEOUT: Duration = Duration::from_secs(10);
-/// Sessions that start per second at most, and at once: 5,000 agents are back within 10 s of a leader change, and each
-/// costs a handshake and an inventory.
+/// Rate of session starts: 5,000 agents are back within 10 s of a leader change, and each start costs a handshake and
+/// an inventory.
 pub(super) const ADMISSIONS: Rate = Rate { burst: 1_000.0, per_second: 1_000.0 };
 
 pub(super) struct Context {
@@ -33,7 +33,7 @@ pub(super) struct Context {
     pub(super) times: HealthTimes,
     /// `None` = not the leader.
     pub(super) term: watch::Receiver<Option<u64>>,
-    /// The term in which the hub's side has set everything that it knows.
+    /// The term in which all desired state has been set.
     pub(super) complete: watch::Sender<Option<u64>>,
     /// Node label keys that templates use.
     pub(super) labels: watch::Sender<Vec<String>>,
@@ -41,19 +41,19 @@ pub(super) struct Context {
     pub(super) oracle: Arc<dyn Oracle>,
     pub(super) registry: Registry,
     pub(super) outbox: Outbox,
-    /// Memory for what members send, in bytes.
+    /// Memory budgets for data from members.
     pub(super) room: Rooms,
     /// Clusters whose status or taints may have to be written.
     pub(super) due: Due,
-    /// Clusters that go, or of which a person asks something.
+    /// Clusters that are being deleted, or have open requests.
     pub(super) chores: Due,
     pub(super) metrics: Metrics,
     pub(super) suspicion: Mutex<Suspicion>,
-    /// Until when a new leader judges nobody.
+    /// Until when a new leader judges no member.
     pub(super) grace: Mutex<Option<Instant>>,
     pub(super) admission: Mutex<Bucket>,
     pub(super) sessions: AtomicU64,
-    /// When which event of which member was published.
+    /// Last publication by member and event.
     pub(super) published: Mutex<BTreeMap<(String, &'static str), Instant>>,
     pub(super) tasks: TaskTracker,
     pub(super) token: CancellationToken,
@@ -73,7 +73,7 @@ impl Context {
         *self.term.borrow()
     }
 
-    /// Waits until the leadership changes, as `term` has not seen it yet. Nothing once all of this ends.
+    /// Waits until the term differs from the one last seen in `term`. `None` once the sender is gone.
     pub(super) async fn next_term(
         &self,
         term: &mut watch::Receiver<Option<u64>>,
@@ -98,10 +98,10 @@ impl Context {
     }
 }
 
-/// How often something may happen.
+/// Rate of a token bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
-    /// At once, after a time without any.
+    /// Size of a burst after an idle time.
     pub(super) burst: f64,
     pub(super) per_second: f64,
 }
@@ -119,7 +119,7 @@ impl Bucket {
         Self { rate, left: rate.burst, at: now }
     }
 
-    /// Takes one, if there is one.
+    /// Takes a token, if there is one.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
         if self.left < 1.0 {
@@ -129,7 +129,7 @@ impl Bucket {
         true
     }
 
-    /// Whether nothing was taken for so long that it is as good as new.
+    /// Whether the bucket is full, as if new.
     pub(super) fn is_full(&mut self, now: Instant) -> bool {
         self.refill(now);
         self.left >= self.rate.burst
@@ -146,7 +146,7 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    /// As many as a federation has, all of them at once and again whenever they are refused.
+    /// The size of a whole federation, all at once and again whenever they are refused.
     #[tokio::test]
     async fn five_thousand_at_once_are_in_within_seconds_and_never_too_many_at_a_time() {
         let start = Instant::now();
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(within[0], 1_000, "those that the bucket holds");
         let most = within[1..].iter().max();
         assert!(most.is_some_and(|most| *most <= 101), "{within:?}");
-        // Idle time is not saved up beyond what it holds.
+        // Idle time adds no more than a full bucket.
         let late = start + Duration::from_secs(3_600);
         assert_eq!((0..5_000).filter(|_| bucket.take(late)).count(), 1_000);
     }

@@ -1,8 +1,10 @@
-//! A member's way out of the federation: its Cluster is deleted, and the finalizer goes when the member is empty.
+//! Departure of a member from the federation: its Cluster is deleted, and the finalizer is removed when the member is
+//! empty.
 //!
-//! Work moves first, as the scheduler decides it: a Cluster that is being deleted is no candidate. What a decision no
-//! longer holds there is removed or released by the proofs that hold everywhere. The rest (orphans, what is frozen) has no
-//! proof and is released: it runs on, and is nobody's. With the Cluster goes its uid, and with that every certificate.
+//! Workloads move first, by scheduler decisions: a Cluster that is being deleted is no candidate. Objects that no
+//! decision holds there any more are removed or released with the usual proofs. The rest (orphans, frozen objects) has
+//! no proof and is released: it keeps running, unmanaged. When the Cluster is gone, so is its uid, and with it every
+//! certificate.
 
 use std::time::Duration;
 
@@ -20,21 +22,21 @@ use super::registry::{Member, State};
 use super::revocation::REVOKED_BEFORE;
 use super::{events, writes};
 
-/// Names that a message has room for.
+/// Limit of object names in a message.
 const NAMED: usize = 5;
-/// So long a member that is reached has to confirm what it was told, when its departure is forced.
+/// Time for a connected member to confirm its orders when its departure is forced.
 const FORCED: Duration = Duration::from_secs(30);
 
-/// How far it is.
+/// Progress of a departure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// Decisions still hold this many objects there; the first of them.
+    /// Decisions still hold this many objects there; with the first of them.
     Moving { objects: usize, first: Vec<ObjectName> },
-    /// The member was told to let go of so many.
+    /// The member was ordered to release this many.
     Emptying { objects: usize, first: Vec<ObjectName>, since: Instant },
-    /// Nobody can tell the member anything.
+    /// The member is disconnected.
     Unreachable { objects: usize },
-    /// It goes as it is; these are left there.
+    /// It leaves with these objects still on it.
     LeftBehind { objects: Vec<ObjectName> },
 }
 
@@ -49,7 +51,7 @@ impl Departure {
         }
     }
 
-    /// What is going on, for people.
+    /// Progress as text for users.
     pub(crate) fn message(&self) -> String {
         match self {
             Self::Moving { objects, first } => {
@@ -70,7 +72,7 @@ impl Departure {
         }
     }
 
-    /// What stays on the member for good.
+    /// Objects that stay on the member for good.
     pub(crate) fn left(&self) -> Option<Vec<ObjectName>> {
         match self {
             Self::LeftBehind { objects } => Some(objects.clone()),
@@ -89,31 +91,31 @@ fn list(objects: &[ObjectName]) -> String {
 }
 
 fn first(keys: &[&Key]) -> Vec<ObjectName> {
-    // One more than is named, so that the text can say that there are more.
+    // One more than is named, so that the text can indicate that there are more.
     names(&keys[..keys.len().min(NAMED + 1)])
 }
 
-/// Whether a Cluster is on its way out and waits for us.
+/// Whether a Cluster is being deleted and still has our finalizer.
 pub(super) fn is_due(cluster: &Cluster) -> bool {
     cluster.metadata.deletion_timestamp.is_some()
         && cluster.finalizers().iter().any(|held| held == marks::CLUSTER_FINALIZER)
 }
 
-/// How a person wants it to go.
+/// The user's options for the departure.
 fn departing(cluster: &Cluster) -> Departing {
     let asked = cluster.annotations().get(marks::UNJOIN).map(String::as_str).unwrap_or_default();
     let has = |word: &str| asked.split(',').any(|part| part.trim() == word);
     Departing { release: has(marks::UNJOIN_RELEASE), force: has(marks::UNJOIN_FORCE) }
 }
 
-/// What comes next.
+/// The next step.
 enum Next {
     Wait(Departure),
-    /// The finalizer goes.
+    /// Remove the finalizer.
     Go,
 }
 
-/// Looks at a member that leaves: tells it what to let go, and takes the finalizer off when that is done.
+/// Handles a departing member: orders it to release its objects, and removes the finalizer when that is done.
 pub(super) async fn step(cx: &Context, member: &Member) -> Result<(), writes::WriteError> {
     let now = Instant::now();
     let (cluster, next, news) = {
@@ -146,7 +148,7 @@ pub(super) async fn step(cx: &Context, member: &Member) -> Result<(), writes::Wr
     tracing::info!(cluster = member.name, "the member has left the federation");
     let finalizers: Vec<_> =
         cluster.finalizers().iter().filter(|held| *held != marks::CLUSTER_FINALIZER).collect();
-    // Somebody else's finalizer may keep the Cluster; no certificate of it is good any more.
+    // Another finalizer may keep the Cluster, but its certificates are no longer valid.
     let revoked = cx.clock.now().to_string();
     let metadata = json!({"finalizers": finalizers, "annotations": {REVOKED_BEFORE: revoked}});
     writes::edit(cx, &cluster, metadata).await.map(drop)
@@ -155,7 +157,7 @@ pub(super) async fn step(cx: &Context, member: &Member) -> Result<(), writes::Wr
 fn look(state: &mut State, departing: Departing, now: Instant) -> Next {
     let connected = state.session.is_some();
     if state.cluster_id.is_none() && !connected {
-        // Nobody ever joined by it.
+        // No agent ever joined with it.
         return Next::Go;
     }
     if !connected {
@@ -166,7 +168,7 @@ fn look(state: &mut State, departing: Departing, now: Instant) -> Next {
         return leave_behind(state);
     }
     if !state.agreed {
-        // A session that began just now says soon what the member has.
+        // A session that has just begun will soon report the member's objects.
         let objects = state.desired.left().len();
         return Next::Wait(Departure::Unreachable { objects });
     }
@@ -189,7 +191,7 @@ fn look(state: &mut State, departing: Departing, now: Instant) -> Next {
     Next::Wait(Departure::Emptying { objects: left.len(), first: first(&left), since })
 }
 
-/// First the Cluster says what is left, then it goes: whoever watches it has the list.
+/// First the Cluster lists what is left, then it is deleted: whoever watches it gets the list.
 fn leave_behind(state: &State) -> Next {
     let objects = match &state.departure {
         Some(Departure::LeftBehind { objects }) => objects.clone(),

@@ -1,4 +1,4 @@
-//! Enrolment: a bootstrap token for a certificate, once.
+//! Enrolment: exchanges a bootstrap token for a certificate, once.
 
 use atoll_api::cluster::Revocation;
 use atoll_api::{Clock, Cluster, marks};
@@ -22,54 +22,53 @@ use crate::manager;
 
 /// Type of the Secrets that hold tokens' hashes.
 pub const TOKEN_SECRET_TYPE: &str = "atoll.dev/bootstrap-token";
-/// Life of a token: long enough to copy a command to another window.
+/// Default lifetime of a token: long enough to copy a command to another window.
 pub const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(15);
-/// Longest life that can be asked for.
+/// Longest lifetime that can be requested.
 pub const MAX_TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(24);
 
-/// Start of their names; the token's id follows.
+/// Prefix of their names; the token's id follows.
 pub(super) const SECRET_PREFIX: &str = "bootstrap-token-";
 
 /// Keys in a token's Secret.
 const HASH: &str = "hash";
 pub(super) const CLUSTER: &str = "cluster";
 const CLUSTER_UID: &str = "cluster-uid";
-/// The Cluster's revocation when the token was made; absent = none. Another one since then ends the token.
+/// The Cluster's revocation when the token was created; absent = none. A later one invalidates the token.
 const AFTER_REVOCATION: &str = "after-revocation";
-/// Present where the identities that the Cluster has had are revoked once the token is used.
+/// Present if using the token revokes the Cluster's earlier identities.
 const REPLACES: &str = "replaces-identity";
 pub(super) const EXPIRES: &str = "expires";
 /// Hash of the public key that consumed the token; absent = not consumed.
 pub(super) const USED_BY: &str = "used-by";
 
-/// Why a token could not be made.
+/// Why a token could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenCreateError {
     /// The Cluster was not read from the hub.
     #[error("the Cluster has no {0}: read it from the hub first")]
     Cluster(&'static str),
-    /// A life that makes no sense.
+    /// An invalid lifetime.
     #[error("a token's life must be above 0 and at most 24 hours, it is {0:?}")]
     Life(SignedDuration),
-    /// No random numbers.
+    /// No random numbers were available.
     #[error("make a token")]
     Token(#[from] TokenError),
-    /// The namespace could not be made.
+    /// The namespace could not be created.
     #[error("make namespace {}", marks::SYSTEM_NAMESPACE)]
     Namespace(#[source] AuthorityError),
     /// The hub did not answer in time.
     #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
     Timeout,
-    /// The hub refused.
+    /// The hub rejected the request.
     #[error("store the token's hash in the hub")]
     Hub(#[source] Box<kube::Error>),
 }
 
-/// Makes a token for this Cluster and stores its hash in the hub. The caller shows the token once. Certificates that the
-/// Cluster has stay good when it is used.
+/// Creates a token for this Cluster and stores its hash in the hub. The caller shows the token once. The Cluster's
+/// existing certificates stay valid when it is used.
 ///
-/// # Errors
-/// A Cluster without name or uid, a life out of range, or a hub that does not take it.
+/// # Errors A Cluster without name or uid, a lifetime out of range, or a hub that rejects the Secret.
 pub async fn create_token(
     client: &kube::Client,
     clock: &Clock,
@@ -79,7 +78,7 @@ pub async fn create_token(
     create(client, clock, cluster, life, false).await
 }
 
-/// The same, for a token that revokes the certificates that the Cluster has had when an agent enrols by it.
+/// Like [`create_token`], for a token that revokes the Cluster's earlier certificates when an agent enrols with it.
 ///
 /// # Errors
 /// As [`create_token`].
@@ -121,7 +120,7 @@ async fn create(
         metadata: ObjectMeta {
             name: Some(secret_name(token.id())),
             namespace: Some(marks::SYSTEM_NAMESPACE.to_owned()),
-            // Goes with its Cluster.
+            // Deleted with its Cluster.
             owner_references: Some(vec![OwnerReference {
                 api_version: Cluster::api_version(&()).into_owned(),
                 kind: Cluster::kind(&()).into_owned(),
@@ -152,10 +151,10 @@ pub(super) fn secret_name(id: &TokenId) -> String {
     format!("{SECRET_PREFIX}{}", id.as_str())
 }
 
-/// Why somebody may not join.
+/// Why an enrolment is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EnrolError {
-    /// Not told apart: unknown, not a token, wrong secret.
+    /// One error for several causes: unknown, malformed, wrong secret.
     #[error("the token is not valid")]
     Token,
     #[error("the token has expired: make a new one with `atoll token create`")]
@@ -205,9 +204,9 @@ impl EnrolError {
     }
 }
 
-/// Takes the token and signs the request. Everything that can be wrong with the request is looked at before the token
-/// is consumed; the same token with the same public key is answered again while it lives. Where the token replaces
-/// identities, the earlier ones are revoked before the new one is handed out.
+/// Checks the token and signs the request. The request is fully validated before the token is consumed; the same token
+/// with the same public key is accepted again during its lifetime. If the token replaces identities, the earlier ones
+/// are revoked before the new one is returned.
 pub(super) async fn enrol(
     cx: &Context,
     request: v1::EnrollRequest,
@@ -216,12 +215,12 @@ pub(super) async fn enrol(
     let token: BootstrapToken = request.token.parse().map_err(|_| EnrolError::Token)?;
     let secrets: Api<Secret> = Api::namespaced(cx.client.clone(), marks::SYSTEM_NAMESPACE);
     let name = secret_name(token.id());
-    // Twice: when somebody else changes the Secret meanwhile, what it says now counts.
+    // Twice: if the Secret changes meanwhile, its new content counts.
     for _ in 0..2 {
         let secret = hub(secrets.get_opt(&name)).await?.ok_or(EnrolError::Token)?;
         let Checked { uid, cluster } = check(cx, &token, &secret, &request).await?;
         let cluster_name = cluster.name_any();
-        // Whether it can be signed, before the token is used up.
+        // Check that it can be signed before the token is consumed.
         let key = authority.sign_member(&request.csr_der, &uid, cx.clock.now())?.public_key;
         let replaces = text(&secret, REPLACES).is_some();
         match text(&secret, USED_BY).map(str::parse::<PublicKeyHash>) {
@@ -242,7 +241,7 @@ pub(super) async fn enrol(
         let at = revocation::issue_at(revocation.as_ref(), cx.clock.now());
         let issued =
             authority.sign_member(&request.csr_der, &uid, at.ok_or(EnrolError::Revoked)?)?;
-        // A revocation that came meanwhile counts for what was just signed, too.
+        // A revocation that arrived meanwhile applies to the new certificate too.
         let now = cx.registry.by_uid(&uid).and_then(|member| member.lock().revocation.clone());
         if now.is_some_and(|now| revocation.is_none_or(|seen| now.before.0 > seen.before.0)) {
             return Err(EnrolError::Revoked);
@@ -252,13 +251,13 @@ pub(super) async fn enrol(
     Err(EnrolError::Used)
 }
 
-/// What a good token speaks for.
+/// The result of a valid token.
 struct Checked {
     uid: ClusterUid,
     cluster: Cluster,
 }
 
-/// The revocation that holds for a Cluster: as the hub has it, or as seen here and not written yet.
+/// The revocation in force for a Cluster: from the hub, or seen here and not written yet.
 fn current(cx: &Context, cluster: &Cluster) -> Option<Revocation> {
     let stored = cluster.status.as_ref().and_then(|status| status.revocation.clone());
     let member = cx.registry.get(&cluster.name_any());
@@ -267,7 +266,7 @@ fn current(cx: &Context, cluster: &Cluster) -> Option<Revocation> {
     [stored, known].into_iter().flatten().max_by_key(|revocation| revocation.before.0)
 }
 
-/// Whether no revocation came after the token was made. What the token itself caused is none.
+/// Whether no revocation followed the token's creation, apart from one that the token itself caused.
 fn outlived(cx: &Context, token: &BootstrapToken, secret: &Secret, cluster: &Cluster) -> bool {
     if revocation::is_pending(cluster) {
         return false;
@@ -277,7 +276,7 @@ fn outlived(cx: &Context, token: &BootstrapToken, secret: &Secret, cluster: &Clu
         || text(secret, AFTER_REVOCATION) == Some(current.before.0.to_string().as_str())
 }
 
-/// Whether the token is good and speaks for a Cluster that is there.
+/// Whether the token is valid and for an existing Cluster.
 async fn check(
     cx: &Context,
     token: &BootstrapToken,
@@ -292,7 +291,7 @@ async fn check(
     if !hash.matches(token) {
         return Err(EnrolError::Token);
     }
-    // From here on the caller holds the secret and may know more.
+    // From here on the caller is known to have the secret and may get details.
     let expires: Timestamp =
         text(secret, EXPIRES).and_then(|text| text.parse().ok()).ok_or(EnrolError::Expired)?;
     if expires <= cx.clock.now() {
@@ -322,7 +321,7 @@ async fn check(
     Ok(Checked { uid, cluster })
 }
 
-/// One guarded update: it has the resourceVersion of what was looked at.
+/// One guarded update, with the resourceVersion that was checked.
 async fn consume(
     secrets: &Api<Secret>,
     mut secret: Secret,

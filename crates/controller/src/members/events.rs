@@ -1,4 +1,4 @@
-//! Events about members, for people.
+//! Events about members.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::manager;
 
 /// Namespace of events about objects without one.
 const NAMESPACE: &str = "default";
-/// The same event of the same member comes at most this often: an agent that is refused tries again every few seconds.
+/// Minimum time between equal events of a member: a refused agent retries every few seconds.
 const REPEAT: Duration = Duration::from_secs(600);
 
-/// Publishes a warning about a member, on the side: nothing waits for it, and a hub that does not take it is logged.
+/// Publishes a warning about a member in the background: nothing waits for it, and a failure is logged.
 pub(super) fn publish(cx: &Context, member: &Member, reason: &'static str, message: &str) {
     let now = Instant::now();
     {
@@ -28,7 +28,7 @@ pub(super) fn publish(cx: &Context, member: &Member, reason: &'static str, messa
             return;
         }
     }
-    // After the limit: a member that is refused tries again every few seconds, and must not fill the log.
+    // After the limit: a refused member retries every few seconds and must not flood the log.
     tracing::warn!(cluster = member.name, reason, message, "member");
     let Some(cluster) = member.lock().cluster.clone() else { return };
     let at = cx.clock.now();

@@ -1,5 +1,4 @@
-//! The first look at each call: who may call what is checked before a byte of the body is read, so that a refused caller
-//! costs no memory.
+//! Authorises each call before any byte of its body is read, so that a refused caller costs no memory.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,11 +14,11 @@ use tonic::server::NamedService;
 
 use super::service::Service;
 
-/// The service behind its checks.
+/// The service behind the authorisation.
 #[derive(Clone)]
 pub(super) struct Gate {
     service: Arc<Service>,
-    /// For calls with one message each way.
+    /// For unary calls.
     unary: AgentServiceServer<Service>,
     sessions: AgentServiceServer<Service>,
 }

@@ -1,5 +1,5 @@
-//! Ends TLS and hands connections, with who is on the other end, to the gRPC servers: one for members, one with small
-//! limits for those without a certificate.
+//! Terminates TLS and passes connections, with the peer's identity, to the gRPC servers: one for members, one with
+//! small limits for peers without a certificate.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,42 +25,43 @@ use tonic::transport::server::Connected;
 use super::metrics::{Metrics, Refused};
 use crate::connections::{Connections, Limits, Place, client_of};
 
-/// Connections that have not finished the handshake, by address. Each costs a file descriptor, about 20 KiB, and a
-/// millisecond of CPU once it says something. An address may have half of them: thousands of members may be behind one NAT,
-/// and all come back at once after a restart.
+/// Limit of connections in the handshake, by address. Each costs a file descriptor, about 20 KiB, and a millisecond of
+/// CPU once it sends data. One address may have half of them: thousands of members may be behind one NAT, and all
+/// reconnect at once after a restart.
 const HANDSHAKES: Limits = Limits { total: 4_096, each: 2_048, grace: Duration::from_secs(1) };
 /// Longest handshake: two round trips, and some time for a slow machine.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections without a certificate, by address: members that enrol. Each may hold [`super::server`]'s small windows.
+/// Limit of connections without a certificate, by address: enrolling members. Each may use [`super::server`]'s small
+/// windows.
 const STRANGERS: Limits = Limits { total: 256, each: 64, grace: Duration::from_secs(5) };
-/// Longest life of a connection without a certificate: one enrolment, with a hub that answers slowly three times.
+/// Longest duration of a connection without a certificate: one enrolment, with three slow replies of the hub.
 const STRANGER_LIFE: Duration = Duration::from_secs(30);
-/// Connections of one certificate's member: a session and a renewal of each of two agents, and those that are dead and
-/// not noticed yet. Each may hold the windows of a session. The number of members limits them in all.
+/// Limit of connections per certificate's member: a session and a renewal of each of two agents, and dead ones not
+/// detected yet. Each may use the windows of a session. The number of members limits the total.
 const OF_A_MEMBER: Limits = Limits { total: usize::MAX, each: 8, grace: Duration::from_secs(1) };
-/// Pause after `accept` failed (out of file descriptors): it would fail again at once.
+/// Delay after `accept` failed (out of file descriptors): it would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections that are through the handshake and not taken by the server yet.
+/// Connections after the handshake that the server has not accepted yet.
 pub(super) const BACKLOG: usize = 64;
 
-/// A stream of bytes.
+/// A byte stream.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
-/// Where connections come from.
+/// Source of connections.
 #[derive(Debug)]
 pub enum Incoming {
     /// A socket.
     Tcp(TcpListener),
-    /// Somewhere else in this process; the end of the channel ends nothing but the arrivals.
+    /// In-process streams; the end of the channel only ends the arrivals.
     Streams(mpsc::Receiver<Arrival>),
 }
 
-/// A connection from somewhere in this process.
+/// An in-process connection.
 pub struct Arrival {
-    /// The bytes.
+    /// The byte stream.
     pub io: Box<dyn Io>,
-    /// Who is at the other end, where that needs no proof; `None` = TLS is spoken over the stream and proves it.
+    /// The peer's identity if it needs no proof; `None` = the stream carries TLS, which proves it.
     pub identity: Option<ClusterUid>,
 }
 
@@ -70,46 +71,46 @@ impl std::fmt::Debug for Arrival {
     }
 }
 
-/// A member, as its certificate says.
+/// A member as identified by its certificate.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     pub(super) uid: ClusterUid,
     pub(super) trust_domain: TrustDomain,
-    /// Of its key; `None` where no certificate was needed.
+    /// Hash of its key; `None` if no certificate was needed.
     pub(super) key: Option<PublicKeyHash>,
     /// When its certificate was issued.
     pub(super) issued: Timestamp,
     pub(super) not_after: Timestamp,
 }
 
-/// What a call knows of its connection.
+/// Facts about a call's connection.
 #[derive(Debug, Clone)]
 pub(super) struct Link {
     /// `None` = no certificate, or not a member's.
     pub(super) peer: Option<Arc<Peer>>,
-    /// The client behind the other end's address; `None` within this process.
+    /// The client's address; `None` within this process.
     pub(super) address: Option<IpAddr>,
-    /// Cuts the connection.
+    /// Closes the connection.
     pub(super) cut: CancellationToken,
 }
 
-/// What a connection takes of a limit, for as long as it is open.
+/// A connection's share of a limit, held while it is open.
 enum Held {
     Nothing,
     Stranger(Place<IpAddr>),
     Member(Place<ClusterUid>),
 }
 
-/// A connection that is through the handshake.
+/// A connection after the handshake.
 pub(super) struct Connection {
     io: Box<dyn Io>,
     link: Link,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Cut when its place went to another connection.
+    /// Completes when its slot went to another connection.
     displaced: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    /// When it ends at the latest.
+    /// Time limit of the connection.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Frees its place.
+    /// Frees its slot on drop.
     _held: Held,
 }
 
@@ -127,7 +128,8 @@ impl Connection {
         Self { io, link, cut, displaced, deadline, _held: held }
     }
 
-    /// Whether it goes on. Also asked by writes: an end that reads nothing keeps the server from reading.
+    /// Fails when the connection must close. Writes check it too: a peer that does not read stops the server from
+    /// reading.
     fn poll_cut(&mut self, cx: &mut Poller<'_>) -> io::Result<()> {
         let ended = self.cut.as_mut().poll(cx).is_ready()
             || self.displaced.as_mut().is_some_and(|cut| cut.as_mut().poll(cx).is_ready())
@@ -176,7 +178,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Takes connections and hands on those that are through the handshake.
+/// Accepts connections and passes on those that complete the handshake.
 pub(super) struct Listener {
     pub(super) tls: Arc<ServerConfig>,
     pub(super) trust_domain: TrustDomain,
@@ -188,7 +190,7 @@ pub(super) struct Listener {
     pub(super) token: CancellationToken,
 }
 
-/// What a listener and its connections share.
+/// Shared by a listener and its connections.
 struct Entrance {
     listener: Listener,
     handshakes: Connections<IpAddr>,
@@ -197,7 +199,7 @@ struct Entrance {
 }
 
 impl Listener {
-    /// Takes connections until the token ends it.
+    /// Accepts connections until cancelled.
     pub(super) async fn run(self, mut incoming: Incoming) {
         let tasks = TaskTracker::new();
         let token = self.token.clone();
@@ -229,7 +231,7 @@ impl Listener {
 }
 
 impl Entrance {
-    /// Brings one connection through the handshake and hands it on.
+    /// Performs one connection's handshake and passes it on.
     async fn enter(&self, arrival: Arrival, address: Option<IpAddr>, place: Option<Place<IpAddr>>) {
         let cut = place.as_ref().map(|place| place.cut().clone()).unwrap_or_default();
         let Some(established) = cut.run_until_cancelled(self.establish(arrival)).await else {
@@ -242,7 +244,7 @@ impl Entrance {
         };
         let now = Instant::now();
         let held = match (&peer, address) {
-            // Within this process nothing is limited.
+            // In-process connections are not limited.
             (_, None) => Some(Held::Nothing),
             (Some(peer), Some(_)) => self.of_members.enter(peer.uid.clone(), now).map(Held::Member),
             (None, Some(client)) => self.strangers.enter(client, now).map(Held::Stranger),
@@ -252,7 +254,7 @@ impl Entrance {
             if peer.is_some() { &self.listener.members } else { &self.listener.strangers };
         let cut = self.listener.token.child_token();
         let link = Link { peer: peer.map(Arc::new), address, cut };
-        // An error means that the server has ended, and so does the connection.
+        // An error means that the server has ended; drop the connection.
         drop(connections.send(Connection::new(io, link, held)).await);
     }
 
@@ -278,14 +280,14 @@ impl Entrance {
     }
 }
 
-/// The next connection, and the client behind its address where it came over a network; `None` when there will be none.
+/// The next connection, and the client's address if it came over a network; `None` when there will be none.
 async fn arrival(incoming: &mut Incoming) -> Option<(Arrival, Option<IpAddr>)> {
     match incoming {
         Incoming::Streams(streams) => Some((streams.recv().await?, None)),
         Incoming::Tcp(listener) => loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    // Small messages must not wait for one another; without it they are late, not lost.
+                    // Small messages must not wait for each other; without it they are late, not lost.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "TCP_NODELAY");
                     }

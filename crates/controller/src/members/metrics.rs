@@ -1,4 +1,4 @@
-//! What the members part counts.
+//! Metrics of `members`.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -18,7 +18,7 @@ pub(super) struct Sent {
     pub(super) kind: &'static str,
 }
 
-/// Counters and gauges. Cloning shares them.
+/// Counters and gauges. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     pub(super) sessions: Gauge,
@@ -31,7 +31,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Each family with a member.
+    /// Every family with one member.
     #[cfg(test)]
     pub(crate) fn of_every_kind() -> Self {
         let metrics = Self::default();
@@ -40,7 +40,7 @@ impl Metrics {
         metrics
     }
 
-    /// Makes them visible.
+    /// Registers them.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("atoll_members");
         registry.register("sessions", "Agents with a session", self.sessions.clone());

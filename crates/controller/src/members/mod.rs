@@ -1,7 +1,7 @@
 //! Members: enrolment, sessions, what each should hold, and their health.
 //!
-//! The hub's side of the controller says what each binding wants on which member ([`Members`]) and hears what members
-//! report ([`MemberEvent`]). What a binding wants, and why it no longer does, is not decided here.
+//! The rest of the controller tells what each binding wants on which member ([`Members`]) and receives the members'
+//! reports ([`MemberEvent`]). It also decides what a binding wants, and why it no longer does.
 //!
 //! ```text
 //!  listener ─▶ service ─▶ session ─┬─▶ desired (per member) ◀── Members::set_desired, withdraw
@@ -72,30 +72,30 @@ pub use self::types::{
 use self::context::{ADMISSIONS, Bucket, Context};
 use crate::lifecycle::emptying::Emptying;
 
-/// What the members part needs.
+/// Inputs of `members`.
 pub struct MembersOptions {
     /// The hub. Its own retries must be off: every call here has its limit.
     pub client: kube::Client,
-    /// Wall time.
+    /// Wall clock.
     pub clock: Clock,
-    /// Where agents come in.
+    /// Source of agents' connections.
     pub incoming: Incoming,
-    /// Times of health.
+    /// Times of members' health.
     pub health: HealthTimes,
-    /// The leader's term; `None` while this is not the leader. Calls are then refused and sessions closed at once.
+    /// The leader's term; `None` while this process does not lead. Calls are then refused and sessions closed at once.
     pub term: watch::Receiver<Option<u64>>,
-    /// Trust domain of an authority that has to be made. One that is there keeps its own.
+    /// Trust domain of a newly created authority. An existing one keeps its own.
     pub trust_domain: TrustDomain,
-    /// What is counted.
+    /// Metrics.
     pub metrics: Metrics,
 }
 
-/// The members part, running. Cloning gives another handle to the same; all methods return at once.
+/// Handle of the running service. Clones share it; all methods except `stopped` and `authority` return at once.
 #[derive(Clone)]
 pub struct Members(Arc<Context>);
 
 impl Members {
-    /// Starts listening, watching and writing on the current runtime, until `token` ends it.
+    /// Starts listening, watching and writing on the current runtime, until `token` is cancelled.
     ///
     /// # Errors
     /// When the times contradict each other.
@@ -140,28 +140,28 @@ impl Members {
         Ok(Self(cx))
     }
 
-    /// Waits until everything that [`Members::start`] began has ended, after its token was cancelled.
+    /// Waits until all tasks of [`Members::start`] have ended, after its token was cancelled.
     pub async fn stopped(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }
 
-    /// The certificate authority, as soon as there is one.
+    /// Waits for the certificate authority.
     pub async fn authority(&self) -> Arc<CertificateAuthority> {
         let mut authority = self.0.authority.subscribe();
         loop {
             if let Some(authority) = authority.borrow_and_update().clone() {
                 return authority;
             }
-            // The sender is in the context, which this handle keeps.
+            // The sender is in the context, which this handle keeps alive.
             if authority.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Replaces what `claim` (a binding's uid) wants on `cluster`, and sends the difference. An object that it wanted
-    /// before and does not now is kept as an orphan: only [`Members::withdraw`] removes.
+    /// Replaces what `claim` (a binding's uid) wants on `cluster`, and sends the difference. An object that it no
+    /// longer wants is kept as an orphan: only [`Members::withdraw`] removes.
     pub fn set_desired(
         &self,
         cluster: &str,
@@ -178,9 +178,9 @@ impl Members {
         member.wake.notify_one();
     }
 
-    /// `claim` wants nothing on `cluster` any more. What no other claim wants is removed or released; kinds that are
-    /// never removed (Namespace, CustomResourceDefinition) are released. Answered by [`MemberEvent::Withdrawn`], which
-    /// waits for the member: a member that is away is told when it comes back.
+    /// `claim` wants nothing on `cluster` any more. Objects without another claim are removed or released; kinds that
+    /// are never removed (Namespace, CustomResourceDefinition) are released. Answered by [`MemberEvent::Withdrawn`]
+    /// once the member confirms; a disconnected member gets the order when it reconnects.
     pub fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
         let Some(member) = self.0.registry.get(cluster) else { return };
         let mut state = member.lock();
@@ -191,9 +191,8 @@ impl Members {
         member.wake.notify_one();
     }
 
-    /// The leadership, or a term of it, is over. Nothing is wanted on any member any more, and nothing is judged, until the
-    /// next term has set everything anew. Sessions of the term are over too: their agents connect again, and get what the
-    /// next term wants.
+    /// Leadership, or a term of it, ended. All desired state is dropped, and nothing is judged, until the next term has
+    /// set everything anew. Sessions of the term end too: their agents reconnect and get the state of the next term.
     pub fn stepped_down(&self) {
         let ended = self.0.complete.send_replace(None);
         for member in self.0.registry.all() {
@@ -206,13 +205,13 @@ impl Members {
         }
     }
 
-    /// In this term the hub's side has set everything that it knows, and its [`Oracle`] can answer. Before, no inventory is
-    /// judged and no member is told that it is in sync.
+    /// In this term all desired state was set, and the [`Oracle`] can answer. Before that, no inventory is judged and
+    /// no member gets `Synced`.
     pub fn caches_complete(&self, term: u64) {
         self.0.complete.send_replace(Some(term));
     }
 
-    /// [`Oracle::limit`] may answer otherwise than before: removals that are held back are tried again.
+    /// [`Oracle::limit`] may have changed: held back removals are tried again.
     pub fn limits_changed(&self) {
         for member in self.0.registry.all() {
             let mut state = member.lock();
@@ -226,7 +225,7 @@ impl Members {
         }
     }
 
-    /// A Cluster, as the hub's watch brought it.
+    /// A Cluster changed in the hub's watch.
     pub fn cluster_changed(&self, cluster: &Cluster) {
         let now = (Instant::now(), self.0.clock.now());
         let Some((member, news)) = self.0.registry.take(cluster, now) else { return };
@@ -236,7 +235,7 @@ impl Members {
         let grace = *self.0.grace.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = member.lock();
         if let Some(until) = grace {
-            // Seen for the first time during a new leader's grace.
+            // First seen during a new leader's grace period.
             let baseline = until.checked_sub(self.0.times.silent_after).unwrap_or(now.0);
             state.vitals.forgive(baseline);
         }
@@ -249,14 +248,14 @@ impl Members {
         }
     }
 
-    /// How far a member is from being empty: told in its condition `Emptied`.
+    /// Progress of emptying a member, for its condition `Emptied`.
     pub fn emptying(&self, cluster: &str, emptying: Emptying) {
         let Some(member) = self.0.registry.get(cluster) else { return };
         member.lock().emptying = emptying;
         self.0.due.mark(&member.name);
     }
 
-    /// The Cluster is gone. Its session ends, and what was set for it is forgotten.
+    /// The Cluster was deleted. Its session ends, and its desired state is dropped.
     pub fn cluster_deleted(&self, name: &str) {
         let Some(member) = self.0.registry.remove(name) else { return };
         if let Some(session) = &member.lock().session {
@@ -266,7 +265,7 @@ impl Members {
         self.0.outbox.push(MemberEvent::Lost { cluster, reason });
     }
 
-    /// Node label keys that templates use; agents tell node classes apart by them.
+    /// Node label keys that templates use; they define the agents' node classes.
     pub fn watch_labels(&self, keys: &BTreeSet<String>) {
         self.0.labels.send_if_modified(|labels| {
             let changed = !labels.iter().eq(keys);
@@ -277,7 +276,7 @@ impl Members {
         });
     }
 
-    /// Objects on members that no binding accounts for, by member. Members without any are left out.
+    /// Objects on members without a known binding, by member. Members without any are omitted.
     #[must_use]
     pub fn orphans(&self) -> BTreeMap<String, Vec<Key>> {
         let members = self.0.registry.all();
@@ -288,7 +287,7 @@ impl Members {
         orphans.filter(|(_, keys)| !keys.is_empty()).collect()
     }
 
-    /// Whether the controller suspects itself: no taint is written and nothing is to be evicted.
+    /// Whether the controller suspects itself: then no taint is written and nothing may be evicted.
     #[must_use]
     pub fn is_suspicious(&self) -> bool {
         self.0.suspicion().is_active()

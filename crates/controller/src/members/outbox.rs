@@ -1,8 +1,8 @@
-//! Events on their way to the hub's side: in order for each member, bounded, and of several reports on one object only the
+//! Events for the rest of the controller: ordered per member, bounded, and of several reports on one object only the
 //! newest.
 //!
-//! Each member has a queue of its own, and they are emptied in turn. A member that sends more than is taken waits by itself;
-//! the others' events pass.
+//! Each member has its own queue, and the queues are served in turn. A member that sends too much waits alone; the
+//! others' events pass.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,15 +13,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::types::{HeldObject, MemberEvent, Report};
 
-/// Above so many events of all members, a session reads on only while nothing of its own waits.
+/// Above this number of events of all members, a session reads only while it has none queued.
 const ROOM: usize = 8_192;
 /// The same in bytes.
 const ROOM_BYTES: usize = 256 << 20;
-/// Above so many of its own events a session stops reading. A burst of first reports fits.
+/// Above this number of its own events a session stops reading. A burst of first reports fits.
 const MEMBER_ROOM: usize = 1_024;
 /// The same in bytes.
 const MEMBER_BYTES: usize = 16 << 20;
-/// What an event takes in memory besides its texts, about.
+/// Approximate memory of an event without its texts.
 const EVENT_BYTES: usize = 512;
 
 #[derive(Debug)]
@@ -31,13 +31,13 @@ enum Slot {
     Status(Key),
 }
 
-/// What waits of one member.
+/// One member's queue.
 #[derive(Debug, Default)]
 struct Lane {
     slots: VecDeque<Slot>,
     newest: HashMap<Key, MemberEvent>,
     bytes: usize,
-    /// Something was taken.
+    /// Notified when events were taken.
     taken: Arc<Notify>,
 }
 
@@ -54,7 +54,7 @@ impl Lane {
             }
             return Grown { events: usize::from(old.is_none()), more, less };
         }
-        // An agent that connects again and again says the same each time.
+        // An agent that reconnects again and again causes the same event each time.
         if let Some(Slot::Event(last)) = self.slots.back()
             && **last == event
         {
@@ -75,7 +75,7 @@ impl Lane {
     }
 }
 
-/// By how much an event made a queue longer.
+/// Growth of a queue by an event.
 struct Grown {
     events: usize,
     more: usize,
@@ -85,7 +85,7 @@ struct Grown {
 #[derive(Debug, Default)]
 struct Queue {
     lanes: BTreeMap<String, Lane>,
-    /// Members of whom something waits, in the order in which they are served.
+    /// Members with queued events, in serving order.
     turns: VecDeque<String>,
     events: usize,
     bytes: usize,
@@ -109,7 +109,7 @@ impl Queue {
         let event = lane.pop();
         self.bytes -= before - lane.bytes;
         self.events -= 1;
-        // Not for each event: a session that may read on shall find room for more than one.
+        // Not for each event: a session that resumes should find room for more than one.
         if lane.slots.len() <= MEMBER_ROOM / 2 && lane.bytes <= MEMBER_BYTES / 2 {
             lane.taken.notify_waiters();
         }
@@ -126,7 +126,7 @@ impl Queue {
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
     filled: Notify,
-    /// It was full and is no more.
+    /// Notified when it is no longer full.
     emptied: Notify,
 }
 
@@ -135,7 +135,7 @@ impl Outbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Never waits: what comes from the hub's side itself is few, and sessions ask [`Outbox::room`] before they read.
+    /// Never waits: other sources add few events, and sessions check [`Outbox::room`] before they read.
     pub(super) fn push(&self, event: MemberEvent) {
         let mut queue = self.lock();
         let member = event.cluster().to_owned();
@@ -151,17 +151,17 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    /// Whether this member's session may read on.
+    /// Whether this member's session may continue reading.
     pub(super) fn has_room(&self, member: &str) -> bool {
         self.lock().has_room(member)
     }
 
-    /// Waits until this member's session may read on.
+    /// Waits until this member's session may continue reading.
     pub(super) async fn room(&self, member: &str) {
         loop {
             let emptied = self.emptied.notified();
             tokio::pin!(emptied);
-            // Registered before the look, so that what is taken in between is not missed.
+            // Registered before the check, so that no notification in between is missed.
             emptied.as_mut().enable();
             let taken = {
                 let queue = self.lock();
@@ -185,7 +185,7 @@ impl Outbox {
         }
     }
 
-    /// Whether sessions do not read because of it: their members' silence means nothing then.
+    /// Whether sessions stopped reading because of it: then their members' silence means nothing.
     pub(super) fn is_full(&self) -> bool {
         self.lock().is_full()
     }
@@ -202,14 +202,14 @@ impl Outbox {
         event
     }
 
-    /// Hands the events over until `token` ends it or nothing takes them any more.
+    /// Passes the events on until `token` is cancelled or the receiver is dropped.
     pub(super) async fn forward(
         &self,
         events: mpsc::Sender<MemberEvent>,
         token: CancellationToken,
     ) {
         loop {
-            // Room first, event then: what waits in here is still coalesced.
+            // Reserve first, then take: queued events are still coalesced.
             let permit = tokio::select! {
                 biased;
                 () = token.cancelled() => return,
@@ -231,7 +231,7 @@ impl Outbox {
     }
 }
 
-/// Memory that an event takes, about.
+/// Approximate memory of an event.
 fn bytes(event: &MemberEvent) -> usize {
     let texts = |texts: &[String]| texts.iter().map(|text| text.len() + 24).sum::<usize>();
     let content = match event {
@@ -241,7 +241,7 @@ fn bytes(event: &MemberEvent) -> usize {
         }
         MemberEvent::Inventory { held, .. } => held.iter().map(held_bytes).sum(),
         MemberEvent::Suspicion { message, .. } => message.len(),
-        // The facts are shared with the member's own state, which bounds them.
+        // The facts are shared with the member's state, which bounds them.
         MemberEvent::Facts { .. }
         | MemberEvent::Connected { .. }
         | MemberEvent::Lost { .. }
@@ -252,7 +252,7 @@ fn bytes(event: &MemberEvent) -> usize {
 }
 
 fn report_bytes(report: &Report) -> usize {
-    // JSON in memory takes some times its text.
+    // Parsed JSON takes several times the memory of its text.
     report.health_reason.len() + report.unschedulable_reason.len() + 4 * report.status_bytes
 }
 
@@ -341,7 +341,7 @@ mod tests {
             (0..4).filter_map(|_| outbox.pop()).map(|event| event.cluster().to_owned()).collect();
         assert_eq!(served, ["flood", "other", "flood", "other"]);
 
-        // Also where many together fill it, each may have one event.
+        // Even when many members fill it together, each may have one event.
         for member in 0..2 * ROOM / MEMBER_ROOM {
             for i in 0..MEMBER_ROOM {
                 outbox.push(of(&format!("flood-{member}"), &i.to_string()));
@@ -361,7 +361,7 @@ mod tests {
         };
         outbox.push(MemberEvent::Status { cluster, key, claims, report });
         assert!(!outbox.has_room("member1"));
-        // A newer report in its place gives the room back, and so does taking it.
+        // Replacing a report with a newer one releases its room, and so does taking it.
         outbox.push(status("a", 2));
         assert!(outbox.has_room("member1"));
         outbox.pop();

@@ -1,4 +1,4 @@
-//! The members that the hub knows, by name and by uid.
+//! The members in the hub, by name and by uid.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,51 +28,51 @@ use crate::lifecycle::emptying::Emptying;
 pub(super) struct Member {
     pub(super) name: String,
     state: Mutex<State>,
-    /// There may be something to say.
+    /// Notified when there may be something to send.
     pub(super) wake: Notify,
 }
 
-/// What is known of a member. Held under a lock that is never kept across an await.
+/// State of a member, behind a lock that is never held across an await.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The newest one seen; `None` before the hub's watch brought it.
+    /// The newest version; `None` before the hub's watch delivered it.
     pub(super) cluster: Option<Arc<Cluster>>,
-    /// Which certificates are refused. May be newer than what the Cluster says.
+    /// Which certificates are refused. May be newer than the Cluster's status.
     pub(super) revocation: Option<Revocation>,
     pub(super) renewals: Renewals,
     /// uid of the member's kube-system namespace.
     pub(super) cluster_id: Option<String>,
     pub(super) epoch: u64,
-    /// The epoch begins anew by a new enrolment, and the Cluster does not say so yet.
+    /// A new enrolment restarts the epoch, and the Cluster does not show that yet.
     pub(super) epoch_anew: bool,
-    /// uid of the kube-system namespace that its last enrolment named.
+    /// uid of the kube-system namespace in its last enrolment.
     pub(super) enrolled_id: Option<String>,
     /// Why its last Hello was refused.
     pub(super) refusal: Option<Refusal>,
-    /// The term that a person accepts, until ours is above it.
+    /// The term that a user accepted, until ours is above it.
     pub(super) accepted_term: Option<u64>,
     pub(super) desired: DesiredSet,
     pub(super) vitals: Vitals,
     pub(super) facts: Option<Arc<MemberFacts>>,
-    /// Memory that the facts take.
+    /// Memory reserved for the facts.
     pub(super) facts_room: Option<Taken>,
     pub(super) session: Option<Session>,
-    /// Whether controller and agent agreed on an inventory since this controller leads.
+    /// Whether controller and agent agreed on an inventory in this leadership.
     pub(super) agreed: bool,
-    /// How far it is from being empty, where that is wanted.
+    /// Progress of emptying it.
     pub(super) emptying: Emptying,
-    /// How far its way out of the federation is.
+    /// Progress of its departure from the federation.
     pub(super) departure: Option<Departure>,
-    /// When its status was last written, by this controller or (as far as it can know) before.
+    /// When its status was last written, by this controller or, as far as known, an earlier one.
     pub(super) written: Instant,
 }
 
-/// The session that counts.
+/// The current session.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     pub(super) id: u64,
     pub(super) issued: Timestamp,
-    /// The leader's term that it belongs to; it ends with the term.
+    /// The leader's term of the session; it ends with the term.
     pub(super) term: u64,
     end: Arc<Mutex<Option<Status>>>,
     pub(super) token: CancellationToken,
@@ -83,7 +83,7 @@ impl Session {
         Self { id, issued, term, end: Arc::default(), token: parent.child_token() }
     }
 
-    /// Ends it; the first reason given is what the agent hears.
+    /// Ends it; the agent receives the first reason given.
     pub(super) fn end(&self, reason: Status) {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.token.cancel();
@@ -133,7 +133,7 @@ impl State {
         self.cluster.as_ref()?.metadata.uid.as_deref()
     }
 
-    /// Whether the Cluster has our finalizer, or goes anyway.
+    /// Whether the Cluster has our finalizer, or is being deleted anyway.
     pub(super) fn is_held(&self) -> bool {
         let metadata = self.cluster.as_ref().map(|cluster| &cluster.metadata);
         metadata.is_some_and(|metadata| {
@@ -143,7 +143,7 @@ impl State {
         })
     }
 
-    /// Takes a newer version of the Cluster; whether it is news.
+    /// Stores a newer version of the Cluster; returns whether it was newer.
     fn take(&mut self, cluster: &Arc<Cluster>, now: (Instant, Timestamp)) -> bool {
         if let Some(old) = &self.cluster
             && old.metadata.uid == cluster.metadata.uid
@@ -179,7 +179,7 @@ impl State {
         }
         let id = status.and_then(|status| status.cluster_id.as_ref());
         if let Some(id) = id.filter(|_| self.cluster_id.is_none()) {
-            // Its agent came to another controller, while this one followed.
+            // While this controller followed, its agent connected to another one.
             self.cluster_id = Some(id.clone());
             self.vitals.came(now.0);
         }
@@ -192,7 +192,7 @@ impl State {
         true
     }
 
-    /// A new certificate was enrolled: its agent counts its own epochs, whatever the ones before it claimed.
+    /// A new certificate was enrolled: its agent starts its own epochs, whatever earlier ones claimed.
     pub(super) fn enrolled(&mut self, cluster_id: &str) {
         self.epoch = 0;
         self.epoch_anew = true;
@@ -200,7 +200,7 @@ impl State {
         self.refusal = None;
     }
 
-    /// Another Cluster has this member's kube-system uid in the hub: it was never this one's.
+    /// Another Cluster in the hub has this member's kube-system uid: it was never this one's.
     fn give_up_cluster_id(&mut self, error: &ClusterIdError) {
         self.cluster_id = None;
         if let Some(session) = &self.session {
@@ -208,13 +208,13 @@ impl State {
         }
     }
 
-    /// Whether the Cluster in the hub says that this is the member's kube-system uid.
+    /// Whether the Cluster in the hub has this kube-system uid.
     fn is_cluster_id_stored(&self, id: &str) -> bool {
         let status = self.cluster.as_ref().and_then(|cluster| cluster.status.as_ref());
         status.and_then(|status| status.cluster_id.as_deref()) == Some(id)
     }
 
-    /// The server's answer to a write of ours.
+    /// Stores the server's reply to one of our writes.
     pub(super) fn wrote(&mut self, cluster: Arc<Cluster>, now: Instant) {
         self.written = now;
         let session = cluster.status.as_ref().and_then(|status| status.session.as_ref());
@@ -231,15 +231,15 @@ impl State {
     }
 }
 
-/// Whether `a` is an older version of the same object than `b`. Resource versions compare as numbers (Kubernetes 1.35
-/// says so; etcd's always did); others count as newer.
+/// Whether `a` is an older version of the same object than `b`. Resource versions compare as numbers (guaranteed since
+/// Kubernetes 1.35, always true for etcd's); others count as newer.
 fn is_older(a: &Cluster, b: &Cluster) -> bool {
     let version =
         |cluster: &Cluster| cluster.metadata.resource_version.as_ref()?.parse::<u64>().ok();
     matches!((version(a), version(b)), (Some(a), Some(b)) if a < b)
 }
 
-/// Since when a Cluster says that its member is lost.
+/// How long a Cluster has reported its member as lost.
 fn lost_for(cluster: &Cluster, now: Timestamp) -> std::time::Duration {
     let ready = cluster
         .status
@@ -275,7 +275,7 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The member of this name. The hub's side may name it before its Cluster was seen here.
+    /// The member of this name. It may be named before its Cluster was seen here.
     pub(super) fn named(&self, name: &str) -> Arc<Member> {
         let mut tables = self.lock();
         if let Some(member) = tables.by_name.get(name) {
@@ -299,7 +299,7 @@ impl Registry {
         self.lock().by_name.values().cloned().collect()
     }
 
-    /// Takes a version of a Cluster. Returns the member and whether it was news; `None` without a name and a uid.
+    /// Stores a version of a Cluster. Returns the member and whether it was newer; `None` without a name and a uid.
     pub(super) fn take(
         &self,
         cluster: &Cluster,
@@ -323,8 +323,8 @@ impl Registry {
                 tables.by_cluster_id.remove(&id);
             }
             if let Some(id) = after {
-                // What the hub holds goes before what an agent only claimed in its first Hello. Of two Clusters with one id
-                // in the hub (by hand, or by an older controller) the first keeps it.
+                // The hub's content takes precedence over an agent's claim in its first Hello. Of two Clusters with one
+                // id in the hub (created by hand, or by an older controller) the first keeps it.
                 let owner = tables.by_cluster_id.get(&id).filter(|owner| *owner != name);
                 let rival = owner.and_then(|owner| tables.by_name.get(owner)).cloned();
                 let mut rival = rival.as_ref().map(|rival| rival.lock());
@@ -360,7 +360,7 @@ impl Registry {
         Some(member)
     }
 
-    /// An enrolled member names this term; the highest term above `ours` that is believed by now.
+    /// An enrolled member names this term; returns the highest term above `ours` that is believed now.
     pub(super) fn name_term(&self, uid: &str, named: u64, ours: u64) -> Option<u64> {
         let mut tables = self.lock();
         tables.named_terms.insert(uid.to_owned(), named);
@@ -368,12 +368,12 @@ impl Registry {
         terms::believed(tables.named_terms.values().copied(), enrolled, ours)
     }
 
-    /// The member names no term above ours any more.
+    /// The member no longer names a term above ours.
     pub(super) fn forget_term(&self, uid: &str) {
         self.lock().named_terms.remove(uid);
     }
 
-    /// Takes `id` as the kube-system uid of `member` for good, at its first contact.
+    /// Assigns `id` permanently as the kube-system uid of `member`, at its first contact.
     pub(super) fn claim_cluster_id(&self, member: &Member, id: &str) -> Result<(), ClusterIdError> {
         let mut tables = self.lock();
         let mut state = member.lock();
@@ -387,7 +387,7 @@ impl Registry {
                 Err(ClusterIdError::Duplicate { other: other.clone() })
             }
             _ => {
-                // The token was for the member that enrolled by it, not for any member that the agent names later.
+                // The token was for the member that enrolled with it, not for any member that the agent names later.
                 if let Some(known) = state.enrolled_id.clone().filter(|enrolled| enrolled != id) {
                     return Err(ClusterIdError::Changed { known });
                 }
@@ -398,7 +398,7 @@ impl Registry {
         }
     }
 
-    /// What [`Registry::claim_cluster_id`] would say, without taking it.
+    /// Checks [`Registry::claim_cluster_id`] without assigning the id.
     pub(super) fn check_cluster_id(&self, name: &str, id: &str) -> Result<(), ClusterIdError> {
         let tables = self.lock();
         let known = tables.by_name.get(name).and_then(|member| member.lock().cluster_id.clone());
@@ -412,13 +412,13 @@ impl Registry {
     }
 }
 
-/// Why a member is not the one that it says it is.
+/// Why a member's identity is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ClusterIdError {
-    /// The Cluster belongs to another member since its first contact.
+    /// Since its first contact the Cluster belongs to another member.
     #[error("IdentityChanged: this Cluster is the member whose kube-system uid is {known}")]
     Changed { known: String },
-    /// Another Cluster is this member already.
+    /// Another Cluster already represents this member.
     #[error(
         "DuplicateCluster: this member is registered as Cluster {other:?} already; if that Cluster is another member, take it out with `atoll unjoin {other}` and connect again"
     )]

@@ -1,28 +1,27 @@
-//! How often a certificate is renewed: once, an hour after its issue at the earliest.
+//! Rate limit of certificate renewals: each once, at the earliest an hour after its issue.
 
 use atoll_protocol::ca::PublicKeyHash;
 use jiff::{SignedDuration, Timestamp};
 
-/// Least age of a certificate that is renewed, and time between two renewals of it. Agents renew daily.
+/// Minimum age of a certificate for renewal, and time between two renewals of it. Agents renew daily.
 const INTERVAL: SignedDuration = SignedDuration::from_hours(1);
-/// Certificates of one member that are remembered. Each is at least an hour old, and agents have one at a time.
+/// Tracked certificates per member. Each is at least an hour old, and agents have one at a time.
 const REMEMBERED: usize = 16;
 
-/// Renewals of the last hour of one member. A new leader starts without any, so a certificate may be renewed once more
-/// then.
+/// A member's renewals of the last hour. A new leader starts without any, so it may allow one more.
 #[derive(Debug, Default)]
 pub(super) struct Renewals(Vec<Renewal>);
 
 #[derive(Debug)]
 struct Renewal {
-    /// Of the certificate that was renewed.
+    /// Hash of the renewed certificate's key.
     old: PublicKeyHash,
-    /// Of the new one.
+    /// Hash of the new key.
     new: PublicKeyHash,
     at: Timestamp,
 }
 
-/// Why a certificate is not renewed now.
+/// Why a certificate may not be renewed now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TooOften {
     #[error("the certificate was issued {} s ago: one is renewed after an hour at the earliest", .0.as_secs())]
@@ -38,8 +37,8 @@ pub(super) enum TooOften {
 }
 
 impl Renewals {
-    /// Takes a renewal of the certificate with the key `old`, issued then. The same request may be made again, because its
-    /// answer may have been lost.
+    /// Records a renewal of the certificate with key `old`, issued at the given time. The same request may be repeated,
+    /// because its reply may have been lost.
     pub(super) fn admit(
         &mut self,
         old: PublicKeyHash,
@@ -80,7 +79,7 @@ mod tests {
         assert_eq!(renewals.admit(old, at(0), new, at(60)), Ok(()));
         assert_eq!(renewals.admit(old, at(0), new, at(61)), Ok(()));
         assert_eq!(renewals.admit(old, at(0), other, at(61)), Err(TooOften::Again));
-        // The new one is young itself, and the old one may be renewed again after an hour.
+        // The new certificate is too young, and the old one may be renewed again after an hour.
         assert!(renewals.admit(new, at(60), other, at(62)).is_err());
         assert_eq!(renewals.admit(old, at(0), other, at(120)), Ok(()));
         for _ in 1..REMEMBERED {

@@ -1,9 +1,9 @@
-//! Which certificates of a member are refused: all that were issued up to an instant.
+//! Which certificates of a member are refused: all issued up to an instant.
 //!
-//! A person asks for it by an annotation, whose time comes from the person's clock. A thief could renew between that time
-//! and the moment at which the controller reads it. So the instant that counts is the one at which the leader first sees
-//! the request, by the clock that also dates certificates; it is written to the Cluster's status, and later leaders take
-//! it from there.
+//! A user requests it by an annotation, whose time comes from the user's clock. A thief could renew between that time
+//! and the moment at which the controller reads it. So the instant that counts is when the leader first sees the
+//! request, by the clock that also dates certificates; it is written to the Cluster's status, where later leaders read
+//! it.
 
 use atoll_api::cluster::Revocation;
 use atoll_api::{Cluster, marks};
@@ -22,23 +22,23 @@ use super::registry::{Member, Session};
 use super::types::{LostReason, MemberEvent};
 use crate::manager;
 
-/// Annotation on a Cluster, in RFC 3339: all certificates and open tokens are refused that were made up to this time and
-/// up to the moment at which the controller reads it. A new value revokes again. `atoll revoke` sets it.
+/// Annotation on a Cluster, in RFC 3339: refuses all certificates and open tokens created up to this time and up to the
+/// moment at which the controller reads it. A new value revokes again. Set by `atoll revoke`.
 pub const REVOKED_BEFORE: &str = "atoll.dev/revoked-before";
 
-/// Certificates tell times in whole seconds.
+/// Certificates have times in whole seconds.
 const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
-/// A revocation may lie so far ahead of the clock that certificates are issued by: other clocks wrote it.
+/// How far a revocation may be ahead of the clock that dates certificates: other clocks wrote it.
 const AHEAD: SignedDuration = SignedDuration::from_mins(1);
-/// Tries of a write that others get ahead of.
+/// Attempts of a write in case of conflicts.
 const TRIES: usize = 5;
 
-/// Whether a certificate issued then is refused.
+/// Whether a certificate issued at this time is refused.
 pub(super) fn is_revoked(issued: Timestamp, revocation: Option<&Revocation>) -> bool {
     revocation.is_some_and(|revocation| issued <= revocation.before.0)
 }
 
-/// The revocation that holds after this version of the Cluster was seen; `ours` held before.
+/// The revocation in force after this version of the Cluster was seen; `ours` was in force before.
 pub(super) fn seen(
     ours: Option<&Revocation>,
     cluster: &Cluster,
@@ -47,7 +47,7 @@ pub(super) fn seen(
     let stored = cluster.status.as_ref().and_then(|status| status.revocation.as_ref());
     let asked = cluster.annotations().get(REVOKED_BEFORE);
     let newer = match (ours, stored) {
-        // What a leader stored for the same request counts everywhere.
+        // A leader's stored value for the same request takes precedence.
         (Some(ours), Some(stored)) if ours.request == stored.request && ours.token.is_none() => {
             Some(stored)
         }
@@ -59,26 +59,26 @@ pub(super) fn seen(
     else {
         return newer.cloned();
     };
-    // A time that cannot be read was meant to revoke as well.
+    // A time that cannot be parsed was meant to revoke as well.
     let before = whole(asked.parse().unwrap_or(now).max(now));
     let before = newer.map_or(before, |known| before.max(known.before.0));
     Some(Revocation { before: Time(before), request: Some(asked.clone()), token: None })
 }
 
-/// As the hub keeps it, and as certificates tell it: `issued <= before` means the same with both in whole seconds.
+/// Rounded like the hub's and certificates' times: `issued <= before` is the same with both in whole seconds.
 fn whole(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// Whether the Cluster asks for a revocation that is not stored yet.
+/// Whether the Cluster requests a revocation that is not stored yet.
 pub(super) fn is_pending(cluster: &Cluster) -> bool {
     let stored = cluster.status.as_ref().and_then(|status| status.revocation.as_ref());
     let asked = cluster.annotations().get(REVOKED_BEFORE);
     asked.is_some_and(|asked| stored.is_none_or(|stored| stored.request.as_ref() != Some(asked)))
 }
 
-/// The time to issue a certificate at, so that this revocation does not refuse it: now, or a second later. `None` while
-/// the revocation lies in the future.
+/// An issue time that this revocation does not refuse: now, or a second later. `None` while the revocation lies in the
+/// future.
 pub(super) fn issue_at(revocation: Option<&Revocation>, now: Timestamp) -> Option<Timestamp> {
     let Some(revocation) = revocation else { return Some(now) };
     let earliest = revocation.before.0.saturating_add(RESOLUTION).ok()?;
@@ -86,7 +86,7 @@ pub(super) fn issue_at(revocation: Option<&Revocation>, now: Timestamp) -> Optio
     (earliest <= latest).then(|| now.max(earliest))
 }
 
-/// Ends the member's session if its certificate is refused now; whether it was.
+/// Ends the member's session if its certificate is refused now; returns whether it did.
 pub(super) fn enforce(cx: &Context, member: &Member) -> bool {
     let session = {
         let state = member.lock();
@@ -100,8 +100,8 @@ pub(super) fn enforce(cx: &Context, member: &Member) -> bool {
     true
 }
 
-/// Revokes everything that was issued for this Cluster up to now, because an agent enrolled by this token, and writes it
-/// to the hub before it returns.
+/// Revokes everything issued for this Cluster up to now, because an agent enrolled with this token, and writes that to
+/// the hub before it returns.
 pub(super) async fn replace_identity(
     cx: &Context,
     mut cluster: Cluster,
@@ -131,7 +131,7 @@ pub(super) async fn replace_identity(
         match written.map_err(|_| EnrolError::Timeout)? {
             Ok(written) => {
                 learn(cx, &written);
-                // As the hub stored it: its times may be coarser.
+                // The hub's version: its times may be coarser.
                 let stored = written.status.and_then(|status| status.revocation);
                 return stored.ok_or(EnrolError::Cluster);
             }
@@ -146,7 +146,7 @@ pub(super) async fn replace_identity(
     Err(EnrolError::Timeout)
 }
 
-/// Takes a version of the Cluster that was just written, and ends the session that it revokes.
+/// Stores a version of the Cluster that was just written, and ends the session that it revokes.
 fn learn(cx: &Context, cluster: &Cluster) {
     let taken = cx.registry.take(cluster, (Instant::now(), cx.clock.now()));
     let Some((member, _)) = taken else { return };
@@ -182,15 +182,15 @@ mod tests {
         let first = seen(None, &asked, at(30)).unwrap();
         assert!(is_revoked(at(29), Some(&first)) && is_revoked(at(30), Some(&first)));
         assert!(!is_revoked(at(31), Some(&first)));
-        // Seen again it does not move, neither here nor with a later leader that finds it stored.
+        // Seen again it stays the same, here and with a later leader that finds it stored.
         assert_eq!(seen(Some(&first), &asked, at(60)), Some(first.clone()));
         let stored = cluster(Some(at(0)), Some(&first));
         assert!(is_pending(&asked) && !is_pending(&stored));
         assert_eq!(seen(None, &stored, at(90)), Some(first.clone()));
-        // A follower that saw the request later takes the leader's instant.
+        // A follower that saw the request later uses the leader's instant.
         let late = seen(None, &asked, at(40));
         assert_eq!(seen(late.as_ref(), &stored, at(90)), Some(first.clone()));
-        // Without the annotation it holds as well: nobody takes a revocation back.
+        // Without the annotation it stays in force: a revocation is permanent.
         assert_eq!(seen(Some(&first), &cluster(None, None), at(90)), Some(first.clone()));
         // Another value revokes again.
         let again = seen(Some(&first), &cluster(Some(at(5)), Some(&first)), at(99)).unwrap();

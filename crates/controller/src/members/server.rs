@@ -1,4 +1,4 @@
-//! Runs the gRPC server: waits for the authority, ends TLS, serves, and renews its own certificate.
+//! Runs the gRPC server: waits for the authority, terminates TLS, serves, and renews its own certificate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::gate::Gate;
 use super::listener::{BACKLOG, Connection, Incoming, Listener};
 use super::service::Service;
 
-/// The controller's own certificate is made anew when half of its life is over.
+/// The controller's own certificate is replaced after half of its lifetime.
 const RENEW_AFTER: Duration = Duration::from_secs((CONTROLLER_LIFE.as_secs() / 2).unsigned_abs());
 
 /// Why the server did not start.
@@ -30,7 +30,7 @@ enum ServerError {
     Tls(#[from] TlsError),
 }
 
-/// Serves until the context's token ends it.
+/// Serves until the context's token is cancelled.
 pub(super) async fn run(cx: Arc<Context>, incoming: Incoming, trust_domain: TrustDomain) {
     let authority = tokio::select! {
         biased;
@@ -77,7 +77,7 @@ async fn serve(
     Ok(())
 }
 
-/// Answers calls on these connections until the context's token ends it.
+/// Serves calls on these connections until the context's token is cancelled.
 async fn answer(
     cx: &Context,
     mut server: Server,
@@ -92,7 +92,7 @@ async fn answer(
     }
 }
 
-/// Keeps the controller's certificate fresh. Connections that are up keep the one that they saw.
+/// Renews the controller's certificate. Open connections keep the one from their handshake.
 async fn renew(
     cx: Arc<Context>,
     authority: Arc<CertificateAuthority>,

@@ -1,5 +1,4 @@
-//! The gRPC service: who may call what. Authorisation is here and nowhere else; [`super::gate`] asks for it before a call's
-//! body is read.
+//! The gRPC service and its authorisation, which is only here; [`super::gate`] calls it before a call's body is read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use super::metrics::Refused;
 use super::registry::Member;
 use super::{enrol, revocation, session};
 
-/// From the end of a session to the cut of its connection: the reason has to reach the agent.
+/// Time from the end of a session to the close of its connection: the reason has to reach the agent.
 const LINGER: Duration = Duration::from_secs(1);
 
 pub(super) struct Service {
@@ -35,7 +34,7 @@ impl Service {
         Self { cx, attempts: Attempts::new(Instant::now()) }
     }
 
-    /// Whether this connection may try to enrol now. A token is asked for later.
+    /// Whether this connection may try to enrol now. The token is checked later.
     pub(super) fn may_enrol(&self, extensions: &http::Extensions) -> Result<(), Status> {
         if self.cx.term().is_none() {
             return Err(self.refuse("not_leader", Status::unavailable("not leader")));
@@ -50,7 +49,7 @@ impl Service {
         Ok(())
     }
 
-    /// The member that a call's certificate speaks for, if it may call at all.
+    /// The member of a call's certificate, if it may call at all.
     pub(super) fn authorise(
         &self,
         extensions: &http::Extensions,
@@ -167,7 +166,7 @@ impl AgentService for Service {
                 self.refuse("renewal_rate", Status::resource_exhausted(error.to_string()))
             })?;
         }
-        // A revocation that came meanwhile counts for what was just signed, too.
+        // A revocation that arrived meanwhile applies to the new certificate too.
         if is_revoked(&member, &peer) {
             return Err(self.refuse("revoked", revoked()));
         }

@@ -1,8 +1,8 @@
-//! One agent's session: admission, then a reader and a writer that share the member's state and nothing else.
+//! One agent's session: admission, then a reader and a writer that share only the member's state.
 //!
-//! The writer asks the desired set what to say whenever the connection has room, so what an agent does not read waits
-//! as a set of keys and not as messages. The reader is never behind the writer: a member that does not read is still
-//! heard.
+//! The writer gets the next message from the desired set whenever the connection has room, so an agent that does not
+//! read costs a set of keys, not queued messages. The reader never waits for the writer: a member that does not read is
+//! still read from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,21 +25,21 @@ use super::terms::{self, Refusal};
 use super::types::{ApplyResult, MemberEvent};
 use super::{bounds, events, revocation, wire};
 
-/// The agent must say Hello within this.
+/// Limit of the wait for the agent's Hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most entries of an inventory: 200 pages. An agent that sends more is not ours.
+/// Limit of inventory entries: 200 pages. Atoll's agents never send more.
 const MAX_INVENTORY: usize = 200 * INVENTORY_PAGE;
 /// Inventories in one session before it is closed: if both ends do not agree by then, they never will, and the agent's
-/// backoff keeps the trouble small.
+/// backoff limits the cost.
 const MAX_INVENTORIES: usize = 5;
 
-/// What goes to the agent: bounded, in front of HTTP/2's own window.
+/// Messages to the agent: bounded, in front of HTTP/2's own window.
 pub(super) type Sender = mpsc::Sender<Result<v1::ControllerMessage, Status>>;
 /// Messages between the writer and HTTP/2. The desired set is the real queue, so a few are enough to keep the
 /// connection busy.
 pub(super) const OUTBOUND: usize = 16;
 
-/// Runs a session until it ends, for whatever reason. The reason goes to the agent.
+/// Runs a session until it ends for any reason, which is sent to the agent.
 pub(super) async fn run<S>(
     cx: Arc<Context>,
     member: Arc<Member>,
@@ -57,7 +57,7 @@ pub(super) async fn run<S>(
             _ => Err(Status::failed_precondition("the first message must be Hello")),
         }),
     };
-    // Each session leaves some events: a member that connects again and again waits until its earlier ones were taken.
+    // Each session leaves some events: a member that keeps reconnecting waits until its earlier ones were taken.
     let room = tokio::time::timeout(HELLO_TIMEOUT, cx.outbox.room(&member.name)).await;
     let admitted = match hello {
         Ok(_) if room.is_err() => Err(Status::resource_exhausted(
@@ -85,15 +85,15 @@ pub(super) async fn run<S>(
     cx.outbox.push(MemberEvent::Connected { cluster: member.name.clone() });
     cx.due.mark(&member.name);
 
-    // The writer is a task of its own, so that an agent which talks without end is still told something; it ends with
-    // this one.
+    // The writer is a task of its own, so that it also sends while the agent sends without pause; it ends with this
+    // one.
     let mut writer = JoinSet::new();
     writer.spawn(write(cx.clone(), member.clone(), session.clone(), out.clone(), hello));
     let reading = read(&cx, &member, &session, &mut inbound);
     let expiry = expiry(&cx, &peer);
     let mut term = cx.term.clone();
     let deposed = async {
-        // An error means that the leader part is gone, and with it the leadership.
+        // An error means that the election has ended, and the leadership with it.
         let _ = term.wait_for(|term| *term != Some(session.term)).await;
     };
     let status = tokio::select! {
@@ -104,23 +104,23 @@ pub(super) async fn run<S>(
         status = reading => status,
         written = writer.join_next() => match written {
             Some(Ok(status)) => status,
-            // The set is not empty and nobody aborts it: only a panic is left.
+            // The set is not empty and is never aborted: only a panic is left.
             _ => Status::internal("the session's writer failed"),
         },
     };
     writer.shutdown().await;
     close(&cx, &member, &session);
     tracing::info!(cluster = member.name, %status, "session ended");
-    // Where the agent does not read, the end of the connection has to do.
+    // If the agent does not read, closing the connection has to do.
     let _ = out.try_send(Err(status));
 }
 
-/// How long the certificate is still good for.
+/// Remaining validity of the certificate.
 fn expiry(cx: &Context, peer: &Peer) -> Duration {
     peer.not_after.duration_since(cx.clock.now()).try_into().unwrap_or_default()
 }
 
-/// The rules of section "session" that a Hello must meet; the session that now counts for the member.
+/// Checks the Hello, and makes this the member's current session.
 fn admit(
     cx: &Context,
     member: &Arc<Member>,
@@ -153,7 +153,7 @@ fn admit(
         );
         events::publish(cx, member, "EpochBelow", &message);
         let mut refused = Status::failed_precondition(message);
-        // Whoever holds the member's Lease may count on from there: a Lease made anew under a wrong clock begins too low.
+        // The Lease's holder may continue from there: a Lease recreated under a wrong clock starts too low.
         refused.metadata_mut().insert(EPOCH_FLOOR, known.into());
         return Err(refused);
     }
@@ -169,7 +169,7 @@ fn admit(
     terms::accepted(cx, member);
     let session = Session::new(cx.next_session(), peer.issued, term, &cx.token);
     let mut state = member.lock();
-    // Since the call was let in, a revocation may have come.
+    // A revocation may have arrived since the call was authorised.
     if revocation::is_revoked(peer.issued, state.revocation.as_ref()) {
         return Err(Status::permission_denied("the certificate is revoked"));
     }
@@ -197,7 +197,7 @@ fn close(cx: &Context, member: &Member, session: &Session) {
     }
 }
 
-/// Says what there is to say, newest first thing first, as fast as the agent reads.
+/// Sends pending messages in order, as fast as the agent reads.
 async fn write(
     cx: Arc<Context>,
     member: Arc<Member>,
@@ -232,13 +232,13 @@ async fn write(
     if complete.wait_for(|complete| *complete == Some(session.term)).await.is_err() {
         return Status::unavailable("the controller is stopping");
     }
-    // Nothing is given to a member whose Cluster could go without it being emptied.
+    // Without our finalizer the Cluster could be deleted with objects left on the member, so nothing is sent.
     while !member.lock().is_held() {
         member.wake.notified().await;
     }
     let agreed = {
         let mut state = member.lock();
-        // The term may have ended since: then what is wanted is not complete.
+        // The term may have ended since: then the desired state is incomplete.
         if *cx.complete.borrow() != Some(session.term) {
             return term_ended(cx.term());
         }
@@ -257,7 +257,7 @@ async fn write(
         return status;
     }
     loop {
-        // Room first, message then: what is not sent yet may still be replaced by something newer.
+        // Reserve first, then take the message: what is not sent yet may still be replaced by something newer.
         let Ok(permit) = out.reserve().await else { return gone() };
         let term = session.term;
         if cx.term() != Some(term) {
@@ -302,7 +302,7 @@ async fn write(
     }
 }
 
-/// Hears what the agent says.
+/// Reads the agent's messages.
 async fn read<S>(cx: &Context, member: &Member, session: &Session, inbound: &mut S) -> Status
 where
     S: Stream<Item = Result<v1::AgentMessage, Status>> + Unpin,
@@ -312,7 +312,7 @@ where
     let mut inventories = 0;
     loop {
         while !cx.outbox.has_room(&member.name) {
-            // The hub's side is behind: that nothing is read is not the member's silence.
+            // The rest of the controller is behind: our not reading is not the member's silence.
             member.lock().vitals.frame(Instant::now());
             if tokio::time::timeout(cx.times.heartbeat, cx.outbox.room(&member.name)).await.is_ok()
             {
@@ -366,7 +366,7 @@ where
                 Ok(())
             }
             Some(message) => hear(cx, member, message),
-            // From a newer agent: not for us.
+            // From a newer agent: not supported.
             None => Ok(()),
         };
         if let Err(status) = heard {
@@ -375,7 +375,7 @@ where
     }
 }
 
-/// What the member holds, judged. The hub's side is asked outside of the lock; what it sets meanwhile counts.
+/// Judges the member's inventory. The oracle is asked without the lock; desired state set meanwhile takes precedence.
 fn take_inventory(cx: &Context, member: &Member, session: &Session, entries: Vec<(Key, Held)>) {
     let undecided = member.lock().desired.undecided(&entries);
     let verdicts: BTreeMap<_, _> = undecided
@@ -387,7 +387,7 @@ fn take_inventory(cx: &Context, member: &Member, session: &Session, entries: Vec
         .collect();
     let mut state = member.lock();
     if state.session.as_ref().is_none_or(|current| current.id != session.id)
-        // The term ended meanwhile, and with it the verdicts.
+        // The term ended meanwhile, and its verdicts with it.
         || *cx.complete.borrow() != Some(session.term)
     {
         return;
@@ -399,7 +399,7 @@ fn take_inventory(cx: &Context, member: &Member, session: &Session, entries: Vec
     member.wake.notify_one();
 }
 
-/// Tells the hub's side what the member holds, now that both ends agree on it.
+/// Publishes what the member holds, now that both ends agree on it.
 fn told(cx: &Context, member: &Member) {
     let mut state = member.lock();
     let (held, orphans) = (state.desired.held(), state.desired.orphans().len());
@@ -503,7 +503,7 @@ fn applied_to(cx: &Context, member: &Member, key: Key, applied: v1::Applied, res
         });
     }
     withdrawn(cx, member, confirmed);
-    // An answer may leave something to say, for example when the object was wanted again meanwhile.
+    // A result may require another message, for example when the object was wanted again meanwhile.
     member.wake.notify_one();
 }
 

@@ -1,9 +1,9 @@
-//! Terms and epochs that agents name in their Hello, and what is believed of them.
+//! Terms and epochs that agents name in their Hello, and when they are believed.
 //!
-//! An agent refuses a controller whose term is below the highest one that it obeyed. After a restore of the hub that can be
-//! every agent, and the leader has to raise its term above theirs. A raise ends all sessions, so one member must not be
-//! able to cause it: a term is believed when a majority of the enrolled members (at least two) name it or a higher one, or
-//! when a person accepts it (`atoll accept-term`). The hub's own word, its Lease and its bindings, needs no second source.
+//! An agent refuses a controller whose term is below the highest one that it accepted. After a restore of the hub that
+//! may be every agent, and the leader has to raise its term above theirs. A raise ends all sessions, so one member must
+//! not be able to cause it: a term is believed when a majority of the enrolled members (at least two) name it or a
+//! higher one, or when a user accepts it (`atoll accept-term`). The hub's own Lease and bindings need no second source.
 
 use atoll_api::{conditions, marks};
 use tonic::Status;
@@ -14,28 +14,29 @@ use super::registry::Member;
 use super::types::MemberEvent;
 use crate::leader::is_out_of_range;
 
-/// Condition: the agent obeyed a higher term than the leader's and refuses this leader.
+/// Condition: the agent accepted a higher term than the leader's and refuses this leader.
 pub(super) const TERM_AHEAD: &str = "TermAhead";
-/// Condition: the agent names an epoch that no count of its Lease can have reached.
+/// Condition: the agent names an epoch that its Lease cannot have reached.
 pub(super) const EPOCH_AHEAD: &str = "EpochAhead";
 
-/// How far an epoch may be ahead of the controller's clock, in seconds. Agents count from the time of day, so this is how
-/// wrong a member's clock may be: a day.
+/// How far an epoch may be ahead of the controller's clock, in seconds. Agents start at the Unix time, so this is the
+/// allowed error of a member's clock: a day.
 const EPOCH_LEAD: u64 = 24 * 60 * 60;
-/// How often an agent may have taken its Lease since its last session, where its epochs are ahead of the clock already.
+/// How many more acquisitions of its Lease are accepted since its last session, if its epochs are already ahead of the
+/// clock.
 const EPOCH_STEP: u64 = 1_000;
 
-/// Why the member's last Hello was refused, where that needs a person or other members to go on.
+/// Why the member's last Hello was refused, if a user or other members are needed to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Its agent obeyed this term, which is above ours.
+    /// Its agent accepted this term, which is above ours.
     Term { named: u64, ours: u64 },
     /// Its epoch is above this limit.
     Epoch { named: u64, limit: u64 },
 }
 
 impl Refusal {
-    /// Type of the condition that shows it.
+    /// Type of its condition.
     pub(crate) fn condition(self) -> &'static str {
         match self {
             Self::Term { .. } => TERM_AHEAD,
@@ -43,7 +44,7 @@ impl Refusal {
         }
     }
 
-    /// Label of the counter of refused calls.
+    /// Label of the refused-calls counter.
     fn label(self) -> &'static str {
         match self {
             Self::Term { .. } => "term",
@@ -60,7 +61,7 @@ impl Refusal {
         }
     }
 
-    /// What happened and how to go on.
+    /// What happened and how to continue.
     pub(crate) fn message(self, cluster: &str) -> String {
         match self {
             Self::Term { named, ours } if is_out_of_range(named, ours) => format!(
@@ -80,7 +81,7 @@ impl Refusal {
         }
     }
 
-    /// What the agent is told.
+    /// The status for the agent.
     pub(super) fn status(self) -> Status {
         match self {
             Self::Term { named, ours } if is_out_of_range(named, ours) => {
@@ -101,7 +102,7 @@ impl Refusal {
 /// Types of all conditions of refusals.
 pub(crate) const CONDITIONS: [&str; 2] = [TERM_AHEAD, EPOCH_AHEAD];
 
-/// Highest epoch that is accepted of a member whose highest one so far is `known`, at this Unix time.
+/// Highest accepted epoch of a member whose highest one so far is `known`, at this Unix time.
 pub(super) fn epoch_limit(known: u64, now: i64) -> u64 {
     let clock = u64::try_from(now).unwrap_or_default();
     clock.saturating_add(EPOCH_LEAD).max(known.saturating_add(EPOCH_STEP))
@@ -123,7 +124,7 @@ pub(super) fn believed(
     above.get(needed - 1).copied()
 }
 
-/// Remembers why a Hello is refused, shows it on the Cluster, and has the term raised where enough members say the same.
+/// Stores why a Hello is refused, shows it on the Cluster, and raises the term if enough members name a higher one.
 pub(super) fn refuse(cx: &Context, member: &Member, refusal: Refusal) -> Status {
     cx.metrics.refused.get_or_create(&Refused { reason: refusal.label() }).inc();
     let uid = {
@@ -149,7 +150,7 @@ pub(super) fn refuse(cx: &Context, member: &Member, refusal: Refusal) -> Status 
     refusal.status()
 }
 
-/// A Hello was accepted: nothing is refused any more.
+/// A Hello was accepted: clears the refusal.
 pub(super) fn accepted(cx: &Context, member: &Member) {
     let uid = {
         let mut state = member.lock();
@@ -161,14 +162,15 @@ pub(super) fn accepted(cx: &Context, member: &Member) {
     }
 }
 
-/// A person accepts the term that the member names (annotation [`marks::ACCEPT_TERM`]). Whether the request is done: the
-/// term was raised, there is nothing to accept, or it cannot be accepted. What the member names later is not meant.
+/// A user accepts the term that the member names (annotation [`marks::ACCEPT_TERM`]). Returns whether the request is
+/// done: the term was raised, there is nothing to accept, or it cannot be accepted. It does not cover terms that the
+/// member names later.
 pub(super) fn accept(cx: &Context, member: &Member) -> bool {
     let Some(ours) = cx.term() else { return false };
     let mut state = member.lock();
     let named = match state.refusal {
         Some(Refusal::Term { named, .. }) => named,
-        // A member that is away has not said anything to this leader yet.
+        // A disconnected member has not sent a Hello to this leader yet.
         Some(Refusal::Epoch { .. }) | None => return state.session.is_some(),
     };
     let accepted = *state.accepted_term.get_or_insert(named);
@@ -190,7 +192,7 @@ pub(super) fn accept(cx: &Context, member: &Member) -> bool {
     done
 }
 
-/// Writes the refusal's condition, or takes it away. Without a session or a refusal, the last leader's word stands.
+/// Sets or removes the refusal's condition. Without a session or a refusal, the previous leader's condition stays.
 pub(crate) fn show(
     conditions_list: &mut Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>,
     refusal: Option<Refusal>,
@@ -225,7 +227,7 @@ mod tests {
         assert_eq!(believed(&[9, 9], 2), Some(9));
         assert_eq!(believed(&[9, 9], 3), Some(9));
         assert_eq!(believed(&[9, 9], 4), None, "half is no majority");
-        // One that names more than the others does not count for more.
+        // A member that names a much higher term has no more weight.
         assert_eq!(believed(&[7, 1 << 31, 8], 3), Some(8));
         assert_eq!(believed(&[7, 5 + LARGEST_TERM_STEP + 1], 2), None, "out of range");
         assert_eq!(believed(&[5, 4, 9], 3), None, "not above ours");

@@ -1,4 +1,4 @@
-//! Bootstrap tokens that are out: who may still join by one. Only hashes are stored, so none can be shown again.
+//! Issued bootstrap tokens. Only hashes are stored, so none can be shown again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,34 +17,34 @@ use super::enrol::{
     CLUSTER, EXPIRES, SECRET_PREFIX, TOKEN_SECRET_TYPE, USED_BY, secret_name, text,
 };
 
-/// Secrets that one page of the list brings.
+/// Secrets per page of the list.
 const PAGE: u32 = 500;
 
-/// Time between two sweeps.
+/// Interval of sweeps.
 const SWEEP: Duration = Duration::from_secs(600);
-/// So long after its end a token is still told from one that never was, for a late agent and for `atoll token list`.
+/// How long an expired token is still distinguished from an unknown one, for a late agent and for `atoll token list`.
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
 
-/// A token, as far as the hub knows it.
+/// A token as stored in the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedToken {
-    /// The part of the token that is no secret.
+    /// The public part of the token.
     pub id: String,
-    /// Name of the Cluster that it joins.
+    /// Name of the Cluster that it is for.
     pub cluster: String,
-    /// When it ends; `None` where the Secret does not say so, and then it is refused.
+    /// Expiry; `None` if the Secret has none, and then the token is refused.
     pub expires: Option<Timestamp>,
-    /// An agent has used it. Nobody else can.
+    /// An agent has used it, so no other can.
     pub used: bool,
 }
 
-/// Why tokens could not be read or taken back.
+/// Why tokens could not be listed or revoked.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenStoreError {
     /// The hub did not answer in time.
     #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
     Timeout,
-    /// The hub refused.
+    /// The hub rejected the request.
     #[error("read or delete Secrets in {}", marks::SYSTEM_NAMESPACE)]
     Hub(#[source] Box<kube::Error>),
 }
@@ -52,7 +52,7 @@ pub enum TokenStoreError {
 /// All tokens of the hub, by Cluster and id; used and expired ones too.
 ///
 /// # Errors
-/// When the hub does not answer or refuses.
+/// When the hub does not answer or rejects the request.
 pub async fn list_tokens(client: &Client) -> Result<Vec<IssuedToken>, TokenStoreError> {
     let secrets = secrets(client);
     let mut params = ListParams::default().limit(PAGE);
@@ -69,10 +69,9 @@ pub async fn list_tokens(client: &Client) -> Result<Vec<IssuedToken>, TokenStore
     Ok(tokens)
 }
 
-/// Takes a token back; whether there was one. What joined by it stays joined.
+/// Revokes a token; returns whether it existed. Members that joined with it stay joined.
 ///
-/// # Errors
-/// When the hub does not answer or refuses.
+/// # Errors When the hub does not answer or rejects the request.
 pub async fn revoke_token(client: &Client, id: &TokenId) -> Result<bool, TokenStoreError> {
     let secrets = secrets(client);
     let name = secret_name(id);
@@ -91,14 +90,13 @@ pub async fn revoke_token(client: &Client, id: &TokenId) -> Result<bool, TokenSt
     }
 }
 
-/// Removes tokens that ended an hour ago; how many.
+/// Deletes tokens that expired an hour ago; returns how many.
 ///
-/// # Errors
-/// When the hub does not answer or refuses.
+/// # Errors When the hub does not answer or rejects the request.
 async fn sweep(client: &Client, now: Timestamp) -> Result<usize, TokenStoreError> {
     let mut swept = 0;
     for token in list_tokens(client).await? {
-        // One without a date is no token of ours: nobody can join by it, and somebody should look at it.
+        // A Secret without an expiry is not Atoll's: it cannot be used to join, and a user should look at it.
         let Some(expires) = token.expires else { continue };
         if now.duration_since(expires) < REMEMBERED {
             continue;
@@ -112,7 +110,7 @@ async fn sweep(client: &Client, now: Timestamp) -> Result<usize, TokenStoreError
     Ok(swept)
 }
 
-/// Sweeps until the context's token ends it. Only a leader does.
+/// Sweeps until the context's token is cancelled. Only a leader does.
 pub(super) async fn sweep_regularly(cx: Arc<Context>) {
     let mut term = cx.term.clone();
     loop {

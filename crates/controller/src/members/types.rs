@@ -1,4 +1,4 @@
-//! What the rest of the controller and the members part say to each other.
+//! Types exchanged between `members` and the rest of the controller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,40 +9,40 @@ use atoll_render::Key;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Whether a member's object goes or stays when nothing wants it any more.
+/// Whether a member's object is deleted or stays when no claim wants it any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Withdrawal {
     /// Delete it on the member.
     Remove,
-    /// Take Atoll's marks off and leave it (`preserveResourcesOnDeletion`).
+    /// Remove Atoll's marks and keep it (`preserveResourcesOnDeletion`).
     Release,
 }
 
-/// Why a claim wants nothing on a member any more. Nothing leaves a member without one of these.
+/// Why a claim wants nothing on a member any more. No object is removed from a member without one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Proof {
-    /// The binding exists, its committed targets lack the member, and no eviction task with `keep` names it. Removes on
-    /// this proof are limited to the larger of 100 objects and 30 % of the member's in 10 minutes while there is a
-    /// [`LimitReason`].
+    /// The binding exists, its committed targets lack the member, and no eviction task with `keep` names it. While
+    /// there is a [`LimitReason`], removals on this proof are limited to the larger of 100 objects and 30 % of the
+    /// member's in 10 minutes.
     NotTargeted,
     /// The binding has a deletionTimestamp.
     BindingDeleted,
     /// The binding is not in the hub, and history has a `Withdrawn` record for it and the member.
     Recorded,
-    /// A person asked for it, by the object's name or for the whole member.
+    /// A user requested it, by the object's name or for the whole member.
     Asked,
 }
 
 /// Why removals on [`Proof::NotTargeted`] are limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LimitReason {
-    /// The history database was not reachable, so that the hub's decisions could not be compared with it.
+    /// The history database was unreachable, so the hub's decisions could not be compared with it.
     HistoryUnreachable,
     /// History has decisions that the hub lacks: the hub was restored from a backup, or lost its last writes.
     HubOlderThanHistory,
-    /// A member had seen a higher term than the hub's, which was raised since this controller leads.
+    /// A member had accepted a higher term than the hub's, and the term was raised in this leadership.
     TermRaised,
-    /// The binding's decision was neither made by this leader nor is it the newest in history.
+    /// The binding's decision was not made by this leader and is not the newest in history.
     DecisionNotNewest,
 }
 
@@ -78,65 +78,65 @@ impl fmt::Display for LimitReason {
     }
 }
 
-/// What is to become of an object that a member holds and nobody set.
+/// What to do with an object that a member holds and no claim set here wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Its binding wants it here; it will be set.
     Wanted,
-    /// Its binding does not.
+    /// Its binding does not want it here.
     Remove(Proof),
-    /// Its binding does not, and wants the object left there.
+    /// Its binding does not want it here, but wants the object kept.
     Release(Proof),
-    /// Nobody knows its binding: an orphan, kept and counted.
+    /// Its binding is unknown: an orphan, kept and counted.
     Unknown,
-    /// Its binding is known and cannot be rendered now: kept as it is.
+    /// Its binding is known and cannot be rendered now: kept unchanged.
     Frozen,
 }
 
-/// Answers for claims that a member reports and nobody set. Asked only after [`super::Members::caches_complete`], and
-/// never while a lock of this module is held.
+/// Judges claims that a member reports and that were not set. Called only after [`super::Members::caches_complete`],
+/// and never while a lock of this module is held.
 pub trait Oracle: Send + Sync + 'static {
-    /// What is to become of `key` on `cluster` as far as `claim` (a binding's uid) goes.
+    /// What to do with `key` on `cluster` as far as `claim` (a binding's uid) is concerned.
     fn verdict(&self, cluster: &str, claim: &str, key: &Key) -> Verdict;
 
-    /// Why removals on [`Proof::NotTargeted`] of this claim's objects are limited; `None` = they are not. Asked while a
-    /// member's lock is held: it must not wait, nor call back. Whoever does not answer keeps the limit.
+    /// Why removals on [`Proof::NotTargeted`] of this claim's objects are limited; `None` = they are not. Called while
+    /// a member's lock is held: it must not wait, nor call back. The default keeps the limit.
     fn limit(&self, _claim: &str) -> Option<LimitReason> {
         Some(LimitReason::DecisionNotNewest)
     }
 }
 
-/// What happened to one Upsert, Remove or Release.
+/// Result of one Upsert, Remove or Release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyResult {
     /// The member holds what was sent.
     Applied,
     /// The object is gone.
     Removed,
-    /// Our marks are off, the object stays.
+    /// Our marks were removed, the object stays.
     Released,
-    /// An object that is not Atoll's is in the way; it was left alone.
+    /// An object that Atoll does not manage is in the way; it was not changed.
     Conflict,
-    /// The member refused it; the agent goes on trying.
+    /// The member rejected it; the agent retries.
     Failed,
-    /// The object is there under another uid; it was left alone.
+    /// The object exists under another uid; it was not changed.
     NotOurs,
-    /// Waiting, for example for a terminating object's end.
+    /// Waiting, for example for the end of a terminating object.
     Waiting,
 }
 
-/// How an object is, by its kind's rules.
+/// Health of an object by its kind's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectHealth {
     /// As it should be.
     Healthy,
     /// Not as it should be.
     Unhealthy,
-    /// Nobody can say.
+    /// Unknown.
     Unknown,
 }
 
-/// How an object is on a member.
+/// State of an object on a member.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Hash of the manifest that the object was applied from.
@@ -155,19 +155,19 @@ pub struct Report {
     pub unschedulable: i64,
     /// Since when the first of them waits, by the member's clock.
     pub unschedulable_since: Option<Timestamp>,
-    /// The member scheduler's words on that.
+    /// The member scheduler's message about it.
     pub unschedulable_reason: String,
     /// Health by the kind's rules.
     pub health: ObjectHealth,
-    /// Why it is so.
+    /// Reason of the health.
     pub health_reason: String,
-    /// What is wrong, for people; empty where it is healthy or only being rolled out.
+    /// What is wrong, for users; empty if it is healthy or only being rolled out.
     pub health_message: String,
-    /// It is not healthy because of a fault, not because it is still being rolled out.
+    /// Whether it is unhealthy because of a fault, not because it is still being rolled out.
     pub failing: bool,
-    /// The object's `.status`, reduced to what is aggregated; `None` when the agent sent none.
+    /// The object's `.status`, reduced to the aggregated fields; `None` when the agent sent none.
     pub status: Option<Value>,
-    /// Size in bytes of `status` as it came.
+    /// Size in bytes of `status` as received.
     pub status_bytes: usize,
     /// Size in bytes of a status that was left out because it is too large; 0 = nothing was left out.
     pub status_left_out: u64,
@@ -180,28 +180,28 @@ pub struct Report {
 /// One object that a member holds with Atoll's marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldObject {
-    /// Which.
+    /// The object.
     pub key: Key,
     /// Hash of the manifest that it was applied from.
     pub hash: String,
     /// Whether that is the hash wanted now.
     pub current: bool,
-    /// uids of the bindings that want it, ascending.
+    /// uids of the bindings that claim it, ascending.
     pub claims: Vec<String>,
 }
 
-/// What a member is and has, as its agent says.
+/// Facts about a member, as reported by its agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemberFacts {
-    /// For example `v1.33.2`; empty = not known.
+    /// For example `v1.33.2`; empty = unknown.
     pub kubernetes_version: String,
     /// The member's API answers.
     pub api_healthy: bool,
-    /// What it says when it does not.
+    /// Why it does not answer.
     pub api_message: String,
     /// Kinds that it serves.
     pub apis: Vec<ApiEnablement>,
-    /// Whether `apis` is the whole list (false while an aggregated API is away).
+    /// Whether `apis` is complete (false while an aggregated API is unavailable).
     pub apis_complete: bool,
     /// Kinds (`Kind.group`) that may have objects of ours and cannot be listed: the inventory lacks them. Ascending.
     pub unlisted: Vec<String>,
@@ -209,16 +209,16 @@ pub struct MemberFacts {
     pub counted: Option<Counted>,
 }
 
-/// What a count of a member's nodes and pods gave.
+/// Counts of a member's nodes and pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counted {
     /// Nodes.
     pub nodes: NodeSummary,
     /// Resources, summed over the ready, schedulable nodes.
     pub resources: ResourceSummary,
-    /// Nodes that are alike to every template, with their free room.
+    /// Nodes that are equivalent for every template, with their free room.
     pub node_classes: Vec<NodeClass>,
-    /// When the figures came, by the controller's clock.
+    /// When the figures arrived, by the controller's clock.
     pub taken_at: Timestamp,
 }
 
@@ -227,20 +227,20 @@ pub struct Counted {
 pub struct NodeClass {
     /// (key, value, effect), ascending.
     pub taints: Vec<(String, String, String)>,
-    /// Values of the label keys asked for.
+    /// Values of the requested label keys.
     pub labels: std::collections::BTreeMap<String, String>,
-    /// How many nodes have which free room, in thousandths by resource; `pods` is a resource like the others.
+    /// Number of nodes by free room, in thousandths by resource; `pods` is a resource too.
     pub free: Vec<(i64, std::collections::BTreeMap<String, i64>)>,
 }
 
 /// Why a member counts as lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LostReason {
-    /// No sign of life for so long.
+    /// No heartbeat for this long.
     Silent(Duration),
     /// Its certificate was revoked.
     Revoked,
-    /// Its Cluster object is gone.
+    /// Its Cluster object was deleted.
     Deleted,
 }
 
@@ -254,17 +254,17 @@ impl fmt::Display for LostReason {
     }
 }
 
-/// What members say, and what the members part finds out about them. Events of one member come in order, except that of
-/// several `Status` of one object only the newest comes, in the place of the first.
+/// Reports of members, and findings of `members` about them. Events of one member are in order, except that several
+/// `Status` of one object are merged: the newest takes the place of the first.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MemberEvent {
-    /// The controller suspects itself of this member's silence, or does no more.
+    /// The controller's self-suspicion because of this member's silence begins or ends.
     Suspicion {
         /// Name of the Cluster.
         cluster: String,
         /// Whether it begins.
         begins: bool,
-        /// For people.
+        /// Text for users.
         message: String,
     },
     /// A session started.
@@ -272,55 +272,55 @@ pub enum MemberEvent {
         /// Name of the Cluster.
         cluster: String,
     },
-    /// The member is lost: not at a session's end, but when it stays silent.
+    /// The member is lost: not when a session ends, but when it stays silent.
     Lost {
         /// Name of the Cluster.
         cluster: String,
         /// Why.
         reason: LostReason,
     },
-    /// What it is and has.
+    /// New facts about the member.
     Facts {
         /// Name of the Cluster.
         cluster: String,
         /// The facts.
         facts: Arc<MemberFacts>,
     },
-    /// Outcome of an apply or a removal.
+    /// Result of an apply or a removal.
     Applied {
         /// Name of the Cluster.
         cluster: String,
-        /// The object; also a namespace that could not be made for the claims.
+        /// The object; also a namespace that could not be created for the claims.
         key: Key,
         /// Bindings that it concerns.
         claims: Vec<String>,
-        /// Hash that the outcome is about; empty for removals.
+        /// Hash that the result refers to; empty for removals.
         hash: String,
         /// Whether that is the hash wanted now.
         current: bool,
-        /// The outcome.
+        /// The result.
         result: ApplyResult,
-        /// CamelCase reason where it is no success.
+        /// CamelCase reason, unless successful.
         reason: String,
-        /// Words for people where it is no success.
+        /// Message for users, unless successful.
         message: String,
-        /// uid on the member, where there is one.
+        /// uid on the member, if any.
         object_uid: String,
-        /// How often drift was put right on it since the agent started.
+        /// How often drift on it was reverted since the agent started.
         drift: u64,
     },
-    /// How an object is.
+    /// State of an object.
     Status {
         /// Name of the Cluster.
         cluster: String,
         /// The object.
         key: Key,
-        /// Bindings that want it.
+        /// Bindings that claim it.
         claims: Vec<String>,
-        /// How it is.
+        /// The state.
         report: Report,
     },
-    /// Nothing of this claim is left on the member: everything was removed, released, or never there.
+    /// No object of this claim is left on the member: all were removed, released, or never there.
     Withdrawn {
         /// Name of the Cluster.
         cluster: String,
@@ -333,10 +333,11 @@ pub enum MemberEvent {
         cluster: String,
         /// Everything with marks and claims, in key order.
         held: Vec<HeldObject>,
-        /// Of them, those that no binding accounts for.
+        /// How many of them have no known binding.
         orphans: usize,
     },
-    /// A higher term than ours is in force on members, by the word of enough of them or of a person: raise ours above it.
+    /// A higher term than ours is in force on members, as reported by enough of them or accepted by a user: raise ours
+    /// above it.
     HigherTerm {
         /// Name of the Cluster whose report completed the proof.
         cluster: String,
@@ -346,7 +347,7 @@ pub enum MemberEvent {
 }
 
 impl MemberEvent {
-    /// The member that it is about.
+    /// The member of the event.
     #[must_use]
     pub fn cluster(&self) -> &str {
         match self {

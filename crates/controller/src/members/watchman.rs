@@ -1,4 +1,4 @@
-//! Looks at all members in turn: who is lost, who is back, and whether to believe it.
+//! Evaluates all members in turn: which are lost, which are back, and whether the controller should suspect itself.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::health::suspicion::Change;
 use super::health::vitals::{Presence, Standing, Turn};
 use super::types::{LostReason, MemberEvent};
 
-/// Longest time between two looks.
+/// Longest time between two evaluations.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks per heartbeat, where that is shorter.
+/// Evaluations per heartbeat, if that is shorter.
 const LOOKS_PER_BEAT: u32 = 4;
 
-/// Looks until the context's token ends it. Only a leader looks.
+/// Evaluates until the context's token is cancelled. Only a leader does.
 pub(super) async fn run(cx: Arc<Context>) {
     let mut tick = tokio::time::interval(LOOK.min(cx.times.heartbeat / LOOKS_PER_BEAT));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -47,7 +47,8 @@ pub(super) async fn run(cx: Arc<Context>) {
             }
             _ = tick.tick() => {
                 let now = Instant::now();
-                // While sessions do not read because the hub's side is slow, their members' silence means nothing.
+                // While sessions do not read because the rest of the controller is slow, their members' silence means
+                // nothing.
                 if leading.is_none() || cx.outbox.is_full() {
                     continue;
                 }
@@ -77,8 +78,8 @@ fn begin(cx: &Context, now: Instant) {
     }
 }
 
-/// The leader's term was raised: it ended all sessions, and agents need time to connect again. A member that is silent
-/// already stays so.
+/// The leader's term was raised: that ended all sessions, and agents need time to reconnect. A member that is already
+/// silent stays so.
 fn connect_again(cx: &Context, now: Instant) {
     for member in cx.registry.all() {
         member.lock().vitals.forgive(now);
@@ -86,7 +87,7 @@ fn connect_again(cx: &Context, now: Instant) {
     }
 }
 
-/// Tells the hub's side whose silence is believed to be the controller's own fault.
+/// Reports the members whose silence may be the controller's own fault.
 fn tell(cx: &Context, members: &[String], begins: bool, message: &str) {
     for cluster in members {
         let (cluster, message) = (cluster.clone(), message.to_owned());
@@ -109,8 +110,8 @@ fn look(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut Vec<S
         if turn == Turn::Lost
             && let Some(session) = &state.session
         {
-            // What was known of the member is only remembered from now on. It comes back with a session of its own, whose
-            // inventory and reports make it certain again; a stream that lived through the silence would bring only news.
+            // The member's state is stale from now on. It returns with a new session, whose inventory and reports make
+            // the state certain again; a stream that survived the silence would bring only changes.
             session.end(Status::unavailable("the member was silent for too long: come again"));
         }
         let has_no_execute = state
@@ -126,7 +127,7 @@ fn look(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut Vec<S
             Standing::Sick { since, .. } => Some(since),
             _ => None,
         };
-        // The step to NoExecute comes with time alone.
+        // The step to NoExecute depends on time alone.
         let step = evicting
             .is_some_and(|since| now.saturating_duration_since(since) >= cx.times.failover_after)
             && !has_no_execute;

@@ -1,4 +1,4 @@
-//! Between the generated messages and this module's types. Nothing generated goes further in.
+//! Converts between generated messages and this module's types. Generated types are not used further inside.
 
 use atoll_api::cluster::{ApiEnablement, ApiResource, NodeSummary, ResourceSummary};
 use atoll_api::policy::ConflictResolution;
@@ -14,16 +14,16 @@ use super::bounds::{MAX_CLAIMS, MAX_ID, MAX_KEY_FIELD};
 use super::desired::{Held, Mark, Next, Packed};
 use super::types::{ApplyResult, Counted, MemberFacts, NodeClass, ObjectHealth, Report};
 
-/// Most replicas that are believed: Kubernetes counts them in 32 bits.
+/// Largest accepted replica count: Kubernetes uses 32 bits.
 const MAX_REPLICAS: i64 = i32::MAX as i64;
-/// Most nodes that are believed; Kubernetes is tested with 5,000 a cluster.
+/// Largest accepted node count; Kubernetes is tested with 5,000 per cluster.
 const MAX_NODES: i64 = 1_000_000;
 /// Largest sum of a resource, in thousandths.
 const MAX_MILLI: i128 = i64::MAX as i128 * 1_000;
-/// Longest message taken from an agent, in bytes. Messages of up to 100 members are in one binding's status, and an
-/// Event takes no more.
+/// Longest accepted message from an agent, in bytes. Messages of up to 100 members are in one binding's status, and an
+/// Event accepts no more.
 const MAX_TEXT: usize = 1024;
-/// Longest reason taken from an agent. Kubernetes' own have up to 30 characters.
+/// Longest accepted reason from an agent. Kubernetes' own have up to 30 characters.
 const MAX_REASON: usize = 64;
 
 pub(super) fn key(key: Option<v1::ObjectKey>) -> Result<Key, Status> {
@@ -76,7 +76,7 @@ pub(super) fn held(entry: v1::InventoryEntry) -> Result<(Key, Held), Status> {
     Ok((key, Held { mark, uid: entry.object_uid }))
 }
 
-/// A message for the agent, and its kind for counting.
+/// A message for the agent, and its kind for metrics.
 pub(super) fn message(next: Next) -> (v1::controller_message::Message, &'static str) {
     use v1::controller_message::Message;
     match next {
@@ -126,7 +126,7 @@ pub(super) fn apply_result(result: v1::ApplyResult) -> Result<ApplyResult, Statu
     })
 }
 
-/// Checks a hash or a uid: what is cut or cleaned would name something else.
+/// Checks a hash or a uid: a truncated or cleaned one would identify something else.
 pub(super) fn id(field: &str, value: &str) -> Result<(), Status> {
     match value.len() {
         0..=MAX_ID => printable(field, value),
@@ -141,8 +141,8 @@ fn printable(field: &str, value: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// Text from a member as it may go into statuses, Events and logs: one line of at most 1 KiB, without characters that
-/// steer a terminal.
+/// Text from a member, made safe for statuses, Events and logs: one line of at most 1 KiB, without terminal control
+/// characters.
 pub(super) fn text(text: String) -> String {
     if text.len() <= MAX_TEXT && !text.chars().any(is_unprintable) {
         return text;
@@ -162,8 +162,8 @@ pub(super) fn text(text: String) -> String {
     clean
 }
 
-/// A reason from a member. Conditions and Events take CamelCase words only: anything else would make the hub refuse the
-/// whole status.
+/// A reason from a member. Conditions and Events accept only CamelCase words: with anything else the hub would reject
+/// the whole status.
 pub(super) fn reason(text: &str) -> String {
     let starts_well = text.starts_with(|c: char| c.is_ascii_alphabetic());
     if starts_well && text.len() <= MAX_REASON && text.chars().all(|c| c.is_ascii_alphanumeric()) {
@@ -173,14 +173,14 @@ pub(super) fn reason(text: &str) -> String {
     words.skip_while(|c| !c.is_ascii_alphabetic()).take(MAX_REASON).collect()
 }
 
-/// Control characters, and characters that change the direction of what follows.
+/// Control characters, and characters that change the text direction.
 fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Cleans every text of an object's status. Its messages may have several lines. Recursion ends: the parser takes at most
-/// 128 levels.
+/// Cleans every text of an object's status. Its messages may have several lines. Recursion is bounded: the parser
+/// accepts at most 128 levels.
 fn clean(value: &mut Value) {
     let is_bad = |c: char| is_unprintable(c) && !matches!(c, '\n' | '\t');
     match value {
@@ -191,7 +191,7 @@ fn clean(value: &mut Value) {
     }
 }
 
-/// The outcome of an order, checked.
+/// The validated result of an order.
 pub(super) fn applied(mut applied: v1::Applied) -> Result<v1::Applied, Status> {
     id("applied.hash", &applied.hash)?;
     id("applied.object_uid", &applied.object_uid)?;
@@ -210,7 +210,7 @@ pub(super) fn report(status: v1::Status, current: bool) -> Result<Report, Status
     id("status.object_uid", &status.object_uid)?;
     let sent = status.status_json.len();
     let (value, left_out) = if sent > MAX_STATUS {
-        // An agent of ours leaves it out itself.
+        // Atoll's agents leave it out themselves.
         (None, sent as u64)
     } else if sent == 0 {
         (None, status.status_left_out)
@@ -259,7 +259,7 @@ pub(super) fn facts(facts: v1::Facts, now: Timestamp) -> Result<MemberFacts, Sta
     }
     let mut unlisted: Vec<_> = facts.unlisted_kinds.into_iter().map(text).collect();
     unlisted.sort_unstable();
-    // Without a time nobody has counted yet: that is no empty member.
+    // Without a time nothing was counted yet: that is not an empty member.
     let counted = if facts.taken_at_ms == 0 {
         None
     } else {

@@ -1,5 +1,5 @@
 //! Writes of Cluster status and taints: coalesced per Cluster, only when due, guarded by the resourceVersion that the
-//! decision was made on.
+//! change is based on.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,14 +20,14 @@ use super::events;
 use super::health::draft::{self, Known};
 use crate::manager;
 
-/// What happens to a member within this goes into one write: a session's start, its facts and its first beat.
+/// Changes of a member within this time go into one write: a session's start, its facts and its first heartbeat.
 const GATHER: Duration = Duration::from_millis(200);
-/// Pause before writes that failed are tried again.
+/// Delay before failed writes are retried.
 const RETRY: Duration = Duration::from_secs(2);
-/// Writes under way at once.
+/// Concurrent writes.
 const CONCURRENT: usize = 16;
 
-/// Names of Clusters that may have to be written.
+/// Names of Clusters that may need a write.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     names: Mutex<BTreeSet<String>>,
@@ -50,7 +50,7 @@ impl Due {
     }
 }
 
-/// Why a write did not happen.
+/// Why a write was not performed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     #[error("the hub did not answer in time")]
@@ -59,7 +59,7 @@ pub(super) enum WriteError {
     Hub(#[source] Box<kube::Error>),
 }
 
-/// Writes what is due until the context's token ends it.
+/// Writes due Clusters until the context's token is cancelled.
 pub(super) async fn run(cx: Arc<Context>) {
     let mut failed: BTreeSet<String> = BTreeSet::new();
     loop {
@@ -100,10 +100,10 @@ pub(super) async fn run(cx: Arc<Context>) {
     }
 }
 
-/// What is to be written to a Cluster.
+/// A planned write to a Cluster.
 struct Plan {
     cluster: Arc<Cluster>,
-    /// The finalizer is missing: without it a deletion would leave on the member what it holds.
+    /// Add the missing finalizer: without it, deleting the Cluster would leave its objects on the member.
     finalizer: bool,
     status: Option<ClusterStatus>,
     taints: Option<Vec<Taint>>,
@@ -154,7 +154,7 @@ fn plan(cx: &Context, name: &str) -> Option<Plan> {
 }
 
 async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
-    // A follower writes nothing; a leader looks at every Cluster when its term begins.
+    // A follower writes nothing; a leader checks every Cluster when its term begins.
     if cx.term().is_none() {
         return Ok(());
     }
@@ -163,7 +163,7 @@ async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
     };
     let api: Api<Cluster> = Api::all(cx.client.clone());
     let mut version = cluster.metadata.resource_version.clone();
-    // The uid keeps an apply from making a Cluster that was deleted meanwhile.
+    // The uid keeps an apply from creating a Cluster that was deleted meanwhile.
     let head = |version: &Option<String>| {
         json!({
             "apiVersion": Cluster::api_version(&()),
@@ -202,7 +202,7 @@ async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Changes the metadata of a Cluster as it was seen. `None` = it is not what it was: it is looked at again.
+/// Changes the metadata of a Cluster based on the version seen. `None` = it changed meanwhile: check it again.
 pub(super) async fn edit(
     cx: &Context,
     cluster: &Cluster,
@@ -215,7 +215,7 @@ pub(super) async fn edit(
     done(cx, &name, api.patch(&name, &manager::patch(marks::MANAGER), &patch)).await
 }
 
-/// Carries a write out and takes the answer in at once. `None` = the Cluster is not what it was: it is looked at again.
+/// Performs a write and stores the reply. `None` = the Cluster changed meanwhile: check it again.
 async fn done(
     cx: &Context,
     name: &str,
@@ -243,7 +243,7 @@ async fn done(
             }
             Ok(None)
         }
-        // Gone: the hub's watch says so too.
+        // Deleted: the hub's watch will report that too.
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
         Err(error) => Err(WriteError::Hub(Box::new(error))),
     }

@@ -1,4 +1,4 @@
-//! What a member holds already, as it says itself: agreed on by a digest, or listed and judged object by object.
+//! What a member already holds according to its agent: agreed on by a digest, or listed and judged object by object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::{DesiredSet, effective};
 use crate::members::types::{Verdict, Withdrawal};
 
 impl DesiredSet {
-    /// The digest of what the member should hold once everything is carried out.
+    /// The digest of what the member should hold once every order is carried out.
     pub(in crate::members) fn intended(&self) -> Digest {
         let marks: Vec<_> = self
             .objects
@@ -20,7 +20,7 @@ impl DesiredSet {
         Digest::of(marks.iter().map(|(key, mark)| mark.entry(key)))
     }
 
-    /// The member's digest is [`DesiredSet::intended`]: it holds exactly that.
+    /// The member's digest equals [`DesiredSet::intended`]: it holds exactly that.
     pub(in crate::members) fn agree(&mut self) {
         for object in self.objects.values_mut() {
             let mark = object.intended();
@@ -33,7 +33,7 @@ impl DesiredSet {
         self.start_wave();
     }
 
-    /// (claim, key) pairs of an inventory on which a verdict is needed.
+    /// (claim, key) pairs of an inventory that need a verdict.
     pub(in crate::members) fn undecided(&self, entries: &[(Key, Held)]) -> Vec<(String, Key)> {
         entries
             .iter()
@@ -44,8 +44,8 @@ impl DesiredSet {
             .collect()
     }
 
-    /// The member holds exactly these. Claims that nobody set here are judged by `verdicts`; one without a verdict
-    /// counts as unknown.
+    /// Sets what the member holds. Claims that were not set here are judged by `verdicts`; one without a verdict counts
+    /// as unknown.
     pub(in crate::members) fn inventory(
         &mut self,
         entries: Vec<(Key, Held)>,
@@ -103,7 +103,7 @@ impl DesiredSet {
         }
     }
 
-    /// Decides on an object that the member holds and nobody wants.
+    /// Decides about an object that the member holds and no claim wants.
     fn classify(&mut self, key: &Key, judged: Vec<(String, Verdict)>) {
         let departing = self.departing;
         let Some(object) = self.objects.get_mut(key) else { return };

@@ -1,9 +1,10 @@
-//! What one member should hold, what it does hold, and the differences to send. Synchronous, no I/O; time comes in.
+//! What one member should hold, what it does hold, and the differences to send. Synchronous, no I/O; callers pass the
+//! time.
 //!
-//! A key's *claims* are the bindings that want it. It is sent when its hash, claims or `preserve` differ from what the
-//! member has, and leaves only by [`DesiredSet::withdraw`] of its last claim, or by a verdict on what an inventory
-//! shows: never because it is absent from something. What is to be said is a set of keys, not a queue of messages: a
-//! member that does not read costs one entry per key, and gets the newest.
+//! A key's *claims* are the bindings that want it. It is sent when its hash, claims or `preserve` differ from the
+//! member's, and removed only by [`DesiredSet::withdraw`] of its last claim, or by a verdict on an inventory: never
+//! because it is absent from some list. The pending messages are a set of keys, not a queue: a member that does not
+//! read costs one entry per key, and then gets the newest state.
 
 mod budget;
 mod inventory;
@@ -29,30 +30,30 @@ pub(super) use self::object::{Held, Mark};
 pub(super) use self::packed::Packed;
 pub(super) use self::persons::Departing;
 
-/// Where a session is.
+/// State of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
-    /// No session, or one that has not agreed on an inventory yet: nothing is said.
+    /// No session, or no agreement on an inventory yet: nothing is sent.
     #[default]
     Apart,
-    /// Agreed; the first wave is going out and ends with `Synced`.
+    /// Agreed; the first wave is being sent and ends with `Synced`.
     Wave,
-    /// Differences go out as they come.
+    /// Differences are sent as they arise.
     Live,
 }
 
-/// What to say next.
+/// The next message.
 #[derive(Debug, Clone)]
 pub(super) enum Next {
-    /// Make it where it is missing.
+    /// Create it if missing.
     Ensure(Arc<Packed>),
     /// Apply it.
     Upsert(Arc<Packed>, ConflictResolution),
     /// Delete the object with this uid (empty: the one that was applied).
     Remove(Key, String),
-    /// Take the marks off the object with this uid.
+    /// Remove the marks from the object with this uid.
     Release(Key, String),
-    /// The wave is out.
+    /// The wave was sent.
     Synced(Digest),
 }
 
@@ -61,11 +62,11 @@ pub(super) enum Next {
 struct Prerequisite {
     packed: Arc<Packed>,
     users: BTreeSet<String>,
-    /// There, or said in this session.
+    /// It exists, or was sent in this session.
     done: bool,
 }
 
-/// Position in the order of sending: what is applied first, in rank order; then removals in reverse.
+/// Position in the sending order: applies in rank order, then removals in reverse.
 type Position = (u8, Key);
 
 /// Why removals of a claim's objects are limited, if they are.
@@ -75,25 +76,25 @@ pub(super) type Limits<'a> = dyn Fn(&str) -> Option<LimitReason> + 'a;
 pub(super) struct DesiredSet {
     objects: BTreeMap<Key, Object>,
     prerequisites: BTreeMap<Key, Prerequisite>,
-    /// Of them, those to be said.
+    /// The keys with something to send.
     due: BTreeSet<Key>,
-    /// Keys by claim, wanted or held. May name keys that no longer have the claim.
+    /// Keys by claim, wanted or held. May contain keys that no longer have the claim.
     by_claim: BTreeMap<String, BTreeSet<Key>>,
-    /// Claims withdrawn and not confirmed.
+    /// Withdrawn claims that are not confirmed.
     withdrawn: BTreeMap<String, (Withdrawal, Proof)>,
     confirmed: Vec<String>,
     dirty: BTreeSet<Position>,
-    /// Removals over the limit of their window, and why they are limited.
+    /// Removals above the limit of their window, and why they are limited.
     held_back: BTreeMap<Key, LimitReason>,
     budget: Budget,
     phase: Phase,
-    /// The member leaves the federation.
+    /// Set while the member leaves the federation.
     departing: Option<Departing>,
 }
 
 impl DesiredSet {
-    /// Replaces what `claim` wants here. An object that it wanted before and does not now is kept: there is no proof
-    /// that it should go.
+    /// Replaces what `claim` wants here. An object that it no longer wants is kept: there is no proof that it should be
+    /// removed.
     pub(super) fn set(
         &mut self,
         claim: &str,
@@ -145,7 +146,7 @@ impl DesiredSet {
         self.prerequisites.retain(|_, needed| !needed.users.is_empty());
     }
 
-    /// `claim` wants nothing here any more. What no other claim wants goes.
+    /// `claim` wants nothing here any more. Objects without another claim are removed or released.
     pub(super) fn withdraw(&mut self, claim: &str, how: Withdrawal, proof: Proof) {
         self.withdrawn.insert(claim.to_owned(), (how, proof));
         let keys: Vec<_> = self.by_claim.get(claim).into_iter().flatten().cloned().collect();
@@ -173,7 +174,7 @@ impl DesiredSet {
                 .into_iter()
                 .any(|other| !gone.contains(other) && !withdrawn.contains_key(other))
             {
-                // Another claim, of which nothing is known yet, keeps it.
+                // Another claim without a verdict yet keeps it.
                 object.kept.get_or_insert(Kept::Awaited);
             } else {
                 object.kept = None;
@@ -184,7 +185,7 @@ impl DesiredSet {
                     claims: BTreeSet::new(),
                     held_back: false,
                 });
-                // Of several withdrawals the one that deletes less counts, and of several claims' proofs the weaker one.
+                // Of several withdrawals the one that deletes less wins, and of several claims' proofs the weaker one.
                 leaving.how = leaving.how.max(how);
                 leaving.claims.insert(claim.to_owned());
                 let alone = leaving.claims.len() == 1;
@@ -198,7 +199,7 @@ impl DesiredSet {
         self.refresh(key);
     }
 
-    /// A session starts: nothing was said in it, and what the member holds is to be agreed on.
+    /// A session begins: nothing was sent in it, and the inventory must be agreed on.
     pub(super) fn begin(&mut self) {
         self.apart();
         for object in self.objects.values_mut() {
@@ -209,7 +210,7 @@ impl DesiredSet {
         }
     }
 
-    /// The session is over.
+    /// The session ended.
     pub(super) fn apart(&mut self) {
         self.phase = Phase::Apart;
         self.dirty.clear();
@@ -240,8 +241,8 @@ impl DesiredSet {
         self.confirm(open);
     }
 
-    /// What to say next; `None` when everything is said. Asked only when there is room to send. `limits` tells which
-    /// removals are limited now.
+    /// The next message; `None` when nothing is left to send. Called only when there is room to send. `limits` tells
+    /// which removals are limited now.
     pub(super) fn next(&mut self, now: Instant, limits: &Limits<'_>) -> Option<Next> {
         if self.phase == Phase::Apart {
             return None;
@@ -270,7 +271,7 @@ impl DesiredSet {
     /// Why an object's removal is limited, if it is.
     fn limit(&self, object: &Object, limits: &Limits<'_>) -> Option<LimitReason> {
         match &object.leaving {
-            // Who takes a member out wants everything gone from it.
+            // When a member leaves, all its objects should go.
             _ if self.departing.is_some() => None,
             Some(Leaving {
                 how: Withdrawal::Remove, proof: Proof::NotTargeted, claims, ..
@@ -311,14 +312,14 @@ impl DesiredSet {
         }
     }
 
-    /// The member's answer on a key.
+    /// The member's result for a key.
     pub(super) fn applied(&mut self, key: &Key, hash: &str, result: ApplyResult, uid: &str) {
         let Some(object) = self.objects.get_mut(key) else { return };
         match result {
             ApplyResult::Applied => {
                 let mark = match &object.said {
                     Some(Said::Upsert(mark, _)) if mark.hash == hash => mark.clone(),
-                    // An answer to something older: what exactly it holds shows with the next answer.
+                    // A result of an older order: the next result will show what exactly it holds.
                     _ => return,
                 };
                 for claim in &mark.claims {
@@ -347,12 +348,12 @@ impl DesiredSet {
         }
     }
 
-    /// Claims of which nothing is left, since the last call.
+    /// Claims that became confirmed since the last call.
     pub(super) fn take_confirmed(&mut self) -> Vec<String> {
         std::mem::take(&mut self.confirmed)
     }
 
-    /// The bindings that a key concerns: those that want it, or else those that wait for its end.
+    /// The bindings that a key concerns: those that want it, or else those that wait for its removal.
     pub(super) fn claims(&self, key: &Key) -> Vec<String> {
         if let Some(needed) = self.prerequisites.get(key) {
             return needed.users.iter().cloned().collect();
@@ -368,12 +369,12 @@ impl DesiredSet {
         }
     }
 
-    /// Claims that want the key in another form than the one that is sent.
+    /// Claims that want the key in another form than the one sent.
     pub(super) fn outvoted(&self, key: &Key) -> Vec<String> {
         self.objects.get(key).map(Object::outvoted).unwrap_or_default()
     }
 
-    /// Whether `key` is a namespace that others need and nothing more.
+    /// Whether `key` is only a namespace that others need.
     pub(super) fn is_prerequisite(&self, key: &Key) -> bool {
         self.prerequisites.contains_key(key) && !self.objects.contains_key(key)
     }
@@ -386,7 +387,7 @@ impl DesiredSet {
             .is_some_and(|(_, want)| want.packed.hash == hash)
     }
 
-    /// What the member holds, as far as is known.
+    /// What the member holds, as far as known.
     pub(super) fn held(&self) -> Vec<HeldObject> {
         self.objects
             .iter()
@@ -402,7 +403,7 @@ impl DesiredSet {
             .collect()
     }
 
-    /// Objects with marks that no binding accounts for.
+    /// Objects with marks but without a known binding.
     pub(super) fn orphans(&self) -> Vec<&Key> {
         self.objects
             .iter()
@@ -411,17 +412,17 @@ impl DesiredSet {
             .collect()
     }
 
-    /// Removals over the limit of their window, and why they are limited.
+    /// Removals above the limit of their window, and why they are limited.
     pub(super) fn held_back(&self) -> &BTreeMap<Key, LimitReason> {
         &self.held_back
     }
 
-    /// When removals that are held back may go on.
+    /// When held back removals may continue.
     pub(super) fn reopens(&self) -> Option<Instant> {
         if self.held_back.is_empty() { None } else { self.budget.reopens() }
     }
 
-    /// Removals that are held back are tried again: the limit of their window, or the reason for it, may be gone.
+    /// Retries held back removals: the limit of their window, or its reason, may no longer apply.
     pub(super) fn let_held_back_go(&mut self) {
         for key in std::mem::take(&mut self.held_back).into_keys() {
             if let Some(leaving) =
@@ -433,7 +434,7 @@ impl DesiredSet {
         }
     }
 
-    /// Puts a key in the order of sending where it belongs, and forgets it when there is nothing left to know.
+    /// Updates a key's place in the sending order, and drops it when it holds no more information.
     fn refresh(&mut self, key: &Key) {
         let rank = object::rank(key);
         let (apply, leave) = ((rank, key.clone()), (u8::MAX - rank, key.clone()));
@@ -453,8 +454,8 @@ impl DesiredSet {
         }
     }
 
-    /// Tells of those of these withdrawn claims for which no object is waited for. Only what was agreed on with the
-    /// member counts: before, it may hold something.
+    /// Confirms those of these withdrawn claims that no object delays. Requires an agreed inventory: before that, the
+    /// member may hold some object.
     fn confirm(&mut self, claims: impl IntoIterator<Item = String>) {
         if self.phase == Phase::Apart {
             return;
@@ -471,8 +472,8 @@ impl DesiredSet {
     }
 }
 
-/// What a withdrawal comes to for this object: kinds that are never removed are released, and so is what was marked to
-/// stay, except when a decision moves it elsewhere; and everything on a member that leaves and keeps what it runs.
+/// The effective withdrawal for this object: kinds that are never removed are released, and so are objects marked to
+/// stay, unless a decision moves them elsewhere; and everything on a departing member that keeps its workloads.
 fn effective(
     key: &Key,
     object: &Object,

@@ -1,4 +1,4 @@
-//! One object in a member's desired set: who wants it, what the member holds, what was said about it.
+//! One object in a member's desired set: its claims, what the member holds, what was sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use atoll_render::Key;
 use super::packed::Packed;
 use crate::members::types::{Proof, Withdrawal};
 
-/// What of an object both ends must agree on; what the digest covers.
+/// The fields of an object that both ends must agree on, which the digest covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// Of the rendered manifest.
+    /// Hash of the rendered manifest.
     pub(crate) hash: String,
     /// Ascending.
     pub(crate) claims: Vec<String>,
-    /// Whether it stays when its binding goes.
+    /// Whether it stays when its binding is deleted.
     pub(crate) preserve: bool,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Mark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) mark: Mark,
-    /// Empty = not known.
+    /// Empty = unknown.
     pub(crate) uid: String,
 }
 
@@ -36,29 +36,29 @@ pub(super) struct Want {
     pub(super) conflict: ConflictResolution,
 }
 
-/// The last thing said about an object in this session.
+/// The last order sent about an object in this session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
-    /// With what the agent was to do about somebody else's object in its place.
+    /// With the rule for an unmanaged object in its place.
     Upsert(Mark, ConflictResolution),
     Gone,
 }
 
-/// An object that nothing wants any more, with proof.
+/// An object that no claim wants any more, with proof.
 #[derive(Debug, Clone)]
 pub(super) struct Leaving {
     pub(super) how: Withdrawal,
     pub(super) proof: Proof,
-    /// Claims whose withdrawal waits for it.
+    /// Claims whose withdrawal waits for its removal.
     pub(super) claims: BTreeSet<String>,
-    /// Over the limit of its window.
+    /// Above the limit of its window.
     pub(super) held_back: bool,
 }
 
-/// Why an object that nobody wants stays.
+/// Why an object that no claim wants stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// No binding accounts for it.
+    /// No binding is known for it.
     Orphan,
     /// Its binding cannot be rendered now.
     Frozen,
@@ -66,7 +66,7 @@ pub(super) enum Kept {
     Awaited,
 }
 
-/// What is to be said about an object now.
+/// The order to send about an object now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     Nothing,
@@ -78,17 +78,17 @@ pub(super) enum Need {
 pub(super) struct Object {
     /// By claim.
     pub(super) wants: BTreeMap<String, Want>,
-    /// `None` = nothing, or not known (before the first agreement).
+    /// `None` = nothing, or unknown (before the first agreement).
     pub(super) held: Option<Held>,
     pub(super) said: Option<Said>,
     pub(super) leaving: Option<Leaving>,
     pub(super) kept: Option<Kept>,
-    /// Claims that were withdrawn from it, while what it holds may still list them.
+    /// Claims withdrawn from it that the member's copy may still list.
     pub(super) gone: BTreeSet<String>,
 }
 
 impl Object {
-    /// What the member should hold because of claims; `None` when nothing wants it.
+    /// What the member should hold because of claims; `None` when no claim wants it.
     pub(super) fn mark(&self) -> Option<Mark> {
         let (_, first) = self.wants.first_key_value()?;
         Some(Mark {
@@ -98,7 +98,7 @@ impl Object {
         })
     }
 
-    /// What the member should hold once everything said and to be said is carried out.
+    /// What the member should hold once everything sent and pending is carried out.
     pub(super) fn intended(&self) -> Option<Mark> {
         if let Some(mark) = self.mark() {
             return Some(mark);
@@ -113,7 +113,7 @@ impl Object {
         if let Some(mark) = self.mark() {
             let held = self.held.as_ref().map(|held| &held.mark);
             let there = match &self.said {
-                // What was hindered under another rule is said again.
+                // An apply that was blocked under another rule is sent again.
                 Some(Said::Upsert(mark, rule))
                     if held == Some(mark) || self.rule() == Some(*rule) =>
                 {
@@ -130,7 +130,7 @@ impl Object {
         }
     }
 
-    /// What the agent is to do about somebody else's object in its place.
+    /// The rule for an unmanaged object in its place.
     fn rule(&self) -> Option<ConflictResolution> {
         self.wants.first_key_value().map(|(_, first)| first.conflict)
     }
@@ -140,8 +140,8 @@ impl Object {
         self.held.is_some() || matches!(self.said, Some(Said::Upsert(..)))
     }
 
-    /// Whether the withdrawal of `claim` waits for this object: it is to leave, or the member may still list the claim.
-    /// One that others keep is not waited for.
+    /// Whether the withdrawal of `claim` waits for this object: it is being removed, or the member may still list the
+    /// claim. An object kept by other claims is not waited for.
     pub(super) fn waits(&self, claim: &str) -> bool {
         let listed =
             || self.held.as_ref().is_some_and(|held| held.mark.claims.iter().any(|c| c == claim));
@@ -149,20 +149,20 @@ impl Object {
             || (self.kept.is_none() && self.gone.contains(claim) && listed())
     }
 
-    /// Whether there is nothing left to know about it.
+    /// Whether the entry holds no more information.
     pub(super) fn is_done(&self) -> bool {
         self.wants.is_empty() && self.leaving.is_none() && !self.may_be_held()
     }
 
-    /// Claims whose rendering is not the one that is sent: they hear of it as a conflict.
+    /// Claims whose rendering is not the one sent: they get a conflict.
     pub(super) fn outvoted(&self) -> Vec<String> {
         let Some((_, first)) = self.wants.first_key_value() else { return Vec::new() };
         let others = self.wants.iter().filter(|(_, want)| want.packed.hash != first.packed.hash);
         others.map(|(claim, _)| claim.clone()).collect()
     }
 
-    /// The manifest to send. Several claims mostly want the same object of the same template, so the first one's rendering
-    /// stands for all; only the marks are put together.
+    /// The manifest to send. Several claims mostly want the same object of the same template, so the first one's
+    /// rendering is used; only the marks are combined.
     pub(super) fn manifest(&self, mark: &Mark) -> Option<(Arc<Packed>, ConflictResolution)> {
         let (_, first) = self.wants.first_key_value()?;
         let packed = match self.wants.len() {
@@ -174,7 +174,7 @@ impl Object {
 }
 
 impl Mark {
-    /// As the digest takes it.
+    /// Digest entry of the object.
     pub(super) fn entry<'a>(&'a self, key: &'a Key) -> digest::Entry<'a> {
         digest::Entry {
             group: &key.group,
@@ -188,7 +188,7 @@ impl Mark {
     }
 }
 
-/// Kinds that are never deleted as a side effect: what lives in them goes with them.
+/// Kinds that are never deleted as a side effect: their content would be deleted too.
 pub(super) fn is_never_removed(key: &Key) -> bool {
     matches!(
         (key.group.as_str(), key.kind.as_str()),
@@ -196,7 +196,7 @@ pub(super) fn is_never_removed(key: &Key) -> bool {
     )
 }
 
-/// Order in which objects are made: what others need comes first. Removal goes the other way.
+/// Order in which objects are created: dependencies first. Removal is in reverse.
 pub(super) fn rank(key: &Key) -> u8 {
     match (key.group.as_str(), key.kind.as_str()) {
         ("", "Namespace") => 0,

@@ -1,4 +1,4 @@
-//! A manifest as it is kept for as long as a member should hold it.
+//! A manifest in the form that is stored while a member should hold it.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use atoll_render::{Key, Rendered};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-/// A manifest as text, which takes a tenth of the memory of a value, and what is asked of it.
+/// A manifest as text, which takes a tenth of the memory of a value, with its metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packed {
-    /// Which object.
+    /// The object.
     pub(crate) key: Key,
     /// For example `apps/v1`.
     pub(crate) api_version: String,
-    /// Of the manifest without its marks.
+    /// Hash of the manifest without its marks.
     pub(crate) hash: String,
     /// JSON.
     pub(crate) manifest: Bytes,
-    /// Whether it carries a claim; one without is only a condition for others (a namespace).
+    /// Whether it has a claim; one without is only a prerequisite of others (a namespace).
     pub(super) claimed: bool,
-    /// Whether it stays when its binding goes.
+    /// Whether it stays when its binding is deleted.
     pub(super) preserve: bool,
 }
 
@@ -38,7 +38,7 @@ impl Packed {
         }
     }
 
-    /// The same manifest under the marks of several claims.
+    /// The same manifest with the marks of several claims.
     pub(super) fn marked(&self, claims: &[String], preserve: bool) -> Arc<Self> {
         let mut manifest: Value =
             serde_json::from_slice(&self.manifest).expect("it was made of a JSON value");

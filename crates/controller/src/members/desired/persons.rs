@@ -1,4 +1,4 @@
-//! What a person asks of a member's set: removals held back that may go, orphans that are to go, a member that leaves.
+//! User requests to a member's set: confirm held back removals, prune orphans, leave the federation.
 
 use std::collections::BTreeSet;
 
@@ -11,28 +11,28 @@ use crate::members::types::{Proof, Withdrawal};
 /// How a member leaves the federation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Departing {
-    /// What runs there stays, without our marks.
+    /// Workloads stay on the member, without our marks.
     pub(crate) release: bool,
-    /// Nothing is waited for that cannot move: it is let go as it is.
+    /// Do not wait for what cannot move: release it as it is.
     pub(crate) force: bool,
 }
 
 impl DesiredSet {
-    /// Somebody looked and says that what is held back may go.
+    /// A user confirmed the held back removals.
     pub(in crate::members) fn confirm_prune(&mut self) {
         for key in std::mem::take(&mut self.held_back).into_keys() {
             if let Some(leaving) =
                 self.objects.get_mut(&key).and_then(|object| object.leaving.as_mut())
             {
                 leaving.held_back = false;
-                // Confirmed by a person: no longer counted against the window.
+                // Confirmed by a user: no longer counted against the window.
                 leaving.proof = leaving.proof.max(Proof::BindingDeleted);
             }
             self.refresh(&key);
         }
     }
 
-    /// Lets those of `keys` go that are orphans; how many of them the member still has.
+    /// Removes those of `keys` that are orphans; returns how many of them the member still has.
     pub(in crate::members) fn prune(&mut self, keys: &BTreeSet<Key>) -> usize {
         let mut open = 0;
         for key in keys {
@@ -56,7 +56,7 @@ impl DesiredSet {
         open
     }
 
-    /// From now on the member is being emptied.
+    /// Starts emptying the member.
     pub(in crate::members) fn depart(&mut self, departing: Departing) {
         if self.departing.replace(departing) == Some(departing) {
             return;
@@ -71,12 +71,12 @@ impl DesiredSet {
         self.let_held_back_go();
     }
 
-    /// Another Cluster of the name is there: its member stays.
+    /// The name belongs to a new Cluster: its member stays.
     pub(in crate::members) fn stay(&mut self) {
         self.departing = None;
     }
 
-    /// Objects on a member that leaves for which a decision still stands, or will: their work has not moved yet.
+    /// Objects on a departing member that a decision still wants, or will: their workloads have not moved yet.
     pub(in crate::members) fn staying(&self) -> Vec<&Key> {
         let stays = self
             .objects
@@ -85,8 +85,8 @@ impl DesiredSet {
         stays.map(|(key, _)| key).collect()
     }
 
-    /// Releases what no decision holds there and no proof removes: orphans, what is frozen or suspended; by force also
-    /// what has not moved.
+    /// Releases what no decision holds there and no proof removes: orphans, frozen or suspended objects; with `force`
+    /// also objects that have not moved.
     pub(in crate::members) fn clear_out(&mut self) {
         let force = self.departing.is_some_and(|departing| departing.force);
         let keys: Vec<_> = self.objects.keys().cloned().collect();
@@ -108,7 +108,7 @@ impl DesiredSet {
         }
     }
 
-    /// What the member has of ours, as far as is known: what it holds, and what it may hold because it was told to.
+    /// Our objects on the member, as far as known: what it holds, and what it may hold because it was sent.
     pub(in crate::members) fn left(&self) -> Vec<&Key> {
         let may = |object: &object::Object| {
             object.may_be_held() || object.leaving.is_some() || !object.wants.is_empty()

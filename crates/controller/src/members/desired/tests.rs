@@ -31,13 +31,13 @@ fn held(name: &str, hash: &str, claims: &[&str]) -> (Key, Held) {
     (key(name), Held { mark, uid: format!("uid-{name}") })
 }
 
-/// An agent: does what it is told at once.
+/// An agent that carries out orders at once.
 #[derive(Debug, Default)]
 struct Agent {
     objects: BTreeMap<Key, Held>,
     log: Vec<String>,
     synced: Option<bool>,
-    /// Every how many-th apply fails; 0 = none.
+    /// Every n-th apply fails; 0 = none.
     refuse: usize,
 }
 
@@ -50,9 +50,9 @@ impl Agent {
         Digest::of(self.objects.iter().map(|(key, held)| held.mark.entry(key)))
     }
 
-    /// Carries out everything there is to say.
+    /// Carries out all pending orders.
     fn follow(&mut self, set: &mut DesiredSet, now: Instant) {
-        // What it should hold once everything is carried out, refused or not.
+        // What it should hold once everything is carried out, including failed applies.
         let mut intent = self.objects.clone();
         while let Some(next) = set.next(now, &LIMITED) {
             match next {
@@ -146,7 +146,7 @@ async fn differences_only_and_nothing_after_a_restart_with_equal_digests() {
     agent.connect(&mut set, NONE, now);
     assert_eq!(agent.log, [""; 0]);
 
-    // A controller that has just started has the same desired set and knows no uids.
+    // A restarted controller has the same desired set and no uids.
     let mut fresh = DesiredSet::default();
     fresh.set("b1", vec![rendered("web", "b1", "h2")], ABORT);
     fresh.set("b2", vec![rendered("api", "b2", "h1")], ABORT);
@@ -176,7 +176,7 @@ async fn nothing_is_removed_because_it_is_absent() {
     set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, [""; 0]);
-    // An empty controller: everything the member holds is unknown to it.
+    // An empty controller: everything that the member holds is unknown to it.
     let mut empty = DesiredSet::default();
     agent.connect(&mut empty, NONE, now);
     assert_eq!((agent.log.len(), empty.orphans().len()), (0, 2));
@@ -202,7 +202,7 @@ async fn a_withdrawn_claim_goes_with_its_uid_and_is_confirmed() {
     assert_eq!(agent.log, ["remove web uid-web"]);
     assert_eq!(set.take_confirmed(), ["b1"]);
     assert!(set.objects.is_empty() && set.by_claim.is_empty(), "{set:?}");
-    // Again: nothing is there, and that is an answer too.
+    // Again: the object is already gone, which counts as confirmed.
     set.withdraw("b1", Withdrawal::Remove, Proof::NotTargeted);
     assert_eq!(set.take_confirmed(), ["b1"]);
 }
@@ -232,7 +232,7 @@ async fn a_claim_that_comes_back_cancels_its_withdrawal() {
     set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, [""; 0]);
-    // The same after the removal was said: it is applied again.
+    // The same after the removal was sent: it is applied again.
     set.withdraw("b1", Withdrawal::Remove, Proof::NotTargeted);
     assert!(matches!(set.next(now, &LIMITED), Some(Next::Remove(..))));
     set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
@@ -256,7 +256,7 @@ async fn a_shared_object_goes_with_its_last_claim() {
     agent.follow(&mut set, now);
     assert_eq!(agent.log, ["upsert config b2"]);
     assert_eq!(set.take_confirmed(), ["b1"]);
-    // Another one comes and goes before anything is said.
+    // Another claim is set and withdrawn before anything is sent.
     set.set("b3", vec![rendered("config", "b3", "h1")], ABORT);
     set.withdraw("b3", Withdrawal::Remove, Proof::BindingDeleted);
     set.withdraw("b2", Withdrawal::Remove, Proof::BindingDeleted);
@@ -370,29 +370,29 @@ async fn removals_by_decision_are_limited_to_the_larger_of_100_and_30_per_cent()
         agent.follow(&mut set, now);
         assert_eq!((agent.log.len(), set.held_back().len()), (first, objects - first));
         assert_eq!(set.take_confirmed().len(), first);
-        // A new session is no way around it, and both ends agree on what is left.
+        // A new session does not bypass the limit, and both ends agree on what is left.
         agent.connect(&mut set, NONE, now);
         assert_eq!(agent.log.len(), 0);
-        // A deleted binding is not limited, although its removal was held back before.
+        // Removal for a deleted binding is not limited, although it was held back before.
         let i = (0..objects).find(|i| agent.objects.contains_key(&key(&format!("w{i}")))).unwrap();
         set.withdraw(&format!("b{i}"), Withdrawal::Remove, Proof::BindingDeleted);
         set.set("own", vec![rendered("own", "own", "h1")], ABORT);
         set.withdraw("own", Withdrawal::Remove, Proof::BindingDeleted);
-        // The next window lets the next part go.
+        // The next window admits the next part.
         let later = set.reopens().unwrap();
         assert_eq!(later, now + Duration::from_secs(600));
         agent.follow(&mut set, later);
         let second = 100.max((objects - first) * 30 / 100);
         assert!(agent.log.len() >= second.min(objects - first), "{}", agent.log.len());
-        // A person who looked lets everything go.
+        // A user's confirmation admits everything.
         set.confirm_prune();
         agent.follow(&mut set, later);
         assert_eq!((agent.objects.len(), set.held_back().len()), (0, 0));
     }
 }
 
-/// A member that returns after a failover: removals of decisions that are known to be the newest are not limited, and what
-/// was held back goes as soon as they are.
+/// A member that returns after a failover: removals of decisions known to be the newest are not limited, and held back
+/// removals continue as soon as that is known.
 #[tokio::test]
 async fn removals_of_the_newest_decisions_are_not_limited() {
     let (mut set, mut agent, now) = start();
@@ -408,7 +408,7 @@ async fn removals_of_the_newest_decisions_are_not_limited() {
     let said = |set: &mut DesiredSet, limits: &Limits<'_>| {
         std::iter::from_fn(|| set.next(now, limits)).count()
     };
-    // Two bindings hold a decision that is not the newest; of the others nothing counts against the window.
+    // Two bindings have a decision that is not the newest; removals of the others do not count against the window.
     let two = |claim: &str| ["b1", "b2"].contains(&claim).then_some(LimitReason::DecisionNotNewest);
     let unreachable = |_: &str| Some(LimitReason::HistoryUnreachable);
     assert_eq!(said(&mut set, &unreachable), 120);
@@ -422,8 +422,8 @@ async fn removals_of_the_newest_decisions_are_not_limited() {
     assert!(held.iter().all(|(_, reason)| *reason == LimitReason::DecisionNotNewest), "{held:?}");
 }
 
-/// The way of a random federation: whatever is set, withdrawn, lost and refused, the digests agree after every
-/// connection, nothing leaves without proof, and in the end the member holds exactly what is wanted.
+/// A random federation: whatever is set, withdrawn, lost and refused, the digests agree after every connection, nothing
+/// is removed without proof, and in the end the member holds exactly what is wanted.
 #[tokio::test]
 async fn random_histories_end_in_what_is_wanted() {
     for seed in 0..300_u64 {
@@ -440,7 +440,7 @@ async fn random_histories_end_in_what_is_wanted() {
             let claim = format!("b{}", random(6));
             match random(10) {
                 0..=4 => {
-                    // A claim keeps its object; two claims may share one.
+                    // A claim always has the same object; two claims may share one.
                     let name = format!("o{}", claim[1..].parse::<u64>().unwrap() / 2);
                     let hash = format!("h{}", random(3));
                     set.set(&claim, vec![rendered(&name, &claim, &hash)], ABORT);

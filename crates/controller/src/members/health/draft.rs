@@ -1,4 +1,4 @@
-//! What a Cluster should say of its member, and when that is worth a write. Pure.
+//! The desired status and taints of a Cluster, and when a change is worth a write. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,14 +24,14 @@ use crate::members::departure::Departure;
 use crate::members::terms::{self, Refusal};
 use crate::members::types::{LimitReason, MemberFacts};
 
-/// Condition: objects of ours may be on the member that its agent cannot see.
+/// Condition: the member may have objects of ours that its agent cannot see.
 const INVENTORY_INCOMPLETE: &str = "InventoryIncomplete";
-/// Kinds named in [`INVENTORY_INCOMPLETE`]; the others are counted.
+/// Limit of kinds named in [`INVENTORY_INCOMPLETE`]; the others are counted.
 const KINDS_NAMED: usize = 10;
-/// A figure that changed by more than this part of the capacity, in per cent, is written at once.
+/// A figure that changed by more than this percentage of the capacity is written at once.
 const NOTABLE_PERCENT: i128 = 5;
 
-/// While a member is emptied, what is left there is told this often.
+/// Interval of progress updates while a member is being emptied.
 const EMPTYING: Duration = Duration::from_secs(10);
 
 /// What is known of a member.
@@ -42,7 +42,7 @@ pub(crate) struct Known<'a> {
     pub(crate) facts: Option<&'a MemberFacts>,
     pub(crate) cluster_id: Option<&'a str>,
     pub(crate) epoch: u64,
-    /// The epoch begins anew: the one in the Cluster does not count.
+    /// The epoch restarts: ignore the one in the Cluster.
     pub(crate) epoch_anew: bool,
     /// Why the member's last Hello was refused.
     pub(crate) refusal: Option<Refusal>,
@@ -50,15 +50,15 @@ pub(crate) struct Known<'a> {
     pub(crate) orphans: Option<&'a [&'a Key]>,
     /// Removals that are held back by their limit; `None` before the first agreement on an inventory.
     pub(crate) held_back: Option<&'a BTreeMap<Key, LimitReason>>,
-    /// How far it is from being empty.
+    /// Progress of emptying it.
     pub(crate) emptying: &'a Emptying,
-    /// How far its way out of the federation is.
+    /// Progress of its departure from the federation.
     pub(crate) departure: Option<&'a Departure>,
     /// Which certificates are refused.
     pub(crate) revocation: Option<&'a Revocation>,
 }
 
-/// The status that the Cluster should have, made from the one it has: what is not known stays.
+/// The desired status of a Cluster, based on the existing one: unknown parts stay.
 pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> ClusterStatus {
     let mut status = cluster.status.clone().unwrap_or_default();
     if let Some(id) = known.cluster_id {
@@ -96,7 +96,7 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
     status.session = session(old, known, now);
     let generation = cluster.metadata.generation;
     let list = &mut status.conditions;
-    // A member whose kinds nobody knows is not ready for anything.
+    // A member with unknown kinds is not ready.
     let told = known.facts.is_some() || !status.api_enablements.is_empty();
     let unchanged = matches!(known.standing, Standing::Joining | Standing::Away);
     if !unchanged || conditions::find(list, conditions::READY).is_none() {
@@ -147,7 +147,7 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
             conditions::set(list, INVENTORY_INCOMPLETE, holds, reason, &message, generation, now);
         }
         Some(_) => list.retain(|condition| condition.type_ != INVENTORY_INCOMPLETE),
-        // Without word from the agent, the last one stands.
+        // Without a report from the agent, the last one stays.
         None => {}
     }
     let terminating = cluster.metadata.deletion_timestamp.is_some();
@@ -156,7 +156,7 @@ pub(crate) fn status(cluster: &Cluster, known: &Known<'_>, now: Timestamp) -> Cl
     status
 }
 
-/// Pods that the nodes can still take by their number.
+/// Pods that the nodes can still run, by their pod limit.
 fn free_pods(summary: &ResourceSummary) -> Option<i64> {
     const PODS: &str = "pods";
     let count = |list: &ResourceList| list.get(PODS).map(|quantity| quantity.milli());
@@ -165,8 +165,8 @@ fn free_pods(summary: &ResourceSummary) -> Option<i64> {
     i64::try_from((all - taken).max(0) / 1000).ok()
 }
 
-/// When each NoExecute taint without `timeAdded` was first seen: tolerations that end need a time to count from, and
-/// `spec` is for people to write.
+/// When each NoExecute taint without `timeAdded` was first seen: tolerationSeconds need a start time, and `spec`
+/// belongs to users.
 fn taints_since(cluster: &Cluster, seen: &[TaintSince], now: Timestamp) -> Vec<TaintSince> {
     let undated = |taint: &&Taint| taint.effect == "NoExecute" && taint.time_added.is_none();
     let since = |taint: &Taint| {
@@ -180,7 +180,7 @@ fn taints_since(cluster: &Cluster, seen: &[TaintSince], now: Timestamp) -> Vec<T
     cluster.spec.taints.iter().filter(undated).map(since).collect()
 }
 
-/// Objects as a Cluster names them.
+/// Objects in the form of a Cluster's status.
 pub(crate) fn names(keys: &[&Key]) -> Vec<ObjectName> {
     keys.iter().map(|key| name(key)).collect()
 }
@@ -194,7 +194,7 @@ fn name(key: &Key) -> ObjectName {
     }
 }
 
-/// Reason and message of removals that are held back, if any are.
+/// Reason and message of held back removals, if any.
 pub(crate) fn removals_held(
     cluster: &str,
     held: &BTreeMap<Key, LimitReason>,
@@ -216,7 +216,7 @@ fn session(old: Option<SessionStatus>, known: &Known<'_>, now: Timestamp) -> Opt
     let state = match known.standing {
         Standing::Lost { .. } if known.connected => SessionState::Connected,
         Standing::Lost { .. } => SessionState::Lost,
-        // The loss of a session shows once it counts.
+        // The loss of a session shows only once it counts.
         Standing::Away => old.as_ref().map_or(SessionState::Unknown, |session| session.state),
         Standing::NotJoined { .. } => SessionState::Unknown,
         Standing::Joining | Standing::Well | Standing::Sick { .. } => SessionState::Connected,
@@ -246,7 +246,7 @@ fn ready(known: &Known<'_>) -> (conditions::Status, &'static str, String) {
     }
 }
 
-/// Kinds that were known, and those that are: part of the member's API does not answer now.
+/// Known kinds plus the current ones: part of the member's API is not available now.
 fn merged(old: &[ApiEnablement], fresh: &[ApiEnablement]) -> Vec<ApiEnablement> {
     let mut apis: Vec<_> = fresh.to_vec();
     let known =
@@ -256,7 +256,7 @@ fn merged(old: &[ApiEnablement], fresh: &[ApiEnablement]) -> Vec<ApiEnablement> 
     apis
 }
 
-/// Whether `new` is to be written now over `old`, which was written so long ago.
+/// Whether `new` should be written now over `old`, given the time since the last write.
 pub(crate) fn is_due(
     old: &ClusterStatus,
     new: &ClusterStatus,
@@ -271,7 +271,7 @@ pub(crate) fn is_due(
             .conditions
             .iter()
             .map(|c| {
-                // People watch a member go, and which kinds cannot be listed.
+                // Users watch a departure, and which kinds cannot be listed.
                 let told = [LEAVING, INVENTORY_INCOMPLETE].contains(&c.type_.as_str())
                     || terms::CONDITIONS.contains(&c.type_.as_str());
                 let message = told.then(|| c.message.clone());
@@ -304,7 +304,7 @@ pub(crate) fn is_due(
         || is_notable(&resources(old), &resources(new))
 }
 
-/// Whether a sum changed by more than a twentieth of what there is of the resource.
+/// Whether a sum changed by more than a twentieth of the resource's capacity.
 fn is_notable(old: &ResourceSummary, new: &ResourceSummary) -> bool {
     let value = |list: &ResourceList, name: &str| {
         list.get(name).and_then(|quantity| quantity.milli().ok()).unwrap_or_default()
@@ -321,7 +321,7 @@ fn is_notable(old: &ResourceSummary, new: &ResourceSummary) -> bool {
     })
 }
 
-/// The taints of ours that the Cluster should have. `timeAdded` of those it has stays. While `frozen`, none is added.
+/// The desired taints of ours. Existing ones keep `timeAdded`. While `frozen`, none is added.
 pub(crate) fn taints(
     cluster: &Cluster,
     standing: &Standing,
@@ -347,19 +347,19 @@ pub(crate) fn taints(
         .filter_map(|effect| {
             let existing =
                 own(cluster).find(|taint| taint.key == key && taint.effect == effect).cloned();
-            // An eviction once begun is not taken back by a clock that was read differently.
+            // A differently read clock does not revert an eviction that has begun.
             existing.or_else(|| (!frozen).then(|| taint(key, effect, now.1)))
         })
         .chain(began(cluster, key, evict))
         .collect()
 }
 
-/// `NoExecute` that another controller set for the same loss stays.
+/// A `NoExecute` taint that another controller set for the same loss stays.
 fn began(cluster: &Cluster, key: &str, evict: bool) -> Option<Taint> {
     own(cluster).find(|taint| !evict && taint.key == key && taint.effect == "NoExecute").cloned()
 }
 
-/// Without a session nothing is known, so what the Cluster has stays; with one, it goes.
+/// Without a session the member's state is unknown, so the Cluster's taints stay; with one, they are removed.
 fn keep_while_away(cluster: &Cluster, standing: &Standing) -> Vec<Taint> {
     match standing {
         Standing::Away | Standing::NotJoined { .. } => own(cluster).cloned().collect(),
@@ -367,7 +367,7 @@ fn keep_while_away(cluster: &Cluster, standing: &Standing) -> Vec<Taint> {
     }
 }
 
-/// The taints of a Cluster that are this module's to set.
+/// The taints of a Cluster that this module manages.
 pub(crate) fn own(cluster: &Cluster) -> impl Iterator<Item = &Taint> {
     cluster.spec.taints.iter().filter(|taint| {
         taint.key == marks::TAINT_UNREACHABLE || taint.key == marks::TAINT_NOT_READY
@@ -586,7 +586,7 @@ mod tests {
         cluster.spec.taints = look(&cluster, &lost, 300, false);
         let both = [("NoSchedule".into(), 15), ("NoExecute".into(), 300)];
         assert_eq!(brief(&cluster.spec.taints), both);
-        // Another controller with another idea of when it began.
+        // Another controller with a different start time.
         assert_eq!(brief(&look(&cluster, &lost, 10, false)), both);
         assert_eq!(brief(&look(&cluster, &Standing::Away, 310, false)), both, "nobody knows");
         assert_eq!(look(&cluster, &Standing::Well, 320, false), []);

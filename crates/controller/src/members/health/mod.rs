@@ -1,4 +1,4 @@
-//! Health of members: signs of life, what follows from them for taints and conditions, and when not to trust it.
+//! Health of members: heartbeats, the resulting taints and conditions, and when to distrust them.
 
 pub(super) mod draft;
 pub(super) mod suspicion;

@@ -1,5 +1,5 @@
-//! When many members are lost at once, the controller suspects itself first: its own network is the likelier fault, and
-//! moving everything is the costlier mistake.
+//! When many members are lost at once, the controller suspects its own network first: that is the likelier fault, and
+//! moving everything would be the costlier mistake.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use tokio::time::Instant;
 
 use super::vitals::Presence;
 
-/// Fewest losses that count as many, unless they are all there were.
+/// Minimum number of losses that count as many, unless all members are lost.
 const MANY: usize = 3;
 
-/// What a look at all members changed.
+/// Result of an evaluation of all members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     None,
-    /// From now on no taint is written: so many of so many went silent.
+    /// From now on no taint is written: this many of that many went silent.
     Begins {
         silent: usize,
         of: usize,
     },
-    /// Two thirds are back.
+    /// Two thirds are connected again.
     Ends,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Suspicion {
     active: bool,
-    /// A person said that losses up to this time are real.
+    /// A user confirmed losses up to this time.
     dismissed: Option<Instant>,
 }
 
@@ -35,15 +35,15 @@ impl Suspicion {
         self.active
     }
 
-    /// A person says that the losses are real.
+    /// A user confirms the losses.
     pub(crate) fn dismiss(&mut self, now: Instant) -> bool {
         self.dismissed = Some(now);
         std::mem::take(&mut self.active)
     }
 
-    /// Counts the members. It begins when, within `window`, more than a third of those that were there and at least
-    /// three, or all of them, were lost or fell quiet, one at least being lost; it ends when two thirds of all that ever
-    /// joined, or of those that were there when it began, are there again.
+    /// Evaluates the counts. Suspicion begins when, within `window`, more than a third of the connected members and at
+    /// least three, or all of them, were lost or fell quiet, at least one being lost; it ends when two thirds of all
+    /// members that ever joined, or of those connected when it began, are connected again.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -69,7 +69,7 @@ impl Suspicion {
         let silent: usize = quiet + recent;
         let there = live + silent;
         if self.active {
-            // While it lasts nobody is forgotten by the passing of the window.
+            // While suspicion lasts, losses older than the window still count.
             if live * 3 >= (there + old) * 2 {
                 self.active = false;
                 return Change::Ends;
@@ -111,15 +111,15 @@ mod tests {
             ((2, 0, 1, 0), false), // one of three
             ((1, 0, 2, 0), false), // two of three: not three, not all
             ((0, 0, 3, 0), true),  // all three
-            ((0, 2, 1, 0), true),  // the first of all three is judged, the others are quiet
+            ((0, 2, 1, 0), true), // the first of all three is lost, the others are quiet
             ((0, 0, 1, 0), true),  // the only one
             ((1, 0, 0, 1), false),
-            ((0, 0, 1, 2), true),  // the last one
+            ((0, 0, 1, 2), true), // the last one
             ((7, 0, 3, 0), false), // three of ten are no more than a third
             ((6, 0, 4, 0), true),
             ((6, 3, 1, 0), true),
-            ((6, 4, 0, 0), false), // quiet alone is nothing yet
-            ((3, 0, 3, 30), true), // of those that were there
+            ((6, 4, 0, 0), false), // quiet ones alone do not count
+            ((3, 0, 3, 30), true), // relative to the connected ones
             ((0, 0, 0, 0), false),
         ] {
             let (live, quiet, lost, old) = counts;

@@ -1,26 +1,26 @@
-//! The times by which a member's health is judged.
+//! Times that determine a member's health.
 
 use std::time::Duration;
 
 /// Times of a member's health. All run on the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthTimes {
-    /// How often an agent with nothing else to say gives a sign of life. 5 s.
+    /// Heartbeat interval of an idle agent. 5 s.
     pub heartbeat: Duration,
-    /// Silence after which a member is lost: `Ready=Unknown` and the taint `unreachable:NoSchedule`. 15 s, three beats.
-    /// An unhealthy member API is believed after as long.
+    /// Silence after which a member is lost: `Ready=Unknown` and the taint `unreachable:NoSchedule`. 15 s, three
+    /// heartbeats. An unhealthy member API counts after the same time.
     pub silent_after: Duration,
-    /// How long a lost or unhealthy member must be well again before its taints go. 10 s.
+    /// How long a lost or unhealthy member must be healthy again before its taints are removed. 10 s.
     pub settle: Duration,
-    /// From the loss to `NoExecute`. 300 s, as Kubernetes' default toleration of an unreachable node.
+    /// From the loss to `NoExecute`. 300 s, like Kubernetes' default toleration of an unreachable node.
     pub failover_after: Duration,
-    /// How long a new leader judges no member silent: agents need to find it. 30 s.
+    /// How long a new leader treats no member as silent: agents need time to find it. 30 s.
     pub leader_grace: Duration,
-    /// Losses within this time count together when the controller suspects itself. 60 s.
+    /// Losses within this time count together for the controller's self-suspicion. 60 s.
     pub suspicion_window: Duration,
-    /// Figures that changed little are written to the Cluster this often. 300 s.
+    /// Interval of status writes for small changes of figures. 300 s.
     pub status_interval: Duration,
-    /// How often an agent sends its facts at least. 60 s.
+    /// Longest interval between an agent's facts. 60 s.
     pub facts: Duration,
 }
 
@@ -43,10 +43,10 @@ impl Default for HealthTimes {
 /// Times that contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimesError {
-    /// A beat of no length, or longer than the wire can say.
+    /// The heartbeat is zero, or too long for the protocol.
     #[error("heartbeat and facts must be at least 10 ms and less than 49 days")]
     Beat,
-    /// One lost beat would be a lost member.
+    /// A single lost heartbeat would mean a lost member.
     #[error("silent-after ({silent_after:?}) must be at least twice the heartbeat ({heartbeat:?})")]
     Silent {
         /// As given.
@@ -74,8 +74,8 @@ impl HealthTimes {
         Ok(())
     }
 
-    /// Without a frame for so long a member is quiet: not lost yet, but counted when others are lost. One beat and a
-    /// half, so that a member which lives is not counted.
+    /// Silence after which a member is quiet: not lost yet, but counted when others are lost. One and a half
+    /// heartbeats, so that a healthy member is not counted.
     pub(crate) fn quiet_after(&self) -> Duration {
         self.heartbeat * 3 / 2
     }

@@ -1,4 +1,4 @@
-//! Signs of life of one member, and what follows from them. Synchronous; time comes in.
+//! Heartbeats of one member, and its resulting state. Synchronous; callers pass the time.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use super::times::HealthTimes;
 
-/// What the agent says of the member's API.
+/// The member's API as reported by the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Api {
-    /// Nothing yet.
+    /// No report yet.
     Unknown,
     Healthy {
         since: Instant,
@@ -20,16 +20,16 @@ enum Api {
     },
 }
 
-/// What is to be said of a member.
+/// State of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// No agent has come yet; `overdue` when that has been so for as long as a silence.
+    /// No agent has connected yet; `overdue` when that has lasted for the silence limit.
     NotJoined { overdue: bool },
-    /// A session, and nothing known of the member's API.
+    /// A session, with the state of the member's API unknown.
     Joining,
-    /// All is well.
+    /// Healthy.
     Well,
-    /// No session right now, not for long enough to count.
+    /// No session now, but not for long enough to count.
     Away,
     /// Its API does not answer.
     Sick { message: String, since: Instant },
@@ -37,47 +37,47 @@ pub(crate) enum Standing {
     Lost { since: Instant },
 }
 
-/// What changed with a judgement.
+/// The change of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     None,
-    /// It is lost from now on.
+    /// Now lost.
     Lost,
-    /// It is no longer.
+    /// No longer lost.
     Back,
-    /// Something else than a loss changed its standing.
+    /// Another change of its state.
     Other,
 }
 
-/// How a member counts when losses are counted together.
+/// A member's category when losses are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// Never was there.
+    /// Never connected.
     Absent,
     Live,
-    /// No frame for more than a beat; not lost.
+    /// No frame for longer than [`HealthTimes::quiet_after`]; not lost.
     Quiet,
-    /// Judged lost at this time.
+    /// Counted as lost at this time.
     Lost(Instant),
 }
 
 #[derive(Debug)]
 pub(crate) struct Vitals {
-    /// Silence is not counted before.
+    /// Silence counts from this time on.
     baseline: Instant,
     frame: Option<Instant>,
     session: Option<Instant>,
     joined: bool,
     overdue: bool,
-    /// (start of the silence, when it was judged).
+    /// (start of the silence, time of the judgement).
     lost: Option<(Instant, Instant)>,
     api: Api,
-    /// Believed unhealthy since.
+    /// Considered unhealthy since.
     sick: Option<Instant>,
 }
 
 impl Vitals {
-    /// Of a member first seen at `now`; `joined` = it had a session once, perhaps with another controller.
+    /// For a member first seen at `now`; `joined` = it had a session before, perhaps with another controller.
     pub(crate) fn new(now: Instant, joined: bool) -> Self {
         Self {
             baseline: now,
@@ -91,26 +91,26 @@ impl Vitals {
         }
     }
 
-    /// It was lost already, so long ago, when this controller first saw it.
+    /// It was already lost, for this long, when this controller first saw it.
     pub(crate) fn was_lost(&mut self, now: Instant, ago: Duration) {
         let since = now.checked_sub(ago).unwrap_or(now);
         self.lost = Some((since, since));
     }
 
-    /// Nobody is judged silent before `baseline` plus the silence.
+    /// No silence is counted before `baseline`.
     pub(crate) fn forgive(&mut self, baseline: Instant) {
         self.baseline = self.baseline.max(baseline);
     }
 
-    /// The controller suspected itself, and does no more: a loss that lasts counts from now. Who comes back a moment later
-    /// than the others was gone for no other reason than they.
+    /// The controller's self-suspicion ended: a continuing loss counts from now. A member that returns slightly later
+    /// than the others had the same cause.
     pub(crate) fn count_anew(&mut self, now: Instant) {
         if let Some((since, _)) = &mut self.lost {
             *since = (*since).max(now);
         }
     }
 
-    /// It has a session with another controller, as was heard at `now`: its silence here counts from then on.
+    /// Another controller reported a session at `now`: silence here counts from then on.
     pub(crate) fn came(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.joined, true) {
             self.forgive(now);
@@ -131,7 +131,8 @@ impl Vitals {
         self.session = None;
     }
 
-    /// What the agent says of the API. Whether its standing changes by that alone: with the very first word.
+    /// The agent's report about the API. Returns whether that alone changes the state, which only the first report
+    /// does.
     pub(crate) fn api(&mut self, now: Instant, healthy: bool, message: &str) -> bool {
         let first = self.api == Api::Unknown;
         match (&mut self.api, healthy) {
@@ -157,7 +158,7 @@ impl Vitals {
         }
     }
 
-    /// Draws the conclusions that time allows.
+    /// Evaluates the state at `now`.
     pub(crate) fn judge(&mut self, now: Instant, times: &HealthTimes) -> Turn {
         let silence = self.silence(now);
         if silence >= times.silent_after {
