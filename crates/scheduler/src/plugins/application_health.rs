@@ -1,5 +1,5 @@
 //! `failover.application`: a workload leaves a cluster on which it has been unhealthy for longer than its policy
-//! tolerates. The request has the time since when, so that the plugin needs no clock.
+//! tolerates. The request has the start of that time, so that the plugin needs no clock.
 
 use atoll_api::policy::ApplicationFailover;
 use jiff::{SignedDuration, Timestamp};

@@ -1,4 +1,4 @@
-//! Rejects a cluster that the binding is leaving until its eviction task has ended.
+//! Rejects clusters that the binding is leaving, until their eviction tasks have ended.
 
 use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
