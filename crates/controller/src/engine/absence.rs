@@ -1,4 +1,4 @@
-//! What happened to members while nobody led, told by the next leader, once, when it begins.
+//! Events of members while there was no leader, recorded once by the next leader when its term begins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use super::jobs::JobDone;
 use super::recovery::limited;
 use crate::chronicle::Found;
 
-/// Events that are read at once.
+/// Events per read.
 const PAGE: usize = 1_000;
-/// Events that are read at most, the newest: some 20 MB. What happened before them counts as told.
+/// Limit of events to read, newest first: some 20 MB. Older ones count as recorded.
 const MOST: usize = 100_000;
-/// Pause before history is asked again that did not answer.
+/// Delay before history is queried again after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
 impl Engine {
-    /// Asks history what was told of members, for what was not.
+    /// Queries the recorded member events from history, to find the missing ones.
     pub(super) fn recover_members(&mut self, term: u64) {
         let clusters = self.index.clusters().map(|(name, c)| (name.clone(), Arc::clone(c)));
-        // As they are now: what happens from here on this leader sees.
+        // Their current state: this leader sees all later changes.
         let found = Found { clusters: clusters.collect(), at: self.clock.now() };
         let (store, retention) = (self.store.clone(), self.retention);
         self.jobs.spawn(async move {
             let mut told = false;
-            // Ends with the leadership at the latest, as every job does.
+            // Ends with the leadership at the latest, like every job.
             loop {
                 match ask(&store, found.at, retention).await {
                     Ok((history, since)) => {
@@ -44,7 +44,7 @@ impl Engine {
         });
     }
 
-    /// This is what history lacked.
+    /// Records the events that history lacked.
     pub(super) fn members_missed(&self, term: u64, missed: Vec<MemberEvent>) {
         if self.led == Some(term) {
             for event in missed {
@@ -54,7 +54,7 @@ impl Engine {
     }
 }
 
-/// The events that history has, newest first, and since when none is missing among them.
+/// The events in history, newest first, and the time since when they are complete.
 async fn ask(
     store: &Arc<dyn Store>,
     now: Timestamp,

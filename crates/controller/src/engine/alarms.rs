@@ -1,4 +1,4 @@
-//! Events about what goes wrong on members: on the template, where people look first.
+//! Events about faults on members, on the template, where users look first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use crate::index::rows::Binding;
 use crate::status::binding::fault;
 use crate::status::views::Certainty;
 
-/// The same trouble of a workload is told at most this often: kubectl shows Events of the last hour, and a container that
-/// crashes is well in between.
+/// Minimum time between Events about the same fault of a workload: kubectl shows Events of the last hour, and a
+/// crashing container recovers briefly in between.
 const REPEAT: Duration = Duration::from_secs(600);
-/// Members that are named.
+/// Limit of members named in a message.
 const MOST_NAMED: usize = 5;
-/// Reasons of what cannot be applied that do not go away by waiting, and need a person.
+/// Reasons of failed applies that persist until a person acts.
 const NEEDS_A_PERSON: [&str; 6] =
     ["Conflict", "AnotherBinding", "NotOurs", "Invalid", "Forbidden", "KindNotServed"];
 
-/// One reason, on how many members.
+/// One reason, and the members that report it.
 struct Trouble<'a> {
     clusters: Vec<&'a str>,
     message: &'a str,
 }
 
 impl Engine {
-    /// The status of a binding was written, of which `before` was the last. What it says of faults is told on the
-    /// template, all members of one reason together.
+    /// The status of a binding was written; `before` was the previous one. Publishes its faults as Events on the
+    /// template, one per reason for all members.
     pub(super) fn tell_trouble(&self, before: &Binding) {
         let Some(row) = self.index.binding(&before.key) else { return };
         let mut troubles: BTreeMap<&str, Trouble<'_>> = BTreeMap::new();
@@ -91,7 +91,7 @@ impl Engine {
         });
     }
 
-    /// Something happened to a member, as this leader saw it.
+    /// Publishes a member event of this leadership.
     pub(super) fn tell_of_member(&self, cluster: &Cluster, event: &MemberEvent) {
         let (severity, words) = match event.kind {
             MemberEventKind::Lost => (Severity::Warning, "members were lost"),
@@ -104,7 +104,7 @@ impl Engine {
             | MemberEventKind::Draining
             | MemberEventKind::Drained
             | MemberEventKind::Terminating => (Severity::Normal, "members"),
-            // The taints of health say nothing new; what people add they know.
+            // The taints of health repeat what is known; users know the taints that they add.
             _ => return,
         };
         let reason = event.kind.to_string();
@@ -131,7 +131,7 @@ impl Engine {
     }
 }
 
-/// The first few of these members, and how many more there are.
+/// The first few of these members, and the number of others.
 fn named(clusters: &[&str]) -> String {
     let mut text = clusters.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
     if clusters.len() > MOST_NAMED {

@@ -1,4 +1,4 @@
-//! What writes and look-ups came to.
+//! Handles results of writes and look-ups.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::queue::{Done, Opening, Urgency};
 use crate::status::due::Subject;
 
 impl Engine {
-    /// One job ended.
+    /// A job ended.
     pub(super) fn job_done(&mut self, done: JobDone) {
         match done {
             JobDone::Wrote { write, ended, fresh, purpose } => {
@@ -61,7 +61,7 @@ impl Engine {
                     self.binding_is_gone(&key);
                     Done::Settled
                 }
-                // The watch brings its end, and with it the key.
+                // The watch will report its deletion, and add the key again.
                 Purpose::Decision(_) | Purpose::Upkeep(_) => Done::Failed,
             },
             Ended::Held(why) => {
@@ -78,7 +78,7 @@ impl Engine {
             }
         };
         self.finish(&key, how);
-        // What was assumed of the decision counts no more; what the hub holds does.
+        // The decision's reserved shares no longer count; those in the hub do.
         let changes = match self.index.binding(&key) {
             Some(_) => self.refresh_facts(&key),
             None => self.tables.remove_binding(&key),
@@ -86,7 +86,7 @@ impl Engine {
         self.wake(&changes);
     }
 
-    /// The hub holds what was written.
+    /// The hub stored the write.
     fn written(
         &mut self,
         key: &BindingKey,
@@ -94,7 +94,7 @@ impl Engine {
         purpose: Purpose,
     ) -> Done<atoll_scheduler::Cure> {
         let mut touched = self.index.apply(&source_of(key), object.clone());
-        // Our own change: who made it knows already what it means for the key.
+        // Our own change: the caller already handles its effect on the key.
         touched.keys.remove(key);
         self.absorb(touched, Urgency::Now, Opening::Binding);
         let binding = self.index.binding(key).cloned();
@@ -106,11 +106,11 @@ impl Engine {
                 self.announce(&binding, &committing);
                 self.dispatch(key);
                 self.mark_status(key);
-                // Only tasks have ended: replicas that wait may have waited for that, and what else they wait for is not in
-                // what was written.
+                // Only tasks ended: pending replicas may have waited for that, and what else they wait for is not part
+                // of the write.
                 let Some(decision) = &committing.decision else { return Done::Again };
                 let now = self.clock.now_seconds();
-                // What replaces an old copy may run already: then no word of a member will come to end its task.
+                // The replacement of an old copy may run already: then no further report will come to end its task.
                 if self.led.is_some_and(|term| self.end_of_tasks(&binding, now, term).is_some()) {
                     return Done::Again;
                 }
@@ -132,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// The binding went, as the hub itself says.
+    /// The hub reported the binding as deleted.
     fn binding_is_gone(&mut self, key: &BindingKey) {
         let Some(binding) = self.index.binding(key).cloned() else { return };
         let object = serde_json::json!({"metadata": {
@@ -149,7 +149,7 @@ impl Engine {
         let of_binding = binding.spec.resource.uid.as_deref();
         match presence {
             Presence::There(uid) if of_binding.is_none_or(|held| held == uid) => {
-                // The watch is behind; it brings the template, and with it the key.
+                // The watch is behind; it will deliver the template, and add the key again.
                 self.finish(key, Done::Failed);
             }
             Presence::There(_) | Presence::Gone => {
@@ -168,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// Tells people of a decision.
+    /// Publishes an Event about a decision.
     fn announce(&self, binding: &Binding, committing: &Committing) {
         let record = &committing.decided.record;
         let severity = match record.outcome {
@@ -200,7 +200,7 @@ impl Engine {
         });
     }
 
-    /// A status was written, or not.
+    /// Result of a status write.
     fn published(
         &mut self,
         subject: &Subject,
@@ -217,7 +217,7 @@ impl Engine {
                 };
                 if let Some(source) = self.source_of_subject(subject) {
                     let mut touched = self.index.apply(&source, object);
-                    // Our own word.
+                    // Our own write.
                     touched.statuses.clear();
                     self.absorb(touched, Urgency::Now, Opening::Binding);
                 }
@@ -237,17 +237,17 @@ impl Engine {
     }
 }
 
-/// Whether a decision placed more than fits.
+/// Whether a decision placed more replicas than fit.
 fn is_overcommitted(record: &DecisionRecord) -> bool {
     record.reason.as_ref().is_some_and(|reason| reason.starts_with(OVERCOMMITTED))
 }
 
-/// The stream that brings bindings of this scope.
+/// The stream of bindings of this scope.
 pub(super) fn source_of(key: &BindingKey) -> Source {
     if key.namespace.is_some() { Source::ResourceBindings } else { Source::ClusterResourceBindings }
 }
 
-/// What a decision has in common with those of other workloads: what asked for it, and the clusters that they leave.
+/// What a decision has in common with those of other workloads: its trigger, and the clusters that they leave.
 fn cause(trigger: Trigger, before: &[TargetCluster], after: &[TargetCluster]) -> Option<Cause> {
     let words = match trigger {
         Trigger::First => "that were placed for the first time",

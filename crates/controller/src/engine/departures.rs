@@ -1,4 +1,4 @@
-//! Work on its way off clusters: whose turn it is, and what keeps a member from being empty.
+//! Workloads leaving clusters: which may move now, and what keeps a member from being empty.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::index::key::BindingKey;
 use crate::lifecycle::emptying::{self, Emptying, Leaving, Left};
 use crate::lifecycle::pace::Gain;
 
-/// How often what is left on members that are to be emptied is counted.
+/// Interval of counts of the objects left on members that must be emptied.
 const LOOK: Duration = Duration::from_secs(5);
-/// How soon it is counted after one of them changed.
+/// Delay of a count after one of them changed.
 const SOON: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Whether a decision may be committed now: one that takes work off a failed or drained cluster has to wait for its
-    /// turn.
+    /// Whether a decision may be committed now: one that moves replicas off a failed or drained cluster has to wait for
+    /// its turn.
     pub(super) fn may_move(&mut self, key: &BindingKey, decision: &Decision) -> bool {
         let leaves = matches!(decision.trigger(), Trigger::Failover | Trigger::ApplicationFailure)
             && decision.clusters() != decision.before();
@@ -47,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// Something about a cluster changed that may start or end its emptying.
+    /// A cluster changed in a way that may start or end its emptying.
     pub(super) fn look_soon(&mut self) {
         let at = Instant::now() + SOON;
         if self.led.is_some() && self.look_at.is_none_or(|look| look > at) {
@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// Counts what is left on members that are to be emptied, when it is time.
+    /// Counts the objects left on members that must be emptied, when due.
     pub(super) fn look_at_departures(&mut self, now: Instant) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
@@ -65,7 +65,7 @@ impl Engine {
         for (name, cluster) in self.index.clusters() {
             let terminating = cluster.metadata.deletion_timestamp.is_some();
             if !emptying::is_wanted(&cluster.spec, terminating) {
-                // A condition that an earlier leader left must go too.
+                // A condition of an earlier leader must be removed too.
                 said.push((name.clone(), Emptying::No));
                 continue;
             }

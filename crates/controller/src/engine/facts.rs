@@ -1,11 +1,11 @@
-//! What members say of themselves, in the scheduler's words.
+//! Converts members' facts to the scheduler's types.
 
 use atoll_scheduler::{Capacity, FreeVector, NodeClass};
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::members::Counted;
 
-/// A member's room, node class by node class.
+/// A member's capacity by node class.
 pub(super) fn capacity(counted: &Counted) -> Capacity {
     let classes = counted.node_classes.iter().map(|class| NodeClass {
         taints: class

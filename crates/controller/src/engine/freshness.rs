@@ -1,6 +1,6 @@
-//! Is the hub as new as history? A hub that was restored from a backup, or that lost its last writes, holds decisions which
-//! were replaced long ago: what they no longer name may be the only copy there is. So a new leader compares them once, and
-//! removals are limited until it knows better.
+//! Whether the hub is as recent as history. A hub that was restored from a backup, or that lost its last writes, holds
+//! decisions that were replaced long ago: a copy that they do not name may be the only one. So a new leader compares
+//! them once, and removals are limited until the comparison is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use super::jobs::JobDone;
 use super::recovery::limited;
 use crate::members::LimitReason;
 
-/// Pause before history is asked again that did not answer.
+/// Delay before history is queried again after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Pause before bindings that seem older than history are looked at again: what this leader has just handed over is written
-/// by then, also where the database had lost it.
+/// Delay before bindings that seem older than history are compared again: by then the records that this leader just
+/// passed on are written, even if the database had lost them.
 const RECHECK: Duration = Duration::from_secs(3);
-/// How often they are looked at again.
+/// Number of repeated comparisons.
 const RECHECKS: u32 = 5;
 
-/// What a leader knows of the hub's age.
+/// What a leader knows about the hub's age.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
-    /// The term was raised while this process led: a member had seen a leader of which the hub knows nothing.
+    /// The term was raised in this leadership: a member had seen a leader that the hub has no trace of.
     raised: bool,
-    /// Whether every decision of the hub was the newest; nothing before history has answered.
+    /// Whether every decision of the hub was the newest; `None` before history has answered.
     newest: Option<bool>,
-    /// Bindings of earlier leaders' decisions, by uid, whose decision is the newest.
+    /// Decisions of earlier leaders that are the newest, by uid of their bindings.
     verified: BTreeMap<String, String>,
 }
 
 impl Freshness {
-    /// A leadership begins.
+    /// At the start of a leadership.
     pub(super) fn begin(raised: bool) -> Self {
         Self { raised, ..Self::default() }
     }
 
-    /// Why all removals are limited, if they are. `unreachable`: history's database does not take what it is given.
+    /// Why all removals are limited, if they are. `unreachable`: the history database does not accept writes.
     fn limit(&self, unreachable: bool) -> Option<LimitReason> {
         match self.newest {
             _ if self.raised => Some(LimitReason::TermRaised),
@@ -49,23 +49,23 @@ impl Freshness {
     }
 }
 
-/// A binding's decision as it was when the leadership began.
+/// A binding's decision at the start of the leadership.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
     uid: String,
     decision: String,
-    /// Decisions before it that history may not have yet.
+    /// Earlier decisions that history may not have yet.
     before: BTreeSet<String>,
 }
 
-/// What a comparison gave.
+/// Result of a comparison.
 #[derive(Debug)]
 pub(super) struct Compared {
     /// Decisions that are the newest, by uid of their bindings.
     newest: BTreeMap<String, String>,
-    /// Bindings for which history has a newer one.
+    /// Bindings with a newer decision in history.
     older: Vec<Held>,
-    /// How often these were looked at again.
+    /// How often these were compared again.
     rechecks: u32,
 }
 
@@ -94,7 +94,7 @@ impl Engine {
                 tokio::time::sleep(RECHECK).await;
             }
             let mut warned = false;
-            // Ends with the leadership at the latest, as every job does.
+            // Ends with the leadership at the latest, like every job.
             loop {
                 match ask(&store, &held).await {
                     Ok(rows) => {
@@ -139,7 +139,7 @@ impl Engine {
         self.review_limit();
     }
 
-    /// Tells the members' side whether removals are limited, where that changed.
+    /// Tells `members` whether removals are limited, when that changed.
     pub(super) fn review_limit(&mut self) {
         let limit = self.freshness.limit(self.behind);
         self.verdicts.limit_all(limit);
@@ -161,12 +161,12 @@ fn judge(held: Vec<Held>, rows: &[Newest], term: u64, rechecks: u32) -> Compared
         rows.iter().map(|row| (row.binding_uid.as_str(), row)).collect();
     let (mut newest, mut older) = (BTreeMap::new(), Vec::new());
     for held in held {
-        // Without a row nothing says that the decision is the newest, nor that it is not.
+        // Without a row it is unknown whether the decision is the newest.
         let Some(row) = rows.get(held.uid.as_str()) else { continue };
         if row.decision == held.decision || held.before.contains(&row.decision) {
             newest.insert(held.uid, held.decision);
         } else if rechecks > 0 || u64::try_from(row.term) != Ok(term) {
-            // What this leader has decided since replaces no doubt that there was before.
+            // Decisions made by this leader since then do not remove the earlier doubt.
             older.push(held);
         }
     }

@@ -1,4 +1,4 @@
-//! The way into the queue: which priority a binding has there, and whether a gate keeps it out.
+//! Entry into the queue: a binding's priority there, and whether a gate keeps it out.
 
 use atoll_api::binding::ObjectReference;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use crate::schedule::extend::Gate;
 use crate::schedule::priority::{self, Priority};
 use crate::status::binding::GATED;
 
-/// What a word of a stream may open.
+/// The gates that a stream's event may open.
 pub(super) fn opening(source: &Source) -> Opening {
     match source {
         Source::Clusters => Opening::Cluster,
@@ -30,8 +30,8 @@ pub(super) fn opening(source: &Source) -> Opening {
 }
 
 impl Engine {
-    /// A key has to be looked at, because of `news` if they may open a gate. Behind a gate that is shut and that they do
-    /// not open it only gets done what needs no decision.
+    /// Adds a key to the queue, because of `news` if that may open a gate. Behind a shut gate that it does not open,
+    /// the key only gets work that needs no decision.
     pub(super) fn enqueue(&mut self, key: BindingKey, urgency: Urgency, news: Option<Opening>) {
         let opens = |held: &Held| news.is_some_and(|news| held.opens.contains(&news));
         let stays = self.queue.held(&key).is_some_and(|held| !opens(held));
@@ -41,7 +41,7 @@ impl Engine {
         self.queue.add(key, urgency, Instant::now());
     }
 
-    /// Something happened that may open gates of bindings which it does not touch otherwise.
+    /// An event that may open gates of bindings which it does not affect otherwise.
     pub(super) fn reopen(&mut self, news: Opening) {
         for key in self.queue.held_until(news) {
             self.judge(&key);
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Asks the gates, and looks up the priority.
+    /// Evaluates the gates, and looks up the priority.
     fn judge(&mut self, key: &BindingKey) {
         let (priority, gate) = self.standing(key);
         let same = self.queue.held(key) == gate.as_ref();
@@ -71,7 +71,7 @@ impl Engine {
             name: template.key.name.clone(),
             uid: Some(template.uid.clone()),
         };
-        // The same gate shut again is the same Event: what stands is in the binding's status.
+        // The same gate shut again is the same Event; the current state is in the binding's status.
         let id = format!(
             "{:016x}",
             atoll_scheduler::hash::fnv1a_64(format!("{} {why}", template.uid).as_bytes())
@@ -92,7 +92,7 @@ impl Engine {
         self.index.template(&self.index.template_for(key)?)
     }
 
-    /// Its priority, and the gate that keeps it out. Where there is nothing to decide there is nothing to keep out.
+    /// Its priority, and the gate that keeps it out. If there is nothing to decide, no gate applies.
     fn standing(&self, key: &BindingKey) -> (i32, Option<Held>) {
         let binding = self.index.binding(key);
         let held_priority =
@@ -113,7 +113,7 @@ impl Engine {
         } else {
             Priority::Known(Some(held_priority))
         };
-        // Without a claim, what the binding holds of its last stays in force.
+        // Without a claim, the binding keeps the values of its last one.
         let of_binding = binding.filter(|_| !claim.holds()).map(|binding| &binding.spec);
         let suspension = policy.map_or_else(
             || of_binding.and_then(|spec| spec.suspension.as_ref()),

@@ -1,4 +1,4 @@
-//! Watch events into the tables, and from the tables to everybody whom a change concerns.
+//! Applies watch events to the tables, and passes changes on to everything that they affect.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::status::due::{Pace, Subject};
 use crate::watch::{ALWAYS, Arrival, News};
 
 impl Engine {
-    /// One word of a stream.
+    /// Handles one event of a stream.
     pub(super) fn take_in(&mut self, arrival: Arrival) {
         if !self.streams.is_current(&arrival) {
             return;
@@ -26,7 +26,7 @@ impl Engine {
             News::All(objects) => (self.index.replace(&source, objects), Urgency::Later),
             News::Applied(object) => (self.index.apply(&source, object), Urgency::Now),
             News::Deleted(object) => (self.index.delete(&source, &object), Urgency::Now),
-            // A stream that is refused asks again and again; only another answer is news.
+            // A rejected stream retries again and again; only a different error is a change.
             News::Unreadable(why)
                 if self.index.reading(&source).unreadable.as_deref() == Some(&*why) =>
             {
@@ -51,7 +51,7 @@ impl Engine {
         self.report_ready();
     }
 
-    /// Passes a change of the tables on; `news` is what it may open.
+    /// Passes a change of the tables on; `news` is the kind of gate that it may open.
     pub(super) fn absorb(&mut self, touched: Touched, urgency: Urgency, news: Opening) {
         let now = Instant::now();
         for (who, error) in &touched.unreadable {
@@ -95,7 +95,7 @@ impl Engine {
         if matches!(news, Opening::Cluster | Opening::PriorityClass | Opening::Hub) {
             self.reopen(news);
         }
-        // Statuses are written without a guard: what an earlier leader had under way may have come after our own.
+        // Statuses are written without a precondition: a write of an earlier leader may have arrived after our own.
         for key in touched.statuses {
             self.due.mark(Subject::Binding(key.clone()), Pace::AtRest, now);
             self.due.mark(Subject::Template(key), Pace::AtRest, now);
@@ -111,7 +111,7 @@ impl Engine {
         }
     }
 
-    /// The status of a policy may read differently.
+    /// The status of a policy may have changed.
     pub(super) fn mark_policy(&mut self, key: PolicyKey, now: Instant) {
         let answered = self.index.policy(&key).is_none_or(|policy| {
             policy.status.observed_generation == Some(policy.generation)
@@ -126,7 +126,7 @@ impl Engine {
         self.index.settled(&[Source::Templates(kind.clone())])
     }
 
-    /// Wakes what waits for one of these.
+    /// Wakes bindings that wait for one of these changes.
     pub(super) fn wake(&mut self, changes: &[Change]) {
         let now = Instant::now();
         for change in changes {
@@ -134,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Who changed what a decision may be made from.
+    /// Tracks the authors of objects that decisions may depend on.
     fn learn_authors(&mut self, source: &Source, news: &News) {
         let counts = matches!(
             source,
@@ -174,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// A binding came, changed or went.
+    /// A binding was created, changed or deleted.
     fn binding_changed(&mut self, key: &BindingKey) -> Vec<Change> {
         let Some(binding) = self.index.binding(key).cloned() else {
             self.forget_binding(key);
@@ -190,7 +190,7 @@ impl Engine {
             _ => false,
         });
         if self.led.is_some_and(|ours| ours < term) {
-            // The hub's own word: only administrators may write bindings.
+            // The hub is trusted: only administrators may write bindings.
             self.election.heard_term(term);
         }
         self.views.seed(key, &binding.status);
@@ -200,11 +200,11 @@ impl Engine {
         self.refresh_facts(key)
     }
 
-    /// What other decisions must see of a binding.
+    /// Facts about a binding that other decisions depend on.
     pub(super) fn facts_of(&self, key: &BindingKey) -> Option<BindingFacts> {
         let binding = self.index.binding(key)?;
         if self.index.refusal(binding).is_some() {
-            return None; // it takes no room on its own word
+            return None; // its own claim to capacity does not count
         }
         let template = self.index.template(&binding.template());
         let (pod_labels, requirements) = match template {
@@ -222,11 +222,11 @@ impl Engine {
         })
     }
 
-    /// Starts and stops streams so that everything is watched that matters and nothing else.
+    /// Starts and stops streams so that exactly the relevant kinds are watched.
     pub(super) fn watch_kinds(&mut self) {
         let mut wanted: BTreeMap<Source, String> =
             ALWAYS.into_iter().map(|source| (source, String::new())).collect();
-        // A Node says enough by itself; without one, what belongs to templates does.
+        // A Node alone proves that the hub runs workloads; without one, look for Pods and ReplicaSets of templates.
         let nodes = self.index.reading(&Source::Nodes);
         if (nodes.complete || nodes.unreadable.is_some()) && !self.index.has_nodes() {
             wanted.insert(Source::ReplicaSets, String::new());
@@ -243,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Tells the election that we know enough to lead.
+    /// Tells the election that the caches are complete.
     fn report_ready(&self) {
         if self.ready.borrow().is_none() && self.is_complete() {
             tracing::info!("everything is listed");

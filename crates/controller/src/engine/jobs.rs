@@ -1,4 +1,4 @@
-//! Writes and look-ups that run beside the engine, each owned by it, and what they bring back.
+//! Writes and look-ups that run beside the engine, owned by it, and their results.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,64 +20,64 @@ use crate::lifecycle::gone;
 use crate::status::due::Subject;
 use crate::status::write::Failure;
 
-/// What came of a job.
+/// Result of a job.
 pub(super) enum JobDone {
-    /// A write to a binding.
+    /// Result of a write to a binding.
     Wrote { write: Write, ended: Ended, fresh: Option<Arc<Value>>, purpose: Purpose },
-    /// A template was asked for.
+    /// Result of a template look-up.
     Looked { key: BindingKey, presence: gone::Presence },
-    /// History said what became of a withdrawal's record.
+    /// History's answer about the record of a withdrawal.
     Recorded { key: BindingKey, id: String, state: State },
-    /// A status was written, or not.
+    /// Result of a status write.
     Published { subject: Subject, result: Result<Arc<Value>, Failure> },
-    /// What history knows of withdrawals that members have not confirmed.
+    /// Withdrawals in history that members have not confirmed.
     Unconfirmed { term: u64, claims: Vec<(String, Vec<String>)> },
-    /// What history knows of how far decisions have come.
+    /// Progress of decisions according to history.
     Lives { term: u64, known: Vec<Known> },
-    /// What history was not told of members.
+    /// Member events missing in history.
     Missed { term: u64, missed: Vec<MemberEvent> },
     /// Whether history has newer decisions than the hub.
     Compared { term: u64, compared: Compared },
-    /// Which of these bindings history records as withdrawn.
+    /// Which of these bindings are withdrawn according to history.
     Reissued { term: u64, asked: Vec<String>, withdrawn: BTreeSet<String> },
 }
 
-/// What a write to a binding is for.
+/// Purpose of a write to a binding.
 pub(super) enum Purpose {
     /// A decision.
     Decision(Box<Committing>),
-    /// Marks and copies of what the policy says, or the end of an eviction task's copy; nothing was decided.
+    /// Marks and copied policy fields, or the end of an eviction task's copy; without a decision.
     Upkeep(Waiting),
-    /// The beginning of its end.
+    /// Starts its deletion.
     Delete,
-    /// Its end.
+    /// Removes the finalizer.
     Release,
 }
 
-/// A decision on its way to the hub.
+/// A decision being written to the hub.
 pub(super) struct Committing {
-    /// What becomes durable.
+    /// The durable part.
     pub(super) decided: Decided,
-    /// The whole decision; nothing for the end of an eviction task.
+    /// The full decision; `None` for the end of an eviction task.
     pub(super) decision: Option<Decision>,
-    /// The same for history, which takes the longest of all that a commit costs: made beside the engine.
+    /// The same for history; encoding it is the slowest part of a commit, so it is done beside the engine.
     pub(super) detail: Option<Detail>,
-    /// When it was decided, to the millisecond.
+    /// Time of the decision, to the millisecond.
     pub(super) at: Timestamp,
-    /// What it was made from.
+    /// The decision's inputs.
     pub(super) provenance: Option<Provenance>,
-    /// The decision before, whose place it takes.
+    /// The previous decision, which it replaces.
     pub(super) parent: Option<DecisionRecord>,
-    /// Shares before.
+    /// Previous shares.
     pub(super) before: Vec<atoll_api::binding::TargetCluster>,
 }
 
-/// Writes and look-ups under way at once: enough to keep a hub busy, few enough that a slow one is not buried.
+/// Limit of concurrent jobs: enough to keep a hub busy, few enough not to overload a slow one.
 const MOST: usize = 64;
-/// Statuses among them while something is to be decided: what moves work goes before what tells of it.
+/// Limit of status writes among them while decisions are pending: commits take priority over status writes.
 const MOST_STATUSES: usize = 16;
 
-/// The jobs under way.
+/// The running jobs.
 #[derive(Default)]
 pub(super) struct Jobs {
     set: JoinSet<JobDone>,
@@ -89,23 +89,23 @@ impl Jobs {
         self.set.spawn(job);
     }
 
-    /// Writes a status, which ends in [`JobDone::Published`].
+    /// Writes a status; the result is [`JobDone::Published`].
     pub(super) fn publish(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
         self.statuses += 1;
         self.set.spawn(job);
     }
 
-    /// Whether another job may be under way.
+    /// Whether another job may start.
     pub(super) fn has_room(&self) -> bool {
         self.set.len() < MOST
     }
 
-    /// Whether another status may be under way.
+    /// Whether another status write may start.
     pub(super) fn has_room_for_status(&self, decides: bool) -> bool {
         self.has_room() && (!decides || self.statuses < MOST_STATUSES)
     }
 
-    /// The next that ends; waits for ever while there is none.
+    /// The next result; waits forever while there is no job.
     pub(super) async fn next(&mut self) -> Option<JobDone> {
         loop {
             match self.set.join_next().await {
@@ -114,14 +114,14 @@ impl Jobs {
                     return Some(done);
                 }
                 Some(Err(error)) if error.is_cancelled() => {}
-                // A job is plain request and answer; a panic in one is a bug that must not pass as an answer.
+                // A panic in a job is a bug that must not pass as a result.
                 Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
                 None => std::future::pending().await,
             }
         }
     }
 
-    /// Abandons all.
+    /// Aborts all jobs.
     pub(super) fn abandon(&mut self) {
         self.set.abort_all();
         self.set.detach_all();

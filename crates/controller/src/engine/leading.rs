@@ -1,4 +1,4 @@
-//! What happens when the leadership comes and goes, and what history is handed.
+//! Start and end of a leadership, and the records passed to history.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::queue::{Queue, Urgency};
 
-/// Limit of one question to history.
+/// Limit of one query to history.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long decisions that history had no room for wait before they are offered again.
+/// Delay before decisions that did not fit history's queue are offered again.
 const OFFER_AGAIN: Duration = Duration::from_secs(10);
 
 impl Engine {
@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// Nothing may be written any more. What is under way is abandoned; the tables stay hot.
+    /// Leadership lost: nothing may be written any more. Running jobs are aborted; the tables stay up to date.
     fn step_down(&mut self) {
         self.led = None;
         self.counters.leads.set(0);
@@ -70,11 +70,11 @@ impl Engine {
         }
     }
 
-    /// Begins to lead: what is committed goes to the members and to history, then everything is looked at once.
+    /// Leadership gained: passes committed decisions to members and history, then queues every binding once.
     fn take_over(&mut self, term: u64) {
         self.led = Some(term);
         self.counters.leads.set(1);
-        // Those of an earlier term may be of bindings that are gone.
+        // Verdicts of an earlier term may be about deleted bindings.
         self.verdicts.begin(term);
         let bindings: Vec<_> = self.index.bindings().cloned().collect();
         for binding in &bindings {
@@ -113,8 +113,8 @@ impl Engine {
         self.recover_members(term);
     }
 
-    /// Members that were away while a binding was withdrawn hold objects whose binding is no more. History has the
-    /// proof by which they go; where it does not answer they stay, as orphans, until the next session.
+    /// Members that were disconnected while a binding was withdrawn hold objects of a deleted binding. History has the
+    /// proof needed to remove them; if it does not answer, they stay as orphans until the next session.
     fn ask_for_unconfirmed(&mut self, term: u64) {
         let store = self.store.clone();
         let clusters: Vec<String> = self.index.clusters().map(|(name, _)| name.clone()).collect();
@@ -139,7 +139,7 @@ impl Engine {
         });
     }
 
-    /// History's proofs are there, and every committed decision was handed out: members' inventories may be judged.
+    /// History's proofs are loaded, and every committed decision was passed on: members' inventories may be judged.
     pub(super) fn unconfirmed_known(&mut self, term: u64, claims: Vec<(String, Vec<String>)>) {
         for (cluster, uids) in claims {
             self.verdicts.unconfirmed(&cluster, uids);
@@ -154,7 +154,7 @@ impl Engine {
         self.receipts.get(id).is_some_and(atoll_history::Receipt::is_recorded)
     }
 
-    /// Hands a decision that was just committed to history, with its detail.
+    /// Passes a newly committed decision to history, with its detail.
     pub(super) fn record(&mut self, binding: &Binding, committing: &mut Committing) {
         let detail = committing.detail.take();
         let decision = committing.decision.as_ref();
@@ -175,7 +175,7 @@ impl Engine {
         self.trim_receipts(binding);
     }
 
-    /// Hands everything that a binding holds to history, which leaves out what it has.
+    /// Passes all records that a binding holds to history, which skips existing ones.
     fn offer(&mut self, key: &BindingKey) {
         let Some(binding) = self.index.binding(key).cloned() else { return };
         for record in outbox::records(&binding_ref(&binding), &binding.spec) {
@@ -203,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// Offers again what history had no room for.
+    /// Offers decisions again that did not fit history's queue.
     pub(super) fn offer_again(&mut self, now: Instant) {
         if self.offer_again.is_none_or(|at| at > now) {
             return;
@@ -214,7 +214,7 @@ impl Engine {
         }
     }
 
-    /// Receipts of decisions that the binding holds no more are of no further use.
+    /// Drops receipts of decisions that the binding no longer holds.
     fn trim_receipts(&mut self, binding: &Binding) {
         let parent = binding.spec.decision.as_ref().and_then(|decision| decision.parent.as_ref());
         let still = |id: &str| binding.spec.unrecorded.iter().any(|held| held.decision.id == id);

@@ -1,9 +1,9 @@
-//! The one task that owns what the controller knows: it takes in events, keeps the tables and the queue, and hands work
-//! out. Nothing in it waits: decisions, writes and look-ups run elsewhere and come back as events.
+//! The task that owns the controller's state: it handles events, maintains the tables and the queue, and starts jobs.
+//! It never blocks: decisions, writes and look-ups run elsewhere and return as events.
 //!
-//! The order of business: `intake` (watch events into the tables) -> `work` (a key at a time: detect, ask the scheduler,
-//! commit) -> `outward` (what is committed to the members) -> `reports` (what members say) -> `publish` (statuses). A
-//! follower does the first only; `leading` is what happens when the leadership comes and goes.
+//! Order of processing: `intake` (watch events into the tables) -> `work` (one key at a time: detect, ask the
+//! scheduler, commit) -> `outward` (committed decisions to members) -> `reports` (reports of members) -> `publish`
+//! (statuses). A follower does only the first; `leading` handles the start and end of a leadership.
 
 mod absence;
 mod alarms;
@@ -65,10 +65,10 @@ use jobs::Jobs;
 use reissued::Reissued;
 use work::Deciding;
 
-/// Events taken in before work is handed out again, so that neither starves the other.
+/// Events handled before jobs are started again, so that neither starves the other.
 const BATCH: usize = 256;
 
-/// What the engine works with.
+/// Dependencies of the engine.
 pub(crate) struct Parts {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
@@ -116,48 +116,48 @@ pub(crate) struct Engine {
     live: BTreeMap<String, LiveCluster>,
     queue: Queue<BindingKey, Cure>,
     deciding: Option<Deciding>,
-    /// Answers that nobody waits for any more, because the leadership went after the question.
+    /// Replies owed to a previous term; discarded.
     stale_answers: usize,
     jobs: Jobs,
-    /// The term under which everything below was set up; nothing while we do not lead.
+    /// The term under which the following state was set up; `None` while we do not lead.
     led: Option<u64>,
     sent: Sent,
-    /// Members that were told to give a binding up, and those that have confirmed it.
+    /// Members that were ordered to remove a binding's objects, and those that have confirmed.
     leaving: BTreeMap<BindingKey, BTreeSet<String>>,
     confirmed: BTreeMap<BindingKey, BTreeSet<String>>,
     /// Why a template could not be rendered.
     unrendered: BTreeMap<BindingKey, String>,
     withdrawals: BTreeMap<BindingKey, Withdrawal>,
-    /// Who may leave a cluster now.
+    /// Which bindings may leave a cluster now.
     pace: Pace<BindingKey>,
-    /// How long a cluster must be well before work moves back to it.
+    /// How long a cluster must be healthy before workloads move back to it.
     recover_after: RecoverAfter,
-    /// What was said last of members that are to be emptied, and when to look again.
+    /// Last published progress of members that must be emptied, and when to count again.
     emptying: BTreeMap<String, Emptying>,
     look_at: Option<Instant>,
     views: Views,
     due: Due,
     domains: BTreeMap<NamespacedName, Vec<DomainStatus>>,
     subsets: BTreeMap<NamespacedName, Vec<SubsetStatus>>,
-    /// What became of the decisions that bindings hold, by id.
+    /// Receipts of the decisions that bindings hold, by id.
     receipts: BTreeMap<String, Receipt>,
-    /// Bindings whose decisions history had no room for.
+    /// Bindings with decisions that did not fit history's queue.
     unoffered: BTreeSet<BindingKey>,
     offer_again: Option<Instant>,
     progress: watch::Receiver<Progress>,
-    /// History's database does not take what it is given, and bindings say so.
+    /// Whether the history database does not accept writes, which bindings then report.
     behind: bool,
-    /// Who changed templates and policies last.
+    /// Last authors of templates and policies.
     authors: Authors,
-    /// How far decisions have come that were made under this leadership.
+    /// Progress of the decisions made in this leadership.
     lives: Lives,
-    /// Clusters as history last heard of them.
+    /// Clusters in the state last recorded in history.
     told: BTreeMap<String, Arc<Cluster>>,
-    /// Whether the hub may be older than history, and removals are limited.
+    /// Whether the hub may be older than history, so that removals are limited.
     freshness: Freshness,
-    /// What was given to members of bindings that had ended.
+    /// Objects of already ended bindings that were sent to members.
     reissued: Reissued,
-    /// How long history is kept.
+    /// Retention of history.
     retention: Duration,
 }
 
@@ -220,8 +220,8 @@ impl Engine {
         }
     }
 
-    /// Runs until `token` ends. What is under way then is abandoned: every write is guarded, and an answer that nobody
-    /// hears is found by the next leader in the hub.
+    /// Runs until cancelled. Running jobs are then aborted: every write is guarded, and the next leader finds the
+    /// result of an abandoned write in the hub.
     pub(crate) async fn run(mut self, token: CancellationToken) -> Result<(), ControllerError> {
         self.watch_kinds();
         loop {
@@ -264,22 +264,22 @@ impl Engine {
         }
     }
 
-    /// Until when nothing happens by itself.
+    /// Earliest pending deadline.
     fn next_timer(&self) -> Option<Instant> {
         self.term()?;
-        // With all hands full the next one that is free looks for itself.
+        // At the job limit, the next completion re-checks this.
         let due = self.due.next().filter(|_| self.may_publish());
         let others = [self.offer_again, self.pace.next(), self.look_at];
         [self.queue.next_timer(), due].into_iter().chain(others).flatten().min()
     }
 
-    /// The term, as long as we lead and are sure of it. Asked before every write.
+    /// The term, while we lead for certain. Checked before every write.
     fn term(&self) -> Option<u64> {
         let in_force = self.leadership.borrow().and_then(|leadership| leadership.in_force());
         in_force.filter(|term| self.led == Some(*term))
     }
 
-    /// The streams that must have listed everything before anybody may lead.
+    /// Whether all streams required for leading have listed everything.
     fn is_complete(&self) -> bool {
         let own = [
             Source::Clusters,

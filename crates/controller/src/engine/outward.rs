@@ -1,4 +1,4 @@
-//! What is committed, to the members; and bindings on their way out.
+//! Sends committed decisions to members, and ends bindings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::queue::Done;
 use crate::status::views::Certainty;
 use atoll_api::binding::ResourceHealth;
 
-/// A binding's members, as plans and eviction tasks ask for them.
+/// A binding's members, for plans and eviction tasks.
 pub(super) struct MembersOf<'a> {
     engine: &'a Engine,
     key: &'a BindingKey,
@@ -68,8 +68,8 @@ impl Engine {
         self.live.get(cluster).is_some_and(|live| live.session == Session::Connected)
     }
 
-    /// Hands out what the committed decision of a binding says, as far as it differs from what was handed out. Reads
-    /// the binding only as the hub answered it or the watch brought it: nothing goes to a member that is not durable.
+    /// Sends a binding's committed decision to members, as far as it differs from what was sent. Uses the binding only
+    /// as read from the hub or its watch: only durable decisions reach a member.
     pub(super) fn dispatch(&mut self, key: &BindingKey) {
         if self.led.is_none() {
             return;
@@ -95,7 +95,7 @@ impl Engine {
         let steered =
             spread.is_some() || template.as_ref().is_some_and(|t| t.workload_policy.is_some());
         let mut plan = plan::plan(&binding.spec, steered, &self.members_of(&binding));
-        // A copy that is never purged would hold a member that leaves for ever: it stays there, without our marks.
+        // A copy that is never purged would keep a departing member forever: it stays there, without our marks.
         let freed: BTreeSet<String> = binding
             .spec
             .graceful_eviction_tasks
@@ -120,7 +120,7 @@ impl Engine {
         let claim = binding.uid().to_owned();
         let source = self.sent.source(key, &template);
         self.unrendered.remove(key);
-        // Both for all clusters at once: each takes parsing the selectors of all subsets.
+        // Both for all clusters at once: each call parses the selectors of all subsets.
         let shares = &binding.spec.clusters;
         let concerned = plan.keys().chain(shares.iter().map(|share| &share.name));
         let subsets: BTreeMap<&str, usize> = spread
@@ -209,13 +209,13 @@ impl Engine {
         }
     }
 
-    /// Whether a member is on its way out of the federation.
+    /// Whether a member is leaving the federation.
     fn leaves(&self, cluster: &str) -> bool {
         let cluster = self.index.cluster(cluster);
         cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
     }
 
-    /// A member that was told to give the binding up holds it again.
+    /// A member that was ordered to remove the binding holds it again.
     fn come_back(&mut self, key: &BindingKey, cluster: &str) {
         for sets in [&mut self.leaving, &mut self.confirmed] {
             if let Some(set) = sets.get_mut(key) {
@@ -224,12 +224,12 @@ impl Engine {
         }
     }
 
-    /// One step of a binding's end.
+    /// One step of a binding's withdrawal.
     pub(super) fn withdraw(&mut self, binding: &Binding, term: u64) -> Step {
         let key = &binding.key;
         let ours = |finalizer: &String| finalizer == atoll_api::marks::BINDING_FINALIZER;
         if !binding.metadata.finalizers.iter().flatten().any(ours) {
-            return Step::Done(Done::Settled); // somebody else's finalizer keeps it
+            return Step::Done(Done::Settled); // another finalizer keeps it
         }
         let now = Instant::now();
         if !self.withdrawals.contains_key(key) {
@@ -260,7 +260,7 @@ impl Engine {
         let leaving = self.leaving.get(key).into_iter().flatten().cloned();
         let named = binding.clusters().map(str::to_owned);
         let members: BTreeSet<String> = named.chain(given).chain(seen).chain(leaving).collect();
-        // A cluster that left the federation confirms nothing and holds nothing of ours to speak of.
+        // A cluster that left the federation cannot confirm and holds no managed objects.
         let members: BTreeSet<String> =
             members.into_iter().filter(|cluster| self.index.cluster(cluster).is_some()).collect();
         let how =
@@ -315,7 +315,7 @@ impl Engine {
         }
     }
 
-    /// History's word on a withdrawal.
+    /// History's answer about a withdrawal's record.
     pub(super) fn withdrawal_recorded(&mut self, key: BindingKey, id: &str, state: State) {
         let Some(withdrawal) = self.withdrawals.get_mut(&key) else { return };
         if withdrawal.awaited() != Some(id) {
@@ -324,7 +324,7 @@ impl Engine {
         match state {
             State::Recorded => withdrawal.held(),
             State::Refused(why) => {
-                // It will never be taken: waiting for ever would block the name, and the log is the record then.
+                // It is rejected permanently: waiting would block the name forever, so the log is the record.
                 tracing::error!(%key, why, "history refuses the record of a withdrawal");
                 withdrawal.held();
             }
@@ -333,7 +333,7 @@ impl Engine {
         self.enqueue(key, crate::queue::Urgency::Now, None);
     }
 
-    /// A binding is gone from the hub.
+    /// A binding was deleted from the hub.
     pub(super) fn forget_binding(&mut self, key: &BindingKey) {
         self.note_reissued(key);
         self.verdicts.forget(key);
@@ -355,7 +355,7 @@ impl Engine {
     }
 }
 
-/// How history names a binding.
+/// Reference to a binding in history.
 pub(super) fn binding_ref(binding: &Binding) -> BindingRef {
     let namespaced = binding.key.namespace.is_some();
     BindingRef {

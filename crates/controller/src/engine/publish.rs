@@ -1,4 +1,4 @@
-//! Statuses whose time has come: made, compared with what the hub says, and written where they differ.
+//! Writes statuses that are due: computes them, compares them with the hub's, and patches the differences.
 
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::{
@@ -23,7 +23,7 @@ use crate::status::views::View;
 use crate::status::write::{self, Target};
 use crate::status::{binding, policy, secrets, spread, template};
 
-/// A binding as its statuses see it.
+/// A binding as input of its statuses.
 struct Known<'a> {
     engine: &'a Engine,
     binding: &'a Binding,
@@ -111,7 +111,7 @@ impl Engine {
         self.due.mark(Subject::Template(key.clone()), pace, now);
     }
 
-    /// The subsets of a WorkloadSpread or the domains of a WorkloadPolicy, as a decision under it leaves them.
+    /// Stores the subsets of a WorkloadSpread or the domains of a WorkloadPolicy after a decision under it.
     pub(super) fn note_groups(&mut self, template: &Template, decision: &Decision) {
         if decision.groups.is_empty() {
             return;
@@ -163,7 +163,7 @@ impl Engine {
         self.jobs.has_room_for_status(self.deciding.is_some() || self.queue.lengths().active > 0)
     }
 
-    /// Writes every status whose time has come.
+    /// Writes every due status.
     pub(super) fn publish_due(&mut self, now: Instant) {
         while self.may_publish() {
             let Some(subject) = self.due.pop(now) else { return };
@@ -182,13 +182,13 @@ impl Engine {
         }
     }
 
-    /// Whether a decision on it is due or under way, after which its status says something else.
+    /// Whether a decision about it is due or in progress, which will change its status.
     fn is_about_to_change(&self, subject: &Subject) -> bool {
         match subject {
             Subject::Binding(key) | Subject::Template(key) => {
                 self.queue.is_in_flight(key) || self.queue.is_ready(key)
             }
-            // A kind that was not watched before is being listed: what is known of it comes in a moment.
+            // A newly watched kind is still being listed: its objects will be known shortly.
             Subject::Policy(key) => self.index.policy(key).is_some_and(|policy| {
                 policy.selectors().iter().any(|selector| !self.is_settled(&selector.kind))
             }),
@@ -196,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// Whose status, and the patch that it needs; nothing where the hub says it already.
+    /// Target and patch of a subject's status; `None` if the hub's is up to date.
     fn status_of(&self, subject: &Subject) -> Option<(Target, Value)> {
         let now = self.clock.now_seconds();
         match subject {
@@ -264,7 +264,7 @@ impl Engine {
         }
     }
 
-    /// The stream that brings a subject.
+    /// The stream of a subject.
     pub(super) fn source_of_subject(&self, subject: &Subject) -> Option<Source> {
         match subject {
             Subject::Binding(key) => Some(source_of(key)),

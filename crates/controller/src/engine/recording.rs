@@ -1,4 +1,4 @@
-//! What bindings say of history while its database is away.
+//! What bindings report about history while its database is unreachable.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::sync::watch;
 use super::Engine;
 use crate::index::rows::Binding;
 
-/// History keeps up again once nothing has waited for longer than this.
+/// History keeps up again once no record has waited longer than this.
 const KEEPS_UP: Duration = Duration::from_secs(5);
 
-/// Waits until history falls behind, or keeps up again, whichever comes next. Its progress moves with every decision; this
-/// wakes nobody for that.
+/// Waits until history falls behind, or keeps up again. Its progress changes with every decision; this ignores other
+/// changes.
 pub(super) async fn turned(progress: &mut watch::Receiver<Progress>, behind: bool) {
     let is = |progress: &Progress| {
         let late = progress.oldest.is_some_and(|since| since.elapsed() > KEEPS_UP);
@@ -21,13 +21,13 @@ pub(super) async fn turned(progress: &mut watch::Receiver<Progress>, behind: boo
     };
     let ended = progress.wait_for(|progress| is(progress) != behind).await.is_err();
     if ended {
-        // The recorder has ended, and so will we.
+        // The recorder has ended, and the engine will end too.
         std::future::pending::<()>().await;
     }
 }
 
 impl Engine {
-    /// History fell behind, or keeps up again: the bindings whose decisions wait, or waited, say so.
+    /// History fell behind, or keeps up again: updates the statuses of the bindings concerned.
     pub(super) fn follow_history(&mut self) {
         self.behind = !self.behind;
         if self.led.is_some() {

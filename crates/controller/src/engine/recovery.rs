@@ -1,8 +1,8 @@
-//! What an earlier leader saw of decisions and history lacks, because it died, or the database was away for longer than
-//! its queue lasted: read again from what bindings say, once, when a leader begins.
+//! Recovers milestones that an earlier leader observed and history lacks, because that leader died, or the database was
+//! unreachable for longer than its queue lasts: derived once from bindings when a leadership begins.
 //!
-//! Times that an object holds are taken as they are, to the second; what no object holds stays unknown. From then on the
-//! decisions that are still on their way are followed as if this leader had made them.
+//! Times come from the objects, to the second; steps without a time stay unknown. From then on, unfinished decisions
+//! are followed as if this leader had made them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,42 +20,42 @@ use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::status::views::Certainty;
 
-/// Decisions that are older and done everywhere are not asked about: their steps were noted long ago, or are lost with a
-/// database that was away for as long.
+/// Older decisions that are done everywhere are skipped: their steps were recorded long ago, or lost in an equally long
+/// database outage.
 const RECENT: SignedDuration = SignedDuration::from_hours(1);
-/// Decisions that are asked about at most, the newest: two reads of one row each, beside all other work.
+/// Limit of decisions to recover, newest first: two single-row reads each, beside all other work.
 const MOST: usize = 10_000;
 /// Decisions whose steps are read at once.
 const CHUNK: usize = 500;
-/// Limit of one question to history.
+/// Limit of one query to history.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before history is asked again that did not answer.
+/// Delay before history is queried again after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Ends of eviction tasks in a row that are looked behind at most, for the decision that gave out the shares.
+/// Limit of consecutive eviction task ends to skip in search of the decision that set the shares.
 const MOST_UNCHANGED: usize = 8;
-/// From a decision to its commit at most. A later write of ours to the binding was another one.
+/// Longest time from a decision to its commit. A later write of ours to the binding was a different one.
 const COMMIT_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 
-/// What history knows of a binding's last decision.
+/// What history has about a binding's last decision.
 #[derive(Debug)]
 pub(super) struct Known {
     key: BindingKey,
     id: String,
-    /// When it noted that the decision was made and that the hub had it.
+    /// When it recorded that the decision was made and stored in the hub.
     decided: Option<Timestamp>,
     committed: Option<Timestamp>,
-    /// The decision whose place it took.
+    /// The decision that it replaced.
     parent: Option<DecisionRecord>,
-    /// The decision that gave the members what they have: this one, or an earlier one whose shares it left alone.
+    /// The decision that set the members' shares: this one, or an earlier one whose shares it kept.
     followed: DecisionRecord,
-    /// Shares before that one; nothing where history lacks both it and its parent.
+    /// Shares before that one; `None` if history lacks both it and its parent.
     before: Option<Vec<TargetCluster>>,
-    /// Steps of members that were noted of that one.
+    /// Recorded steps of members for that one.
     steps: Vec<Milestone>,
 }
 
 impl Engine {
-    /// Asks history what it lacks of the decisions that are in force.
+    /// Queries history for the decisions in force.
     pub(super) fn recover_lives(&mut self, term: u64) {
         let now = self.clock.now();
         let mut open: Vec<(BindingKey, DecisionRecord)> = self
@@ -76,7 +76,7 @@ impl Engine {
         let store = self.store.clone();
         self.jobs.spawn(async move {
             let mut told = false;
-            // Ends with the leadership at the latest, as every job does.
+            // Ends with the leadership at the latest, like every job.
             loop {
                 match ask(&store, &open).await {
                     Ok(known) => return JobDone::Lives { term, known },
@@ -90,14 +90,14 @@ impl Engine {
         });
     }
 
-    /// History has said it.
+    /// Handles history's answer.
     pub(super) fn lives_known(&mut self, term: u64, known: Vec<Known>) {
         if self.led != Some(term) {
             return;
         }
         for known in known {
             let Some(binding) = self.index.binding(&known.key).cloned() else { continue };
-            // One that was made since is followed from its beginning.
+            // A decision made since then is followed from its start.
             let decision = binding.spec.decision.clone().filter(|held| held.id == known.id);
             if let Some(decision) = decision {
                 self.recover(&binding, &decision, &known);
@@ -107,7 +107,7 @@ impl Engine {
 
     fn recover(&mut self, binding: &Binding, decision: &DecisionRecord, known: &Known) {
         let mut steps = vec![Milestone::of(decision, None, Stage::Decided, decision.at.0)];
-        // A time to the second may lie before the moment to the millisecond that it follows.
+        // A time in whole seconds may precede the earlier step's time in milliseconds.
         let decided = known.decided.unwrap_or(decision.at.0);
         let committed =
             known.committed.or_else(|| committed(binding, decision).map(|at| at.max(decided)));
@@ -126,7 +126,7 @@ impl Engine {
         for target in clusters.iter().filter(|t| before.is_none_or(|shares| !shares.contains(t))) {
             let earliest =
                 committed.filter(|_| followed.id == decision.id).unwrap_or(followed.at.0);
-            // What the status says is done is done, whether or not it has a time for it: nobody waits for it any more.
+            // A step that the status shows as done is done, with or without a time: no longer awaited.
             for (stage, at) in seen(binding, followed, &target.name) {
                 let at = at.map(|at| at.max(earliest));
                 steps.extend(
@@ -136,14 +136,14 @@ impl Engine {
             }
             steps.extend(dispatched(&target.name, followed, &known.steps, &steps));
         }
-        // Noted twice it is kept once, as it was noted first.
+        // Duplicates are stored once, as first recorded.
         for step in steps {
             self.recorder.note(Event::Milestone(step));
         }
         let key = &binding.key;
         self.lives.resume(key, followed, before.unwrap_or_default(), clusters, &reached);
         for target in clusters {
-            // Sent when this leader began, and by nobody before whose word came.
+            // Sent by this leader; no report shows that an earlier leader sent it.
             let told = self.sent.get(key, &target.name).is_some();
             if told && self.lives.awaits(key, &target.name, &Stage::Applied) {
                 self.reached(key, &target.name, Stage::Dispatched);
@@ -152,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// A member may have come so far while history was asked.
+    /// A member may have progressed while history was queried.
     fn look_how_far(&mut self, binding: &Binding, cluster: &str) {
         let Some(view) = self.views.get(&binding.key, cluster) else { return };
         if view.certainty != Certainty::Fresh {
@@ -166,13 +166,13 @@ impl Engine {
     }
 }
 
-/// Whether the status is about the spec that is there.
+/// Whether the status is for the current spec.
 fn is_current(binding: &Binding) -> bool {
     let scheduled = conditions::find(&binding.status.conditions, SCHEDULED);
     scheduled.is_some_and(|c| c.observed_generation == binding.metadata.generation)
 }
 
-/// Whether every target had applied it and was well, as the status says.
+/// Whether every target had applied it and was healthy, according to the status.
 fn is_done(binding: &Binding) -> bool {
     let items = &binding.status.aggregated_status;
     is_current(binding)
@@ -182,8 +182,8 @@ fn is_done(binding: &Binding) -> bool {
         })
 }
 
-/// When the hub took a decision: when the binding was made, for its first one; else when we wrote its spec last, if that
-/// can have been this write.
+/// When the hub stored a decision: for the first one, when the binding was created; otherwise our last write of the
+/// spec, if that can have been this decision's.
 fn committed(binding: &Binding, decision: &DecisionRecord) -> Option<Timestamp> {
     let at = decision.at.0;
     if decision.parent.is_none() {
@@ -196,7 +196,7 @@ fn committed(binding: &Binding, decision: &DecisionRecord) -> Option<Timestamp> 
     (!took.is_negative() && took <= COMMIT_WITHIN).then_some(written)
 }
 
-/// How far a member has come with a decision as the status says, and when, as far as it has a time for that.
+/// The steps of a member according to the status, with times where it has them.
 fn seen(
     binding: &Binding,
     decision: &DecisionRecord,
@@ -210,7 +210,7 @@ fn seen(
     let full = full.filter(|condition| condition.status == "True");
     let applied = since(full.map(|condition| condition.last_transition_time.0));
     let healthy = since(item.healthy_since.as_ref().map(|since| since.0));
-    // Whoever was well was so with what it had applied.
+    // A healthy member had applied it by then.
     let applied = applied.map(|at| healthy.map_or(at, |healthy| at.min(healthy)));
     let mut stages = vec![(Stage::Applied, applied)];
     if item.health == ResourceHealth::Healthy {
@@ -219,7 +219,7 @@ fn seen(
     stages
 }
 
-/// Who applied it was told before, at that time at the latest: whoever told it died before history had it.
+/// A member that applied it was sent it before, at that time at the latest: the sender died before recording that.
 fn dispatched(
     cluster: &str,
     decision: &DecisionRecord,

@@ -1,4 +1,4 @@
-//! What is not acted on, said where people look: bindings that Atoll did not make, policies that are not accepted.
+//! Reports what is not processed where users look: bindings that Atoll did not create, rejected policies.
 
 use atoll_api::binding::ObjectReference;
 use atoll_api::conditions::{self, ACCEPTED, SCHEDULED};
@@ -15,7 +15,7 @@ use crate::queue::Done;
 use crate::status::binding::REFUSED;
 
 impl Engine {
-    /// A binding that is not acted on: what members hold of it stays, and the reason is on the binding.
+    /// A binding that is not processed: its objects on members stay, and the reason is on the binding.
     pub(super) fn refuse(&mut self, binding: &Binding, why: &Refusal) -> Step {
         let message = why.to_string();
         let said = conditions::find(&binding.status.conditions, SCHEDULED)
@@ -37,7 +37,7 @@ impl Engine {
         Step::Done(Done::Settled)
     }
 
-    /// Warns of a policy that is not accepted, or accepted with a reservation, when that changes.
+    /// Warns of a policy that is rejected, or accepted with a remark, when that changes.
     pub(super) fn warn_of_policy(&self, policy: &Policy, status: &PropagationPolicyStatus) {
         let before = conditions::find(&policy.status.conditions, ACCEPTED);
         let Some(now) = conditions::find(&status.conditions, ACCEPTED) else { return };

@@ -1,5 +1,6 @@
-//! Bindings that this leader gave to members and that had ended before: its watch lagged, and an earlier leader had withdrawn
-//! them meanwhile. The members hold their objects again, and the proof by which they go is history's record.
+//! Bindings that this leader sent to members although they had already ended: its watch lagged, and an earlier leader
+//! had withdrawn them meanwhile. The members hold their objects again; history's record is the proof needed to remove
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,20 +14,20 @@ use super::recovery::limited;
 use crate::index::key::BindingKey;
 use crate::members::{Proof, Withdrawal as How};
 
-/// Pause before history is asked again that did not answer.
+/// Delay before history is queried again after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Bindings that ended although this leader did not withdraw them.
 #[derive(Debug, Default)]
 pub(super) struct Reissued {
-    /// Members that were given something, by uid of the binding.
+    /// Members that were sent something, by uid of the binding.
     open: BTreeMap<String, BTreeSet<String>>,
-    /// Whether history is being asked.
+    /// Whether a query is running.
     asking: bool,
 }
 
 impl Engine {
-    /// A binding is gone from the hub: what of it was given out here, and not withdrawn, is asked about.
+    /// A binding was deleted from the hub: if it was sent and not withdrawn here, history is queried about it.
     pub(super) fn note_reissued(&mut self, key: &BindingKey) {
         if self.led.is_none() || self.withdrawals.contains_key(key) {
             return;
@@ -52,7 +53,7 @@ impl Engine {
         });
     }
 
-    /// History's answer. What it has no record of stays on the members, as orphans.
+    /// History's answer. Objects of bindings without a record stay on the members, as orphans.
     pub(super) fn records_known(
         &mut self,
         term: u64,
@@ -82,7 +83,7 @@ impl Engine {
     }
 }
 
-/// Those of these bindings that history records as withdrawn. Ends with the leadership at the latest, as every job does.
+/// Those of these bindings that are withdrawn in history. Ends with the leadership at the latest, like every job.
 async fn recorded(store: &Arc<dyn Store>, uids: &[String]) -> BTreeSet<String> {
     let mut warned = false;
     loop {

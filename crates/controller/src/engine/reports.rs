@@ -1,4 +1,4 @@
-//! What members say, to everybody whom it concerns.
+//! Passes reports of members to everything that they affect.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::queue::{Opening, Urgency};
 use crate::status::views::Trouble;
 
 impl Engine {
-    /// One event of a member.
+    /// Handles one event of a member.
     pub(super) fn take_report(&mut self, event: MemberEvent) {
         match event {
             MemberEvent::Connected { cluster } => {
@@ -51,7 +51,7 @@ impl Engine {
                         continue;
                     };
                     let own = is_template(&binding, &key);
-                    // Of what the object needs besides (its namespace), only trouble is of interest.
+                    // Of other objects that the object needs (its namespace), only failures matter.
                     if !own && matches!(result, ApplyResult::Applied | ApplyResult::Waiting) {
                         continue;
                     }
@@ -112,7 +112,7 @@ impl Engine {
 
     fn session(&mut self, cluster: &str, session: Session) {
         self.live_changed(cluster, |live| live.session = session);
-        // Its shares may have to move, or its old copies may go now.
+        // Its shares may have to move, or its old copies may be removable now.
         let keys: Vec<_> =
             self.index.bindings_on(cluster).map(|binding| binding.key.clone()).collect();
         let withdrawing: Vec<_> = self.withdrawals.keys().cloned().collect();
@@ -134,7 +134,7 @@ impl Engine {
         self.wake(&changes);
     }
 
-    /// What is known of a binding on a member changed.
+    /// The state of a binding on a member changed.
     fn view_changed(&mut self, key: &BindingKey) {
         let changes = self.refresh_facts(key);
         self.wake(&changes);
@@ -150,9 +150,9 @@ impl Engine {
         }
     }
 
-    /// Tells the scheduler's tables what a binding has now.
+    /// Updates what a binding has in the scheduler's tables.
     pub(super) fn refresh_facts(&mut self, key: &BindingKey) -> Vec<Change> {
-        // While a decision is on its way its shares count, not those that the hub still shows.
+        // While a decision is being committed its shares count, not those still in the hub.
         if self.queue.is_in_flight(key) {
             return Vec::new();
         }
@@ -182,7 +182,7 @@ fn has_tasks(binding: &Arc<Binding>) -> bool {
     !binding.spec.graceful_eviction_tasks.is_empty()
 }
 
-/// Whether a member's object is the binding's own, not one that it needs besides.
+/// Whether a member's object is the binding's own, not one that it needs.
 fn is_template(binding: &Binding, key: &Key) -> bool {
     binding.template()
         == TemplateKey {

@@ -1,4 +1,4 @@
-//! What history is told besides decisions.
+//! Events for history, in addition to decisions.
 
 use atoll_history::{Event, Milestone, Stage};
 
@@ -10,7 +10,7 @@ use crate::index::rows::Binding;
 use crate::lifecycle::eviction::Members as _;
 
 impl Engine {
-    /// A decision is in the hub.
+    /// A decision was committed.
     pub(super) fn chronicle(&mut self, binding: &Binding, committing: &Committing) {
         let (now, decided) = (self.clock.now(), &committing.decided);
         let note = |decision, stage, at| {
@@ -24,7 +24,7 @@ impl Engine {
         self.lives.begin(&binding.key, &decided.record, &committing.before, &decided.clusters);
     }
 
-    /// A member came as far as this with the decision in force.
+    /// A member reached a stage of the decision in force.
     pub(super) fn reached(&mut self, key: &BindingKey, cluster: &str, stage: Stage) {
         let now = self.clock.now();
         if let Some(milestone) = self.lives.reached(key, cluster, stage, now) {
@@ -32,7 +32,7 @@ impl Engine {
         }
     }
 
-    /// A member reported how its copy is.
+    /// A member reported the health of its copy.
     pub(super) fn note_health(&mut self, binding: &Binding, cluster: &str) {
         let key = &binding.key;
         if !self.lives.awaits(key, cluster, &Stage::Healthy) {
@@ -46,13 +46,13 @@ impl Engine {
         }
     }
 
-    /// A Cluster came, changed or went.
+    /// A Cluster was created, changed or deleted.
     pub(super) fn chronicle_member(&mut self, name: &str) {
         let new = self.index.cluster(name).cloned();
         let old = self.told.get(name).cloned();
         let now = self.clock.now();
         for event in chronicle::between(old.as_deref(), new.as_deref(), now) {
-            // What a new leader sees for the first time the last one has told of, or history has.
+            // A new leader's first sight of a Cluster is not an event: the last leader recorded it, or recovery does.
             if let Some(cluster) = old.as_ref().map(|old| new.as_ref().unwrap_or(old)) {
                 self.tell_of_member(cluster, &event);
             }
@@ -64,7 +64,7 @@ impl Engine {
         };
     }
 
-    /// The controller suspects itself of a member's silence, or does no more.
+    /// The controller's self-suspicion because of a member's silence begins or ends.
     pub(super) fn chronicle_suspicion(&self, cluster: &str, begins: bool, message: &str) {
         let event = chronicle::suspected(cluster, begins, message, self.clock.now());
         self.recorder.note(Event::Member(event));

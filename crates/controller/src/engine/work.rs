@@ -1,4 +1,4 @@
-//! One key at a time: what claims the template, is there anything to decide, and the write that makes it so.
+//! Processes one key at a time: which policy claims the template, whether there is anything to decide, and the commit.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::schedule::Question;
 use crate::schedule::extend::Passage;
 use crate::schedule::priority;
 
-/// The key that the scheduler has, with the rows that the question was made of: what is committed must be guarded by
-/// the version that was decided on.
+/// The key that the scheduler is deciding, with the rows of the request: the commit must be guarded by the version that
+/// was decided on.
 pub(super) struct Deciding {
     key: BindingKey,
     claim: Claim,
@@ -31,27 +31,27 @@ pub(super) struct Deciding {
     binding: Option<Arc<Binding>>,
 }
 
-/// How work on a key goes on.
+/// How a key's processing continues.
 pub(super) enum Step {
     /// It is done.
     Done(Done<Cure>),
-    /// The scheduler has it.
+    /// The scheduler is deciding it.
     Decides,
-    /// A job has it.
+    /// A job is running for it.
     Runs,
 }
 
 /// What a binding waits for after a decision.
 #[derive(Default)]
 pub(super) struct Waiting {
-    /// What would change the answer.
+    /// Events that may change the result.
     cures: Vec<Cure>,
-    /// Whether something found no place.
+    /// Whether some replicas found no place.
     refused: bool,
 }
 
 impl Waiting {
-    /// As the decision leaves it.
+    /// The state after the decision.
     pub(super) fn after(decision: &Decision) -> Self {
         let placed = matches!(decision.outcome(), Outcome::Placed | Outcome::Unchanged);
         Self {
@@ -62,7 +62,7 @@ impl Waiting {
 }
 
 impl Engine {
-    /// Hands out as much work as may be under way at once.
+    /// Starts as much work as may run concurrently.
     pub(super) fn hand_out_work(&mut self) {
         let Some(term) = self.term() else { return };
         let now = Instant::now();
@@ -72,7 +72,7 @@ impl Engine {
         for key in self.pace.release(now) {
             self.enqueue(key, Urgency::Now, None);
         }
-        // These keep nobody from being decided, and are bounded by the jobs.
+        // These delay no decision, and the job limit bounds them.
         while self.jobs.has_room() {
             let Some(key) = self.queue.pop_held(now) else { break };
             self.work_on(&key, term);
@@ -91,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Work on a key has ended.
+    /// Processing of a key has ended.
     pub(super) fn finish(&mut self, key: &BindingKey, how: Done<Cure>) {
         let now = Instant::now();
         self.queue.done(key, how, now);
@@ -145,7 +145,7 @@ impl Engine {
         self.ask(deciding)
     }
 
-    /// Whether the namespace of a template is being deleted: nothing new can be made in it.
+    /// Whether the namespace of a template is being deleted: nothing can be created in it.
     fn ends(&self, template: &Template) -> bool {
         let namespace = template.key.namespace.as_ref();
         namespace.and_then(|name| self.index.namespace(name)).is_some_and(|n| n.deleting)
@@ -165,7 +165,7 @@ impl Engine {
         let object = &deciding.template.object;
         let request = match Request::from_objects(object, &claim, existing, reports, now) {
             Ok(mut request) => {
-                // The gates were asked on the way into the queue.
+                // Gates were evaluated before the queue.
                 request.suspended = false;
                 request.recover_after = self.recover_after;
                 Box::new(request)
@@ -184,10 +184,10 @@ impl Engine {
         Step::Decides
     }
 
-    /// The scheduler's answer.
+    /// Handles the scheduler's result.
     pub(super) fn decided(&mut self, decision: Decision) {
         if self.stale_answers > 0 {
-            self.stale_answers -= 1; // asked under an earlier leadership
+            self.stale_answers -= 1; // asked in an earlier leadership
             return;
         }
         let Some(deciding) = self.deciding.take() else { return };
@@ -227,7 +227,7 @@ impl Engine {
         };
         let new = (decision.trigger() != Trigger::Avoid)
             .then(|| {
-                // A task is never ended by the decision that changes what it waits for: the next look does it.
+                // The decision that changes what a task waits for never ends it: the next check does.
                 decided_by(&decision, term)
             })
             .filter(|decided| !decided.changes_nothing(&binding));
@@ -239,7 +239,7 @@ impl Engine {
         self.bring(Deciding { key, claim, template, binding: None }, &binding, new, waits, term)
     }
 
-    /// What a binding behind a shut gate needs short of a decision: what its policy says of it, the end of old copies.
+    /// Work for a binding behind a shut gate that needs no decision: copied policy fields, the end of old copies.
     fn keep(&mut self, deciding: Deciding, term: u64) -> Step {
         match deciding.binding.clone() {
             Some(binding) => self.bring(deciding, &binding, None, Waiting::default(), term),
@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Makes a binding say what a decision, or without one its policy and its tasks, ask for.
+    /// Writes what a decision, or without one its policy and its tasks, require of a binding.
     fn bring(
         &mut self,
         deciding: Deciding,
@@ -260,7 +260,7 @@ impl Engine {
         let now = self.clock.now_seconds();
         let held = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
         if held > term {
-            // The hub refuses a decision with a lower term than the one that it holds.
+            // The hub rejects a decision with a lower term than the one that it holds.
             if is_out_of_range(held, term) {
                 self.mark_status(&key);
                 return Step::Done(Done::Waits(Vec::new(), None));
@@ -308,8 +308,8 @@ impl Engine {
         }
     }
 
-    /// Whether the policy that a binding's marks name is gone or selects its object no more. One that cannot be read for
-    /// a mistake in it keeps its claims: they return when the mistake is mended.
+    /// Whether the policy in a binding's marks was deleted or no longer selects its object. An invalid policy keeps its
+    /// claims: they would return when it is fixed.
     fn policy_let_go(&self, binding: &Binding) -> bool {
         binding.policy().is_some_and(|key| {
             let policy = self.index.policy(&key);
@@ -317,7 +317,7 @@ impl Engine {
         })
     }
 
-    /// How to wait: for what the decision names, or until time brings something.
+    /// What to wait for: the decision's cures, or a deadline.
     pub(super) fn waits(
         &self,
         waiting: Waiting,
@@ -342,7 +342,7 @@ impl Engine {
 
     fn commit(&mut self, key: &BindingKey, action: Action, committing: Committing) -> Step {
         let decided = &committing.decided;
-        // The next decision must see these replicas, although the hub has not heard of them yet.
+        // The next decision must see these replicas before they are in the hub.
         if let Some(template) = self.index.template_for(key).and_then(|t| self.index.template(&t)) {
             let facts = BindingFacts {
                 key: key.clone(),
@@ -360,7 +360,7 @@ impl Engine {
 
     pub(super) fn write(&mut self, write: Write, mut purpose: Purpose) -> Step {
         let client = self.client.clone();
-        // What nobody decided passes no plugin.
+        // Writes without a decision pass no plugin.
         let decision = match &purpose {
             Purpose::Decision(committing) => committing.decision.as_ref(),
             Purpose::Upkeep(_) | Purpose::Delete | Purpose::Release => None,
@@ -378,7 +378,7 @@ impl Engine {
                 }
                 None => (commit::perform(&client, &write).await, write),
             };
-            // Whoever was first: decide again from what is there now, not from what the watch will bring some day.
+            // On a conflict, decide again from the current state, not from what the watch will deliver later.
             let fresh = match ended {
                 Ended::Conflict => commit::read(&client, &write.key).await,
                 _ => None,
@@ -393,7 +393,8 @@ impl Engine {
         self.write(Write { key: binding.key.clone(), action, decision: None }, Purpose::Delete)
     }
 
-    /// The decision that ends eviction tasks, in whole or for the replicas that have a place elsewhere, if one has ended.
+    /// The decision that ends eviction tasks, in whole or for the replicas that have a place elsewhere, if one has
+    /// ended.
     pub(super) fn end_of_tasks(
         &self,
         binding: &Binding,
@@ -412,7 +413,7 @@ impl Engine {
     }
 }
 
-/// A decision as history keeps it whole.
+/// A decision in the form that history stores in full.
 fn detail(decision: &Decision) -> Option<Detail> {
     Some(Detail::encode(&serde_json::to_value(decision).ok()?))
 }

@@ -1,4 +1,4 @@
-//! What goes wrong on members is told where people look: conditions of the binding, Events on template and Cluster.
+//! Faults on members appear where users look: in conditions of the binding, and in Events on template and Cluster.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
 use crate::testing::eventually;
 
 const CLUSTER: (&str, &str) = ("cluster.atoll.dev/v1alpha1", "Cluster");
-/// Longer than every window in which statuses are held back.
+/// Longer than every deferral of statuses.
 const LONG: Duration = Duration::from_secs(60);
 
 impl Federation {
@@ -67,7 +67,7 @@ async fn an_application_that_is_sick_on_members_is_told_once_with_the_pods_reaso
     );
     assert_eq!(federation.condition("FullyApplied").await["status"], "True");
 
-    // Well for a moment, and sick again: that is the same trouble.
+    // Briefly healthy, then sick again: that is the same fault.
     federation.members.make_sick("m2", false);
     federation.members.make_sick("m3", false);
     federation.until_told("shop", "web", "Healthy").await;
@@ -113,7 +113,7 @@ async fn what_happens_to_a_member_is_an_event_on_its_cluster() {
         federation.until_told("default", "m1", reason).await;
     }
 
-    // Who leads next has nothing new to tell.
+    // The next leader has nothing new to report.
     let count = |events: Vec<String>| events.len();
     let before = count(federation.told("default", "m1", "Ready").await);
     let federation = federation.restart().await;

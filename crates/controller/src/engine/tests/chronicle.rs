@@ -1,4 +1,4 @@
-//! What history is told besides decisions.
+//! Events for history, in addition to decisions.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn the_life_of_a_decision_is_told_and_costs_the_hub_nothing() {
         "Healthy m3",
     ];
     federation.until_steps(&id, &all).await;
-    // In the order in which they happened, with the time that the fake members take.
+    // In order of occurrence, with the delays of the fake members.
     let steps = federation.milestones(&id).await;
     let at = |stage: &str, cluster: Option<&str>| {
         let found =
@@ -81,7 +81,7 @@ async fn the_life_of_a_decision_is_told_and_costs_the_hub_nothing() {
     assert_eq!(Duration::try_from(applied).unwrap(), Duration::from_millis(30));
     let healthy = at("Healthy", Some("m1")).duration_since(at("Applied", Some("m1")));
     assert_eq!(Duration::try_from(healthy).unwrap(), Duration::from_secs(1));
-    // Who made it, from what.
+    // Its author and inputs.
     let provenance = first.provenance.unwrap();
     assert_eq!(
         (provenance.version.as_str(), provenance.profile.as_str()),
@@ -99,7 +99,7 @@ async fn the_life_of_a_decision_is_told_and_costs_the_hub_nothing() {
         "{:?}",
         provenance.sources
     );
-    // A member that is not well: nobody says that it is. The next leader goes on waiting, and sees when it is.
+    // No report shows an unhealthy member as healthy. The next leader keeps waiting, and sees the recovery.
     federation.members.make_sick("m3", true);
     federation.hub.deployment("web", 6).await;
     eventually("scaled", SOON, || async { federation.newest().await.record.desired == 6 }).await;
@@ -118,8 +118,8 @@ async fn the_life_of_a_decision_is_told_and_costs_the_hub_nothing() {
     federation.until_steps(&second, &all).await;
 }
 
-/// What an earlier leader did and saw is in history, whichever step was the last that it noted: with `rests` it goes on
-/// without history until everything is done, else it ends at once.
+/// All steps of an earlier leader end up in history, whichever was the last that it recorded: with `rests` it continues
+/// without history until everything is done, otherwise it ends at once.
 async fn ends_after(steps: usize, rests: bool) {
     let case = format!("after {steps} steps, rests: {rests}");
     let federation = Federation::start().await;
@@ -152,8 +152,8 @@ async fn ends_after(steps: usize, rests: bool) {
     federation.store.set_fault(Fault::None);
     federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(6)).await;
     let ended = federation.hub.clock.now();
-    // Between the commit and the member's word nobody else says when a member was told; and that it had applied this, only
-    // where the status showed in between that it had not.
+    // Between the commit and the member's report, no object shows when a member was sent its order; and that it had
+    // applied this one shows only if the status had shown in between that it had not.
     let expected = |step: &String| match step.split(' ').next().unwrap() {
         "Dispatched" | "Applied" => noted.contains(step) || !rests,
         _ => true,
@@ -169,14 +169,14 @@ async fn ends_after(steps: usize, rests: bool) {
             && first.iter().filter(|s| *s != "Superseded" && expected(s)).all(|s| known.contains(s))
     })
     .await;
-    // What was read again lies where it happened: never before the decision, never after the next leader saw it.
+    // Recovered steps have plausible times: not before the decision, not after the next leader saw them.
     let record = federation.newest().await;
     assert_eq!(record.record.id, second, "{case}");
     for step in federation.milestones(&second).await {
         let range = record.decided_at()..=ended;
         assert!(range.contains(&step.at), "{case}: {step:?} is not in {range:?}");
         if rests && step.stage.as_str() == "Healthy" {
-            // Members are well a second after they have applied it.
+            // Members are healthy a second after they have applied it.
             let took = step.at.duration_since(made);
             assert!(took.as_secs() <= 2, "{case}: {step:?} came {took} after {made}");
         }
@@ -212,7 +212,7 @@ async fn what_happens_to_members_is_told_once() {
     federation.hub.apply(CLUSTER.0, CLUSTER.1, None, object).await;
     let uncordoned = [cordoned[0], cordoned[1], "Uncordoned cluster.atoll.dev/cordoned"];
     told(&federation, &uncordoned).await;
-    // The controller suspects itself: it is said of each member, and that it is over.
+    // The controller's self-suspicion is recorded for each member, and its end too.
     federation.members.suspect("m1", true).await;
     let suspected = [&uncordoned[..], &["Suspected ControllerSuspectsItself"]].concat();
     told(&federation, &suspected).await;
@@ -239,7 +239,7 @@ async fn what_happened_to_members_and_was_not_told_the_next_leader_tells() {
     federation.hub.delete(CLUSTER.0, CLUSTER.1, None, "m2").await;
     let mut federation = federation;
     for _ in 0..2 {
-        // The leader after the next has nothing to add.
+        // The leader after the next adds nothing.
         federation = federation.restart().await;
         federation.store.set_fault(Fault::None);
         eventually("it is told by the next", SOON, || async {

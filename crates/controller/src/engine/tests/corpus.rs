@@ -27,13 +27,13 @@ use crate::mutants::{self, Mutant};
 use crate::testing::eventually;
 use crate::testing::hub::How;
 
-/// Runs a scenario on a runtime of this thread, on paused time.
+/// Runs a scenario on a runtime of this thread, with paused time.
 fn run<F: Future<Output = ()>>(scenario: fn() -> F) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(scenario());
 }
 
-/// The scenario passes, and does not with the bug.
+/// The scenario passes, and fails with the bug.
 fn tells<F: Future<Output = ()>>(bug: Mutant, scenario: fn() -> F) {
     run(scenario);
     let with_bug = || mutants::with(Some(bug), || run(scenario));
@@ -72,7 +72,7 @@ fn an_eviction_task_outlives_other_updates_of_its_binding() {
         federation.members.make_sick("m2", true);
         place(&federation, &["m2"], "Divided").await;
         federation.until(BINDING, "web-deployment", "/spec/clusters/0/name", json!("m2")).await;
-        // The policy changes in something that moves nobody, so the binding is updated without a decision.
+        // The policy change moves no replica, so the binding is updated without a decision.
         let spec =
             json!({"metadata": {"name": "all"}, "spec": {"conflictResolution": "Overwrite"}});
         let policy = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
@@ -98,7 +98,7 @@ fn each_eviction_task_has_its_own_grace_period() {
         for name in ["m2", "m3"] {
             federation.members.make_sick(name, true);
         }
-        // Twice it has to leave for a place where it does not get well: first with a minute to go, then with ten.
+        // It leaves twice for a place where it stays unhealthy: first with a grace period of one minute, then of ten.
         for (to, failover) in
             [("m2", json!({"cluster": {"gracePeriodSeconds": 60}})), ("m3", json!(null))]
         {
@@ -129,7 +129,7 @@ fn fully_applied_speaks_of_those_that_were_decided_on() {
     tells(Mutant::AppliedByThoseWhoAnswered, || async {
         let federation = on(&["m1"], "Duplicated", 2).await;
         federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(2)).await;
-        // The third has never said anything of it, and does not now.
+        // The third has never reported on it, and stays silent.
         federation.members.silence("m3");
         place(&federation, &["m1", "m3"], "Duplicated").await;
         federation.until(BINDING, "web-deployment", "/spec/clusters/1/name", json!("m3")).await;
@@ -147,7 +147,7 @@ fn what_failed_in_passing_is_tried_again_within_seconds() {
     tells(Mutant::RetryAfterMinutes, || async {
         let federation = on(&["m1", "m2"], "Divided", 4).await;
         federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(4)).await;
-        // Nothing else is written now that could fail in its place.
+        // No other write happens now that could fail in its place.
         tokio::time::sleep(SOON).await;
         federation.spy.fail_next(Method::PATCH, "resourcebindings", How::LoseRequest);
         federation.hub.deployment("web", 8).await;
@@ -220,7 +220,7 @@ fn an_api_that_fails_for_a_moment_makes_nobody_unready() {
     });
 }
 
-/// Without a mutant: there is nothing in the code that could divide.
+/// Without a mutant: no code here divides.
 #[tokio::test(start_paused = true)]
 async fn where_no_cluster_fits_the_workload_waits_and_others_go_on() {
     let federation = on(&["nobody"], "Divided", 3).await;

@@ -74,7 +74,7 @@ async fn removals_are_limited_on_a_hub_that_was_restored_from_an_older_backup() 
     federation.until_rows(2).await;
     let federation = federation.restart_on(backup).await;
     federation.until_limit(&uid, Some(LimitReason::HubOlderThanHistory)).await;
-    // What this leader decides on the old hub replaces no doubt.
+    // Decisions of this leader on the old hub do not remove the doubt.
     federation.hub.deployment("web", 9).await;
     federation.placed(9).await;
     tokio::time::sleep(Duration::from_secs(300)).await;
@@ -92,13 +92,13 @@ async fn removals_are_limited_while_the_history_database_is_unreachable() {
     assert_eq!(federation.verdicts.limit(&uid), Some(LimitReason::HistoryUnreachable));
     federation.store.set_fault(Fault::None);
     federation.until_limit(&uid, None).await;
-    // Lost again while this leader has decisions to record.
+    // Unreachable again while this leader has decisions to record.
     federation.store.set_fault(Fault::Away);
     federation.hub.deployment("web", 6).await;
     federation.until_limit(&uid, Some(LimitReason::HistoryUnreachable)).await;
 }
 
-/// Events of members are read back for as long as history is kept, here a year.
+/// Member events are read back for the whole retention, here a year.
 #[tokio::test(start_paused = true)]
 async fn what_happened_to_members_is_read_back_for_the_whole_retention() {
     let year = Duration::from_secs(365 * 86_400);

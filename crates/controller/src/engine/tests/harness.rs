@@ -1,4 +1,4 @@
-//! A controller with a hub, members and history in this process, on paused time.
+//! A controller with a hub, members and history in this process, with paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,19 +36,19 @@ pub(super) struct Federation {
     setup: Setup,
 }
 
-/// How a controller runs.
+/// Settings of a controller.
 #[derive(Clone, Default)]
 pub(super) struct Setup {
     pub(super) pace: PaceLimits,
     pub(super) profiles: Profiles,
     pub(super) plugins: Vec<Arc<dyn Extension>>,
-    /// How long history is kept, where that is not the default.
+    /// Retention of history, if not the default.
     pub(super) retention: Option<Duration>,
-    /// Ends of paths that the controller has no right to.
+    /// Path suffixes that the controller has no permission for.
     pub(super) forbidden: Vec<&'static str>,
 }
 
-/// How long a member is well before work moves back to it, in the controller of these tests.
+/// How long a member must be healthy before workloads move back to it, in these tests.
 pub(super) const RECOVER_AFTER: RecoverAfter = RecoverAfter(jiff::SignedDuration::from_secs(90));
 
 fn candidate(start: u32) -> Candidate {
@@ -68,12 +68,12 @@ impl Federation {
         Self::start_with(PaceLimits::default()).await
     }
 
-    /// The same, with a controller that moves work so fast.
+    /// The same, with these pace limits.
     pub(super) async fn start_with(pace: PaceLimits) -> Self {
         Self::start_on(Hub::open().await, Setup { pace, ..Setup::default() }).await
     }
 
-    /// The same, on a hub that holds something already.
+    /// The same, on a hub with existing content.
     pub(super) async fn start_on(hub: Hub, setup: Setup) -> Self {
         for name in ["m1", "m2", "m3"] {
             hub.cluster(name).await;
@@ -106,7 +106,7 @@ impl Federation {
         core.plugins.clone_from(&setup.plugins);
         let (counters, verdicts) = (core.counters.clone(), core.verdicts.clone());
         let seen = spy.clone();
-        // I5: whatever reaches a member, a decision is durable in the hub before.
+        // I5: before an order reaches a member, its decision is durable in the hub.
         let durable = move || {
             let calls = seen.calls();
             let written = calls
@@ -145,7 +145,7 @@ impl Federation {
         Self::with(hub, self.store, Some(self.members), self.starts + 1, self.setup).await
     }
 
-    /// The same, and the new one lacks the right to paths that end so.
+    /// The same, and the new one lacks permission for paths with this suffix.
     pub(super) async fn restart_without(mut self, path: &'static str) -> Self {
         self.setup.forbidden.push(path);
         self.restart().await

@@ -1,4 +1,4 @@
-//! Leaving clusters: the pace, the ways to purge, failover of an application, and what survives a restart.
+//! Leaving clusters: the pace, purge modes, failover of an application, and state that survives a restart.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::testing::eventually;
 const CLUSTER: (&str, &str) = ("cluster.atoll.dev/v1alpha1", "Cluster");
 const LONG: Duration = Duration::from_secs(900);
 
-/// So many replicas of each of these on m1, which may go to m2, by a policy that says how they leave.
+/// This many replicas of each of these on m1, which may move to m2 under a policy with this failover behaviour.
 async fn on_m1(
     limits: PaceLimits,
     names: &[&str],
@@ -64,7 +64,7 @@ async fn until_on(federation: &Federation, cluster: &str) {
     .await;
 }
 
-/// When the decisions with this trigger were made, oldest first: one at least, which the recorder may be about to write.
+/// When the decisions with this trigger were made, oldest first: waits for at least one, which may not be recorded yet.
 async fn made(federation: &Federation, trigger: Trigger) -> Vec<Timestamp> {
     eventually(&format!("{trigger:?} is in history"), SOON, || async {
         federation.history().await.contains(&trigger)
@@ -204,7 +204,8 @@ async fn a_policys_toleration_counts_from_the_taints_time_also_over_a_restart() 
     assert!((120..123).contains(&took), "{took} s");
 }
 
-/// The peer's scheduler leaves its targets on tainted clusters to a taint manager: with its profile work stayed there.
+/// Karmada's scheduler leaves its targets on tainted clusters to a taint manager: with its profile, workloads stayed
+/// there.
 #[tokio::test(start_paused = true)]
 async fn with_profile_karmada_work_leaves_a_tainted_member_and_the_old_copy_goes() {
     let federation = Federation::start().await;
@@ -229,7 +230,7 @@ async fn with_profile_karmada_work_leaves_a_tainted_member_and_the_old_copy_goes
     until_said(&federation, "Emptied").await;
 }
 
-/// Six replicas under a policy that places four of them: two wait for ever.
+/// Six replicas under a policy that places four of them: two wait forever.
 #[tokio::test(start_paused = true)]
 async fn a_drain_while_another_host_is_cordoned_leaks_no_copy() {
     let federation = Federation::start().await;

@@ -1,5 +1,4 @@
-//! What people get wrong in policies and bindings: said once, where they look, and neither obeyed nor worked on again and
-//! again.
+//! Mistakes in policies and bindings: reported once, where users look, and neither obeyed nor retried endlessly.
 
 use std::time::Duration;
 
@@ -46,7 +45,7 @@ async fn events(hub: &Hub, namespace: &str, reason: &str, name: &str) -> Vec<Str
         .collect()
 }
 
-/// Decisions that were committed or left everything as it was.
+/// Decisions, both committed and unchanged ones.
 fn decisions(federation: &Federation) -> u64 {
     let lines = federation.metrics();
     let counted = lines.iter().filter(|line| line.starts_with("atoll_decisions"));
@@ -104,7 +103,7 @@ async fn a_binding_for_another_resource_than_its_own_reaches_no_member() {
     }
     assert_eq!(orders(&federation), before, "nothing was sent or taken back");
 
-    // A leader that begins with them says and does the same.
+    // A new leader reports and does the same.
     let federation = federation.restart().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let secrets = federation.members.orders().into_iter().filter(|order| match order {
@@ -194,7 +193,7 @@ async fn a_misspelt_cluster_is_named_and_nothing_is_decided_without_a_changed_in
     .await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = decisions(&federation);
-    // Other members that come and go are no input of it.
+    // Other members' changes are not an input of it.
     for state in ["Lost", "Connected", "Lost", "Connected"] {
         let session = json!({"session": {"state": state, "epoch": 1}});
         federation.hub.patch_status("cluster.atoll.dev/v1alpha1", "Cluster", "m2", session).await;

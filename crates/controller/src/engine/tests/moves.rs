@@ -67,7 +67,7 @@ async fn the_deadline_ends_what_health_does_not() {
     federation.members.make_sick("m2", true);
     place(&federation, &["m2"]).await;
     federation.until(BINDING, "web-deployment", "/spec/clusters/0/name", json!("m2")).await;
-    federation.until_replicas(&[("m2", 4)]).await; // within 600 s and a little
+    federation.until_replicas(&[("m2", 4)]).await; // within 600 s plus a margin
     until_no_tasks(&federation).await;
 }
 

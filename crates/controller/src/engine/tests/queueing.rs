@@ -1,4 +1,4 @@
-//! Who is decided when: priorities, the order, and gates.
+//! Order of decisions: priorities, queue order, and gates.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ async fn class(hub: &Hub, name: &str, value: i64) {
     hub.apply(CLASS.0, CLASS.1, None, object).await;
 }
 
-/// A policy for Deployments, or for one, with this beside its placement.
+/// A policy for Deployments, or for one, with these fields beside its placement.
 async fn policy(hub: &Hub, name: &str, only: Option<&str>, more: Value) {
     let mut spec = json!({
         "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": only}],
@@ -71,7 +71,7 @@ async fn until_policy(federation: &Federation, name: &str, reason: &str) -> Stri
     condition(&policy, "Accepted").2
 }
 
-/// Writes down which bindings are reserved for, in which order; at QueueSort it ranks by name, backwards.
+/// Records the order of Reserve calls; at QueueSort it ranks by name, backwards.
 #[derive(Default)]
 struct Witness(Mutex<Vec<String>>);
 
@@ -90,7 +90,7 @@ impl Extension for Witness {
     }
 }
 
-/// The order in which three Deployments are decided that are all there when the controller begins to lead.
+/// The order in which three Deployments are decided that all exist when the controller begins to lead.
 async fn order(at: &[Point]) -> Vec<String> {
     let hub = Hub::open().await;
     class(&hub, "high", 1000).await;
@@ -215,7 +215,7 @@ async fn a_suspended_binding_is_kept_out_of_the_queue_with_its_reason_until_its_
     until_gated(&federation, 0).await;
 
     policy(&federation.hub, "all", None, suspended(true)).await;
-    // What the policy says reaches the binding; that is no decision.
+    // The policy's field reaches the binding without a decision.
     federation.until(BINDING, "web-deployment", "/spec/suspension/scheduling", json!(true)).await;
     federation.hub.deployment("web", 6).await;
     federation.until(BINDING, "web-deployment", "/spec/replicas", json!(6)).await;
@@ -274,7 +274,7 @@ async fn requests_that_cannot_be_counted_are_refused_by_field_and_value() {
     .await;
 }
 
-/// Open after it was asked so often; asked again when a cluster changes.
+/// Opens after this number of evaluations; evaluated again when a cluster changes.
 struct Counts {
     asked: AtomicUsize,
     opens_at: usize,
@@ -310,7 +310,7 @@ async fn a_gate_is_asked_again_after_the_events_that_it_named_and_after_no_other
     federation.hub.deployment("web", 4).await;
     class(&federation.hub, "gold", 1).await;
     policy(&federation.hub, "all", None, json!({"priority": 3})).await;
-    // Another binding is no news of this one either; when it is gated too, all of the above was taken in.
+    // A change of another binding does not trigger it either; when that one is gated too, all of the above was handled.
     federation.hub.deployment("web2", 3).await;
     federation.until(BINDING, "web2-deployment", "/spec/replicas", json!(3)).await;
     assert_eq!(counts.asked.load(SeqCst), 2, "once for each binding, at its first look");

@@ -1,4 +1,4 @@
-//! Terms that the hub itself names: an older hub came back, or somebody wrote a binding.
+//! Terms in the hub itself: an older hub was restored, or a binding was edited.
 
 use serde_json::{Value, json};
 

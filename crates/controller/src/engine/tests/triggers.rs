@@ -1,4 +1,4 @@
-//! What makes the controller decide: the triggers that other scenarios do not come by, and `rescheduleOn`.
+//! Triggers of decisions that other scenarios do not cover, and `rescheduleOn`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ async fn join(federation: &Federation, name: &str) {
     federation.members.connect(name).await;
 }
 
-/// The room that a member's status speaks of, in pods.
+/// The capacity in a member's status, in pods.
 async fn room(hub: &Hub, cluster: &str, pods: i64) {
     let summary = json!({"resourceSummary": {"allocatable": {"pods": pods.to_string()}}});
     hub.patch_status(CLUSTER.0, CLUSTER.1, cluster, summary).await;
@@ -69,7 +69,7 @@ async fn a_rebalance_that_is_asked_for_divides_again_from_zero() {
     federation.hub.deployment("web", 8).await;
     federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(8)).await;
     join(&federation, "m4").await;
-    // Whoever comes later is decided later: by then m4 was looked at, and moved nothing.
+    // Bindings are decided in order: when the late one is, m4 was evaluated, and moved nothing.
     policy(&federation.hub, "late", json!({})).await;
     federation.hub.deployment("late", 1).await;
     until_shares(&federation, "late", &[("m1", 1), ("m2", 1), ("m3", 1), ("m4", 1)]).await;
@@ -108,7 +108,7 @@ async fn reschedule_on_says_what_a_binding_follows() {
     federation.until(BINDING, "stays-deployment", "/spec/replicas", json!(6)).await;
     let stayed = at_first.map(|(cluster, replicas)| (cluster.to_owned(), replicas));
     assert_eq!(shares(&federation, "stays").await, stayed);
-    // A member that is gone is left whatever is allowed.
+    // Replicas leave a deleted member whatever `rescheduleOn` allows.
     federation.hub.delete(CLUSTER.0, CLUSTER.1, None, "m3").await;
     eventually("stays leaves m3", Duration::from_secs(120), || async {
         shares(&federation, "stays").await.iter().all(|(cluster, _)| cluster != "m3")
@@ -233,11 +233,11 @@ async fn who_waits_for_a_permit_holds_its_room_and_nobody_up_and_gives_it_back_w
     })
     .await;
     federation.hub.deployment("second", 2).await;
-    // Nobody waits for first's permit; the room is first's as long as it may come.
+    // first's permit delays no other binding; its capacity stays reserved while it may still be granted.
     federation.until(BINDING, "second-deployment", "/spec/decision/desired", json!(2)).await;
     assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
     assert_eq!(shares(&federation, "second").await, []);
-    // first is denied after its minute, and what it had reserved is second's.
+    // first is denied after its minute, and second gets what it had reserved.
     until_shares(&federation, "second", &[("m1", 2)]).await;
     assert!(begun.elapsed() >= Duration::from_secs(60), "{:?}", begun.elapsed());
     assert_eq!(federation.hub.binding("first-deployment").await, Value::Null);
@@ -254,7 +254,7 @@ async fn a_mistake_waits_for_an_edit_and_is_not_decided_over_and_over() {
     federation.hub.deployment("web", 3).await;
     federation.until(BINDING, "web-deployment", "/spec/decision/outcome", json!("Invalid")).await;
     let avoided = federation.counters.avoided.get();
-    // On paused time: ten minutes in which a retry with backoff would look sixty times.
+    // In paused time: ten minutes, in which a retry with backoff would run sixty times.
     tokio::time::sleep(Duration::from_secs(600)).await;
     let looks = federation.counters.avoided.get() - avoided;
     assert!(looks <= 3, "looked at {looks} times without an edit");

@@ -7,7 +7,7 @@ use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
 use crate::testing::eventually;
 use crate::testing::hub::How;
 
-/// Longer than every window in which statuses are held back.
+/// Longer than every deferral of statuses.
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
@@ -36,7 +36,7 @@ async fn a_workload_on_three_members_costs_four_writes_and_a_restart_none() {
         assert!(metrics.iter().any(|found| found == line), "{line}\n{metrics:#?}");
     }
 
-    // The policy's figures follow in their own time, once for everything that happened meanwhile.
+    // The policy's figures follow at their own interval, once for all changes meanwhile.
     tokio::time::sleep(LONG).await;
     let writes = federation.spy.take_writes();
     assert!(writes.len() <= 1, "{writes:#?}");
@@ -72,7 +72,7 @@ async fn a_users_edit_of_a_binding_does_not_get_lost() {
     federation.hub.policy("all", DEPLOYMENT, json!({"replicaScheduling": {}})).await;
     federation.hub.deployment("web", 3).await;
     federation.until(BINDING, "web-deployment", "/spec/decision/trigger", json!("First")).await;
-    // Both at once: whoever is second decides again from what is there.
+    // Both at once: the later write conflicts, and is decided again from the current state.
     let label = json!({"metadata": {"name": "web-deployment", "labels": {"team": "a"}}});
     tokio::join!(
         federation.hub.apply(BINDING.0, BINDING.1, Some("shop"), label),
@@ -111,14 +111,14 @@ async fn a_reconcile_that_changes_nothing_renders_nothing() {
     let (renders, avoided) = (counters.renders.get(), counters.avoided.get());
     assert_eq!(renders, 3, "one a member, whatever was reported since");
 
-    // A cluster's label makes its bindings be looked at again.
+    // A cluster's label makes its bindings be checked again.
     let labelled = json!({"metadata": {"name": "m1", "labels": {"team": "a"}}});
     federation.hub.apply("cluster.atoll.dev/v1alpha1", "Cluster", None, labelled).await;
     eventually("looked at again", SOON, || async { counters.avoided.get() > avoided }).await;
     tokio::time::sleep(LONG).await;
     assert_eq!(counters.renders.get(), renders);
 
-    // What a manifest shows is rendered, once a member.
+    // A change that the manifest shows is rendered once per member.
     let edited = json!({"metadata": {"name": "web", "annotations": {"team": "a"}}});
     federation.hub.apply(DEPLOYMENT.0, DEPLOYMENT.1, Some("shop"), edited).await;
     eventually("rendered", SOON, || async { counters.renders.get() > renders }).await;
