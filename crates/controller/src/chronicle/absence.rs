@@ -1,7 +1,7 @@
-//! What happened to members while nobody led: by what history says of them and what their Clusters say now.
+//! Events of members while there was no leader, derived from history and the current Clusters.
 //!
-//! Times are the objects' own where they have one. What has none gets the time at which it was noticed, and a reason that
-//! says so.
+//! Times come from the objects where they have one. Otherwise the event has the time at which it was noticed, and a
+//! reason that says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use kube::ResourceExt;
 
 use super::members::event;
 
-/// Reason of an event that was not seen when it happened. For taints their key follows.
+/// Reason of an event that was noticed later. For taints their key follows.
 const NOTICED_LATER: &str = "NoticedLater";
 
-/// What history says of one Cluster object: one name may have had several.
+/// History of one Cluster object: one name may have had several.
 #[derive(Debug, Default)]
 struct Past {
     joined: bool,
     left: bool,
-    /// Taints that came and did not go, as history words them.
+    /// Taints that were added and not removed, in the text form of history.
     taints: BTreeMap<(String, String), String>,
 }
 
-/// Clusters as a new leader found them.
+/// Clusters as found by a new leader.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// By name.
     pub(crate) clusters: BTreeMap<String, Arc<Cluster>>,
-    /// When.
+    /// When they were found.
     pub(crate) at: Timestamp,
 }
 
 impl Found {
-    /// What nobody saw. `history` has every event since `since`, newest first.
+    /// The unrecorded events. `history` has every event since `since`, newest first.
     pub(crate) fn missed(&self, history: &[MemberEvent], since: Timestamp) -> Vec<MemberEvent> {
         let mut pasts: BTreeMap<(&str, &str), Past> = BTreeMap::new();
         for event in history.iter().rev() {
-            // Suspicion is of a name.
+            // Suspicion events have a name and no uid.
             let Some(uid) = event.uid.as_deref() else { continue };
             pasts.entry((&event.cluster, uid)).or_default().take(event);
         }
@@ -79,8 +79,8 @@ impl Found {
     }
 }
 
-/// It has an id, and history does not say since when. The Cluster's own time is the earliest that it can have been. One that
-/// is older than what history was asked for may have been told.
+/// A `Joined` event if the Cluster has an id, and history has no such event. Its earliest possible time is the
+/// Cluster's own. An object older than `since` may have been recorded before.
 fn joined(cluster: &Cluster, past: Option<&Past>, since: Timestamp) -> Option<MemberEvent> {
     let id = cluster.status.as_ref()?.cluster_id.as_ref()?;
     let made = cluster.creation_timestamp()?.0;
@@ -115,7 +115,7 @@ impl Past {
     }
 }
 
-/// Key and effect of a taint that was put in words: `key=value:effect`, of which only the value may be missing.
+/// Parses key and effect of a taint in text form: `key=value:effect`, of which only the value may be missing.
 fn read(words: &str) -> Option<(String, String)> {
     let (what, effect) = words.rsplit_once(':')?;
     let key = what.split_once('=').map_or(what, |(key, _)| key);
@@ -142,7 +142,7 @@ mod tests {
         Arc::new(serde_json::from_value(object).unwrap())
     }
 
-    /// What a leader told that saw these Clusters one after the other, a day each.
+    /// Events of a leader that saw these versions of a Cluster, one per day.
     fn told(versions: &[Option<&Cluster>]) -> Vec<MemberEvent> {
         let mut history: Vec<MemberEvent> = Vec::new();
         for (day, pair) in (6..).zip(versions.windows(2)) {
@@ -155,7 +155,7 @@ mod tests {
         let clusters = clusters.iter().map(|c| (c.name_any(), Arc::clone(c))).collect();
         let found = Found { clusters, at: time(20) };
         let missed = found.missed(history, time(1));
-        // Told, it is missed no more by the next leader.
+        // Once recorded, the next leader no longer misses it.
         let mut after = missed.clone();
         after.extend(history.iter().cloned());
         assert_eq!(found.missed(&after, time(1)), []);
@@ -183,7 +183,7 @@ mod tests {
             ]
         );
         assert_eq!(missed(&[], &seen), ["m1 Left 20 NoticedLater"]);
-        // Another Cluster of that name.
+        // Another Cluster with that name.
         let again = cluster("m1", "u2", taints, Some("id2"));
         assert_eq!(
             missed(&[&again], &seen),

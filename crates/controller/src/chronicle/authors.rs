@@ -1,4 +1,4 @@
-//! Who changed what: the last writer of every template and policy, as `managedFields` tell it.
+//! Authors: the last writer of every template and policy, from `managedFields`.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::index::rows::Template;
 
-/// Of all entries only the last change is kept, without its fields, which are half of an object's size and which nobody
-/// here reads. Status is the controllers' and no change of anybody; `kubectl scale` is one, by the subresource `scale`.
+/// Reduces managedFields to the last change without its fields, which are half of an object's size and unused here. A
+/// status write does not count; `kubectl scale` does, by the subresource `scale`.
 pub(crate) fn reduce(entries: Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<ManagedFieldsEntry>> {
     let mut last = entries?
         .into_iter()
@@ -25,7 +25,7 @@ pub(crate) fn reduce(entries: Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<Man
 pub(crate) struct Authors(BTreeMap<String, Changed>);
 
 impl Authors {
-    /// An object came or changed; one whose `managedFields` were left out tells nothing new.
+    /// An object was created or changed; without `managedFields` the known author stays.
     pub(crate) fn learn(&mut self, object: &Value) {
         let metadata = &object["metadata"];
         let entry = &metadata["managedFields"][0];
@@ -41,14 +41,14 @@ impl Authors {
         self.0.insert(uid.to_owned(), changed);
     }
 
-    /// An object is gone.
+    /// An object was deleted.
     pub(crate) fn forget(&mut self, object: &Value) {
         if let Some(uid) = object["metadata"]["uid"].as_str() {
             self.0.remove(uid);
         }
     }
 
-    /// What a decision was made from, and by whom.
+    /// A decision's inputs and their authors.
     pub(crate) fn provenance(&self, decision: &Decision, template: &Template) -> Provenance {
         let of_template = Source {
             kind: template.key.kind.kind.clone(),
@@ -100,7 +100,7 @@ mod tests {
         assert!(!object.to_string().contains("f:spec"), "{object}");
         let mut authors = Authors::default();
         authors.learn(&object);
-        // What a write of ours answers has none: what was known stays.
+        // The reply to our own write has none: the known author stays.
         object["metadata"]["managedFields"] = json!(null);
         authors.learn(&object);
         let known = &authors.0["u"];

@@ -1,4 +1,4 @@
-//! How far decisions have come on the members that they concern.
+//! Progress of decisions on their members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ pub(crate) struct Lives(BTreeMap<BindingKey, Life>);
 #[derive(Debug)]
 struct Life {
     decision: DecisionRecord,
-    /// The members that are not healthy yet, with the steps that were seen of each.
+    /// The members that are not healthy yet, with the observed stages of each.
     awaited: BTreeMap<String, BTreeSet<Stage>>,
 }
 
 impl Lives {
-    /// A decision is in the hub. It takes the place of the one before, unless it changes no share: then what is still
-    /// awaited is the earlier one's.
+    /// A decision was committed. It replaces the previous one, unless it changes no share: then the earlier one's
+    /// stages are still awaited.
     pub(crate) fn begin(
         &mut self,
         key: &BindingKey,
@@ -33,7 +33,7 @@ impl Lives {
         let awaited: BTreeMap<_, _> =
             changed.map(|(cluster, _)| (cluster.to_owned(), BTreeSet::new())).collect();
         if !awaited.is_empty() {
-            // Only its id and time are of interest here.
+            // Only its id and time matter here.
             let decision = DecisionRecord { pending: Vec::new(), ..decision.clone() };
             self.0.insert(key.clone(), Life { decision, awaited });
         } else if after.is_empty() {
@@ -41,7 +41,7 @@ impl Lives {
         }
     }
 
-    /// A decision of an earlier leader is in force, and members have come so far with it.
+    /// Continues a decision of an earlier leader, with the stages that members already reached.
     pub(crate) fn resume(
         &mut self,
         key: &BindingKey,
@@ -64,14 +64,14 @@ impl Lives {
         }
     }
 
-    /// Whether a step of a member is still awaited.
+    /// Whether a member's stage is still awaited.
     pub(crate) fn awaits(&self, key: &BindingKey, cluster: &str, stage: &Stage) -> bool {
         let life = self.0.get(key);
         let seen = life.and_then(|life| life.awaited.get(cluster));
         seen.is_some_and(|seen| !seen.contains(stage))
     }
 
-    /// A member came as far as this. A milestone where that is news of the decision in force.
+    /// A member reached a stage. Returns a milestone if that is new for the decision in force.
     pub(crate) fn reached(
         &mut self,
         key: &BindingKey,
@@ -94,12 +94,12 @@ impl Lives {
         Some(milestone)
     }
 
-    /// The binding is gone.
+    /// The binding was deleted.
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.0.remove(key);
     }
 
-    /// Another leader watches from now on.
+    /// Leadership lost: drop everything.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -118,7 +118,7 @@ mod tests {
         .unwrap()
     }
 
-    /// As `m1=2 m2=1`.
+    /// Parses `m1=2 m2=1`.
     fn shares(text: &str) -> Vec<TargetCluster> {
         let shares = text.split(' ').map(|share| share.split_once('=').unwrap());
         let target =
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(step(&mut lives, "a", Stage::Applied), news);
         assert_eq!(step(&mut lives, "a", Stage::Applied), None, "once");
         assert_eq!(step(&mut lives, "b", Stage::Applied), None, "its share is what it was");
-        // The end of an eviction changes no share: what is awaited is still the first one's.
+        // The end of an eviction changes no share: the first decision's stages are still awaited.
         lives.begin(&key, &record("two"), &after, &after);
         assert_eq!(step(&mut lives, "a", Stage::Healthy), news);
         assert_eq!(step(&mut lives, "a", Stage::Healthy), None, "nothing is awaited of it");

@@ -1,7 +1,7 @@
-//! What happened to a member, by what its Cluster says now and said before.
+//! Events of a member, from the difference between two versions of its Cluster.
 //!
-//! Times are the object's own where it has them (the condition's, the taint's), so that a new leader which sees a
-//! Cluster for the first time notes the same events again and history keeps one of each.
+//! Times are the object's own where it has them (the condition's, the taint's), so that a new leader that sees a
+//! Cluster for the first time records the same events again and history stores each once.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use kube::ResourceExt;
 
-/// Reasons of a Ready condition that tell of nothing that happened: the member has not come yet.
+/// Reasons of a Ready condition before the member's first connection, which are no event.
 const BEFORE_IT_CAME: [&str; 2] = ["NotJoined", "Joining"];
 
-/// What happened between two versions of a Cluster; `None` before it was known, and after it is gone.
+/// Events between two versions of a Cluster; `None` before it was known, and after its deletion.
 pub(crate) fn between(
     old: Option<&Cluster>,
     new: Option<&Cluster>,
@@ -35,7 +35,7 @@ pub(crate) fn between(
     }
 }
 
-/// The controller suspects itself of these members' silence, or does no more.
+/// The controller's self-suspicion because of these members' silence begins or ends.
 pub(crate) fn suspected(cluster: &str, begins: bool, message: &str, now: Timestamp) -> MemberEvent {
     MemberEvent {
         cluster: cluster.to_owned(),
@@ -78,7 +78,7 @@ fn changes(old: Option<&Cluster>, new: &Cluster, now: Timestamp) -> Vec<MemberEv
     events
 }
 
-/// It has an id as soon as an agent has enrolled. When that was is known only to who sees it.
+/// It has an id once an agent has enrolled. Only an observer knows when that was.
 fn joined(old: Option<&Cluster>, new: &Cluster, now: Timestamp) -> Option<MemberEvent> {
     let id = |cluster: &Cluster| cluster.status.as_ref()?.cluster_id.clone();
     let new_id = id(new).filter(|_| old.is_some_and(|old| id(old).is_none()))?;
@@ -100,7 +100,7 @@ fn ready(old: Option<&Cluster>, new: &Cluster, now: Timestamp) -> Option<MemberE
     {
         return None;
     }
-    // The condition's time is its status'; another reason under the same status came now.
+    // The condition's time is that of its status; a new reason with the same status is from now.
     let same_status = was.is_some_and(|was| was.status == is.status);
     let at = if same_status { now } else { is.last_transition_time.0 };
     let session = new.status.as_ref().and_then(|status| status.session.as_ref());
@@ -131,7 +131,7 @@ fn taints(old: Option<&Cluster>, new: &Cluster, now: Timestamp, events: &mut Vec
         if before.contains(&id(taint)) {
             continue;
         }
-        // On first sight of a Cluster a taint without a time came nobody knows when.
+        // On first sight of a Cluster, the time of a taint without `timeAdded` is unknown.
         let added = taint.time_added.as_ref().map(|at| at.0);
         let Some(at) = added.or_else(|| old.map(|_| now)) else { continue };
         let kind = match taint.key.as_str() {
@@ -213,7 +213,7 @@ mod tests {
             told(Some(&registered), Some(&well)),
             [line("Joined", "09", "Enrolled"), line("Ready", "02", "MemberReady")]
         );
-        // A new leader sees it for the first time: what has a time of its own is noted again, and kept once.
+        // First seen by a new leader: events with a time of their own are recorded again, and stored once.
         assert_eq!(told(None, Some(&well)), [line("Ready", "02", "MemberReady")]);
         assert_eq!(told(Some(&well), Some(&well)), []);
         let lost = cluster(

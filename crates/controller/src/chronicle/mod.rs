@@ -1,9 +1,9 @@
-//! What history is told besides decisions: how far each has come, what happened to members, and who changed what a
-//! decision was made from.
+//! Data for history in addition to decisions: the progress of each, events of members, and the authors of a decision's
+//! inputs.
 //!
-//! All of it is noted as it is seen, by the leader that saw it, through the recorder's queue: nothing is written to the
-//! hub, and nothing waits. What no leader saw the next one tells as far as objects say it, with their times or as noticed
-//! later; the rest is missing in history, never made up.
+//! The leader records all of it as observed, through the recorder's queue: nothing is written to the hub, and nothing
+//! waits. The next leader recovers unobserved events from the objects, with their times or marked as noticed later; the
+//! rest is missing in history, never invented.
 
 mod absence;
 mod authors;

@@ -1,5 +1,5 @@
-//! Which policy claims an object of the tables, and which bindings are not acted on. The rules are the scheduler crate's,
-//! which offline readers share; here is where the tables answer what they ask.
+//! Which policy claims an object in the tables, and which bindings are not processed. The rules are in the scheduler
+//! crate, shared with offline tools; this module supplies the look-ups.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub fn selects(policy: &Policy, template: &Template) -> Option<Match> {
     rules::selects(policy, &template.key, &template.labels)
 }
 
-/// What claims this object, given the policy that has it already.
+/// What claims this object, given the policy that currently claims it.
 #[must_use]
 pub fn claim(index: &Index, template: &Template, current: Option<&PolicyKey>) -> Claim {
     let subject = Subject {
@@ -36,11 +36,11 @@ pub fn claim(index: &Index, template: &Template, current: Option<&PolicyKey>) ->
 /// Why nothing of a binding may reach a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// Its namespace and name are not those of its `spec.resource`: Atoll did not make it so.
+    /// Its namespace and name do not match its `spec.resource`: Atoll did not create it.
     Misplaced {
-        /// What it is for.
+        /// Its `spec.resource`.
         resource: TemplateKey,
-        /// The binding that the resource would have.
+        /// The key that a binding of this resource has.
         expected: BindingKey,
     },
     /// Objects like this one are never propagated.
@@ -64,8 +64,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Whether a binding must not be acted on. Who may write bindings decides what members get: a binding that a person wrote
-/// could otherwise send any object that the controller can read to any member.
+/// Whether a binding must not be processed. Write access to bindings determines what members receive: a binding written
+/// by a user could otherwise send any object that the controller can read to any member.
 #[must_use]
 pub fn refusal(binding: &Binding, reserved: &ReservedNamespaces) -> Option<Refusal> {
     let resource = binding.template();

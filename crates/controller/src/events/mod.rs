@@ -1,8 +1,8 @@
-//! Kubernetes Events for people, on templates and Clusters, through a bounded queue that nothing waits for.
+//! Kubernetes Events on templates and Clusters, through a bounded queue that nothing waits for.
 //!
-//! `core/v1` Events are written, because that is what `kubectl describe` looks for. Losing one loses no knowledge:
-//! history holds every decision. Under load they are coalesced (see [`outbox`]); what is lost all the same is counted in
-//! a metric and logged in one line per [`REPORT`].
+//! They are `core/v1` Events, because `kubectl describe` looks for those. A lost Event loses no data: history holds
+//! every decision. Under load they are coalesced (see [`outbox`]); lost ones are counted in a metric and logged in one
+//! line per [`REPORT`].
 
 mod outbox;
 
@@ -25,14 +25,14 @@ use crate::metrics::Counters;
 
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Least time between two log lines about Events that were lost.
+/// Minimum time between two log lines about lost Events.
 const REPORT: Duration = Duration::from_secs(60);
-/// Longest message that the API server takes for an Event.
+/// Longest Event message that the API server accepts.
 const LONGEST_MESSAGE: usize = 1024;
-/// Component by which people know our Events.
+/// Component name of our Events.
 const COMPONENT: &str = "atoll-controller";
 
-/// Whether people have to do something.
+/// Whether users have to act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// No.
@@ -41,7 +41,7 @@ pub enum Severity {
     Warning,
 }
 
-/// What several Events have in common.
+/// A common cause of several Events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
     /// Events with the same key have the same cause.
@@ -50,40 +50,40 @@ pub struct Cause {
     pub words: &'static str,
 }
 
-/// One Event.
+/// An Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// The object that it is about.
+    /// The object of the Event.
     pub about: ObjectReference,
-    /// What makes it this Event and no other: writing it twice leaves one.
+    /// Identity of the Event: writing it twice leaves one.
     pub id: String,
     /// CamelCase.
     pub reason: String,
-    /// For people.
+    /// Text for users.
     pub message: String,
-    /// How grave it is.
+    /// Severity.
     pub severity: Severity,
     /// When it happened.
     pub at: Timestamp,
-    /// What it has in common with those of other objects, by which they are coalesced in a burst.
+    /// Common cause with Events of other objects, by which they are coalesced in a burst.
     pub cause: Option<Cause>,
-    /// How soon another one with this reason may follow on the same object. `None`: at once.
+    /// Minimum time until another one with this reason on the same object. `None`: no limit.
     pub repeat_after: Option<Duration>,
 }
 
-/// An id for an Event that has none of its own: the same parts give the same id.
+/// An id for an Event without one: equal parts give equal ids.
 #[must_use]
 pub fn id(parts: &[&str]) -> String {
     format!("{:016x}", atoll_scheduler::hash::fnv1a_64(parts.join(" ").as_bytes()))
 }
 
-/// Where Events are handed in.
+/// Handle for queueing Events.
 #[derive(Clone)]
 pub struct Notes(Arc<Shared>);
 
 struct Shared {
     outbox: Mutex<Outbox>,
-    /// There is something to write.
+    /// Notified when there is something to write.
     wake: Notify,
     counters: Counters,
     lost: Mutex<Losses>,
@@ -104,7 +104,7 @@ impl Losses {
 }
 
 impl Notes {
-    /// Hands one in; never waits.
+    /// Queues an Event; never waits.
     pub fn tell(&self, note: Note) {
         match self.0.outbox().offer(note) {
             Offered::Queued => self.0.wake.notify_one(),
@@ -126,7 +126,7 @@ impl Shared {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes until `token` ends.
+    /// Writes until cancelled.
     async fn run(&self, client: &Client, token: &CancellationToken) {
         let mut next_report = Instant::now();
         loop {
@@ -139,7 +139,7 @@ impl Shared {
                 match waiting {
                     Some(waiting) => self.write(client, &waiting).await,
                     None if self.lost().any() => {
-                        // Only to log it: an error here is the time that was waited for.
+                        // Waits for either one; the result does not matter.
                         let _ = tokio::time::timeout_at(next_report, self.wake.notified()).await;
                     }
                     None => self.wake.notified().await,
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// Logs what was lost, if anything was.
+    /// Logs lost Events; returns whether there were any.
     fn report(&self) -> bool {
         let lost = std::mem::take(&mut *self.lost());
         if !lost.any() {
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-/// The queue and the task that empties it until `token` ends.
+/// The queue, and the task that empties it until `token` is cancelled.
 pub(crate) fn notes(
     client: Client,
     counters: Counters,
@@ -212,7 +212,7 @@ fn event(waiting: &Waiting) -> Event {
     let about = &note.about;
     let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let id: String = note.id.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
-    // The suffix is ours; the name before it must leave room for it within 253 characters.
+    // We append a suffix, and the name is limited to 253 characters.
     let stem: String = about.name.replace(':', ".").chars().take(230).collect();
     let mut message = waiting.message();
     if message.len() > LONGEST_MESSAGE {

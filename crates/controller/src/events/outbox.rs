@@ -1,8 +1,8 @@
-//! Events that wait to be written. Synchronous; no I/O.
+//! Queued Events. Synchronous; no I/O.
 //!
-//! The hub writes Events more slowly than a failover makes them. So what waits is coalesced: a second Event of the same
-//! object and reason takes the place of the first and counts both; beyond [`FOLD_FROM`] waiting ones, an Event with the
-//! same cause as a waiting one is only counted there. What finds no room at all is dropped and counted.
+//! The hub writes Events more slowly than a failover creates them. So queued Events are coalesced: a second Event of
+//! the same object and reason replaces the first and counts both; beyond [`FOLD_FROM`] queued ones, an Event with the
+//! same cause as a queued one is only counted there. An Event that does not fit is dropped and counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,40 +11,40 @@ use jiff::Timestamp;
 
 use super::Note;
 
-/// Events that may wait. At about 2 KiB each they take 2 MiB.
+/// Limit of queued Events. At about 2 KiB each they take 2 MiB.
 pub(super) const ROOM: usize = 1024;
-/// So many waiting Events are a burst: from here on, Events with one cause become one. Few enough that the hub writes
-/// them within seconds.
+/// This many queued Events are a burst: from here on, Events with a common cause are merged. Few enough for the hub to
+/// write within seconds.
 pub(super) const FOLD_FROM: usize = 256;
-/// Objects with reasons whose last Event is remembered, for those that may not be repeated soon.
+/// Limit of objects with reasons whose last Event is remembered, for Events with a minimum repeat time.
 const MOST_REMEMBERED: usize = 8192;
 
-/// What became of an Event that was handed in.
+/// Result of queueing an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offered {
     /// It will be written.
     Queued,
-    /// It is part of another one, or repeats one that was written a short time ago.
+    /// It was merged into another one, or repeats a recently written one.
     Coalesced,
     /// There is no room.
     Dropped,
 }
 
-/// An Event that waits, with what it stands for.
+/// A queued Event, with the Events that it represents.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Waiting {
     /// The newest of its object and reason.
     pub(super) note: Note,
-    /// When the first one happened.
+    /// Time of the first one.
     pub(super) first: Timestamp,
-    /// How many there were.
+    /// Number of Events of this object and reason.
     pub(super) count: i32,
-    /// How many of other objects with the same cause it stands for.
+    /// Number of Events of other objects with the same cause.
     pub(super) more: u64,
 }
 
 impl Waiting {
-    /// The message with what it stands for besides.
+    /// The message, including the number of other Events.
     pub(super) fn message(&self) -> String {
         match &self.note.cause {
             Some(cause) if self.more > 0 => {
@@ -64,12 +64,12 @@ pub(super) struct Outbox {
     next: u64,
     by_subject: BTreeMap<Subject, u64>,
     by_cause: BTreeMap<String, u64>,
-    /// When an Event that may not be repeated soon was accepted last, and how long it stands.
+    /// When an Event with a minimum repeat time was last accepted, and that time.
     accepted: BTreeMap<Subject, (Timestamp, Duration)>,
 }
 
 impl Outbox {
-    /// Takes an Event.
+    /// Queues an Event.
     pub(super) fn offer(&mut self, note: Note) -> Offered {
         let subject = subject(&note);
         if let Some(waiting) =
@@ -127,14 +127,14 @@ impl Outbox {
         if self.accepted.len() >= MOST_REMEMBERED {
             self.accepted.retain(|_, accepted| stands(accepted, note.at));
         }
-        // With more than this under way, one too many is written rather than one too few.
+        // Beyond this limit, one Event too many is written rather than one too few.
         if self.accepted.len() < MOST_REMEMBERED {
             self.accepted.insert(subject, (note.at, repeat_after));
         }
     }
 }
 
-/// Whether an Event of then stands for one of `now` as well.
+/// Whether an earlier Event also covers `now`.
 fn stands((at, repeat_after): &(Timestamp, Duration), now: Timestamp) -> bool {
     Duration::try_from(now.duration_since(*at)).is_ok_and(|since| since < *repeat_after)
 }

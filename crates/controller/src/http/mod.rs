@@ -1,8 +1,8 @@
-//! The pages for probes and for Prometheus, over plain HTTP: `/healthz`, `/readyz`, `/metrics`. Probes may have a listener
-//! of their own.
+//! The endpoints for probes and for Prometheus, over plain HTTP: `/healthz`, `/readyz`, `/metrics`. Probes may have a
+//! listener of their own.
 //!
-//! They tell numbers and no objects, need no identity, and are meant for the loopback or the Pod's own network. What is
-//! counted is the engine's and the members' side's business.
+//! They show numbers and no objects, need no authentication, and are meant for the loopback or the Pod's own network.
+//! The engine and `members` do the counting.
 
 #[cfg(test)]
 mod tests;
@@ -31,18 +31,18 @@ use tokio_util::task::TaskTracker;
 use crate::connections::{Connections, Limits, client_of};
 use crate::leader::Leadership;
 
-/// Connections at once, by address: probes and a few scrapers. A client with more loses its oldest one.
+/// Limit of connections, by address: probes and a few scrapers. A client with more loses its oldest one.
 const CONNECTIONS: Limits = Limits { total: 64, each: 16, grace: Duration::from_secs(1) };
-/// How long a client may take for the head of a request.
+/// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
-/// Longest life of a connection; a scraper that keeps one comes again.
+/// Longest lifetime of a connection; a scraper that keeps one reconnects.
 const LIFE: Duration = Duration::from_secs(300);
-/// How long to wait when the operating system gives no connection (no file descriptors).
+/// Delay after `accept` failed (out of file descriptors).
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
-/// What Prometheus reads: the text that the registry writes.
+/// Content type for Prometheus, in the format that the registry writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Which pages a listener has.
+/// Endpoints of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// All of them.
@@ -51,10 +51,10 @@ pub(crate) enum Scope {
     Probes,
 }
 
-/// What the pages show.
+/// State behind the endpoints.
 pub(crate) struct Pages {
     registry: Registry,
-    /// Some once everything on the hub was listed.
+    /// `Some` once everything on the hub was listed.
     ready: watch::Receiver<Option<u64>>,
     leadership: watch::Receiver<Option<Leadership>>,
     history: watch::Receiver<Progress>,
@@ -64,7 +64,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Adds what history tells to the registry.
+    /// Adds history's metrics to the registry.
     pub(crate) fn new(
         mut registry: Registry,
         ready: watch::Receiver<Option<u64>>,
@@ -98,7 +98,7 @@ impl Pages {
         }
     }
 
-    /// Ready is who leads, and who could take over at once.
+    /// A leader is ready, and so is a follower that could take over at once.
     fn ready(&self) -> Response<Full<Bytes>> {
         let term = self.leadership.borrow().as_ref().and_then(Leadership::in_force);
         match term {
@@ -143,7 +143,7 @@ fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Ful
     response
 }
 
-/// Serves the pages until `token` ends it.
+/// Serves the endpoints until cancelled.
 pub(crate) async fn serve(
     listener: TcpListener,
     pages: Arc<Pages>,

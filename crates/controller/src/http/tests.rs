@@ -33,7 +33,7 @@ async fn served() -> Served {
 }
 
 impl Served {
-    /// Status and body of a page.
+    /// Status and body of an endpoint.
     async fn ask(&self, method: &str, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request =
@@ -74,7 +74,7 @@ async fn slow_clients_keep_neither_probes_nor_scrapers_of_other_addresses_out() 
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
         let mut stream = socket.connect(served.address).await.unwrap();
-        // Those beyond the limit may be closed by now.
+        // Connections beyond the limit may be closed by now.
         let _ = stream.write_all(b"GET /metrics HT").await;
         slow.push(stream);
     }

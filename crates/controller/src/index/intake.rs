@@ -1,4 +1,4 @@
-//! Words of streams into the tables: whose row an object is.
+//! Applies stream events to the tables.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Index {
             Source::ResourceBindings | Source::ClusterResourceBindings
                 if self.holds_binding(&object) =>
             {
-                Ok(()) // our own write's answer was here before the watch
+                Ok(()) // the reply to our own write arrived before the watch event
             }
             Source::ResourceBindings | Source::ClusterResourceBindings => Binding::read(&object)
                 .map(|mut binding| {
@@ -92,7 +92,7 @@ impl Index {
             Source::WorkloadSpreads => self.set_spread(&full, None, touched),
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let key = BindingKey { namespace: namespace.clone(), name: name.clone() };
-                // A late word of an older binding's end says nothing of the one that is there now.
+                // A late event about an older binding's deletion does not affect the current one.
                 let another = |row: &Arc<Binding>| uid.is_some_and(|uid| uid != row.uid());
                 if !self.bindings.get(&key).is_some_and(another) {
                     self.set_binding(&key, None, touched);
@@ -124,7 +124,7 @@ impl Index {
         }
     }
 
-    /// Everything that a source's becoming readable or unreadable concerns.
+    /// Everything that is affected when a source becomes readable or unreadable.
     pub(super) fn touch_source(&self, source: &Source, touched: &mut Touched) {
         if let Source::Templates(kind) = source {
             for template in self.templates_of(kind) {

@@ -1,4 +1,4 @@
-//! The names by which the tables know things.
+//! Keys of the tables.
 
 pub use atoll_scheduler::BindingKey;
 pub use atoll_scheduler::detect::{GroupKind, PolicyKey, TemplateKey};

@@ -1,8 +1,8 @@
-//! The tables: what the hub holds, with the secondary indexes that the rest asks for.
+//! The tables: the hub's objects, with secondary indexes for look-ups.
 //!
-//! Synchronous, without I/O and clock; one task owns them. Events of one object arrive in order, those of different
-//! objects and kinds in any: the tables depend on the newest version of each object only. Every change answers with a
-//! [`Touched`], so that nobody has to scan for what to look at again.
+//! Synchronous, without I/O and clock; owned by one task. Events of one object arrive in order, those of different
+//! objects and kinds in any: the tables depend only on the newest version of each object. Every change returns a
+//! [`Touched`], so that no scan is needed to find what to process again.
 
 mod intake;
 pub mod key;
@@ -39,7 +39,7 @@ pub enum Source {
     ResourceBindings,
     /// Bindings of cluster-scoped templates.
     ClusterResourceBindings,
-    /// Namespaces of the hub, for their labels and their end.
+    /// Namespaces of the hub, for their labels and their deletion.
     Namespaces,
     /// Nodes of the hub: there should be none.
     Nodes,
@@ -53,30 +53,30 @@ pub enum Source {
     Templates(GroupKind),
 }
 
-/// What has to be looked at again after a change.
+/// What to process again after a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Touched {
-    /// Bindings, existing or to be made.
+    /// Bindings, existing or to be created.
     pub keys: BTreeSet<BindingKey>,
-    /// Policies whose status may read differently.
+    /// Policies whose status may change.
     pub policies: BTreeSet<PolicyKey>,
-    /// WorkloadPolicies whose status may read differently.
+    /// WorkloadPolicies whose status may change.
     pub workload_policies: BTreeSet<NamespacedName>,
-    /// Clusters that changed in a way that the scheduler or the members' side has to hear of.
+    /// Clusters with a change that matters to the scheduler or `members`.
     pub clusters: BTreeSet<String>,
-    /// Bindings that changed or went.
+    /// Bindings that changed or were deleted.
     pub bindings: BTreeSet<BindingKey>,
-    /// WorkloadSpreads whose status may read differently.
+    /// WorkloadSpreads whose status may change.
     pub spreads: BTreeSet<NamespacedName>,
-    /// WorkloadPolicies that changed or went.
+    /// WorkloadPolicies that changed or were deleted.
     pub workload_policy_rows: BTreeSet<NamespacedName>,
-    /// WorkloadSpreads that changed or went.
+    /// WorkloadSpreads that changed or were deleted.
     pub spread_rows: BTreeSet<NamespacedName>,
-    /// Bindings of which only the status changed, or that of their template: it may be the word of a leader of yesterday.
+    /// Bindings of which only the status changed, or that of their template: an earlier leader may have written it.
     pub statuses: BTreeSet<BindingKey>,
     /// The set of kinds that are watched may have to change.
     pub kinds: bool,
-    /// Objects that could not be read: who, and why.
+    /// Objects that could not be parsed, and why.
     pub unreadable: Vec<(String, RowError)>,
 }
 
@@ -96,7 +96,7 @@ impl Touched {
     }
 }
 
-/// How much of a source is known.
+/// State of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reading {
     /// A whole list arrived once.
@@ -137,7 +137,7 @@ impl Index {
         &self.reserved
     }
 
-    /// Why a binding is not acted on, if so.
+    /// Why a binding is not processed, if so.
     #[must_use]
     pub fn refusal(&self, binding: &Binding) -> Option<Refusal> {
         detect::refusal(binding, &self.reserved)
@@ -186,8 +186,8 @@ impl Index {
             .map(|(_, template)| template)
     }
 
-    /// The template that a binding of this name is for: the one that the binding names, otherwise the first that would
-    /// get this name.
+    /// The template of the binding with this name: the one that the binding names, otherwise the first that would get
+    /// this name.
     #[must_use]
     pub fn template_for(&self, key: &BindingKey) -> Option<TemplateKey> {
         match self.bindings.get(key) {
@@ -254,8 +254,7 @@ impl Index {
         self.spreads.keys()
     }
 
-    /// The WorkloadSpread in force for a template: the oldest with it as target, by name among equals, as for the
-    /// scheduler.
+    /// The WorkloadSpread in force for a template: the oldest that targets it, then by name, as in the scheduler.
     #[must_use]
     pub fn spread_in_force(&self, template: &TemplateKey) -> Option<&Arc<WorkloadSpread>> {
         let namespace = template.namespace.clone()?;
@@ -268,7 +267,7 @@ impl Index {
         )
     }
 
-    /// Names of the WorkloadSpreads that have this template as their target.
+    /// Names of the WorkloadSpreads that target this template.
     #[must_use]
     pub fn spreads_for(&self, template: &TemplateKey) -> Option<&BTreeSet<String>> {
         self.by.spreads_by_target.get(template)
@@ -286,7 +285,7 @@ impl Index {
         self.priority_classes.get(name).copied()
     }
 
-    /// How much of a source is known.
+    /// State of a source.
     #[must_use]
     pub fn reading(&self, source: &Source) -> Reading {
         self.readings.get(source).cloned().unwrap_or_default()
@@ -320,8 +319,8 @@ impl Index {
         })
     }
 
-    /// Highest term in any binding, leaving out those that are more than [`crate::leader::LARGEST_TERM_STEP`] above all others: no election
-    /// can have reached them.
+    /// Highest term in any binding, except those more than [`crate::leader::LARGEST_TERM_STEP`] above all others: no
+    /// election can have reached them.
     #[must_use]
     pub fn highest_term(&self) -> u64 {
         let decisions = self.bindings.values().filter_map(|binding| binding.spec.decision.as_ref());
@@ -337,8 +336,8 @@ impl Index {
             .unwrap_or_else(|reached| reached)
     }
 
-    /// Kinds that must be watched, with the version to read them in: what policies select, what bindings are for, what
-    /// WorkloadSpreads aim at, and, where WorkloadPolicies exist, the kinds that can carry their label.
+    /// Kinds that must be watched, with the version to read: what policies select, what bindings are for, what
+    /// WorkloadSpreads target, and, if WorkloadPolicies exist, the kinds that can carry their label.
     #[must_use]
     pub fn wanted_kinds(&self) -> BTreeMap<GroupKind, String> {
         let mut wanted: BTreeMap<GroupKind, String> = BTreeMap::new();
@@ -370,13 +369,13 @@ impl Index {
         wanted
     }
 
-    /// Node label keys that placed templates ask for.
+    /// Node label keys that placed templates use.
     #[must_use]
     pub fn node_labels(&self) -> BTreeSet<String> {
         self.by.node_labels.keys().cloned().collect()
     }
 
-    /// What shows that something on the hub runs templates besides Atoll: then kinds that make Pods are not claimed.
+    /// Evidence that something other than Atoll runs templates on the hub: then kinds that create Pods are not claimed.
     #[must_use]
     pub fn hub_runs_workloads(&self) -> Option<String> {
         if let Some(node) = self.nodes.first() {
@@ -396,7 +395,7 @@ impl Index {
         !self.nodes.is_empty()
     }
 
-    /// Takes in one object.
+    /// Stores one object.
     pub fn apply(&mut self, source: &Source, object: Arc<Value>) -> Touched {
         let mut touched = Touched::default();
         let reading = self.readings.entry(source.clone()).or_default();
@@ -407,7 +406,7 @@ impl Index {
         touched
     }
 
-    /// Takes in a whole list: what it lacks is gone.
+    /// Stores a whole list: objects that are not in it are gone.
     pub fn replace(&mut self, source: &Source, objects: Vec<Arc<Value>>) -> Touched {
         let mut touched = Touched::default();
         let names: BTreeSet<_> = objects.iter().map(|object| secondary::name_of(object)).collect();
@@ -427,7 +426,7 @@ impl Index {
         touched
     }
 
-    /// An object went.
+    /// An object was deleted.
     pub fn delete(&mut self, source: &Source, object: &Value) -> Touched {
         let mut touched = Touched::default();
         let uid = object["metadata"]["uid"].as_str();
@@ -443,7 +442,7 @@ impl Index {
         touched
     }
 
-    /// A kind is watched no more. Nothing is concluded from it: its rows are forgotten, not deleted.
+    /// A kind is no longer watched. Nothing is concluded from it: its rows are dropped, not deleted.
     pub fn forget_kind(&mut self, kind: &GroupKind) {
         let keys: Vec<_> = self.templates_of(kind).map(|template| template.key.clone()).collect();
         for key in keys {

@@ -1,4 +1,4 @@
-//! What the tables hold of each object, read once when its event arrives.
+//! Rows of the tables, parsed once when an object's event arrives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use super::key::{BindingKey, GroupKind, PolicyKey, TemplateKey};
 
-/// A policy, and why it or another object cannot be read; a row that was there before stays in force.
+/// A policy, and why it or another object is invalid; its previous row stays in force.
 pub use atoll_scheduler::detect::{ObjectError as RowError, Policy};
 
 /// A user's object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    /// Its name in the tables.
+    /// Its key in the tables.
     pub key: TemplateKey,
-    /// As the API server gave it, with apiVersion and kind.
+    /// As returned by the API server, with apiVersion and kind.
     pub object: Arc<Value>,
     /// uid.
     pub uid: String,
@@ -31,14 +31,14 @@ pub struct Template {
     pub labels: BTreeMap<String, String>,
     /// It has a deletionTimestamp.
     pub deleting: bool,
-    /// Another object controls it, so that it is not a user's own.
+    /// Another object controls it, so it is not a user's own.
     pub controlled: bool,
-    /// The WorkloadPolicy that a label of it or of its pod template names.
+    /// The WorkloadPolicy in a label of the object or of its pod template.
     pub workload_policy: Option<String>,
 }
 
 impl Template {
-    /// Reads an object of this kind.
+    /// Parses an object of this kind.
     ///
     /// # Errors
     /// When metadata that every API server sets is missing.
@@ -73,7 +73,7 @@ impl Template {
         self.object["apiVersion"].as_str().unwrap_or_default()
     }
 
-    /// Its generation for observers: kinds without one count every version as new.
+    /// Its generation for observers: for kinds without one every version counts as new.
     #[must_use]
     pub fn revision(&self) -> i64 {
         if self.generation > 0 {
@@ -116,7 +116,7 @@ fn shape<Spec: for<'a> Deserialize<'a>, Status: for<'a> Deserialize<'a>>(
 /// A binding of either scope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Binding {
-    /// Its name in the tables.
+    /// Its key in the tables.
     pub key: BindingKey,
     /// Its metadata.
     pub metadata: ObjectMeta,
@@ -127,7 +127,7 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Reads a binding of either scope.
+    /// Parses a binding of either scope.
     ///
     /// # Errors
     /// When it does not fit its type.
@@ -152,7 +152,7 @@ impl Binding {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// resourceVersion that the next write is guarded with.
+    /// resourceVersion that guards the next write.
     #[must_use]
     pub fn resource_version(&self) -> &str {
         self.metadata.resource_version.as_deref().unwrap_or_default()
@@ -182,13 +182,13 @@ impl Binding {
         self.metadata.labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// The policy that its marks name, which may be gone.
+    /// The policy in its marks, which may be deleted.
     #[must_use]
     pub fn policy(&self) -> Option<PolicyKey> {
         PolicyKey::of_annotations(self.metadata.annotations.as_ref())
     }
 
-    /// uid of the policy that its marks name.
+    /// uid of the policy in its marks.
     #[must_use]
     pub fn policy_uid(&self) -> Option<&str> {
         self.label(marks::POLICY_UID).or_else(|| self.label(marks::CLUSTER_POLICY_UID))
@@ -200,7 +200,7 @@ impl Binding {
         self.spec.decision.as_ref().map(|decision| decision.id.as_str())
     }
 
-    /// Clusters that a committed decision speaks of: targets, then those it is leaving.
+    /// Clusters of the committed decision: targets, then those it is leaving.
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         let targets = self.spec.clusters.iter().map(|target| target.name.as_str());
         let leaving =
@@ -212,7 +212,7 @@ impl Binding {
 /// A namespace of the hub.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Namespace {
-    /// As the API server gave it.
+    /// As returned by the API server.
     pub object: Arc<Value>,
     /// It has a deletionTimestamp.
     pub deleting: bool,

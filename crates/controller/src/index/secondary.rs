@@ -1,4 +1,4 @@
-//! Rows put into the tables and taken out of them, with the secondary indexes kept in step.
+//! Inserts and removes rows, and keeps the secondary indexes in step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::rows::{Binding, Policy, RowError, Template};
 use super::{Index, Source, Touched};
 use crate::detect;
 
-/// Kinds on which the label of a WorkloadPolicy is looked for, as long as there is a WorkloadPolicy.
+/// Kinds checked for the label of a WorkloadPolicy, while there is a WorkloadPolicy.
 pub(super) const LABELLED_KINDS: [(&str, &str); 4] = [
     ("apps/v1", "Deployment"),
     ("apps/v1", "ReplicaSet"),
@@ -32,11 +32,12 @@ pub(super) struct Secondary {
     pub(super) bindings_by_uid: BTreeMap<String, BindingKey>,
     pub(super) bindings_by_cluster: BTreeMap<String, BTreeSet<BindingKey>>,
     pub(super) bindings_by_policy: BTreeMap<PolicyKey, BTreeSet<BindingKey>>,
-    /// Kinds and versions that bindings are for, with the number of bindings: asked whenever a binding comes or goes.
+    /// Kinds and versions that bindings are for, with the number of bindings: read whenever a binding is created or
+    /// deleted.
     pub(super) kinds_of_bindings: BTreeMap<(GroupKind, String), usize>,
-    /// Node label keys that the pods of placed templates ask for, with the number of bindings that do.
+    /// Node label keys in the pods of placed templates, with the number of bindings that use them.
     pub(super) node_labels: BTreeMap<String, usize>,
-    /// Bindings that a new or changed cluster may concern though they do not run there.
+    /// Bindings that a new or changed cluster may affect although they have no share there.
     pub(super) bindings_following_clusters: BTreeSet<BindingKey>,
 }
 
@@ -53,7 +54,7 @@ fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V
     }
 }
 
-/// Counts one more or one less; what is counted no more is forgotten.
+/// Increments or decrements a count; removes it at zero.
 fn count<K: Ord + Clone>(map: &mut BTreeMap<K, usize>, key: K, present: bool) {
     let count = map.entry(key.clone()).or_default();
     *count = if present { *count + 1 } else { count.saturating_sub(1) };
@@ -84,7 +85,7 @@ pub(super) fn newer_version(candidate: &str, held: &str) -> bool {
     rank(candidate) > rank(held)
 }
 
-/// The node label keys that a replica of a binding asks for.
+/// The node label keys that a replica of a binding uses.
 fn node_labels(binding: &Binding) -> BTreeSet<String> {
     let requirements = binding.spec.replica_requirements.as_ref();
     let Some(claim) = requirements.and_then(|needs| needs.node_claim.as_ref()) else {
@@ -96,7 +97,7 @@ fn node_labels(binding: &Binding) -> BTreeSet<String> {
     claim.node_selector.keys().cloned().chain(keys).collect()
 }
 
-/// Whether a binding with this placement may change because a cluster came or changed.
+/// Whether a new or changed cluster may affect a binding with this placement.
 fn follows_clusters(placement: Option<&Placement>, has_replicas: bool) -> bool {
     let Some(placement) = placement else { return true };
     match &placement.reschedule_on {
@@ -112,8 +113,8 @@ fn follows_clusters(placement: Option<&Placement>, has_replicas: bool) -> bool {
     }
 }
 
-/// Whether a placement can ever choose this cluster. One that names its clusters chooses no other, whatever changes about
-/// that one: its bindings need not be decided again for it.
+/// Whether a placement can ever choose this cluster. A placement that names its clusters chooses no other, whatever
+/// changes about that one: its bindings need not be decided again for it.
 fn can_choose(placement: Option<&Placement>, cluster: &str) -> bool {
     let Some(placement) = placement else { return true };
     let terms = placement.cluster_affinities.iter().flatten().flat_map(|term| {
@@ -127,7 +128,7 @@ fn can_choose(placement: Option<&Placement>, cluster: &str) -> bool {
         })
 }
 
-/// What of a Cluster matters to bindings that do not wait for capacity.
+/// The parts of a Cluster that matter to bindings that do not wait for capacity.
 fn eligibility(cluster: &Cluster) -> impl PartialEq + '_ {
     let status = cluster.status.as_ref();
     (
@@ -170,7 +171,7 @@ impl Index {
         touched.workload_policies.extend(self.workload_policies.keys().cloned());
     }
 
-    /// Policies that name a cluster: whether there is one of that name is in their status.
+    /// Policies that name a cluster: their status shows whether it exists.
     pub(super) fn touch_policies_naming(&self, cluster: &str, touched: &mut Touched) {
         let naming = self.policies().filter(|policy| {
             named_clusters(&policy.spec.placement).iter().any(|(_, name)| *name == cluster)
@@ -206,7 +207,7 @@ impl Index {
         }
         touched.kinds = true;
         touched.policies.insert(key.clone());
-        // Whoever one of the two versions selects, and whoever is bound to the policy already.
+        // Templates that either version selects, and those already bound to the policy.
         for version in before.iter().chain(&policy) {
             let kinds: BTreeSet<_> = version.selectors().iter().map(|s| s.kind.clone()).collect();
             for kind in kinds {
@@ -214,7 +215,7 @@ impl Index {
                     .templates_of(&kind)
                     .filter(|template| detect::selects(version, template).is_some());
                 touched.keys.extend(chosen.map(|template| template.key.binding()));
-                // Other policies of the kind may have won or lost by it.
+                // This may change which objects other policies of the kind claim.
                 touched.policies.extend(self.policies_for(&kind).map(|p| p.key.clone()));
             }
         }
@@ -253,7 +254,7 @@ impl Index {
         }
     }
 
-    /// Sets or removes a template and answers with the row before.
+    /// Sets or removes a template and returns the previous row.
     pub(super) fn set_template(
         &mut self,
         key: &TemplateKey,
@@ -281,7 +282,7 @@ impl Index {
         before
     }
 
-    /// Whether this version of a binding, or a newer one, is in the tables.
+    /// Whether the tables have this version of a binding, or a newer one.
     pub(super) fn holds_binding(&self, object: &Value) -> bool {
         let (namespace, name) = name_of(object);
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
@@ -338,11 +339,11 @@ impl Index {
         }
     }
 
-    /// A binding repeats its policy's placement, the largest part of it by far: all that say the same share one.
+    /// A binding copies its policy's placement, by far the largest part of it: equal ones share one allocation.
     pub(super) fn share_placement(&self, binding: &mut Binding) {
         let key = binding.policy();
         let policy = key.as_ref().and_then(|key| self.policies.get(key));
-        // Where bindings are listed before policies, or say what the policy said yesterday.
+        // If bindings are listed before policies, or still have the policy's previous placement.
         let others = key.as_ref().and_then(|key| self.by.bindings_by_policy.get(key));
         let other = others.and_then(|keys| self.bindings.get(keys.last()?));
         let before = self.bindings.get(&binding.key);
@@ -377,7 +378,7 @@ impl Index {
                 remove(&mut by.bindings_by_policy, &policy, key);
             }
         }
-        // What a refused binding names is not looked at: otherwise whoever writes one has the controller read any kind.
+        // Ignore the kinds that a refused binding names: otherwise its author could make the controller read any kind.
         if refused {
             by.bindings_following_clusters.remove(key);
             return;
@@ -438,7 +439,7 @@ impl Index {
             && before.spec == spread.spec
             && before.metadata.uid == spread.metadata.uid
         {
-            // A subset's mark is in the status, and steers.
+            // A subset's mark is in the status, and affects placement.
             if before.status != spread.status {
                 touched.spread_rows.insert(key.clone());
             }
@@ -446,7 +447,7 @@ impl Index {
         }
         touched.kinds = true;
         touched.spread_rows.insert(key.clone());
-        // Who is in force for a target depends on all that aim at it.
+        // The spread in force for a target depends on all that target it.
         let targets = before.as_deref().into_iter().chain(spread.as_deref()).map(target_of);
         for target in targets {
             let rivals = self.by.spreads_by_target.get(&target).into_iter().flatten();
@@ -463,7 +464,7 @@ impl Index {
         }
     }
 
-    /// Bindings keep the value that they have; only what policies say of their class may read differently.
+    /// Bindings keep their value; only the policies' reference to the class may resolve differently.
     pub(super) fn set_priority_class(
         &mut self,
         name: &str,
@@ -513,7 +514,8 @@ impl Index {
     }
 }
 
-/// Whether a change is none to whoever places or renders the object: kinds with a generation raise it with their spec.
+/// Whether a change is irrelevant for placing or rendering the object: kinds with a generation raise it with their
+/// spec.
 fn only_status_differs(before: &Template, now: &Template) -> bool {
     let metadata = |template: &Template, field: &str| template.object["metadata"][field].clone();
     before.uid == now.uid
@@ -524,8 +526,8 @@ fn only_status_differs(before: &Template, now: &Template) -> bool {
             .all(|field| metadata(before, field) == metadata(now, field))
 }
 
-/// Whether a version is newer than the one held. Versions compare as numbers since Kubernetes 1.35 promises it; where one
-/// is no number the newcomer wins, as a watch delivers in order.
+/// Whether a version is newer than the stored one. Versions compare as numbers, which Kubernetes 1.35 guarantees; if
+/// one is not a number the new one wins, because a watch delivers in order.
 fn supersedes(fresh: &str, held: &str) -> bool {
     match (fresh.parse::<u64>(), held.parse::<u64>()) {
         (Ok(fresh), Ok(held)) => fresh > held,

@@ -8,7 +8,7 @@ fn deployments() -> Source {
     Source::Templates(GroupKind::of("apps/v1", "Deployment"))
 }
 
-/// Everything that happens to each object, in order. Objects are independent of each other in a hub's watches.
+/// All events of each object, in order. Objects are independent of each other in a hub's watches.
 fn histories() -> Vec<Vec<(Source, &'static str, Value)>> {
     let policy = |version: u64, name: &str| {
         json!({
@@ -124,7 +124,7 @@ fn events_in_any_order_give_the_same_tables() {
         }
         assert_eq!(index, expected, "seed {seed}");
     }
-    // And the secondary indexes say what the rows say.
+    // And the secondary indexes agree with the rows.
     let key = BindingKey { namespace: Some("shop".into()), name: "web-deployment".into() };
     assert_eq!(expected.bindings_on("east").count(), 0);
     assert_eq!(expected.bindings_on("west").next().unwrap().key, key);

@@ -1,13 +1,13 @@
-//! The extension points beside the pure core: the gate before the queue, the queue's order, and the way of a decision
-//! into the hub.
+//! The extension points around the pure core: the gate before the queue, the queue's order, and the commit of a
+//! decision.
 //!
-//! PreEnqueue keeps a binding out of the active queue until an event that the plugin named lets it be asked again, and it
-//! says yes. QueueSort ranks what is ready; as there is one queue, every profile must have the same plugin there.
+//! PreEnqueue keeps a binding out of the active queue until an event that the plugin names triggers a new evaluation
+//! that passes. QueueSort ranks ready bindings; as there is one queue, every profile must have the same plugin there.
 //!
 //! Reserve, Permit, PreBind, Bind and PostBind run in this order, with the rules of Kubernetes' scheduling framework: a
-//! Reserve that fails, a Permit that denies or is not given in time, a PreBind that fails and a write that does not
-//! arrive unreserve all plugins, in reverse. The ledger of replicas is booked and unbooked by the engine itself. The
-//! commit is the Bind plugin `DefaultBinder`.
+//! failed Reserve, a Permit that is denied or times out, a failed PreBind and a write that does not arrive unreserve
+//! all plugins, in reverse. The engine itself reserves replicas in its ledger. The commit is the Bind plugin
+//! `DefaultBinder`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,52 +29,52 @@ use crate::queue::{Held, Opening, Order, Rank, Urgency};
 /// The longest that a Permit may wait, as in Kubernetes.
 pub const LONGEST_PERMIT: Duration = Duration::from_secs(15 * 60);
 
-/// What a gate is asked about.
+/// Input of a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gate<'a> {
     /// The binding.
     pub key: &'a BindingKey,
     /// The object that it binds.
     pub template: &'a Value,
-    /// Whether it was decided before.
+    /// Whether it has a decision.
     pub decided: bool,
-    /// Whether its policy says `suspension.scheduling`.
+    /// Whether its policy sets `suspension.scheduling`.
     pub suspended: bool,
-    /// Why nobody can say which priority its policy gives it, if so.
+    /// Why the priority of its policy is unknown, if so.
     pub no_priority: Option<&'a str>,
 }
 
-/// A binding that is ready to be decided, as the queue's order sees it.
+/// A ready binding, as input of the queue's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready<'a> {
     /// The binding.
     pub key: &'a BindingKey,
     /// Its `spec.schedulePriority.priority`.
     pub priority: i32,
-    /// Whether somebody waits for it.
+    /// How urgent it is.
     pub urgency: Urgency,
 }
 
-/// A decision on its way into the hub.
+/// A decision being committed.
 pub struct Passage {
     /// The hub.
     pub client: Client,
-    /// What is to be written.
+    /// The write to perform.
     pub write: Write,
 }
 
-/// Answer of a Permit.
+/// Result of a Permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permit {
-    /// Go on.
+    /// Continue.
     Allow,
-    /// Do not.
+    /// Stop.
     Deny(String),
-    /// Not yet: somebody answers through the [`Answer`], or the time passes, which denies.
+    /// Wait for a result through the [`Answer`]; the time-out denies.
     Wait(Duration),
 }
 
-/// The answers of Permits that wait, one a plugin.
+/// The results of waiting Permits, one per plugin.
 #[derive(Debug, Default)]
 struct Answers {
     given: Mutex<BTreeMap<&'static str, Result<(), String>>>,
@@ -87,7 +87,7 @@ impl Answers {
     }
 }
 
-/// Where a Permit that waits is answered; the first answer counts, and none once the passage has ended.
+/// Where a waiting Permit is answered; the first result counts, and none once the passage has ended.
 #[derive(Debug, Clone)]
 pub struct Answer {
     plugin: &'static str,
@@ -113,7 +113,7 @@ impl Answer {
     }
 }
 
-/// What a plugin does later.
+/// A plugin's asynchronous result.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A plugin of the controller's extension points; it implements those that it needs.
@@ -121,7 +121,7 @@ pub trait Extension: Send + Sync {
     /// Its name in profiles.
     fn name(&self) -> &'static str;
 
-    /// Before a binding becomes ready: an error says why it does not.
+    /// Before a binding becomes ready: an error keeps it out.
     ///
     /// # Errors
     /// With the reason.
@@ -129,17 +129,17 @@ pub trait Extension: Send + Sync {
         Ok(())
     }
 
-    /// After what PreEnqueue is asked again about a binding that it keeps out; after nothing else.
+    /// The events after which PreEnqueue is evaluated again for a binding that it keeps out.
     fn opens(&self) -> &'static [Opening] {
         &[Opening::Policy, Opening::Template]
     }
 
-    /// The place of a binding that is ready. Smaller first, equal ones in the order in which they became ready.
+    /// The rank of a ready binding. Smaller first, equal ones in the order in which they became ready.
     fn queue_sort(&self, _: &Ready<'_>) -> Rank {
         Rank::default()
     }
 
-    /// Books something for the decision.
+    /// Reserves something for the decision.
     ///
     /// # Errors
     /// With the reason; all plugins are unreserved.
@@ -147,10 +147,10 @@ pub trait Extension: Send + Sync {
         Ok(())
     }
 
-    /// Takes the booking back. Idempotent; may run without Reserve.
+    /// Reverts the reservation. Idempotent; may run without Reserve.
     fn unreserve(&self, _: &Passage) {}
 
-    /// Whether the decision may be written. Every plugin is asked before anybody is waited for.
+    /// Whether the decision may be written. Every plugin is called before any wait.
     fn permit(&self, _: &Passage, _: Answer) -> Permit {
         Permit::Allow
     }
@@ -160,17 +160,17 @@ pub trait Extension: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The write. `None` = not this plugin's business; the first that answers has written.
+    /// The write. `None` = not this plugin's task; the first result counts.
     fn bind<'a>(&'a self, _: &'a Passage) -> Later<'a, Option<Ended>> {
         Box::pin(std::future::ready(None))
     }
 
-    /// After a write that the hub holds. It cannot fail.
+    /// After a successful write. It cannot fail.
     fn post_bind(&self, _: &Passage) {}
 }
 
-/// Suspension keeps a binding from being decided, and so does a PriorityClass that is not there before the first decision.
-/// A binding that was decided keeps the priority that it has: neither failover nor scaling waits for a class.
+/// Suspension keeps a binding from being decided, and so does a missing PriorityClass before the first decision. A
+/// binding that was decided keeps its priority: neither failover nor scaling waits for a class.
 #[derive(Debug)]
 pub struct SchedulingGates;
 
@@ -195,7 +195,7 @@ impl Extension for SchedulingGates {
     }
 }
 
-/// Greater `schedulePriority` first; among equals, what somebody waits for before what is only looked at again.
+/// Greater `schedulePriority` first; among equals, urgent ones before mere rechecks.
 #[derive(Debug)]
 pub struct PrioritySort;
 
@@ -259,7 +259,7 @@ impl fmt::Debug for Extensions {
 }
 
 impl Extensions {
-    /// The built-in plugins and further ones, where profiles enable them.
+    /// The built-in plugins and additional ones, where profiles enable them.
     ///
     /// # Errors
     /// When the profiles do not agree on exactly one QueueSort plugin.
@@ -288,7 +288,7 @@ impl Extensions {
         Ok(Self { profiles, sort })
     }
 
-    /// QueueSort: the order of what is ready.
+    /// QueueSort: the order of ready bindings.
     #[must_use]
     pub fn order(&self) -> Order<BindingKey> {
         let sort = Arc::clone(&self.sort);
@@ -308,8 +308,7 @@ impl Extensions {
     /// PreEnqueue: whether a binding may become ready. One whose profile does not exist may not: no plugin would decide
     /// or write it.
     ///
-    /// # Errors
-    /// With the first plugin that says no, why, and after what it is to be asked again.
+    /// # Errors The first plugin that keeps it out, the reason, and the events that trigger a new evaluation.
     pub fn gate(&self, profile: &str, gate: &Gate<'_>) -> Result<(), Held> {
         if let Some(problem) = lint_policy::unknown_profile(profile, self.profiles()) {
             let why = format!("spec.schedulerName: {problem}; {}", lint_policy::PROFILE_FIX);
@@ -325,7 +324,7 @@ impl Extensions {
         })
     }
 
-    /// Reserve to PostBind.
+    /// Runs Reserve to PostBind.
     pub async fn carry(&self, profile: &str, passage: &Passage) -> Ended {
         let mut reserved = Reserved { plugins: self.at(profile, Point::Reserve), passage };
         let before = async {
@@ -350,7 +349,7 @@ impl Extensions {
         }
         match ended {
             Some(ended @ Ended::Written(_)) => {
-                reserved.plugins = &[]; // what is durable stays booked
+                reserved.plugins = &[]; // a durable decision stays reserved
                 for plugin in self.at(profile, Point::PostBind) {
                     plugin.post_bind(passage);
                 }
@@ -427,7 +426,7 @@ fn held(plugin: &dyn Extension, why: &str) -> Ended {
     Ended::Held(format!("{}: {why}", plugin.name()))
 }
 
-/// What is booked: unreserved in reverse when the passage ends, or is abandoned, before the hub holds the decision.
+/// Reservations: reverted in reverse order unless the decision becomes durable.
 struct Reserved<'a> {
     plugins: &'a [Arc<dyn Extension>],
     passage: &'a Passage,

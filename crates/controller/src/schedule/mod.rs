@@ -1,8 +1,8 @@
-//! The desk where decisions are made: one at a time, by the pure core, on a thread of its own or, in a simulated world,
-//! on a task of the one runtime.
+//! Runs the pure scheduler core: one decision at a time, on a thread of its own or, in a simulated world, on a task of
+//! the single runtime.
 //!
-//! One at a time, because each decision must see the replicas that the one before it placed. What is asked and what is
-//! answered are values; the core sees no clock, no network and nobody else's state.
+//! One at a time, because each decision must see the replicas that the previous one placed. Requests and results are
+//! values; the core has no access to clock, network or shared state.
 
 pub mod extend;
 pub mod priority;
@@ -14,7 +14,7 @@ use atoll_scheduler::{Decision, Profiles, Request, Scheduler, Snapshot};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-/// Questions that the desk holds: one that is asked, and one more of which the asker has lost interest.
+/// Queued requests: a current one, and one that was abandoned.
 const QUESTIONS: usize = 2;
 
 /// Where the core runs.
@@ -27,25 +27,24 @@ pub enum Place {
     Task,
 }
 
-/// One question.
+/// A request to the core.
 pub struct Question {
-    /// The world as it is seen.
+    /// The snapshot to decide on.
     pub snapshot: Arc<Snapshot>,
     /// The binding.
     pub request: Box<Request>,
 }
 
-/// Where to ask.
+/// Handle of the core.
 pub struct Desk {
     questions: mpsc::Sender<Question>,
     answers: mpsc::Receiver<Box<Decision>>,
 }
 
 impl Desk {
-    /// Opens the desk. It closes when this handle is dropped.
+    /// Starts the core. It stops when this handle is dropped.
     ///
-    /// # Errors
-    /// When the operating system gives no thread.
+    /// # Errors When the operating system cannot start a thread.
     pub fn open(profiles: Profiles, place: Place, tasks: &TaskTracker) -> std::io::Result<Self> {
         let (questions, mut asked) = mpsc::channel::<Question>(QUESTIONS);
         let (answer, answers) = mpsc::channel(QUESTIONS);
@@ -55,7 +54,7 @@ impl Desk {
                 thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
                     while let Some(question) = asked.blocking_recv() {
                         let decision = decide(&mut scheduler, &question);
-                        // Before the answer: while somebody holds the snapshot, what the answer leads to copies parts of it.
+                        // Before the result is sent: while the snapshot is still referenced, changes copy parts of it.
                         drop(question);
                         if answer.blocking_send(Box::new(decision)).is_err() {
                             return;
@@ -78,10 +77,9 @@ impl Desk {
         Ok(Self { questions, answers })
     }
 
-    /// Asks; never waits.
+    /// Queues a request; never waits.
     ///
-    /// # Errors
-    /// When the core has ended, which a panic in it does, or is still busy with what nobody waits for any more.
+    /// # Errors When the core has ended, as after a panic, or is still busy with an abandoned request.
     pub fn ask(&self, question: Question) -> Result<(), DeskError> {
         self.questions.try_send(question).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => DeskError::Busy,
@@ -89,13 +87,13 @@ impl Desk {
         })
     }
 
-    /// The answer, when there is one; nothing when the core has ended.
+    /// The next result; `None` when the core has ended.
     pub async fn answer(&mut self) -> Option<Box<Decision>> {
         self.answers.recv().await
     }
 }
 
-/// Decides. In debug builds, and so in all tests, the linter looks at every decision that is made here.
+/// Decides. In debug builds, and so in all tests, the linter checks every decision made here.
 fn decide(scheduler: &mut Scheduler, question: &Question) -> Decision {
     let decision = scheduler.decide(&question.snapshot, &question.request);
     if cfg!(debug_assertions) {
@@ -105,7 +103,7 @@ fn decide(scheduler: &mut Scheduler, question: &Question) -> Decision {
     decision
 }
 
-/// Why nothing can be asked now.
+/// Why no request can be queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DeskError {
     /// The core has ended.

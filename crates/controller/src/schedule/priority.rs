@@ -1,9 +1,9 @@
-//! What a policy's `schedulePriority` comes to.
+//! Resolves a policy's `schedulePriority`.
 //!
-//! As in Karmada the class is looked up when the policy is applied to an object, and the value stays in the binding until
-//! that happens again: a PriorityClass that comes, changes or goes touches no binding that has its value. A class that is
-//! not there is an error for who needs it first (there is no default: `globalDefault` is for Pods), and Karmada's other
-//! sources are declared but refused.
+//! As in Karmada the class is looked up when the policy is applied to an object, and the value stays in the binding
+//! until that happens again: creating, changing or deleting a PriorityClass does not affect bindings that have its
+//! value. A missing class is an error for the first object that needs it (there is no default: `globalDefault` is for
+//! Pods), and Karmada's other sources are declared but rejected.
 
 use atoll_api::binding::BindingPriority;
 use atoll_api::policy::PriorityClassSource;
@@ -11,17 +11,17 @@ use atoll_scheduler::detect::Policy;
 
 use crate::index::{Index, Source};
 
-/// The priority that a policy gives.
+/// The priority from a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Priority {
-    /// This; nothing where the policy does not say.
+    /// The value; `None` if the policy sets none.
     Known(Option<BindingPriority>),
-    /// Nobody can say, and why. What a binding has stays in force.
+    /// Unknown, and why. A binding keeps its value.
     Unknown(String),
 }
 
 impl Priority {
-    /// Why nobody can say.
+    /// Why it is unknown.
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
         match self {
@@ -31,7 +31,7 @@ impl Priority {
     }
 }
 
-/// Looks up what a policy says.
+/// Resolves a policy's priority.
 #[must_use]
 pub fn priority(index: &Index, policy: Option<&Policy>) -> Priority {
     let Some(asked) = policy.and_then(|policy| policy.spec.schedule_priority.as_ref()) else {

@@ -1,4 +1,4 @@
-//! A hub in this process, with a spy between it and its client.
+//! A hub in this process; its client's requests are recorded.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -33,13 +33,13 @@ impl Call {
         self.method != Method::GET
     }
 
-    /// A write that is not the election's.
+    /// A write other than the election's.
     pub(crate) fn counts(&self) -> bool {
         self.is_write() && self.status.is_success() && !self.path.contains("/leases")
     }
 }
 
-/// What is to go wrong with the next request that fits.
+/// A fault for the next matching request.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
     pub(crate) method: Method,
@@ -50,7 +50,7 @@ pub(crate) struct Fault {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
-    /// It arrives and takes effect; the answer is lost.
+    /// It arrives and takes effect; the reply is lost.
     LoseAnswer,
     /// It never arrives.
     LoseRequest,
@@ -65,12 +65,12 @@ pub(crate) struct Spy {
 }
 
 impl Spy {
-    /// From now on requests whose path ends so are answered as to a client without the right.
+    /// From now on, requests whose path has this suffix are rejected as forbidden.
     pub(crate) fn forbid(&self, path: &'static str) {
         self.forbidden.lock().unwrap().push(path);
     }
 
-    /// All rights are back.
+    /// Allows all requests again.
     pub(crate) fn allow_all(&self) {
         self.forbidden.lock().unwrap().clear();
     }
@@ -79,7 +79,7 @@ impl Spy {
         self.calls.lock().unwrap().clone()
     }
 
-    /// Writes that count, in short, since the last call.
+    /// Counted writes since the last call, in short form.
     pub(crate) fn take_writes(&self) -> Vec<String> {
         let calls = std::mem::take(&mut *self.calls.lock().unwrap());
         let writes = calls.into_iter().filter(Call::counts);
@@ -156,12 +156,12 @@ fn forbidden(path: &str) -> Response<atoll_apiserver::Body> {
 pub(crate) struct Hub {
     pub(crate) server: Server,
     pub(crate) clock: Clock,
-    /// The test's own client: nobody watches it.
+    /// The test's own client, which is not recorded.
     pub(crate) client: Client,
 }
 
 impl Hub {
-    /// With Atoll's kinds, and the namespaces `atoll-system` and `shop`.
+    /// With Atoll's CRDs, and the namespaces `atoll-system` and `shop`.
     pub(crate) async fn open() -> Self {
         let (base, start): (Timestamp, _) =
             ("2026-01-01T00:00:00Z".parse().unwrap(), Instant::now());
@@ -180,7 +180,7 @@ impl Hub {
         hub
     }
 
-    /// A hub that is brought up from a backup made now.
+    /// A hub restored from a backup made now.
     pub(crate) fn copy(&self) -> Self {
         let now = self.clock.clone();
         let options = Options { clock: Arc::new(move || now.now()), seed: 99, ..Options::memory() };
@@ -189,7 +189,7 @@ impl Hub {
         Self { server, clock: self.clock.clone(), client }
     }
 
-    /// A client whose requests are watched.
+    /// A client whose requests are recorded.
     pub(crate) fn spied(&self) -> (Client, Spy) {
         let spy = Spy::default();
         let service = Spied { inner: self.server.service(), spy: spy.clone() };

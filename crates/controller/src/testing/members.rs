@@ -1,4 +1,4 @@
-//! Members that do what they are told, as soon as they are connected.
+//! Members that carry out orders while connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use crate::members::{
 const APPLY: Duration = Duration::from_millis(30);
 const START: Duration = Duration::from_secs(1);
 
-/// One order, as it was given.
+/// An order as received.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Order {
     Set { cluster: String, claim: String, hash: String, replicas: Option<i64> },
@@ -35,10 +35,10 @@ struct State {
     to_remove: BTreeSet<(String, String)>,
     lost: BTreeSet<String>,
     sick: BTreeSet<String>,
-    /// What is wrong with the pods of a sick member, by reason and message.
+    /// The faults of pods on sick members: reason and message.
     faults: BTreeMap<String, (String, String)>,
     slow: BTreeSet<String>,
-    /// Members whose nodes take no more replicas of anything than so many, since when.
+    /// Members whose nodes accept only this many replicas of anything, since when.
     full: BTreeMap<String, (i64, Timestamp)>,
     /// Hashes that run and are ready, by member.
     ready: BTreeSet<(String, String)>,
@@ -52,7 +52,7 @@ struct State {
 pub(crate) struct FakeMembers {
     state: Arc<Mutex<State>>,
     events: mpsc::Sender<MemberEvent>,
-    /// Called before an order is taken: the place to check what must hold by then.
+    /// Called before an order is accepted, to check invariants.
     check: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -64,7 +64,7 @@ impl FakeMembers {
         Self { state: Arc::default(), events, check: Arc::new(check) }
     }
 
-    /// The same members with another controller: they hold what they held.
+    /// The same members with another controller: they keep their objects.
     pub(crate) fn rewire(&self, events: mpsc::Sender<MemberEvent>) -> Self {
         self.state.lock().unwrap().complete = false;
         Self { state: self.state.clone(), events, check: Arc::new(|| ()) }
@@ -95,7 +95,7 @@ impl FakeMembers {
         found.map(|(_, object)| object.manifest.clone()).unwrap_or_default()
     }
 
-    /// What was said last of a member that is to be emptied.
+    /// Last progress report about emptying a member.
     pub(crate) fn emptying(&self, cluster: &str) -> Emptying {
         self.state.lock().unwrap().emptying.get(cluster).cloned().unwrap_or_default()
     }
@@ -139,7 +139,7 @@ impl FakeMembers {
         self.make_sick(cluster, true);
     }
 
-    /// An object of another owner is in the way of everything that this member is to hold.
+    /// An unmanaged object blocks every apply on this member.
     pub(crate) async fn be_in_the_way(&self, cluster: &str) {
         let held: Vec<_> = {
             let state = self.state.lock().unwrap();
@@ -163,12 +163,12 @@ impl FakeMembers {
         }
     }
 
-    /// From now on replicas beyond so many find no node on this member.
+    /// From now on replicas above this number find no node on this member.
     pub(crate) fn fill(&self, cluster: &str, room: i64, now: Timestamp) {
         self.state.lock().unwrap().full.insert(cluster.to_owned(), (room, now));
     }
 
-    /// This member says no more, and nobody has noticed yet.
+    /// This member stops reporting, which is not detected yet.
     pub(crate) fn silence(&self, cluster: &str) {
         self.state.lock().unwrap().lost.insert(cluster.to_owned());
     }
@@ -179,7 +179,7 @@ impl FakeMembers {
         self.tell(MemberEvent::Lost { cluster: cluster.to_owned(), reason }).await;
     }
 
-    /// The controller suspects itself of this member's silence, or does no more.
+    /// The controller's self-suspicion because of this member's silence begins or ends.
     pub(crate) async fn suspect(&self, cluster: &str, begins: bool) {
         let message = format!("suspicion of {cluster}");
         self.tell(MemberEvent::Suspicion { cluster: cluster.to_owned(), begins, message }).await;
@@ -191,7 +191,7 @@ impl FakeMembers {
         self.let_go(cluster).await;
     }
 
-    /// This member takes its time to remove anything.
+    /// This member delays removals.
     pub(crate) fn hold_removals(&self, cluster: &str, hold: bool) {
         let mut state = self.state.lock().unwrap();
         if hold {
@@ -201,7 +201,7 @@ impl FakeMembers {
         }
     }
 
-    /// It removes what it was told to.
+    /// It carries out delayed removals.
     pub(crate) async fn let_go(&self, cluster: &str) {
         self.hold_removals(cluster, false);
         let removed: Vec<_> = {
@@ -219,7 +219,7 @@ impl FakeMembers {
         }
     }
 
-    /// A session starts: the member says what it holds.
+    /// A session starts: the member reports its objects.
     pub(crate) async fn connect(&self, cluster: &str) {
         self.tell(MemberEvent::Connected { cluster: cluster.to_owned() }).await;
         let held: Vec<_> = {
@@ -234,7 +234,7 @@ impl FakeMembers {
     }
 
     async fn tell(&self, event: MemberEvent) {
-        // A controller that has stopped listens to nobody.
+        // A stopped controller has dropped the receiver.
         let _ = self.events.send(event).await;
     }
 
@@ -343,7 +343,7 @@ fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Rep
 }
 
 impl Outlet for FakeMembers {
-    /// What they hold they hold.
+    /// They keep their objects.
     fn stepped_down(&self) {
         self.state.lock().unwrap().complete = false;
     }

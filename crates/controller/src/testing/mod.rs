@@ -1,5 +1,5 @@
-//! What the tests of this crate share: a hub in this process whose requests are watched and can be made to fail, and
-//! members that do what they are told.
+//! Shared test helpers: a hub in this process whose requests are recorded and can be made to fail, and members that
+//! carry out orders.
 
 pub(crate) mod hub;
 pub(crate) mod members;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Waits on virtual time until a condition holds; fails with what was waited for after `limit`.
+/// Waits on virtual time until a condition holds; fails with `what` after `limit`.
 pub(crate) async fn eventually<F: Future<Output = bool>>(
     what: &str,
     limit: Duration,

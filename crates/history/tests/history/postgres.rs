@@ -38,7 +38,7 @@ async fn what_may_get_better_is_tried_again_and_what_will_not_is_refused() {
         ("57014", true),  // statement timeout
         ("57P01", true),  // restarting
         ("40P01", true),  // deadlock
-        ("42501", true), // missing permission
+        ("42501", true),  // missing permission
         ("23514", true),  // no partition
         ("22P05", false), // a character that text cannot hold
         ("54000", false), // too large

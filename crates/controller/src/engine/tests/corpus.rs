@@ -4,15 +4,15 @@
 //! | --- | --- | --- |
 //! | Karmada #7302: an eviction task was lost when its binding was updated at the same time | `TasksLostByUpkeep` | [`an_eviction_task_outlives_other_updates_of_its_binding`] |
 //! | Karmada #7184: the grace period of one eviction task held for the next ones too | `GraceLeaks` | [`each_eviction_task_has_its_own_grace_period`] |
-//! | Karmada 1.14: no valid cluster, and a division by zero | none: nothing here divides by what may be zero | [`where_no_cluster_fits_the_workload_waits_and_others_go_on`] |
-//! | Karmada #7340: what failed in passing was tried again after minutes | `RetryAfterMinutes` | [`what_failed_in_passing_is_tried_again_within_seconds`] |
+//! | Karmada 1.14: no valid cluster, and a division by zero | none: no division by a value that may be zero | [`where_no_cluster_fits_the_workload_waits_and_others_go_on`] |
+//! | Karmada #7340: a transient failure was retried only after minutes | `RetryAfterMinutes` | [`what_failed_in_passing_is_tried_again_within_seconds`] |
 //! | Karmada #7426: credentials that failed for a moment made a member not ready | `SickAtOnce` | [`an_api_that_fails_for_a_moment_makes_nobody_unready`] |
 //! | Karmada #6683: one informer that failed stopped all others | `OneBadKindStopsAll` | [`a_kind_that_cannot_be_read_stops_no_other`] |
-//! | Karmada #7226: FullyApplied was told of an earlier set of clusters | `AppliedByThoseWhoAnswered` | [`fully_applied_speaks_of_those_that_were_decided_on`] |
+//! | Karmada #7226: FullyApplied referred to an earlier set of clusters | `AppliedByThoseWhoAnswered` | [`fully_applied_speaks_of_those_that_were_decided_on`] |
 //! | Karmada #2769: too many replicas once a lost member was back | `LostAreNotTold` | [`what_replaced_a_lost_copy_does_not_stay_beside_it`] |
-//! | Karmada #3283: a cluster was target and leaving at once | `TargetAndLeaving` | [`a_cluster_that_keeps_a_share_does_not_leave_as_well`] |
+//! | Karmada #3283: a cluster was a target and being evicted at the same time | `TargetAndLeaving` | [`a_cluster_that_keeps_a_share_does_not_leave_as_well`] |
 //!
-//! The others take a whole federation: `simulator/tests/world/{corpus,etcd}.rs`.
+//! The others need a whole federation: `simulator/tests/world/{corpus,etcd}.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

@@ -111,10 +111,10 @@ mod tests {
             ((2, 0, 1, 0), false), // one of three
             ((1, 0, 2, 0), false), // two of three: not three, not all
             ((0, 0, 3, 0), true),  // all three
-            ((0, 2, 1, 0), true), // the first of all three is lost, the others are quiet
+            ((0, 2, 1, 0), true),  // the first of all three is lost, the others are quiet
             ((0, 0, 1, 0), true),  // the only one
             ((1, 0, 0, 1), false),
-            ((0, 0, 1, 2), true), // the last one
+            ((0, 0, 1, 2), true),  // the last one
             ((7, 0, 3, 0), false), // three of ten are no more than a third
             ((6, 0, 4, 0), true),
             ((6, 3, 1, 0), true),

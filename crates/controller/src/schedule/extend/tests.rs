@@ -1,4 +1,4 @@
-//! The order of the extension points, with plugins that write down when they run.
+//! The order of the extension points, with plugins that record their calls.
 
 use atoll_scheduler::Profile;
 use serde_json::json;
@@ -9,14 +9,14 @@ use crate::testing::hub::Hub;
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// A plugin that says what it was told to say.
+/// A plugin with scripted results.
 #[derive(Default)]
 struct Scripted {
     name: &'static str,
     log: Log,
     reserve: Option<&'static str>,
     permit: Option<Permit>,
-    /// Answers given while others are waited for.
+    /// Answer given while others are waited for.
     later: Option<Result<(), String>>,
     pre_bind: Option<&'static str>,
     skips: bool,
@@ -84,7 +84,7 @@ const POINTS: [Point; 6] = [
     Point::PostBind,
 ];
 
-/// Carries a decision through plugins that are enabled at every point, without the built-in ones.
+/// Passes a decision through plugins that are enabled at every point, without the built-in ones.
 async fn carried(plugins: impl IntoIterator<Item = Scripted>) -> (Ended, Vec<String>) {
     let log = Log::default();
     let mut profile = Profile::default();
