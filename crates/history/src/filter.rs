@@ -54,7 +54,8 @@ impl Scope {
         match self {
             Self::Any => (None, false),
             Self::Namespaced => (None, true),
-            Self::Namespace(namespace) => (Some(namespace), false),
+            // Rows of cluster-scoped bindings have the empty namespace: no name of one may select them.
+            Self::Namespace(namespace) => (Some(namespace), true),
             Self::Cluster => (Some(""), false),
         }
     }
@@ -102,12 +103,7 @@ impl Filter {
     /// When the field does not exist, cannot have this value, or is already set to another value.
     pub fn set(&mut self, field: &str, value: &str) -> Result<(), FilterError> {
         let error = |problem: &str| Err(FilterError::new(field, value, problem));
-        if value.len() > MAX_NAME {
-            return error(&format!("is longer than {MAX_NAME} bytes"));
-        }
-        if value.chars().any(char::is_control) {
-            return error("contains control characters");
-        }
+        check(field, value)?;
         let fresh = match field {
             "spec.binding.uid" => put(&mut self.binding_uid, value.to_owned()),
             "spec.workload.group" => put(&mut self.workload_group, value.to_owned()),
@@ -122,6 +118,18 @@ impl Filter {
         };
         if fresh { Ok(()) } else { error("contradicts another value of the same field") }
     }
+}
+
+/// Refuses what no row can hold.
+pub(crate) fn check(field: &str, value: &str) -> Result<(), FilterError> {
+    let error = |problem: String| Err(FilterError::new(field, value, problem));
+    if value.len() > MAX_NAME {
+        return error(format!("is longer than {MAX_NAME} bytes"));
+    }
+    if value.chars().any(char::is_control) {
+        return error("contains control characters".to_owned());
+    }
+    Ok(())
 }
 
 /// Sets the slot; false if it already holds another value.

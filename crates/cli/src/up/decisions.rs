@@ -56,8 +56,20 @@ impl Decisions {
 fn refused(error: api::ApiError) -> ApiError {
     match error {
         api::ApiError::Request(error) => ApiError::bad_request(error.to_string()),
+        // What the database says names hosts, ports and files: that is for the log, not for users of the API.
         api::ApiError::Store(error) => {
-            ApiError::internal(format!("{:#}", anyhow::Error::new(error)))
+            let transient = error.is_transient();
+            let error = format!("{:#}", anyhow::Error::new(error));
+            tracing::warn!(error, "history cannot be read");
+            match transient {
+                true => ApiError::unavailable(
+                    "the history database cannot be read now: try again later; the cause is in the log of the process \
+                     that serves this API",
+                ),
+                false => ApiError::internal(
+                    "the history database cannot be read: the cause is in the log of the process that serves this API",
+                ),
+            }
         }
     }
 }
@@ -139,5 +151,32 @@ impl VirtualResource for Decisions {
             Ok(events.boxed())
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_history::StoreError;
+
+    use super::*;
+
+    #[test]
+    fn users_of_the_api_do_not_learn_where_the_database_is() {
+        let source = || "connect to db7.internal.example.com:5432 as atoll".into();
+        let unavailable = StoreError::Unavailable { doing: "read", source: source() };
+        let path = "/var/lib/atoll/history.db".to_owned();
+        for (error, code) in [
+            (unavailable, 503),
+            (StoreError::Refused { doing: "read", source: source() }, 500),
+            (StoreError::Open { path, source: source() }, 500),
+        ] {
+            let told = refused(error.into());
+            assert_eq!(told.code, code);
+            let told = told.status().to_string();
+            for secret in ["db7", "5432", "/var/lib"] {
+                assert!(!told.contains(secret), "{told}");
+            }
+            assert!(told.contains("history database cannot be read"), "{told}");
+        }
     }
 }

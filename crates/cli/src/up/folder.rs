@@ -2,6 +2,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -24,12 +25,13 @@ impl Folder {
     /// When it cannot be made or written, and when another `atoll up` has it.
     pub(crate) fn take(root: &Path) -> anyhow::Result<Self> {
         let shown = root.display();
-        std::fs::create_dir_all(root).with_context(|| {
+        private_folder(root).with_context(|| {
             format!("data folder {shown} cannot be made: choose another with --data-dir")
         })?;
         restrict(root).with_context(|| format!("restrict the data folder {shown} to its owner"))?;
         let root = root.canonicalize().with_context(|| format!("resolve the path {shown}"))?;
         let mut lock = File::options()
+            .mode(0o600)
             .read(true)
             .write(true)
             .create(true)
@@ -59,6 +61,42 @@ impl Folder {
         lock.rewind().context("write the lock file")?;
         writeln!(lock, "pid {}", std::process::id()).context("write the lock file")?;
         Ok(Self { root, _lock: lock })
+    }
+
+    /// The number that the uids of this folder's servers are made from: drawn when the folder is first used, and kept, so that
+    /// no two federations have a uid in common.
+    ///
+    /// # Errors
+    /// When the file `seed` cannot be read, made or understood.
+    pub(crate) fn seed(&self) -> anyhow::Result<u64> {
+        let path = self.root.join("seed");
+        let shown = path.display();
+        match std::fs::read_to_string(&path) {
+            Ok(text) => u64::from_str_radix(text.trim(), 16).with_context(|| {
+                format!("{shown} holds no number in hexadecimal: delete it, and a new one is drawn")
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let mut bytes = [0; 8];
+                let random = rustls::crypto::ring::default_provider().secure_random;
+                if random.fill(&mut bytes).is_err() {
+                    bail!("the system gives no random numbers");
+                }
+                let seed = u64::from_be_bytes(bytes);
+                let write = || -> std::io::Result<()> {
+                    // Renamed: a file that was half written would be no number.
+                    let draft = path.with_extension("new");
+                    let mut options = File::options();
+                    let mut file =
+                        options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+                    writeln!(file, "{seed:016x}")?;
+                    file.sync_all()?;
+                    std::fs::rename(&draft, &path)
+                };
+                write().with_context(|| format!("write {shown}"))?;
+                Ok(seed)
+            }
+            Err(error) => Err(error).with_context(|| format!("read {shown}")),
+        }
     }
 
     /// Certificates and keys of the hub's API server, and of the clients in the kubeconfig.
@@ -97,9 +135,19 @@ impl Folder {
     }
 }
 
-/// Keys lie in the folder: nobody else may read it.
+/// Makes the folder, for its owner alone from the first moment on.
+fn private_folder(root: &Path) -> std::io::Result<()> {
+    if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent)?;
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(root) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && root.is_dir() => Ok(()),
+        other => other,
+    }
+}
+
+/// Restricts a folder that was there before: keys and objects lie in it.
 fn restrict(root: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o700))
 }
 
@@ -122,6 +170,31 @@ mod tests {
         assert!(refused.contains(&format!("pid {}", std::process::id())), "{refused}");
         drop(first);
         Folder::take(&root).unwrap();
+    }
+
+    #[test]
+    fn every_folder_draws_a_seed_of_its_own_and_keeps_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let seed = |name: &str| Folder::take(&parent.path().join(name)).unwrap().seed().unwrap();
+        let first = seed("a");
+        assert_ne!(first, seed("b"), "two federations would share their uids");
+        assert_eq!(first, seed("a"), "the same after a restart");
+        std::fs::write(parent.path().join("a/seed"), "none").unwrap();
+        let error = Folder::take(&parent.path().join("a")).unwrap().seed().unwrap_err();
+        assert!(format!("{error:#}").contains("delete it"), "{error:#}");
+    }
+
+    #[test]
+    fn only_its_owner_reads_the_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let root = parent.path().join("data");
+        let folder = Folder::take(&root).unwrap();
+        folder.seed().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&root), 0o700);
+        for file in ["lock", "seed"] {
+            assert_eq!(mode(&root.join(file)), 0o600, "{file}");
+        }
     }
 
     #[test]

@@ -81,7 +81,8 @@ impl Hub {
         let clock = Clock::system();
         let address = listener.local_addr().context("the hub's address")?;
         let agents_address = agents.local_addr().context("the agents' address")?;
-        let endpoint = server::open(NAME, &folder.hub(), &folder.pki(NAME), address, 0)?;
+        let seed = folder.seed()?;
+        let endpoint = server::open(NAME, &folder.hub(), &folder.pki(NAME), address, seed)?;
         // The controller and the members take leave of the hub before it goes.
         let serving = CancellationToken::new();
         serve(&endpoint.server, listener, endpoint.tls, tasks, &serving);
@@ -133,9 +134,10 @@ impl Hub {
         listener: TcpListener,
     ) -> anyhow::Result<SimulatedMember> {
         let name = format!("member{number}");
+        let seed = folder.seed()?.wrapping_add(number);
         let address = listener.local_addr().with_context(|| format!("the address of {name}"))?;
         let endpoint =
-            server::open(&name, &folder.member(&name), &folder.pki(&name), address, number)?;
+            server::open(&name, &folder.member(&name), &folder.pki(&name), address, seed)?;
         let cluster = self.register(&name).await?;
         let identity = folder.agent(&name);
         let join = if has_identity(&identity) {
@@ -164,7 +166,7 @@ impl Hub {
             identity,
             join,
             timings: Timings::default(),
-            seed: number,
+            seed,
         };
         SimulatedMember::start(parts, listener).await
     }

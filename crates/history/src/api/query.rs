@@ -1,6 +1,7 @@
 //! Converts selectors to a filter.
 
 use super::Kind;
+use crate::filter::check;
 use crate::{Filter, FilterError, Scope};
 
 /// Label of a Decision: its trigger.
@@ -72,7 +73,12 @@ impl Query {
     /// # Errors
     /// When decisions cannot be selected by this field or value.
     pub fn field(&mut self, field: &str, value: &str) -> Result<(), FilterError> {
+        check(field, value)?;
         match field {
+            // A row without a namespace belongs to a cluster-scoped binding, which is another kind with rights of its own.
+            "metadata.name" | "metadata.namespace" if value.is_empty() => {
+                Err(FilterError::new(field, value, "is empty: give a name, or leave the field out"))
+            }
             "metadata.name" => {
                 let fresh = self.name.as_deref().is_none_or(|name| name == value);
                 self.name = Some(value.to_owned());
@@ -143,8 +149,40 @@ mod tests {
             let error = query.field(field, value).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
+        let error = Query::new(Kind::Decision, None).field("metadata.namespace", "").unwrap_err();
+        assert!(error.to_string().contains("leave the field out"), "{error}");
         let mut cluster = Query::new(Kind::ClusterDecision, None);
         assert!(cluster.field("metadata.namespace", "shop").is_err());
         assert_eq!(cluster.filter().scope, Scope::Cluster);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn selectors_and_tokens_of_any_text_never_leave_the_requests_scope(
+            field in proptest::sample::select(&[
+                "metadata.name", "metadata.namespace", "spec.cluster", "spec.trigger", "spec.outcome",
+                "spec.workload.name", "spec.binding.uid", "since", "until", "x",
+            ][..]),
+            value in "\\PC{0,300}",
+            token in "[0-9a-f.x-]{0,40}",
+        ) {
+            for kind in Kind::ALL {
+                let mut query = Query::new(kind, Some("shop"));
+                let scope = query.filter().scope.clone();
+                let _ = query.field(field, &value);
+                let _ = query.label(field, &value);
+                let _ = query.label(LABEL_WORKLOAD, &value);
+                proptest::prop_assert_eq!(&query.filter().scope, &scope);
+                let mut all = Query::new(Kind::Decision, None);
+                let _ = all.field(field, &value);
+                let (namespace, only_namespaced) = all.filter().scope.columns();
+                proptest::prop_assert!(only_namespaced && namespace != Some(""));
+            }
+            for token in [token, value] {
+                if let Ok(position) = token.parse::<crate::Position>() {
+                    proptest::prop_assert_eq!(position.to_string().parse(), Ok(position));
+                }
+            }
+        }
     }
 }

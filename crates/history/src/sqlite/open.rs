@@ -1,6 +1,8 @@
 //! Opening the file: connections, and the schema.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ const READERS: u32 = 4;
 const BUSY: Duration = Duration::from_secs(3);
 /// Time limit of a migration: an index over some ten million rows takes minutes.
 const MIGRATION: Duration = Duration::from_secs(30 * 60);
+/// Mode of the database's files.
+const OWNER_ONLY: u32 = 0o600;
 /// How long to wait for the schema lock, and how often to try: another process may be migrating.
 const LOCK: Duration = Duration::from_secs(30);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
@@ -34,6 +38,7 @@ pub(super) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY);
     let lock = lock(path).await?;
+    private(path).map_err(|source| open_error(path, source))?;
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(super::OPERATION)
@@ -54,12 +59,46 @@ pub(super) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
     Ok((writer, readers))
 }
 
+/// A file beside the database.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(suffix);
+    PathBuf::from(beside)
+}
+
+/// Leaves the database to its owner: history names every workload of every namespace. SQLite gives the files beside the
+/// database the database's mode; those of an earlier version are restricted too.
+fn private(path: &Path) -> io::Result<()> {
+    // Not opened where it exists: closing any handle of a file ends the locks that this process has on it.
+    match File::options().write(true).create_new(true).mode(OWNER_ONLY).open(path) {
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    for file in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")] {
+        match std::fs::metadata(&file) {
+            Ok(found) if found.permissions().mode() & 0o077 != 0 => {
+                std::fs::set_permissions(&file, Permissions::from_mode(OWNER_ONLY))?;
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// A file lock beside the database: SQLite has none that spans several migrations. Released with the handle.
 async fn lock(path: &Path) -> Result<File, StoreError> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".lock");
-    let beside = PathBuf::from(beside);
-    let file = File::create(&beside).map_err(|source| open_error(&beside, source))?;
+    let beside = beside(path, ".lock");
+    let mut options = File::options();
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(OWNER_ONLY)
+        .open(&beside)
+        .map_err(|source| open_error(&beside, source))?;
     let locked = async {
         loop {
             match file.try_lock() {
@@ -108,6 +147,30 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(usize::try_from(applied).unwrap(), MIGRATIONS.iter().count());
+    }
+
+    #[tokio::test]
+    async fn only_its_owner_reads_the_database_and_what_lies_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.db");
+        // As an earlier version left it.
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let mut pools = Vec::new();
+        for path in [path, folder.path().join("new.db")] {
+            let (writer, readers) = open(&path).await.unwrap();
+            sqlx::query("CREATE TABLE probe (id INTEGER)").execute(&writer).await.unwrap();
+            // While it is open there are files beside it.
+            pools.push((writer, readers));
+        }
+        let mut seen = 0;
+        for file in std::fs::read_dir(folder.path()).unwrap() {
+            let file = file.unwrap();
+            let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{:?} has mode {mode:o}", file.file_name());
+            seen += 1;
+        }
+        assert!(seen >= 8, "database, -wal, -shm and .lock of both: {seen}");
     }
 
     #[tokio::test]

@@ -34,14 +34,15 @@ impl FrontProxyGate {
 
 /// The user that the front proxy names.
 #[derive(Debug, PartialEq, Eq)]
-struct User {
-    name: String,
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) uid: String,
     groups: Vec<String>,
     extra: BTreeMap<String, Vec<String>>,
 }
 
 /// Reads the headers of a proxy that has proved itself.
-fn user(trust: &Trust, headers: &HeaderMap) -> Option<User> {
+pub(super) fn user(trust: &Trust, headers: &HeaderMap) -> Option<User> {
     let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
     let name = trust
         .users
@@ -53,10 +54,31 @@ fn user(trust: &Trust, headers: &HeaderMap) -> Option<User> {
     for (header, value) in headers.iter().take(MOST) {
         let key = trust.extras.iter().find_map(|prefix| header.as_str().strip_prefix(prefix));
         if let Some((key, value)) = key.filter(|key| !key.is_empty()).zip(text(value)) {
-            extra.entry(key.to_owned()).or_default().push(value);
+            extra.entry(unescaped(key)).or_default().push(value);
         }
     }
-    Some(User { name, groups, extra })
+    let uid = trust.uids.iter().find_map(|header| headers.get(header).and_then(text));
+    Some(User { name, uid: uid.unwrap_or_default(), groups, extra })
+}
+
+/// A key of extra as the client's authenticator knows it: a header's name is no place for `/`, `:` or capitals, so
+/// kube-apiserver escapes them with `%`. What is no valid escape stays as it is, as upstream's authenticator does.
+fn unescaped(key: &str) -> String {
+    let bytes = key.as_bytes();
+    let hex = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while at < bytes.len() {
+        if bytes[at] != b'%' {
+            decoded.push(bytes[at]);
+            at += 1;
+            continue;
+        }
+        let escape = hex(at + 1).zip(hex(at + 2)).and_then(|(h, l)| u8::try_from(h * 16 + l).ok());
+        let Some(byte) = escape else { return key.to_owned() };
+        decoded.push(byte);
+        at += 3;
+    }
+    String::from_utf8(decoded).unwrap_or_else(|_| key.to_owned())
 }
 
 impl Gate for FrontProxyGate {
@@ -77,7 +99,7 @@ impl Gate for FrontProxyGate {
             let user = user(&trust, headers).ok_or_else(ApiError::unauthorized)?;
             let identity = match user.name.as_str() {
                 ANONYMOUS => Identity::anonymous(),
-                name => Identity::user(name, user.groups),
+                name => Identity { uid: user.uid, ..Identity::user(name, user.groups) },
             };
             self.ask(&identity, user.extra, wanted).await?;
             Ok(identity)
@@ -96,6 +118,7 @@ impl FrontProxyGate {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(identity.user.clone()),
+                uid: Some(identity.uid.clone()).filter(|uid| !uid.is_empty()),
                 groups: Some(identity.groups.clone()),
                 extra: Some(extra),
                 ..spec(wanted)

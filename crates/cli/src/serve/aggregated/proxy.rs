@@ -36,6 +36,9 @@ pub(super) struct Trust {
     pub(super) names: Vec<String>,
     /// Headers with the user; the first that is there counts.
     pub(super) users: Vec<HeaderName>,
+    /// Headers with the user's uid. Without an entry in the hub's ConfigMap no header is believed: a front proxy that does not
+    /// know the header does not strip it from its clients' requests either.
+    pub(super) uids: Vec<HeaderName>,
     /// Headers with a group each.
     pub(super) groups: Vec<HeaderName>,
     /// Beginnings of headers with more about the user, in lower case.
@@ -124,6 +127,7 @@ pub(super) fn read(map: &ConfigMap) -> anyhow::Result<Trust> {
         verifier,
         names: list("requestheader-allowed-names")?,
         users,
+        uids: headers("requestheader-uid-headers")?,
         groups: headers("requestheader-group-headers")?,
         extras: extras.iter().map(|prefix| prefix.to_lowercase()).collect(),
     })

@@ -62,6 +62,7 @@ fn answer(
                 "requestheader-client-ca-file": authority,
                 "requestheader-allowed-names": "[\"front-proxy-client\"]",
                 "requestheader-username-headers": "[\"X-Remote-User\"]",
+                "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
                 "requestheader-group-headers": "[\"X-Remote-Group\"]",
                 "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
             });
@@ -179,7 +180,10 @@ impl Serving {
         let headers = [
             ("x-remote-user", name),
             ("x-remote-group", "devs"),
+            ("x-remote-uid", "8a7f"),
             ("x-remote-extra-scopes", "read"),
+            ("x-remote-extra-authentication.kubernetes.io%2fcredential-id", "%2F stays"),
+            ("x-remote-extra-100%", "no escape"),
         ];
         self.proxy(Some((&self.proxies, "front-proxy-client")), &headers)
     }
@@ -248,7 +252,9 @@ async fn the_front_proxys_users_read_what_the_hub_lets_them_read() {
     assert_eq!(
         asked,
         json!({
-            "user": "alice", "groups": ["devs", "system:authenticated"], "extra": {"scopes": ["read"]},
+            "user": "alice", "uid": "8a7f", "groups": ["devs", "system:authenticated"],
+            "extra": {"scopes": ["read"], "100%": ["no escape"],
+                "authentication.kubernetes.io/credential-id": ["%2F stays"]},
             "resourceAttributes": {"verb": "get", "group": "history.atoll.dev", "version": "v1alpha1",
                 "resource": "decisions", "namespace": "shop", "name": "aaaa"},
         })
@@ -269,6 +275,67 @@ async fn the_front_proxys_users_read_what_the_hub_lets_them_read() {
     // A hub that cannot say gives nobody anything.
     serving.hub.lock().unwrap().away = true;
     assert_eq!(get(&alice, SHOP).await.unwrap_err().0, 503);
+    serving.stop().await;
+}
+
+/// A front proxy that does not know the header does not take it out of its clients' requests either.
+#[test]
+fn a_uid_is_believed_only_where_the_hub_names_its_header() {
+    let mut headers = http::HeaderMap::new();
+    headers.insert("x-remote-user", "alice".parse().unwrap());
+    headers.insert("x-remote-uid", "forged".parse().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let authority = ProxyAuthority::open(folder.path()).unwrap();
+    let mut data = std::collections::BTreeMap::from([
+        ("requestheader-client-ca-file".to_owned(), authority.certificate().to_owned()),
+        ("requestheader-username-headers".to_owned(), "[\"X-Remote-User\"]".to_owned()),
+    ]);
+    let uid = |data: &std::collections::BTreeMap<String, String>| {
+        let map = k8s_openapi::api::core::v1::ConfigMap {
+            data: Some(data.clone()),
+            ..Default::default()
+        };
+        gate::user(&proxy::read(&map).unwrap(), &headers).unwrap().uid
+    };
+    assert_eq!(uid(&data), "");
+    data.insert("requestheader-uid-headers".to_owned(), "[\"X-Remote-Uid\"]".to_owned());
+    assert_eq!(uid(&data), "forged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_queries_are_refused_and_stop_no_request() {
+    let serving = Serving::start().await;
+    let alice = serving.user("alice");
+    ready(&alice, SHOP).await.unwrap();
+    let most = u64::MAX;
+    for query in [
+        format!("timeoutSeconds={most}&watch=true"),
+        format!("timeoutSeconds={}&watch=true", i64::MAX),
+    ] {
+        // The watch begins: what it hands out may take until the next decision.
+        let request = Request::get(format!("{SHOP}?{query}")).body(Vec::new()).unwrap();
+        let begun = alice.request_stream(request).await;
+        assert!(begun.is_ok(), "{query}: {:?}", begun.err());
+    }
+    for query in [
+        "timeoutSeconds=-1&watch=true",
+        "timeoutSeconds=18446744073709551616",
+        "limit=x",
+        "limit=99999999999999999999",
+        "resourceVersion=99999999999999999999",
+        "resourceVersion=18446744073709551615&watch=true",
+        "continue=ffffffffffffffff.ffffffffffffffff",
+        "continue=%00",
+        "fieldSelector=metadata.namespace%3D",
+        "fieldSelector=metadata.name%3D",
+    ] {
+        let (code, message) = get(&alice, &format!("{SHOP}?{query}")).await.unwrap_err();
+        assert_eq!(code, 400, "{query}: {message}");
+    }
+    for query in ["limit=-1", "limit=9223372036854775807", "limit=0"] {
+        let list = get(&alice, &format!("{SHOP}?{query}")).await.unwrap();
+        assert_eq!(list["items"].as_array().unwrap().len(), 1, "{query}");
+    }
     serving.stop().await;
 }
 
