@@ -9,6 +9,7 @@ pub mod clock;
 pub mod cluster;
 pub mod conditions;
 pub mod crds;
+pub mod cron;
 pub mod marks;
 mod member_state;
 pub mod names;

@@ -267,4 +267,21 @@ mod tests {
         assert_eq!(list["x"].milli(), Ok(500));
         assert_eq!(serde_json::to_string(&list["memory"]).unwrap(), "\"1Gi\"");
     }
+
+    proptest::proptest! {
+        #[test]
+        fn quantities_of_any_text_are_read_or_refused_and_come_back(
+            text in "\\PC{0,60}",
+            number in "[+-]{0,2}[0-9.]{0,50}[eEinumkKMGTPQ0-9+-]{0,12}",
+            milli in -MAX_MILLI..=MAX_MILLI,
+        ) {
+            for text in [text, number] {
+                if let Ok(milli) = Quantity::new(text).milli() {
+                    proptest::prop_assert!((-MAX_MILLI..=MAX_MILLI).contains(&milli));
+                    proptest::prop_assert_eq!(Quantity::from_milli(milli).milli(), Ok(milli));
+                }
+            }
+            proptest::prop_assert_eq!(Quantity::from_milli(milli).milli(), Ok(milli));
+        }
+    }
 }

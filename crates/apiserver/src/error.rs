@@ -226,6 +226,11 @@ impl ApiError {
         )
     }
 
+    /// 413: what the patch asks for costs too much.
+    pub fn patch_too_large(why: impl Into<String>) -> Self {
+        Self::new(413, "RequestEntityTooLarge", why)
+    }
+
     /// 409 AlreadyExists.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         Self::new(

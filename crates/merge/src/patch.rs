@@ -4,6 +4,14 @@
 use json_patch::{PatchErrorKind, PatchOperation};
 use serde_json::Value;
 
+/// Operations of one JSON patch, as kube-apiserver limits them.
+const MAX_OPERATIONS: usize = 10_000;
+/// Depth of a document, as JSON is read: deeper ones cannot be written by clients either.
+const MAX_DEPTH: usize = 128;
+/// Values that the operations of one patch may move, copy, add and compare altogether. An object of 3 MiB has some hundred
+/// thousand; a patch that copies its own copies doubles them with each operation.
+const MAX_VALUES: usize = 1_000_000;
+
 /// Why a patch was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
@@ -30,6 +38,9 @@ pub enum PatchError {
         /// The problem.
         cause: String,
     },
+    /// The patch would cost too much time or memory: the request is a 413.
+    #[error("{0}")]
+    TooLarge(String),
     /// A strategic merge patch violates the kind's merge rules: the request is a 400.
     #[error("{path}: {message}")]
     Strategic {
@@ -55,9 +66,22 @@ pub fn json_merge(target: &mut Value, patch: &Value) {
 pub fn json_patch(doc: &Value, ops: &Value) -> Result<Value, PatchError> {
     let ops: Vec<PatchOperation> =
         serde_json::from_value(ops.clone()).map_err(|e| PatchError::Malformed(e.to_string()))?;
+    if ops.len() > MAX_OPERATIONS {
+        return Err(PatchError::TooLarge(format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            ops.len()
+        )));
+    }
     let mut out = doc.clone();
+    let mut values = MAX_VALUES;
     for (index, op) in ops.iter().enumerate() {
         let path = op.path().to_string();
+        spend(&out, op, &mut values).map_err(|why| {
+            PatchError::TooLarge(format!(
+                "{} operation {index} is refused: {path}: {why}",
+                name(op)
+            ))
+        })?;
         if let PatchOperation::Test(test) = op
             && test.value.is_null()
             && out.pointer(&path).is_none()
@@ -72,6 +96,34 @@ pub fn json_patch(doc: &Value, ops: &Value) -> Result<Value, PatchError> {
         })?;
     }
     Ok(out)
+}
+
+/// Pays for the values that an operation touches.
+fn spend(doc: &Value, op: &PatchOperation, values: &mut usize) -> Result<(), &'static str> {
+    let touched = match op {
+        PatchOperation::Add(op) => Some(&op.value),
+        PatchOperation::Replace(op) => Some(&op.value),
+        PatchOperation::Test(op) => Some(&op.value),
+        PatchOperation::Move(op) => doc.pointer(op.from.as_str()),
+        PatchOperation::Copy(op) => doc.pointer(op.from.as_str()),
+        PatchOperation::Remove(_) => None,
+    };
+    let above = op.path().as_str().bytes().filter(|byte| *byte == b'/').count();
+    touched.map_or(Ok(()), |value| count(value, above, values))
+}
+
+fn count(value: &Value, depth: usize, values: &mut usize) -> Result<(), &'static str> {
+    if depth > MAX_DEPTH {
+        return Err("the object would be nested too deeply");
+    }
+    *values = values.checked_sub(1).ok_or("the patch copies or compares too much")?;
+    match value {
+        Value::Array(items) => items.iter().try_for_each(|item| count(item, depth + 1, values)),
+        Value::Object(fields) => {
+            fields.values().try_for_each(|value| count(value, depth + 1, values))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn name(op: &PatchOperation) -> &'static str {
@@ -127,6 +179,21 @@ mod tests {
         let missing_test = json!([{"op": "test", "path": "/b", "value": 1}]);
         assert!(json_patch(&doc, &missing_test).is_err());
         assert!(matches!(json_patch(&doc, &json!({"op": "add"})), Err(PatchError::Malformed(_))));
+    }
+
+    #[test]
+    fn patches_that_grow_or_deepen_without_bound_are_refused() {
+        let copy = |from: &str, path: &str| json!({"op": "copy", "from": from, "path": path});
+        let doc = json!({"a": [1, 2, 3, 4]});
+        let doubling: Vec<_> = (0..60).map(|n| copy("/a", &format!("/a/{n}"))).collect();
+        let nesting: Vec<_> = (0..200).map(|_| copy("", "/b")).collect();
+        let many = vec![json!({"op": "test", "path": "/a/0", "value": 1}); MAX_OPERATIONS + 1];
+        for (ops, part) in
+            [(doubling, "too much"), (nesting, "nested too deeply"), (many, "maximum operations")]
+        {
+            let error = json_patch(&doc, &ops.into()).unwrap_err();
+            assert!(matches!(&error, PatchError::TooLarge(why) if why.contains(part)), "{error}");
+        }
     }
 
     #[test]

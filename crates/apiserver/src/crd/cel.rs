@@ -19,6 +19,42 @@ use serde_json::Value;
 use super::{Custom, functions};
 use crate::error::{FieldError, FieldReason};
 
+/// Longest expression that is compiled, in bytes; those of published CRDs have some thousand.
+const MAX_LENGTH: usize = 16 * 1024;
+/// Deepest nesting of brackets. The compiler and the evaluation call themselves for each level, on a thread's stack.
+const MAX_NESTING: usize = 64;
+/// Operators of one expression, each of which may be a level too: `1+1+1`.
+const MAX_OPERATORS: usize = 1_000;
+
+/// Refuses expressions that would exhaust the stack.
+fn bounded(text: &str) -> Result<(), String> {
+    if text.len() > MAX_LENGTH {
+        return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
+    }
+    let (mut depth, mut operators) = (0_usize, 0_usize);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => {
+                depth += 1;
+                operators += 1;
+            }
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b'+' | b'-' | b'*' | b'/' | b'%' | b'!' | b'<' | b'>' | b'=' | b'?' | b'.' | b'&'
+            | b'|' => {
+                operators += 1;
+            }
+            _ => {}
+        }
+        if depth > MAX_NESTING {
+            return Err(format!("expression is nested deeper than {MAX_NESTING} levels"));
+        }
+        if operators > MAX_OPERATORS {
+            return Err(format!("expression has more than {MAX_OPERATORS} operators"));
+        }
+    }
+    Ok(())
+}
+
 /// The compiled expressions of a schema, by their text.
 pub(crate) struct Programs(BTreeMap<String, Result<Compiled, String>>);
 
@@ -58,12 +94,12 @@ impl Programs {
         if self.0.contains_key(text) {
             return;
         }
-        let compiled = Program::compile(text)
+        let compiled = bounded(text)
+            .and_then(|()| Program::compile(text).map_err(|e| e.to_string()))
             .map(|program| {
                 let transition = program.references().has_variable("oldSelf");
                 Compiled { program, transition }
-            })
-            .map_err(|e| e.to_string());
+            });
         self.0.insert(text.to_owned(), compiled);
     }
 

@@ -1,6 +1,7 @@
 //! Discovery: which groups, versions and kinds there are, in the legacy documents and in the aggregated one that
 //! kubectl asks for, and the OpenAPI index.
 
+mod merge_keys;
 mod openapi;
 mod paths;
 mod swagger;
@@ -36,7 +37,7 @@ impl Documents {
         &self,
         generation: u64,
         path: &str,
-        make: impl FnOnce() -> Option<Value>,
+        make: impl FnOnce() -> Option<Bytes>,
     ) -> Option<Bytes> {
         {
             let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +48,7 @@ impl Documents {
                 return Some(found.clone());
             }
         }
-        let bytes = crate::store::encode(&make()?);
+        let bytes = make()?;
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.0 == generation {
             cache.1.insert(path.to_owned(), bytes.clone());
@@ -266,14 +267,20 @@ pub(crate) fn openapi_index(core: &Core) -> Response<Body> {
     web::respond_json(200, &json!({"paths": paths}))
 }
 
-/// `/openapi/v2`.
+/// `/openapi/v2`, as JSON or in the protobuf form that kubectl asks for.
 pub(crate) fn swagger(core: &Core, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
-    accept::shape(headers)?;
+    use crate::protobuf::openapi as gnostic;
     let kinds = core.kinds();
-    let make = || swagger::document(&kinds, &core.version);
-    let document = core.documents.get(kinds.generation, "v2", make);
-    let document = document.ok_or_else(ApiError::no_such_path)?;
-    Ok(web::respond(200, web::JSON, document))
+    let document = || swagger::document(&kinds, &core.version);
+    if let Some(media_type) = accept::one_of(headers, &gnostic::MEDIA_TYPES) {
+        let make = || Some(gnostic::encode(&document()).into());
+        let bytes = core.documents.get(kinds.generation, "v2.pb", make);
+        return Ok(web::respond(200, media_type, bytes.unwrap_or_default()));
+    }
+    accept::shape(headers)?;
+    let make = || Some(crate::store::encode(&document()));
+    let bytes = core.documents.get(kinds.generation, "v2", make);
+    Ok(web::respond(200, web::JSON, bytes.unwrap_or_default()))
 }
 
 /// One group version's document.
@@ -287,7 +294,7 @@ pub(crate) fn openapi(
     let kinds = core.kinds();
     let document = core.documents.get(kinds.generation, path, || {
         let (group, version) = find_document(&kinds, path)?;
-        Some(openapi::document(&kinds, group, version, &core.version))
+        Some(crate::store::encode(&openapi::document(&kinds, group, version, &core.version)))
     });
     let document = document.ok_or_else(ApiError::no_such_path)?;
     Ok(web::respond(200, web::JSON, document))

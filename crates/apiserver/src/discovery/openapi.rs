@@ -1,12 +1,15 @@
 //! OpenAPI v3 documents: operations for all kinds, the schemas of built-in kinds from k8s-openapi, those of
 //! custom kinds from their CRDs.
 
+use std::collections::BTreeSet;
+
+use atoll_merge::schema::Schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::paths;
+use super::{merge_keys, paths};
 use crate::{
     kinds::{Kind, Origin, catalog::Snapshot},
     options::Version,
@@ -64,7 +67,11 @@ pub(super) fn document(kinds: &Snapshot, group: &str, version: &str, server: &Ve
         paths::add(&mut operations, kind, &format!("{COMPONENTS}{name}"));
     }
     let mut schemas = generator.take_definitions(true);
+    let mut annotated = BTreeSet::new();
     for (name, kind) in builtin {
+        if let Some(fields) = Schema::builtin(&kind.group, &kind.version, &kind.kind) {
+            merge_keys::annotate(&mut schemas, &name, &fields, &mut annotated);
+        }
         if let Some(schema) = schemas.get_mut(&name) {
             schema["x-kubernetes-group-version-kind"] = group_version_kind(kind);
         }

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::Kind;
+use crate::kinds::{Kind, Origin};
 
 fn parameter(name: &str, kind: &str) -> Value {
     json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
@@ -92,13 +92,16 @@ pub(super) fn add(paths: &mut Map<String, Value>, kind: &Kind, schema: &str) {
     }
     if has("patch") {
         let mut patch = operation(kind, "patch", schema, PATCH);
-        // Strategic merge is left out on purpose: kubectl would then compute patches from this document's
-        // schemas, which carry no merge keys, instead of from its own types.
         patch["requestBody"] = json!({"content": {
             "application/apply-patch+yaml": {"schema": {"type": "object"}},
             "application/json-patch+json": {"schema": {"type": "object"}},
             "application/merge-patch+json": {"schema": {"type": "object"}},
         }});
+        // kubectl then computes patches with the merge keys of this document's schemas.
+        if matches!(kind.origin, Origin::Builtin(_)) {
+            patch["requestBody"]["content"]["application/strategic-merge-patch+json"] =
+                json!({"schema": {"type": "object"}});
+        }
         one.insert("patch".to_owned(), patch);
     }
     if has("delete") {

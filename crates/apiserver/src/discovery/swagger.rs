@@ -1,45 +1,104 @@
-//! The OpenAPI v2 document, of servers that have kinds of others only: an aggregator asks for it and goes on asking, with
-//! an error in its log each time, where there is none (kube-aggregator, `pkg/controllers/openapi`).
-//!
-//! A server with built-in kinds has none on purpose: kubectl would compute patches from its schemas, which carry no merge
-//! keys, instead of from its own types.
+//! The OpenAPI v2 document. kubectl checks a `kind: List` against its definitions, and an aggregator asks for it and goes on
+//! asking, with an error in its log each time, where there is none (kube-aggregator, `pkg/controllers/openapi`).
 
 use serde_json::{Map, Value, json};
 
-use super::openapi;
+use super::{merge_keys, openapi};
 use crate::{
     kinds::{Origin, catalog::Snapshot},
     options::Version,
 };
 
-/// The document; `None` where it would do harm.
-pub(super) fn document(kinds: &Snapshot, server: &Version) -> Option<Value> {
+/// Words of version 3 and of structural schemas that version 2 lacks.
+const LATER_WORDS: [&str; 6] = ["allOf", "anyOf", "oneOf", "not", "nullable", "example"];
+
+/// The document of all kinds.
+pub(super) fn document(kinds: &Snapshot, server: &Version) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
+    let own = kinds.groups().iter().all(|(group, versions)| {
+        let virtual_only = |version: &&str| {
+            kinds.of_version(group, version).all(|k| matches!(k.origin, Origin::Virtual(..)))
+        };
+        versions.iter().all(|version| virtual_only(&&**version))
+    });
     for (group, versions) in kinds.groups() {
         for version in versions {
-            if kinds.of_version(group, version).any(|k| !matches!(k.origin, Origin::Virtual(..))) {
-                return None;
-            }
             let mut third = openapi::document(kinds, group, version, server);
-            for kind in kinds.of_version(group, version) {
-                let name = openapi::component_name(kind);
-                let mut schema = third["components"]["schemas"][&name].take();
-                // Its own schema has the same name as the aggregator's and another text: both would be kept side by side.
-                schema["properties"]["metadata"] =
-                    json!({"type": "object", "description": "Standard object's metadata."});
-                definitions.insert(name, schema);
+            if own {
+                extension(kinds, (group, version), &mut third, &mut definitions);
+            } else {
+                all(&mut third, &mut definitions);
             }
             if let Value::Object(of_version) = third["paths"].take() {
                 paths.extend(of_version.into_iter().map(|(path, item)| (path, reduced(item))));
             }
         }
     }
-    Some(json!({
+    json!({
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": server.to_string()},
         "paths": paths,
         "definitions": definitions,
-    }))
+    })
+}
+
+/// Only the kinds' own schemas, for an aggregator: what others have too would have the same name as the aggregator's and
+/// another text, and both would be kept side by side.
+fn extension(
+    kinds: &Snapshot,
+    (group, version): (&str, &str),
+    third: &mut Value,
+    definitions: &mut Map<String, Value>,
+) {
+    for kind in kinds.of_version(group, version) {
+        let name = openapi::component_name(kind);
+        let mut schema = third["components"]["schemas"][&name].take();
+        schema["properties"]["metadata"] =
+            json!({"type": "object", "description": "Standard object's metadata."});
+        definitions.insert(name, schema);
+    }
+}
+
+/// Every definition of a version 3 document. One that several documents have names its kind in its own group's only.
+fn all(third: &mut Value, definitions: &mut Map<String, Value>) {
+    let Value::Object(schemas) = third["components"]["schemas"].take() else { return };
+    for (name, mut schema) in schemas {
+        let names_kind = schema.get("x-kubernetes-group-version-kind").is_some();
+        if names_kind || !definitions.contains_key(&name) {
+            lower(&mut schema);
+            definitions.insert(name, schema);
+        }
+    }
+}
+
+/// Rewrites a schema of version 3 for version 2.
+fn lower(schema: &mut Value) {
+    if let Some(name) = merge_keys::reference(schema) {
+        schema["$ref"] = format!("#/definitions/{name}").into();
+    }
+    let Some(fields) = schema.as_object_mut() else { return };
+    for word in LATER_WORDS {
+        fields.remove(word);
+    }
+    let set =
+        |fields: &Map<String, Value>, word: &str| fields.get(word) == Some(&Value::Bool(true));
+    if set(fields, "x-kubernetes-int-or-string") {
+        fields.insert("type".to_owned(), "string".into());
+        fields.insert("format".to_owned(), "int-or-string".into());
+    }
+    // Clients refuse fields that a definition does not declare: what takes any field declares none.
+    if set(fields, "x-kubernetes-preserve-unknown-fields") {
+        for word in ["type", "properties", "additionalProperties", "items", "required"] {
+            fields.remove(word);
+        }
+    }
+    for word in ["items", "additionalProperties"] {
+        if let Some(inner) = fields.get_mut(word) {
+            lower(inner);
+        }
+    }
+    let properties = fields.get_mut("properties").and_then(Value::as_object_mut);
+    properties.into_iter().flatten().for_each(|(_, property)| lower(property));
 }
 
 /// A path as version 2 has it: parameters have their type themselves, answers their schema, and no body is sent.

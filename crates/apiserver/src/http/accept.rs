@@ -77,6 +77,12 @@ pub(crate) fn shape(headers: &HeaderMap) -> Result<Shape, ApiError> {
         .ok_or_else(|| ApiError::not_acceptable("application/json"))
 }
 
+/// The first of the client's media types that is one of these.
+pub(crate) fn one_of(headers: &HeaderMap, known: &[&'static str]) -> Option<&'static str> {
+    let types = media_types(headers);
+    types.iter().find_map(|t| known.iter().copied().find(|known| *known == t.essence))
+}
+
 /// Which discovery document `/api` and `/apis` answer with.
 pub(crate) fn discovery(headers: &HeaderMap) -> DiscoveryShape {
     for t in media_types(headers).iter().filter(|t| t.is_json()) {

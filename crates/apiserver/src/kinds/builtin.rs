@@ -199,6 +199,7 @@ pub(crate) static ALL: &[Builtin] = &[
         openapi: schema::<core::PersistentVolumeClaim>,
         default: rules::core::persistent_volume_claim,
         printer: &print::PERSISTENT_VOLUME_CLAIM,
+        validate: rules::core::check_persistent_volume_claim,
         ..NAMESPACED
     },
     Builtin {
@@ -364,6 +365,7 @@ pub(crate) static ALL: &[Builtin] = &[
         categories: &[],
         openapi: schema::<networking::Ingress>,
         printer: &print::INGRESS,
+        validate: rules::network::check_ingress,
         ..WORKLOAD
     },
     Builtin {
@@ -384,6 +386,7 @@ pub(crate) static ALL: &[Builtin] = &[
         openapi: schema::<networking::NetworkPolicy>,
         default: rules::policy::network_policy,
         printer: &print::NETWORK_POLICY,
+        validate: rules::network::check_network_policy,
         ..NAMESPACED
     },
     Builtin {
@@ -394,6 +397,7 @@ pub(crate) static ALL: &[Builtin] = &[
         name: names::path_segment,
         openapi: schema::<rbac::Role>,
         printer: &print::CREATED_AT,
+        validate: rules::policy::check_role,
         ..NAMESPACED
     },
     Builtin {
@@ -416,6 +420,7 @@ pub(crate) static ALL: &[Builtin] = &[
         name: names::path_segment,
         openapi: schema::<rbac::ClusterRole>,
         printer: &print::CREATED_AT,
+        validate: rules::policy::check_cluster_role,
         ..CLUSTER
     },
     Builtin {

@@ -5,6 +5,7 @@
 //! field numbers and gives the JSON form. Go writes the zero values of fields that JSON leaves out; the table
 //! says of which.
 
+pub(crate) mod openapi;
 mod table;
 mod wire;
 

@@ -74,6 +74,24 @@ impl Shared {
     }
 }
 
+/// Makes an empty file that only its owner reads, or restricts the one that is there: Secrets are objects too.
+fn private(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    const OWNER_ONLY: u32 = 0o600;
+    let mut options = std::fs::File::options();
+    match options.write(true).create_new(true).mode(OWNER_ONLY).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let found = std::fs::metadata(path)?.permissions().mode();
+            if found & 0o077 == 0 {
+                return Ok(());
+            }
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(OWNER_ONLY))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// The writer's side of the file. Dropping it writes what waits and releases the file's lock.
 pub(super) struct Disk {
     shared: Arc<Shared>,
@@ -89,6 +107,7 @@ impl Disk {
             path: path.to_owned(),
             source: Box::new(source),
         };
+        private(path).map_err(|source| fail(redb::Error::Io(source)))?;
         let database = match Database::create(path) {
             Ok(database) => database,
             Err(DatabaseError::DatabaseAlreadyOpen) => {

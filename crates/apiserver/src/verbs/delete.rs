@@ -23,6 +23,9 @@ pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 /// Seconds that a pod gets when it does not say.
 const POD_GRACE: i64 = 30;
+/// The longest grace, in seconds, whatever the pod or the client says: a hundred years. With more the time of the deletion
+/// is no date any more.
+const MAX_GRACE: i64 = 100 * 366 * 24 * 60 * 60;
 
 /// What becomes of dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +196,7 @@ fn grace(kind: &Kind, live: &Value, options: &Options) -> i64 {
         return 0;
     }
     let own = meta::at(live, "spec.terminationGracePeriodSeconds").and_then(Value::as_i64);
-    options.grace_period_seconds.or(own).unwrap_or(POD_GRACE).max(0)
+    options.grace_period_seconds.or(own).unwrap_or(POD_GRACE).clamp(0, MAX_GRACE)
 }
 
 /// What a deletion comes to: `BeforeDelete` and `deletionFinalizersForGarbageCollection` of upstream's store.

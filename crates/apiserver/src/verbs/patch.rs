@@ -50,6 +50,7 @@ pub(super) fn decode(call: &Call, bytes: &[u8]) -> Result<Patch, ApiError> {
 /// A malformed patch is a bad request, one that does not fit the object is unprocessable.
 fn refused(error: &patches::PatchError) -> ApiError {
     match error {
+        patches::PatchError::TooLarge(why) => ApiError::patch_too_large(why),
         patches::PatchError::Malformed(_) => ApiError::bad_request(error.to_string()),
         _ => ApiError::unprocessable(error.to_string()),
     }

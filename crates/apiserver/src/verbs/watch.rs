@@ -30,6 +30,8 @@ use crate::{
 
 /// How long a watch lasts when the client does not say, in seconds. Upstream draws between 30 and 60 minutes.
 const DEFAULT_TIMEOUT: u64 = 1800;
+/// The longest watch, in seconds, whatever the client asks for: a day. Clients start a new one when theirs ends.
+const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 /// Pause between bookmarks while nothing else happens; upstream's is about a minute too.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Changes taken from the log under one lock.
@@ -47,7 +49,7 @@ pub(crate) async fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     }
     let initial = initial_events(call)?;
     let timeout = call.query.timeout_seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT);
-    let deadline = Instant::now() + Duration::from_secs(timeout);
+    let deadline = Instant::now() + Duration::from_secs(timeout.min(MAX_TIMEOUT));
     if let Origin::Virtual(resource, _) = &call.kind.origin {
         let events = resource.watch(read::virtual_query(call)).await?;
         return Ok(respond(call, relay(events, call.view()?, deadline, call)));

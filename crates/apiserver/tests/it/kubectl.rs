@@ -21,8 +21,8 @@ use crate::tls::Listening;
 /// One command may take this long; on a busy machine kubectl itself needs a second or two.
 const LIMIT: Duration = Duration::from_secs(60);
 
-struct Kubectl<'a> {
-    folder: &'a Path,
+pub(crate) struct Kubectl<'a> {
+    pub(crate) folder: &'a Path,
 }
 
 impl Kubectl<'_> {
@@ -39,13 +39,13 @@ impl Kubectl<'_> {
         command
     }
 
-    async fn output(&self, arguments: &[&str]) -> Output {
+    pub(crate) async fn output(&self, arguments: &[&str]) -> Output {
         let run = self.command(arguments).output();
         tokio::time::timeout(LIMIT, run).await.expect("kubectl hangs").unwrap()
     }
 
     /// Output of a success.
-    async fn run(&self, arguments: &[&str]) -> String {
+    pub(crate) async fn run(&self, arguments: &[&str]) -> String {
         let out = self.output(arguments).await;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(out.status.success(), "kubectl {arguments:?}: {}", text(&out.stderr));
@@ -53,18 +53,18 @@ impl Kubectl<'_> {
     }
 
     /// What a failure prints.
-    async fn fail(&self, arguments: &[&str]) -> String {
+    pub(crate) async fn fail(&self, arguments: &[&str]) -> String {
         let out = self.output(arguments).await;
         assert!(!out.status.success(), "kubectl {arguments:?} succeeded");
         String::from_utf8_lossy(&out.stderr).into_owned()
     }
 
-    async fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) async fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.run(arguments).await).unwrap()
     }
 
     /// Writes a manifest; gives its name.
-    fn manifest(&self, name: &str, objects: &[Value]) -> String {
+    pub(crate) fn manifest(&self, name: &str, objects: &[Value]) -> String {
         let text: Vec<String> = objects.iter().map(Value::to_string).collect();
         std::fs::write(self.folder.join(name), text.join("\n---\n")).unwrap();
         name.to_owned()
@@ -89,7 +89,7 @@ fn rows(table: &str) -> Vec<Vec<&str>> {
     table.lines().map(|line| line.split_whitespace().collect()).collect()
 }
 
-fn nginx(replicas: i64) -> Value {
+pub(crate) fn nginx(replicas: i64) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "nginx", "labels": {"app": "nginx"}},
@@ -107,7 +107,7 @@ fn nginx(replicas: i64) -> Value {
     })
 }
 
-fn widgets() -> Value {
+pub(crate) fn widgets() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
@@ -138,7 +138,7 @@ fn widgets() -> Value {
     })
 }
 
-async fn with_server<F: AsyncFnOnce(&Kubectl<'_>, &Listening)>(test: F) {
+pub(crate) async fn with_server<F: AsyncFnOnce(&Kubectl<'_>, &Listening)>(test: F) {
     if !installed() {
         return;
     }

@@ -197,6 +197,25 @@ impl Schema {
         &self.0.list
     }
 
+    /// How strategic merge treats this field, in the words of `x-kubernetes-patch-strategy`; `None` for the usual way.
+    #[must_use]
+    pub fn patch_strategy(&self) -> Option<&'static str> {
+        match &self.0.patch {
+            PatchRule::Usual => None,
+            PatchRule::Replace => Some("replace"),
+            PatchRule::MergeItems(_) => Some("merge"),
+        }
+    }
+
+    /// The field by which strategic merge matches the items of this list, if it does.
+    #[must_use]
+    pub fn patch_merge_key(&self) -> Option<&str> {
+        match &self.0.patch {
+            PatchRule::Usual | PatchRule::Replace => None,
+            PatchRule::MergeItems(key) => key.as_deref(),
+        }
+    }
+
     /// The default of this field, if it has one.
     #[must_use]
     pub fn default_value(&self) -> Option<&Value> {

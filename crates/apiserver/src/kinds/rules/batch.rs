@@ -1,5 +1,6 @@
 //! Jobs and CronJobs (`pkg/apis/batch`).
 
+use atoll_api::cron::{self, Schedule};
 use serde_json::{Value, json};
 
 use super::{Check, made, pod, selects, set_default, set_default_text};
@@ -102,16 +103,34 @@ pub(crate) fn check_job(check: &mut Check<'_>) {
     }
 }
 
-/// `ValidateCronJob`, in part: of the schedule, the number of fields.
+/// Longest name of a CronJob: eleven characters of the time are appended for its Jobs.
+const MAX_CRON_JOB_NAME: usize = 52;
+
+/// `ValidateCronJob`, in part.
 pub(crate) fn check_cron_job(check: &mut Check<'_>) {
     check.one_of("spec.concurrencyPolicy", &["Allow", "Forbid", "Replace"]);
     check.required("spec.schedule");
     let schedule = check.text("spec.schedule");
-    let fields = schedule.split_whitespace().count();
-    if !schedule.is_empty() && !schedule.starts_with('@') && fields != 5 {
-        let value = schedule.into();
-        let why = format!("expected exactly 5 fields, found {fields}: [{schedule}]");
-        check.add(FieldError::invalid("spec.schedule", &value, why));
+    if !schedule.is_empty()
+        && let Err(why) = schedule.parse::<Schedule>()
+    {
+        check.add(FieldError::invalid("spec.schedule", &schedule.into(), why));
+    }
+    let zone = check.at("spec.timeZone").filter(|zone| !zone.is_null());
+    if let Some(zone) = zone
+        && let Err(why) = cron::zone(Some(zone.as_str().unwrap_or("")))
+    {
+        check.add(FieldError::invalid("spec.timeZone", zone, why));
+    }
+    let name = meta::name(check.new);
+    if check.old.is_none() && name.len() > MAX_CRON_JOB_NAME {
+        let why = format!("must be no more than {MAX_CRON_JOB_NAME} characters");
+        check.add(FieldError::invalid("metadata.name", &name.into(), why));
+    }
+    let path = "spec.jobTemplate.spec.template.spec.restartPolicy";
+    let policies = ["OnFailure", "Never"];
+    if !policies.contains(&check.text(path)) {
+        check.add(FieldError::required(path, "valid values: \"OnFailure\", \"Never\""));
     }
     check.not_negative("spec.startingDeadlineSeconds");
     check.not_negative("spec.successfulJobsHistoryLimit");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::{Check, made, object, objects, quantity, set_default, set_default_text};
+use super::{Check, made, milli, object, objects, quantity, set_default, set_default_text};
 use crate::{
     error::{FieldError, FieldReason},
     kinds::names,
@@ -78,6 +78,36 @@ pub(crate) fn secret(value: &mut Value) {
 /// `SetDefaults_PersistentVolumeClaimSpec`.
 pub(crate) fn persistent_volume_claim(value: &mut Value) {
     set_default_text(meta::child(value, "spec"), "volumeMode", "Filesystem");
+}
+
+/// `ValidatePersistentVolumeClaimSpec`, in part.
+pub(crate) fn check_persistent_volume_claim(check: &mut Check<'_>) {
+    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let modes: Vec<(String, &Value)> = check.items("spec.accessModes").collect();
+    if modes.is_empty() {
+        let why = "at least 1 access mode is required";
+        check.add(FieldError::required("spec.accessModes", why));
+    }
+    if modes.len() > 1 && modes.iter().any(|(_, mode)| *mode == "ReadWriteOncePod") {
+        let why = "may not use ReadWriteOncePod with other access modes";
+        check.add(FieldError::forbidden("spec.accessModes", why));
+    }
+    for (at, mode) in modes {
+        if mode.as_str().is_none_or(|mode| !MODES.contains(&mode)) {
+            check.add(FieldError::unsupported(at, mode, &MODES));
+        }
+    }
+    let path = "spec.resources[storage]";
+    match check.at("spec.resources.requests.storage") {
+        None | Some(Value::Null) => check.add(FieldError::required(path, "")),
+        Some(asked) => match quantity(asked) {
+            Err(why) => check.add(FieldError::invalid(path, asked, why)),
+            Ok(()) if milli(asked).is_some_and(|milli| milli <= 0) => {
+                check.add(FieldError::invalid(path, asked, "must be greater than zero"));
+            }
+            Ok(()) => {}
+        },
+    }
 }
 
 /// `SetDefaults_PersistentVolume`.

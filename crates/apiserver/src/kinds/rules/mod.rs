@@ -16,6 +16,7 @@
 pub(crate) mod apps;
 pub(crate) mod batch;
 pub(crate) mod core;
+pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod policy;
 
@@ -240,6 +241,16 @@ pub(crate) fn requirements(selector: &Value) -> Result<Vec<LabelRequirement>, Fi
 pub(crate) fn selects(selector: Option<&Value>, object: &Value) -> bool {
     let Some(labels) = selector.and_then(|s| requirements(s).ok()) else { return false };
     crate::selector::Selectors { labels, fields: Vec::new() }.matches(object, &[])
+}
+
+/// A quantity in thousandths; `None` for what is none.
+pub(crate) fn milli(value: &Value) -> Option<i128> {
+    let text = match value {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
+        _ => return None,
+    };
+    atoll_api::quantity::Quantity::new(text).milli().ok()
 }
 
 /// Checks that the string is a quantity: digits with an optional sign, fraction, suffix or exponent.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Check, made, object, objects, quantity, set_default, set_default_text};
+use super::{Check, made, milli, object, objects, quantity, set_default, set_default_text};
 use crate::{error::FieldError, kinds::names, meta, meta::Fields};
 
 /// `spec.os`-independent paths of a pod spec within its carrier.
@@ -316,11 +316,41 @@ fn check_container(check: &mut Check<'_>, at: &str, container: &Value) {
             }
         }
     }
+    check_requests(check, at, container);
     for (n, env) in container.get("env").and_then(Value::as_array).into_iter().flatten().enumerate()
     {
         if env.get("name").and_then(Value::as_str).unwrap_or("").is_empty() {
             check.add(FieldError::required(format!("{at}.env[{n}].name"), ""));
         }
+    }
+}
+
+/// `ValidateContainerResourceRequirements`: no more is asked for than is allowed, and just as much of what cannot be
+/// overcommitted.
+fn check_requests(check: &mut Check<'_>, at: &str, container: &Value) {
+    let list =
+        |kind: &str| container.pointer(&format!("/resources/{kind}")).and_then(Value::as_object);
+    let limits = list("limits");
+    for (name, request) in list("requests").into_iter().flatten() {
+        let hugepages = name.starts_with("hugepages-");
+        let overcommit = !hugepages && (!name.contains('/') || name.contains("kubernetes.io/"));
+        let Some(limit) = limits.and_then(|limits| limits.get(name)) else {
+            if !overcommit {
+                let why = "Limit must be set for non overcommitable resources";
+                check.add(FieldError::required(format!("{at}.resources.limits"), why));
+            }
+            continue;
+        };
+        let (Some(asked), Some(allowed)) = (milli(request), milli(limit)) else { continue };
+        let shown = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
+        let why = if asked != allowed && !overcommit {
+            format!("must be equal to {name} limit of {shown}")
+        } else if asked > allowed {
+            format!("must be less than or equal to {name} limit of {shown}")
+        } else {
+            continue;
+        };
+        check.add(FieldError::invalid(format!("{at}.resources.requests"), request, why));
     }
 }
 

@@ -140,6 +140,52 @@ pub(crate) fn check_pod_disruption_budget(check: &mut Check<'_>) {
     }
 }
 
+/// `ValidateRole`.
+pub(crate) fn check_role(check: &mut Check<'_>) {
+    check_policy_rules(check, true);
+}
+
+/// `ValidateClusterRole`.
+pub(crate) fn check_cluster_role(check: &mut Check<'_>) {
+    check_policy_rules(check, false);
+    let aggregates = check.at("aggregationRule").is_some_and(|rule| !rule.is_null());
+    if aggregates && check.items("aggregationRule.clusterRoleSelectors").next().is_none() {
+        check.add(FieldError::required(
+            "aggregationRule.clusterRoleSelectors",
+            "at least one clusterRoleSelector required if aggregationRule is non-nil",
+        ));
+    }
+}
+
+/// `ValidatePolicyRule` of each rule.
+fn check_policy_rules(check: &mut Check<'_>, namespaced: bool) {
+    for (at, rule) in check.items("rules") {
+        let has = |field: &str| {
+            rule.get(field).and_then(Value::as_array).is_some_and(|values| !values.is_empty())
+        };
+        let mut required = |field: &str, why: &str| {
+            if !has(field) {
+                check.add(FieldError::required(format!("{at}.{field}"), why));
+            }
+        };
+        required("verbs", "verbs must contain at least one value");
+        if !has("nonResourceURLs") {
+            required("apiGroups", "resource rules must supply at least one api group");
+            required("resources", "resource rules must supply at least one resource");
+            continue;
+        }
+        let urls = rule.get("nonResourceURLs").unwrap_or(&Value::Null);
+        let why = if namespaced {
+            "namespaced rules cannot apply to non-resource URLs"
+        } else if has("apiGroups") || has("resources") || has("resourceNames") {
+            "rules cannot apply to both regular resources and non-resource URLs"
+        } else {
+            continue;
+        };
+        check.add(FieldError::invalid(format!("{at}.nonResourceURLs"), urls, why));
+    }
+}
+
 /// `ValidateRoleBinding`: who may do something may change, what it is may not.
 pub(crate) fn check_role_binding(check: &mut Check<'_>) {
     check.required("roleRef.kind");

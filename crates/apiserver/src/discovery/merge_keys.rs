@@ -1,0 +1,68 @@
+//! Strategic merge's words in schemas: `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. k8s-openapi has none
+//! of them, and kubectl computes the patches of `kubectl apply` with what the server's documents say.
+
+use std::collections::BTreeSet;
+
+use atoll_merge::schema::Schema;
+use serde_json::{Map, Value};
+
+/// Fields that keep of a union's members only the one that a patch names: (definition, field). The table of
+/// [`Schema::builtin`] does not say it, because the server's side of a patch needs no rule for it.
+const RETAIN_KEYS: [(&str, &str); 2] = [("DeploymentSpec", "strategy"), ("PodSpec", "volumes")];
+
+/// Adds them to the definition of this name and to those below it. `done` has the names that were visited.
+pub(super) fn annotate(
+    schemas: &mut Map<String, Value>,
+    name: &str,
+    fields: &Schema,
+    done: &mut BTreeSet<String>,
+) {
+    if !done.insert(name.to_owned()) {
+        return;
+    }
+    let mut below = Vec::new();
+    for (field, schema) in fields.properties() {
+        let Some(property) = schemas.get_mut(name).and_then(|s| s["properties"].get_mut(field))
+        else {
+            continue;
+        };
+        below.extend(references(property, schema));
+        let short = name.rsplit('.').next().unwrap_or(name);
+        let retains = RETAIN_KEYS.contains(&(short, field));
+        let strategy = match (schema.patch_strategy(), retains) {
+            (Some(strategy), true) => Some(format!("{strategy},retainKeys")),
+            (None, true) => Some("retainKeys".to_owned()),
+            (strategy, false) => strategy.map(str::to_owned),
+        };
+        if let Some(strategy) = strategy {
+            property["x-kubernetes-patch-strategy"] = strategy.into();
+        }
+        if let Some(key) = schema.patch_merge_key() {
+            property["x-kubernetes-patch-merge-key"] = key.into();
+        }
+    }
+    for (name, schema) in below {
+        annotate(schemas, &name, &schema, done);
+    }
+}
+
+/// The definition that a field, its items or its values refer to, with what is known of it.
+fn references(property: &Value, schema: &Schema) -> Option<(String, Schema)> {
+    if let Some(name) = reference(property) {
+        return Some((name, schema.clone()));
+    }
+    let (inner, schema) = match (property.get("items"), property.get("additionalProperties")) {
+        (Some(items), _) => (items, schema.items()?),
+        (None, Some(values)) => (values, schema.additional()?),
+        (None, None) => return None,
+    };
+    Some((reference(inner)?, schema.clone()))
+}
+
+/// The name that a schema refers to, directly or wrapped to carry a description.
+pub(super) fn reference(schema: &Value) -> Option<String> {
+    let wrapped = schema.get("allOf").and_then(Value::as_array).filter(|all| all.len() == 1);
+    let schema = wrapped.and_then(|all| all.first()).unwrap_or(schema);
+    let reference = schema.get("$ref")?.as_str()?;
+    reference.rsplit('/').next().map(str::to_owned)
+}

@@ -1,0 +1,108 @@
+//! The OpenAPI v2 document as kubectl wants it: the protobuf form of gnostic (`openapiv2/OpenAPIv2.proto`).
+//!
+//! Only definitions are written. kubectl reads operations out of the v3 documents since 1.27, and everything that it looks for
+//! in this one (a `kind: List` is checked against it) are the kinds' definitions.
+
+use serde_json::Value;
+
+use super::wire::Writer;
+
+/// The media type that clients ask for, and the one that kube-apiserver answers with.
+pub(crate) const MEDIA_TYPES: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+];
+
+/// Encodes a v2 document.
+pub(crate) fn encode(document: &Value) -> Vec<u8> {
+    let mut out = Writer::default();
+    text(&mut out, 1, &document["swagger"]);
+    out.message(2, |info| {
+        text(info, 1, &document["info"]["title"]);
+        text(info, 2, &document["info"]["version"]);
+    });
+    out.message(9, |definitions| named_schemas(definitions, &document["definitions"]));
+    out.into_bytes()
+}
+
+fn text(out: &mut Writer, number: u32, value: &Value) {
+    if let Some(text) = value.as_str() {
+        out.text(number, text);
+    }
+}
+
+/// `repeated NamedSchema additional_properties = 1`.
+fn named_schemas(out: &mut Writer, schemas: &Value) {
+    for (name, of) in schemas.as_object().into_iter().flatten() {
+        out.message(1, |named| {
+            named.text(1, name);
+            named.message(2, |out| schema(out, of));
+        });
+    }
+}
+
+/// A value of any type: as YAML, of which JSON is a part.
+fn any(out: &mut Writer, number: u32, value: &Value) {
+    out.message(number, |any| any.text(2, &value.to_string()));
+}
+
+/// One schema. What version 2 has no word for (`anyOf`, `nullable`) is left out, as kube-apiserver leaves it out.
+fn schema(out: &mut Writer, of: &Value) {
+    let Some(fields) = of.as_object() else { return };
+    for (name, value) in fields {
+        match name.as_str() {
+            "$ref" => text(out, 1, value),
+            "format" => text(out, 2, value),
+            "title" => text(out, 3, value),
+            "description" => text(out, 4, value),
+            "default" => any(out, 5, value),
+            "multipleOf" => number(out, 6, value),
+            "maximum" => number(out, 7, value),
+            "minimum" => number(out, 9, value),
+            "maxLength" => integer(out, 11, value),
+            "minLength" => integer(out, 12, value),
+            "pattern" => text(out, 13, value),
+            "maxItems" => integer(out, 14, value),
+            "minItems" => integer(out, 15, value),
+            "uniqueItems" => boolean(out, 16, value),
+            "maxProperties" => integer(out, 17, value),
+            "minProperties" => integer(out, 18, value),
+            "required" => each(value, |name| text(out, 19, name)),
+            "enum" => each(value, |value| any(out, 20, value)),
+            "additionalProperties" => out.message(21, |item| match value {
+                Value::Bool(_) => boolean(item, 2, value),
+                _ => item.message(1, |out| schema(out, value)),
+            }),
+            "type" => out.message(22, |kind| text(kind, 1, value)),
+            "items" => out.message(23, |items| items.message(1, |out| schema(out, value))),
+            "properties" => out.message(25, |properties| named_schemas(properties, value)),
+            extension if extension.starts_with("x-") => out.message(31, |named| {
+                named.text(1, extension);
+                any(named, 2, value);
+            }),
+            _ => {}
+        }
+    }
+}
+
+fn each(list: &Value, write: impl FnMut(&Value)) {
+    list.as_array().into_iter().flatten().for_each(write);
+}
+
+fn number(out: &mut Writer, at: u32, value: &Value) {
+    if let Some(number) = value.as_f64() {
+        out.double(at, number);
+    }
+}
+
+fn integer(out: &mut Writer, at: u32, value: &Value) {
+    if let Some(number) = value.as_u64() {
+        out.varint(at, number);
+    }
+}
+
+fn boolean(out: &mut Writer, at: u32, value: &Value) {
+    if let Some(truth) = value.as_bool() {
+        out.varint(at, u64::from(truth));
+    }
+}
