@@ -201,6 +201,7 @@ impl Brain {
             Concern::StatefulSet => with(Kind::StatefulSet, workloads::stateful_set::reconcile),
             Concern::DaemonSet => with(Kind::DaemonSet, workloads::daemon_set::reconcile),
             Concern::Job => with(Kind::Job, workloads::job::reconcile),
+            Concern::CronJob => with(Kind::CronJob, workloads::cron_job::reconcile),
             Concern::ReplicaSet => with(Kind::ReplicaSet, workloads::replica_set::reconcile),
             Concern::Scheduler => scheduler::reconcile(&view),
             Concern::Kubelet => with(Kind::Pod, kubelet::reconcile),

@@ -28,6 +28,7 @@ pub(crate) enum Concern {
     StatefulSet,
     DaemonSet,
     Job,
+    CronJob,
     /// A Service's endpoints and load balancer.
     Service,
 }
@@ -50,6 +51,7 @@ impl Concern {
             "StatefulSet" => Some(Self::StatefulSet),
             "DaemonSet" => Some(Self::DaemonSet),
             "Job" => Some(Self::Job),
+            "CronJob" => Some(Self::CronJob),
             _ => None,
         }
     }
@@ -66,6 +68,7 @@ impl Concern {
             Kind::StatefulSet => Some(Self::StatefulSet),
             Kind::DaemonSet => Some(Self::DaemonSet),
             Kind::Job => Some(Self::Job),
+            Kind::CronJob => Some(Self::CronJob),
             Kind::Pod | Kind::PersistentVolume | Kind::EndpointSlice | Kind::ControllerRevision => {
                 None
             }

@@ -17,13 +17,14 @@ pub(crate) enum Kind {
     ReplicaSet,
     StatefulSet,
     DaemonSet,
+    CronJob,
     Job,
     Pod,
 }
 
 impl Kind {
     /// Every kind, in the order in which streams are opened.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Namespace,
         Self::Node,
         Self::ServiceAccount,
@@ -36,6 +37,7 @@ impl Kind {
         Self::ReplicaSet,
         Self::StatefulSet,
         Self::DaemonSet,
+        Self::CronJob,
         Self::Job,
         Self::Pod,
     ];
@@ -55,6 +57,7 @@ impl Kind {
             Self::ReplicaSet => "ReplicaSet",
             Self::StatefulSet => "StatefulSet",
             Self::DaemonSet => "DaemonSet",
+            Self::CronJob => "CronJob",
             Self::Job => "Job",
             Self::Pod => "Pod",
         }
@@ -74,6 +77,7 @@ impl Kind {
             Self::ReplicaSet => "replicasets",
             Self::StatefulSet => "statefulsets",
             Self::DaemonSet => "daemonsets",
+            Self::CronJob => "cronjobs",
             Self::Job => "jobs",
             Self::Pod => "pods",
         }
@@ -86,7 +90,7 @@ impl Kind {
             | Self::ReplicaSet
             | Self::StatefulSet
             | Self::DaemonSet => "apps",
-            Self::Job => "batch",
+            Self::CronJob | Self::Job => "batch",
             Self::EndpointSlice => "discovery.k8s.io",
             _ => "",
         }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::annotations::{Fault, Script};
 use super::images::{self, ImageFault};
 use super::{backoff, main_containers};
+use crate::clock;
 use crate::index::fields::{count, int, list, stamp, text, time};
 use crate::index::object::Object;
 use crate::workloads::names::fingerprint;
@@ -138,7 +139,7 @@ impl Containers {
     ) -> Self {
         for (status, container) in self.main.iter_mut().zip(main_containers(pod)) {
             let Some(since) = time(status, "/state/running/startedAt") else { continue };
-            let due = since + probe_delay(container);
+            let due = clock::after(since, probe_delay(container));
             if due > now {
                 plan.again_at(due);
             }
@@ -181,10 +182,10 @@ fn taken_over(container: &Value, statuses: &[Value], reason: &str) -> Value {
 
 /// How long after its start a container's probes leave it unready.
 fn probe_delay(container: &Value) -> Duration {
-    let seconds: i64 = ["startupProbe", "readinessProbe"]
+    let seconds = ["startupProbe", "readinessProbe"]
         .iter()
         .filter_map(|probe| int(container, &format!("/{probe}/initialDelaySeconds")))
-        .sum();
+        .fold(0, i64::saturating_add);
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::clock;
 use crate::engine::brain::View;
 use crate::index::fields::{list, time};
 use crate::index::kind::Kind;
@@ -65,10 +66,10 @@ fn collect_orphan(view: &View<'_>, pod: &Object, node: &str) -> Plan {
 fn stop(view: &View<'_>, pod: &Object, script: &Script) -> Plan {
     let grace = pod.meta.deletion_grace_period_seconds.unwrap_or(0);
     let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-    let asked = pod.deletion().map_or(view.now, |at| at - grace);
+    let asked = pod.deletion().map_or(view.now, |at| clock::before(at, grace));
     let runs = pod.text("/status/startTime").is_some() && !pod.pod().is_finished();
     let needs = script.stop_after.unwrap_or(view.settings.stop_after).min(grace);
-    let due = if runs { asked + needs } else { asked };
+    let due = if runs { clock::after(asked, needs) } else { asked };
     let mut plan = Plan::default();
     if due > view.now {
         plan.again_at(due);
@@ -134,7 +135,7 @@ fn keep_running(
     let run_for = script.run_for.or_else(|| of_job.then_some(view.settings.job_duration));
     let start_now = |containers: Containers, plan: &mut Plan| {
         if let Some(run_for) = run_for {
-            plan.again_at(view.now + run_for);
+            plan.again_at(clock::after(view.now, run_for));
         }
         (Phase::Running, containers.all_running(pod, view.now))
     };
@@ -145,7 +146,7 @@ fn keep_running(
             (Phase::Running, containers)
         }
         State::BackingOff { .. } => start_now(containers, plan),
-        State::Running { since } => match run_for.map(|run_for| since + run_for) {
+        State::Running { since } => match run_for.map(|run_for| clock::after(since, run_for)) {
             Some(end) if end <= view.now => exit(view, pod, containers, script.exit_code, plan),
             Some(end) => {
                 plan.again_at(end);

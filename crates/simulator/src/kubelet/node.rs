@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{addresses, annotations};
+use crate::clock;
 use crate::engine::brain::View;
 use crate::index::fields::{list, stamp, text, time};
 use crate::index::object::Object;
@@ -198,7 +199,7 @@ fn evict(view: &View<'_>, node: &Object, plan: &mut Plan) {
             .into_iter()
             .map(|(taint, seconds)| {
                 let added = taint.added.and_then(|added| added.parse().ok()).unwrap_or(view.now);
-                added + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+                clock::after(added, Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
             })
             .min();
         match due {

@@ -1,5 +1,6 @@
 //! Scenarios over the synchronous heart: a made-up server, made-up time, watch events that may lag.
 
+mod cron_jobs;
 mod daemon_sets;
 mod deployments;
 mod jobs;

@@ -2,6 +2,7 @@
 //! that bring its object one step further; the next look comes with the answers to those writes.
 
 pub(crate) mod children;
+pub(crate) mod cron_job;
 pub(crate) mod daemon_set;
 pub(crate) mod deployment;
 pub(crate) mod job;
