@@ -142,4 +142,39 @@ mod tests {
             .replace("{token: t}", "{tokenFile: /etc/passwd}");
         assert!(format!("{:#}", unpack(&text).await.unwrap_err()).contains("tokenFile"));
     }
+
+    /// A kubeconfig out of a Secret is used in the controller's process: whatever it says, no file is read there and no command
+    /// is run, and a bomb takes no time.
+    #[tokio::test]
+    async fn hostile_kubeconfigs_are_refused_in_time() {
+        let mut laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for (name, before) in
+            [("b", "a"), ("c", "b"), ("d", "c"), ("e", "d"), ("f", "e"), ("g", "f")]
+        {
+            let items = vec![format!("*{before}"); 10].join(", ");
+            laughs.push_str(&format!("{name}: &{name} [{items}]\n"));
+        }
+        let user = |user: &str| {
+            format!("apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user: {user}\n")
+        };
+        let nested = "[".repeat(100_000);
+        for text in [
+            laughs,
+            nested,
+            "{a: ".repeat(50_000),
+            "\0".to_owned(),
+            String::new(),
+            user("{exec: {command: /bin/sh}}"),
+            user("{<<: {exec: {command: /bin/sh}}}"),
+            user("{tokenFile: /etc/shadow}"),
+            user("{\"client-key\": /etc/shadow}"),
+            user("{auth-provider: {name: gcp, config: {cmd-path: /bin/sh}}}"),
+        ] {
+            let began = std::time::Instant::now();
+            let refused = unpack(&text).await;
+            let start: String = text.chars().take(80).collect();
+            assert!(refused.is_err(), "{start}");
+            assert!(began.elapsed() < std::time::Duration::from_secs(5), "{start}");
+        }
+    }
 }

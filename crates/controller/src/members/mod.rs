@@ -34,6 +34,8 @@ mod tokens;
 mod types;
 mod watchman;
 mod wire;
+#[cfg(test)]
+mod wire_properties;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};

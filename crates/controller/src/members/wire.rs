@@ -50,7 +50,7 @@ pub(super) fn key(key: Option<v1::ObjectKey>) -> Result<Key, Status> {
     })
 }
 
-fn wire_key(key: &Key) -> v1::ObjectKey {
+pub(super) fn wire_key(key: &Key) -> v1::ObjectKey {
     v1::ObjectKey {
         group: key.group.clone(),
         kind: key.kind.clone(),
