@@ -17,6 +17,8 @@ mod client;
 #[path = "hostile/target.rs"]
 mod target;
 
+#[path = "hostile/api.rs"]
+mod api;
 #[path = "hostile/floods.rs"]
 mod floods;
 #[path = "hostile/identity.rs"]
