@@ -66,7 +66,7 @@ prop_compose! {
             unschedulable_reason: texts.1,
             health,
             health_reason: texts.2,
-            status_json,
+            status_json: status_json.into(),
             gone,
             object_uid: texts.3,
             ..v1::Status::default()
