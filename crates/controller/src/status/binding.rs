@@ -21,6 +21,9 @@ pub const REFUSED: &str = "BindingRefused";
 pub const MOST_ITEMS: usize = 100;
 /// Limit of clusters with their raw status in it.
 pub const MOST_RAW: usize = 20;
+/// Bytes of raw statuses that it holds at most, as JSON. One member may send 64 KiB, and an object of the hub must stay
+/// well below etcd's limit of 1.5 MiB.
+const MOST_RAW_BYTES: usize = 256 * 1024;
 
 /// Inputs of a status besides the binding.
 pub trait Knowledge {
@@ -181,15 +184,26 @@ pub fn status(
     status.truncated = total > MOST_ITEMS;
     items.truncate(MOST_ITEMS);
     status.aggregated_status = items.into_iter().map(|(item, _)| item).collect();
-    for item in status.aggregated_status.iter_mut().skip(MOST_RAW) {
-        item.status = None;
-    }
+    limit_raw(&mut status.aggregated_status);
     status.summary = Some(summary);
     if let Some(decision) = &spec.decision {
         status.last_scheduled_time = Some(decision.at.clone());
         status.scheduler_observing_affinity_name.clone_from(&decision.affinity_name);
     }
     status
+}
+
+/// Keeps the raw statuses of the first members, as many and as large as a binding may hold.
+fn limit_raw(items: &mut [AggregatedStatusItem]) {
+    let mut room = MOST_RAW_BYTES;
+    for (place, item) in items.iter_mut().enumerate() {
+        let bytes = item.status.as_ref().map_or(0, |status| status.to_string().len());
+        if place < MOST_RAW && bytes <= room {
+            room -= bytes;
+        } else {
+            item.status = None;
+        }
+    }
 }
 
 /// The fault of an object on a member; a rollout in progress is none.

@@ -183,6 +183,21 @@ fn a_wide_binding_shows_trouble_first_and_says_that_it_leaves_members_out() {
 }
 
 #[test]
+fn large_raw_statuses_are_left_out_before_a_binding_outgrows_the_hub() {
+    let clusters: Vec<_> =
+        (0..20).map(|n| json!({"name": format!("m{n:02}"), "replicas": 1})).collect();
+    let mut known = Fixed::default();
+    known.views.extend((0..20).map(|n| view(&format!("m{n:02}"), "new", 1)));
+    for view in known.views.values_mut() {
+        view.item.status = Some(json!({"text": "x".repeat(60 * 1024)}));
+    }
+    let status = status(&binding(json!(clusters), "Placed", 0), &known, now());
+    let raw = status.aggregated_status.iter().filter(|item| item.status.is_some()).count();
+    assert_eq!(raw, 4, "four of 60 KiB fit into 256 KiB");
+    assert_eq!(status.aggregated_status.len(), 20);
+}
+
+#[test]
 fn history_is_spoken_of_once_it_was_behind() {
     let mut row = binding(two(), "Placed", 0);
     let mut known =
