@@ -315,7 +315,7 @@ fn a_copy_shrinks_to_the_replicas_that_have_no_place_elsewhere() {
     assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "three have none");
     world.room("b", 2);
     let decision = world.step(&mut request);
-    assert_eq!((shares(&decision), decision.evictions()[0].unplaced), (map(&[("b", 3)]), 1));
+    assert_eq!((shares(&decision), decision.evictions()[0].unplaced), (map(&[("b", 2)]), 2));
     world.room("b", 9);
     let decision = world.step(&mut request);
     assert_eq!((shares(&decision), decision.evictions()[0].unplaced), (map(&[("b", 4)]), 0));
