@@ -16,8 +16,8 @@ const POLICY: (&str, &str) = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
 
 /// A condition of an object.
 fn condition(object: &Value, type_: &str) -> Value {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.cloned().find(|c| c["type"] == type_).unwrap_or_default()
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|c| c["type"] == type_).cloned().unwrap_or_default()
 }
 
 async fn accepted(federation: &Federation, name: &str) -> Value {
