@@ -37,13 +37,13 @@ use crate::shared::Shared;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceBindingSpec {
-    /// The template.
+    /// The template of the binding.
     pub resource: ObjectReference,
-    /// Replicas that the template asks for. Absent for kinds without replicas.
+    /// Desired replicas. Absent for kinds without replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i64>,
-    /// What one replica needs.
+    /// Requirements of one replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_requirements: Option<ReplicaRequirements>,
     /// The placement in force, copied from the policy.
@@ -52,43 +52,43 @@ pub struct ResourceBindingSpec {
     /// The scheduler's profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,
-    /// Its place among bindings that are ready to be decided. Absent = 0.
+    /// Priority among bindings that are ready for a decision. Absent = 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_priority: Option<BindingPriority>,
-    /// Where it runs, by the last decision.
+    /// Clusters and replicas of the last decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub clusters: Vec<TargetCluster>,
-    /// The last decision, in short.
+    /// Summary of the last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = [{
         "rule": "self.term >= oldSelf.term",
         "message": "a decision of an earlier leader's term is refused"
     }]))]
     pub decision: Option<DecisionRecord>,
-    /// Earlier decisions that history does not hold yet, oldest first.
+    /// Earlier decisions that are not in history yet, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9))]
     pub unrecorded: Vec<UnrecordedDecision>,
     /// Clusters that the binding is leaving.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
-    /// What the last failover of the application brought along.
+    /// State preserved by the last failover of the application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preserved_state: Option<PreservedState>,
-    /// When a rebalance was asked for last.
+    /// When a rebalance was last requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule_triggered_at: Option<Time>,
-    /// What is held back.
+    /// What is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,
     /// How work leaves a failed cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover: Option<Failover>,
-    /// What to do with an object that exists on a member and is not Atoll's.
+    /// What to do if the object exists on a member and is not managed by Atoll.
     #[serde(default)]
     pub conflict_resolution: ConflictResolution,
-    /// Whether members keep the objects when the binding goes.
+    /// Whether members keep the objects when the binding is deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preserve_resources_on_deletion: bool,
 }
@@ -99,11 +99,11 @@ crate::twin::cluster_scoped_twin!(
     "clusterresourcebindings", "crb"
 );
 
-/// The priority of scheduling, as it was resolved when the policy was applied last.
+/// The scheduling priority, resolved when the policy was last applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingPriority {
-    /// Greater is decided first.
+    /// Higher values are decided first.
     #[serde(default)]
     pub priority: i32,
 }
@@ -121,7 +121,7 @@ pub struct ObjectReference {
     pub namespace: Option<String>,
     /// Name.
     pub name: String,
-    /// uid: a template that was recreated is another one.
+    /// uid. A recreated template has another uid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
@@ -140,14 +140,14 @@ impl ObjectReference {
     }
 }
 
-/// What one replica needs.
+/// Requirements of one replica.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaRequirements {
-    /// What its node must be like.
+    /// Requirements on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_claim: Option<NodeClaim>,
-    /// Requests, as kube-scheduler sums them.
+    /// Resource requests, summed as in kube-scheduler.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
     pub resource_request: ResourceList,
     /// Priority class of its pods.
@@ -155,7 +155,7 @@ pub struct ReplicaRequirements {
     pub priority_class_name: Option<String>,
 }
 
-/// What the node of a replica must be like.
+/// Requirements of a replica on its node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaim {
@@ -165,15 +165,15 @@ pub struct NodeClaim {
     /// Labels that the node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Node taints that the pods bear.
+    /// Node taints that the pods tolerate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
-    /// Topology keys over which replicas keep apart from each other (required anti-affinity against themselves).
+    /// Topology keys whose domains hold at most one replica (required anti-affinity between the replicas).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub self_anti_affinity: Vec<String>,
 }
 
-/// A cluster and its share.
+/// A cluster and its replicas.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetCluster {
@@ -185,14 +185,14 @@ pub struct TargetCluster {
     pub replicas: i64,
 }
 
-/// Why a decision was made. The first that holds and is allowed names it.
+/// Why a decision was made: the first trigger that holds and is allowed.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Trigger {
-    /// Nothing was ever placed.
+    /// The object was never placed.
     First,
-    /// Somebody asked for a rebalance.
+    /// A user requested a rebalance.
     Rebalance,
     /// The placement in force changed.
     Reconcile,
@@ -200,55 +200,55 @@ pub enum Trigger {
     Scale,
     /// A target failed.
     Failover,
-    /// It was unhealthy on a target for longer than its policy tolerates.
+    /// The application was unhealthy on a target for longer than its policy tolerates.
     ApplicationFailure,
     /// The set of clusters that should have a copy changed.
     ClusterChange,
-    /// Replicas could not run where they were put.
+    /// Replicas were unschedulable on their member.
     Overflow,
-    /// Something preferred is back.
+    /// A preferred cluster, subset or term is available again.
     Recover,
-    /// Replicas were waiting and an event they waited for came.
+    /// Replicas were pending, and an event that they waited for occurred.
     Retry,
     /// An eviction task ended.
     EvictionDone,
-    /// The binding was withdrawn.
+    /// The binding was deleted.
     Withdrawn,
-    /// None of these: nothing is written.
+    /// No trigger: nothing is written.
     Avoid,
 }
 
-/// What the arithmetic of a decision may touch.
+/// Which replicas a decision may move.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Mode {
-    /// What runs is the start.
+    /// Running replicas stay, unless the trigger moves them.
     Steady,
-    /// From zero, because the policy changed.
+    /// Division from zero, because the policy changed.
     Replan,
-    /// From zero, because somebody asked.
+    /// Division from zero, because a user requested it.
     Fresh,
 }
 
-/// How a decision ended.
+/// The outcome of a decision.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Outcome {
-    /// Everything has a place.
+    /// All replicas are placed.
     Placed,
-    /// Some replicas wait.
+    /// Some replicas are pending.
     Partial,
-    /// Clusters fit, but no replica does.
+    /// Clusters pass the filters, but no replica can be placed.
     Unschedulable,
     /// No cluster passes the filters.
     NoFit,
-    /// More clusters failed than can replace them.
+    /// More targets failed than can be replaced.
     FailoverInfeasible,
-    /// The arithmetic gave what was there.
+    /// The result equals the previous placement.
     Unchanged,
-    /// Policy or workload contradict themselves.
+    /// The policy or the workload is invalid.
     Invalid,
 }
 
@@ -274,69 +274,69 @@ macro_rules! display_as_debug {
 }
 display_as_debug!(Trigger, Mode, Outcome);
 
-/// A decision in short (below 4 KiB): what later decisions and history need of it.
+/// Summary of a decision (below 4 KiB), for later decisions and for history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionRecord {
-    /// 128 bits in hex: SHA-256 over template uid, parent id and decision.
+    /// 128 bits in hex of a SHA-256 over the template's uid, the parent id and the decision.
     pub id: String,
-    /// id of the decision before, of this binding.
+    /// id of the binding's previous decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Why.
+    /// Why the decision was made.
     pub trigger: Trigger,
-    /// What could move.
+    /// Which replicas could move.
     pub mode: Mode,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Replicas that were asked for.
+    /// Desired replicas.
     #[serde(default)]
     pub desired: i64,
-    /// Replicas without a place, by reason.
+    /// Replicas that are not placed, by reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub pending: Vec<PendingReplicas>,
     /// The affinity term in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity_name: Option<String>,
-    /// Why it ended so, where nothing moved and no pending group says it.
+    /// Why nothing moved, if no pending group has the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub reason: Option<String>,
-    /// When.
+    /// When the decision was made.
     pub at: Time,
-    /// Term of the leader that made it.
+    /// Term of the leader that made the decision.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub term: i64,
 }
 
-/// Replicas without a place.
+/// Replicas that are not placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingReplicas {
-    /// How many.
+    /// Number of replicas.
     #[schemars(range(min = 0))]
     pub replicas: i64,
-    /// Why, for people.
+    /// The reason, for people.
     #[schemars(length(max = 256))]
     pub reason: String,
 }
 
-/// A decision that history does not hold yet, with what it placed; or a gap of several.
+/// A decision that is not in history yet, with its shares; or a gap that stands for several decisions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnrecordedDecision {
-    /// The decision; of a gap, its last.
+    /// The decision; for a gap, the last one.
     pub decision: DecisionRecord,
-    /// Shares that it set.
+    /// Shares of the decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<TargetCluster>,
-    /// Decisions that this entry stands for. 1 = itself only.
+    /// Number of decisions that this entry stands for. 1 = only itself.
     #[serde(default = "one")]
     #[schemars(range(min = 1))]
     pub count: i64,
-    /// Of a gap, id of its first decision.
+    /// For a gap: id of its first decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 }
@@ -368,21 +368,21 @@ pub struct GracefulEvictionTask {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub replicas: i64,
-    /// How many of them had no place elsewhere when they left. While as many as that wait for one, the copy stays.
+    /// How many of the replicas had no place elsewhere when they left. While that many are pending, the copy stays.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub unplaced: i64,
-    /// Trigger of the decision that made the task.
+    /// Trigger of the decision that created the task.
     pub reason: Trigger,
-    /// Whether the member keeps running them until their replacements are healthy.
+    /// Whether the member keeps running the replicas until their replacements are healthy.
     #[serde(default)]
     pub keep: bool,
-    /// How the copy goes.
+    /// When the copy is removed.
     #[serde(default)]
     pub purge_mode: PurgeMode,
-    /// When the task was made.
+    /// When the task was created.
     pub creation_timestamp: Time,
-    /// When the copy goes in any case. Absent = never by time.
+    /// When the copy is removed at the latest. Absent = no time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
 }
@@ -409,13 +409,13 @@ impl GracefulEvictionTask {
     }
 }
 
-/// What a workload that failed on a cluster left for its copies elsewhere (`statePreservation`).
+/// State of a workload that failed on a cluster, for its copies elsewhere (`statePreservation`).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreservedState {
-    /// The cluster that it failed on.
+    /// The cluster on which it failed.
     pub from_cluster: String,
-    /// The clusters that took its replicas: the object there has the labels.
+    /// The clusters that took its replicas. The object there gets the labels.
     #[serde(default)]
     #[schemars(length(max = 1024))]
     pub clusters: Vec<String>,
@@ -424,7 +424,7 @@ pub struct PreservedState {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What is known of a binding on its members. A report, never an input of a decision.
+/// Reports on a binding. Never an input of a decision.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceBindingStatus {
@@ -438,91 +438,92 @@ pub struct ResourceBindingStatus {
     /// The affinity term in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_observing_affinity_name: Option<String>,
-    /// Clusters, counted.
+    /// Counts over the clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<BindingSummary>,
-    /// What each member reports; at most 100, unhealthy first.
+    /// The report of each member; at most 100, unhealthy ones first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 100),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["clusterName"])
     )]
     pub aggregated_status: Vec<AggregatedStatusItem>,
-    /// Whether `aggregatedStatus` leaves members out.
+    /// Whether `aggregatedStatus` omits members.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
 
-/// Clusters of a binding, counted.
+/// Counts over the clusters of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingSummary {
-    /// Clusters that applied what the last decision gave them.
+    /// Clusters that applied the last decision.
     #[serde(default)]
     pub applied: i64,
-    /// Replicas that are ready.
+    /// Ready replicas.
     #[serde(default)]
     pub ready: i64,
-    /// Clusters that report it unhealthy.
+    /// Clusters that report the object as unhealthy.
     #[serde(default)]
     pub unhealthy: i64,
-    /// Clusters of which nothing is known now.
+    /// Clusters without a current report.
     #[serde(default)]
     pub unknown: i64,
 }
 
-/// What a member reports.
+/// The report of one member.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AggregatedStatusItem {
     /// The member.
     pub cluster_name: String,
-    /// Whether it applied what the last decision gave it.
+    /// Whether the member applied the last decision.
     #[serde(default)]
     pub applied: bool,
-    /// Why not.
+    /// Why the member did not apply it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_message: Option<String>,
-    /// How the object is there.
+    /// Health of the object on the member.
     #[serde(default)]
     pub health: ResourceHealth,
-    /// Why it is not healthy there, for example `ImagePullBackOff`. Absent where it is healthy.
+    /// Why the object is unhealthy there, for example `ImagePullBackOff`. Absent if it is healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_reason: Option<String>,
-    /// What is wrong, for people. Absent while it is only being rolled out.
+    /// The problem, for people. Absent during a rollout without problems.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_message: Option<String>,
-    /// Since when it is unhealthy there without a break. The clock of `failover.application`: it survives the controller.
+    /// Since when the object is unhealthy there, without interruption. `failover.application` counts from this time,
+    /// also across restarts of the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_since: Option<Time>,
-    /// Since when it is healthy there without a break, where a leader saw it become so.
+    /// Since when the object is healthy there, without interruption, if a leader observed the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<Time>,
-    /// Replicas that exist there.
+    /// Existing replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// Replicas that are ready there.
+    /// Ready replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i64>,
-    /// Replicas that found no node there.
+    /// Unschedulable replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unschedulable_replicas: Option<i64>,
-    /// The object's status there, of up to 20 members.
+    /// The object's status there, for up to 20 members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
     pub status: Option<serde_json::Value>,
 }
 
-/// How an object is.
+/// Health of an object.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
 )]
 pub enum ResourceHealth {
-    /// It does what it should.
+    /// It works as intended.
     Healthy,
-    /// It does not.
+    /// It does not work as intended.
     Unhealthy,
-    /// Nobody can say.
+    /// Its health is unknown.
     #[default]
     Unknown,
 }

@@ -35,32 +35,32 @@ use crate::quantity::{Quantity, ResourceList};
     "message": "mode Hosted needs kubeconfigSecret, the name of a Secret in namespace atoll-system",
 }]))]
 pub struct ClusterSpec {
-    /// Where the agent runs: inside the member (`Agent`, the default) or beside the controller (`Hosted`).
+    /// Where the agent runs: in the member (`Agent`, the default) or next to the controller (`Hosted`).
     #[serde(default)]
     pub mode: ClusterMode,
-    /// Mode `Hosted`: name of the Secret in namespace `atoll-system` of the hub whose key `kubeconfig` leads to the member's
-    /// API server, with the rights that an agent needs there.
+    /// Mode `Hosted`: name of the Secret in namespace `atoll-system` of the hub. Its key `kubeconfig` gives access to
+    /// the member's API server, with the permissions that an agent needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub kubeconfig_secret: Option<String>,
-    /// Who runs the infrastructure, for example `aws`. Field `provider` of selectors and spread constraints.
+    /// Infrastructure provider, for example `aws`. Field `provider` of selectors and spread constraints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Region. Field `region` of selectors and spread constraints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Zones that the member's nodes are in. Field `zone` of selectors and spread constraints.
+    /// Zones of the member's nodes. Field `zone` of selectors and spread constraints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub zones: Vec<String>,
-    /// Taints keep bindings away that do not tolerate them.
+    /// Taints. They repel bindings that do not tolerate them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
     )]
     pub taints: Vec<Taint>,
-    /// Classes of node sizes, by which free capacity is counted where only sums are known.
+    /// Classes of node sizes. They are used to estimate capacity if only sums over the nodes are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub resource_models: Vec<ResourceModel>,
@@ -69,10 +69,10 @@ pub struct ClusterSpec {
 /// Where a member's agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum ClusterMode {
-    /// Inside the member; it dials out.
+    /// In the member. The agent connects to the hub.
     #[default]
     Agent,
-    /// Beside the controller, with the member's kubeconfig from a Secret.
+    /// Next to the controller, with the member's kubeconfig from a Secret.
     Hosted,
 }
 
@@ -83,7 +83,7 @@ pub struct ResourceModel {
     /// Number of the class, ascending with size.
     #[schemars(range(min = 0))]
     pub grade: i64,
-    /// Half-open range of each resource that a node of this class has free.
+    /// Half-open range of free resources of a node in this class, per resource.
     #[schemars(length(max = 64))]
     pub ranges: Vec<ResourceModelRange>,
 }
@@ -100,43 +100,44 @@ pub struct ResourceModelRange {
     pub max: Quantity,
 }
 
-/// What is known of a member. Written by the controller from the agent's reports.
+/// Status of a member, written by the controller from the agent's reports.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
     /// Version of the member's API server, for example `v1.33.2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_version: Option<String>,
-    /// uid of the member's `kube-system` namespace, kept from the first contact on.
+    /// uid of the member's `kube-system` namespace, kept from the first connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
     /// The kinds that the member serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub api_enablements: Vec<ApiEnablement>,
-    /// `Ready`, and what else the controller found.
+    /// `Ready` and other conditions from the controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Conditions, taints and deletion in a few words, for the column STATUS: `Ready`, `NotReady` or `Unknown`, then with
-    /// commas `SchedulingDisabled`, `Draining`, `Drained`, `RemovalsHeld`, `Terminating`. Programs read the conditions.
+    /// Conditions, taints and deletion in a few words, for the column STATUS: `Ready`, `NotReady` or `Unknown`,
+    /// followed by `SchedulingDisabled`, `Draining`, `Drained`, `RemovalsHeld`, `Terminating` where they apply,
+    /// separated by commas. Programs should read the conditions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub state: String,
-    /// Reasons of the conditions behind `state`, for the column REASON. Absent for a member that is just ready.
+    /// Reasons of the conditions behind `state`, for the column REASON. Absent for a member that is only ready.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Nodes, counted.
+    /// Counts of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_summary: Option<NodeSummary>,
-    /// Resources, summed over the ready nodes. Absent = not known.
+    /// Sums of resources over the ready nodes. Absent = unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_summary: Option<ResourceSummary>,
-    /// Pods that the ready nodes can still take by their number: allocatable less those that have a node. Absent = not
-    /// known.
+    /// Pods that the ready nodes can still take by their pod limits: allocatable minus scheduled pods. Absent =
+    /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub free_pods: Option<i64>,
-    /// When taints of `spec.taints` with effect NoExecute that carry no `timeAdded` were first seen. The seconds that a
-    /// binding tolerates them count from then.
+    /// When taints in `spec.taints` with effect NoExecute and without `timeAdded` were first seen. Their toleration
+    /// seconds count from then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 64),
@@ -146,22 +147,22 @@ pub struct ClusterStatus {
     /// The agent's session with the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionStatus>,
-    /// Which of the member's certificates are refused. Kept for good.
+    /// Which of the member's certificates are revoked. Kept permanently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocation: Option<Revocation>,
-    /// Objects with Atoll's marks on the member that no binding accounts for. They are kept and counted.
+    /// Number of objects on the member with Atoll's marks but without a binding. They are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub orphans: Option<i64>,
-    /// Of them the first 100, by group, kind, namespace and name.
+    /// The first 100 of these objects, by group, kind, namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub orphaned_objects: Vec<ObjectName>,
-    /// Removals on the member that are held back by their limit (condition `PruneHeld`): these objects still run there.
+    /// Removals that exceed their limit and are held (condition `PruneHeld`). These objects still run on the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub removals_held: Option<i64>,
-    /// The first 100 objects whose removal is held back, by group, kind, namespace and name.
+    /// The first 100 objects with a held removal, by group, kind, namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub held_objects: Vec<ObjectName>,
@@ -179,7 +180,7 @@ pub struct TaintSince {
     pub key: String,
     /// Its effect.
     pub effect: String,
-    /// When.
+    /// The time.
     pub since: Time,
 }
 
@@ -206,7 +207,7 @@ impl Cluster {
     }
 }
 
-/// One object of a member.
+/// An object on a member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectName {
@@ -289,7 +290,7 @@ pub struct ApiResource {
     pub kind: String,
 }
 
-/// Nodes, counted.
+/// Counts of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSummary {
@@ -301,17 +302,17 @@ pub struct NodeSummary {
     pub ready_num: i64,
 }
 
-/// Resources, summed.
+/// Sums of resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceSummary {
-    /// What the ready, schedulable nodes offer.
+    /// Allocatable resources of the ready, schedulable nodes.
     #[serde(default)]
     pub allocatable: ResourceList,
-    /// Requests of pods that wait for a node.
+    /// Requests of pods that are not scheduled yet.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
     pub allocating: ResourceList,
-    /// Requests of pods that have a node.
+    /// Requests of scheduled pods.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
     pub allocated: ResourceList,
     /// Nodes per class of `spec.resourceModels`.
@@ -319,13 +320,13 @@ pub struct ResourceSummary {
     pub allocatable_modelings: Vec<AllocatableModeling>,
 }
 
-/// How many nodes are of a class.
+/// Number of nodes in a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllocatableModeling {
     /// The class.
     pub grade: i64,
-    /// Nodes whose free resources are in it.
+    /// Nodes whose free resources are in the class.
     #[schemars(range(min = 0))]
     pub count: i64,
 }
@@ -334,40 +335,40 @@ pub struct AllocatableModeling {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionStatus {
-    /// Whether there is one.
+    /// Whether the agent is connected.
     pub state: SessionState,
-    /// Highest epoch that an agent of this member came with; a lower one is refused.
+    /// Highest epoch of this member's agents. Lower epochs are rejected.
     #[serde(default)]
     pub epoch: i64,
-    /// Since when the state holds.
+    /// Since when the session is in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }
 
-/// A revocation of certificates that the controller has seen.
+/// A revocation of certificates that the controller has processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Revocation {
-    /// Certificates issued at or before this time, and tokens that were open then, are refused.
+    /// Certificates issued up to this time, and tokens that were valid then, are rejected.
     pub before: Time,
-    /// The last value of the annotation `atoll.dev/revoked-before` that was taken into account.
+    /// The last processed value of the annotation `atoll.dev/revoked-before`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 262144))]
     pub request: Option<String>,
-    /// Id of the token by which the agent enrolled that replaced the earlier ones, where `atoll rejoin` was the reason.
+    /// Id of the token of the agent that replaced the earlier ones, if `atoll rejoin` caused the revocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub token: Option<String>,
 }
 
-/// Whether an agent has a session.
+/// Connection state of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SessionState {
-    /// It is connected.
+    /// The agent is connected.
     Connected,
-    /// It was, and is not.
+    /// The agent was connected and is not any more.
     Lost,
-    /// It never was, or nobody knows.
+    /// The agent was never connected, or the state is unknown.
     Unknown,
 }
 

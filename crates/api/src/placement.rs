@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a workload may run and how it is divided. The empty placement means all clusters.
+/// Which clusters may run a workload, and how it is divided. An empty placement means all clusters.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -15,42 +15,43 @@ use serde::{Deserialize, Serialize};
     "message": "clusterAffinity and clusterAffinities exclude each other: keep one"
 }]))]
 pub struct Placement {
-    /// Which clusters may be chosen. Absent = all.
+    /// Clusters that may be selected. Absent = all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
-    /// Ordered alternatives: the first term that fits is used.
+    /// Ordered alternatives. The first term that fits is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["affinityName"])
     )]
     pub cluster_affinities: Option<Vec<ClusterAffinityTerm>>,
-    /// Taints of clusters that the workload bears.
+    /// Cluster taints that the workload tolerates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub cluster_tolerations: Vec<Toleration>,
-    /// How many groups of clusters must and may be used.
+    /// Minimum and maximum number of groups of clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub spread_constraints: Vec<SpreadConstraint>,
-    /// How evenly replicas must lie over domains of clusters.
+    /// How evenly replicas must be spread over domains of clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// How replicas are divided. Absent = Duplicated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_scheduling: Option<ReplicaScheduling>,
-    /// Which changes may move a placed workload. Default: PolicyChange, ReplicasChange, ClusterFailure; for Duplicated and
-    /// for objects without replicas also ClusterChange.
+    /// Changes that may move a placed workload. Default: PolicyChange, ReplicasChange, ClusterFailure; for Duplicated
+    /// and for objects without replicas also ClusterChange.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 5))]
     pub reschedule_on: Option<Vec<RescheduleOn>>,
-    /// Once placed it stays, whatever fails, until a rebalance is asked for. Default false.
+    /// Whether a placed workload stays where it is, even if clusters fail, until a rebalance is requested. Default
+    /// false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sticky: bool,
 }
 
-/// A choice of clusters. Everything that is given must hold.
+/// Selects clusters. All given fields must match.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAffinity {
@@ -64,17 +65,17 @@ pub struct ClusterAffinity {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub cluster_names: Vec<String>,
-    /// Never these.
+    /// Excluded clusters.
     #[serde(default, rename = "exclude", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub exclude_clusters: Vec<String>,
 }
 
-/// A choice by `provider`, `region` or `zone`.
+/// Selects clusters by `provider`, `region` or `zone`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldSelector {
-    /// All must hold.
+    /// All requirements must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub match_expressions: Vec<FieldRequirement>,
@@ -86,7 +87,7 @@ pub struct FieldSelector {
 pub struct FieldRequirement {
     /// `provider`, `region` or `zone`.
     pub key: ClusterField,
-    /// How the values are compared.
+    /// How to compare the values.
     pub operator: FieldOperator,
     /// Values; none for Exists and DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -94,7 +95,7 @@ pub struct FieldRequirement {
     pub values: Vec<String>,
 }
 
-/// A field that selectors know.
+/// A field for selectors.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -104,11 +105,11 @@ pub enum ClusterField {
     Provider,
     /// `spec.region`.
     Region,
-    /// `spec.zones`: matches when one of them does; NotIn and DoesNotExist when none does.
+    /// `spec.zones`: In and Exists match if one zone matches; NotIn and DoesNotExist match if none does.
     Zone,
 }
 
-/// How values are compared.
+/// How to compare values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum FieldOperator {
     /// One of the values.
@@ -125,31 +126,31 @@ pub enum FieldOperator {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAffinityTerm {
-    /// Name, by which the binding says which term is in force.
+    /// Name of the term. The binding reports the name of the term in force.
     #[schemars(length(min = 1, max = 32))]
     pub affinity_name: String,
-    /// The choice.
+    /// The clusters of the term.
     #[serde(flatten)]
     pub affinity: ClusterAffinity,
-    /// Tiers that are added, in order, while the term's own clusters do not hold all replicas.
+    /// Tiers that are added in order while the earlier clusters do not have room for all replicas.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub overflow_affinities: Vec<OverflowAffinity>,
 }
 
-/// A tier of clusters for what does not fit into the earlier ones.
+/// A tier of clusters for replicas that do not fit the earlier ones.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverflowAffinity {
     /// Name of the tier.
     #[schemars(length(min = 1, max = 32))]
     pub affinity_name: String,
-    /// The choice.
+    /// The clusters of the tier.
     #[serde(flatten)]
     pub affinity: ClusterAffinity,
 }
 
-/// Groups of clusters that must and may be used.
+/// Minimum and maximum number of groups of clusters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -169,11 +170,11 @@ pub struct SpreadConstraint {
     /// Label whose values group the clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread_by_label: Option<String>,
-    /// At least so many groups get replicas. Default 1.
+    /// Minimum number of groups with replicas. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub min_groups: Option<i64>,
-    /// At most so many groups are used. Default: no limit.
+    /// Maximum number of groups with replicas. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_groups: Option<i64>,
@@ -199,21 +200,21 @@ pub enum SpreadField {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologySpreadConstraint {
-    /// Largest allowed difference between a domain's replicas and the smallest domain's.
+    /// Maximum difference between the replicas of a domain and of the smallest domain.
     #[schemars(range(min = 1))]
     pub max_skew: i64,
     /// A label of Clusters, `topology.kubernetes.io/region`, `topology.kubernetes.io/zone`, or one of the short names
     /// `cluster`, `region`, `zone`, `provider`.
     #[schemars(length(min = 1))]
     pub topology_key: String,
-    /// What to do with a replica that would break the skew.
+    /// What to do with a replica that would violate the skew.
     #[serde(default)]
     pub when_unsatisfiable: WhenUnsatisfiable,
-    /// With fewer eligible domains than this the smallest counts as 0.
+    /// If there are fewer eligible domains than this, the minimum counts as 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_domains: Option<i64>,
-    /// Which other workloads of the namespace count. Default: only this one.
+    /// Selects other workloads in the namespace that count. Default: only this workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
     /// Whether clusters that the placement does not select count as domains. Default Honor: they do not.
@@ -222,7 +223,7 @@ pub struct TopologySpreadConstraint {
     /// Whether clusters with untolerated taints count as domains. Default Ignore: they do.
     #[serde(default = "ignore")]
     pub cluster_taints_policy: InclusionPolicy,
-    /// Whether a domain without room still holds the minimum down, as in Kubernetes. Default true.
+    /// Whether a domain without room still counts for the minimum, as in Kubernetes. Default true.
     #[serde(default = "yes")]
     pub count_full_domains: bool,
 }
@@ -239,20 +240,20 @@ fn yes() -> bool {
     true
 }
 
-/// What to do with a replica that would break the skew.
+/// What to do with a replica that would violate the skew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum WhenUnsatisfiable {
-    /// It waits.
+    /// The replica is pending.
     #[default]
     DoNotSchedule,
-    /// It goes where it breaks the skew least.
+    /// The replica goes where it violates the skew least.
     ScheduleAnyway,
 }
 
-/// Whether a rule is respected when domains are counted.
+/// Whether clusters that fail a rule count as domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum InclusionPolicy {
-    /// Clusters that fail the rule are no domains.
+    /// Clusters that fail the rule do not count.
     Honor,
     /// All clusters count.
     Ignore,
@@ -268,22 +269,22 @@ pub struct ReplicaScheduling {
     /// For Divided: `Weighted` (default) or `Aggregated`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_division_preference: Option<ReplicaDivisionPreference>,
-    /// For Weighted: by which weights. Absent = equal.
+    /// For Weighted: the weights. Absent = equal weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_preference: Option<ClusterPreferences>,
-    /// What happens with replicas that fit nowhere. Default PlacePartially.
+    /// What to do with replicas that fit nowhere. Default PlacePartially.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insufficient_capacity: Option<InsufficientCapacity>,
-    /// Least and most replicas of clusters or groups of clusters.
+    /// Minimum and maximum replicas of clusters or groups of clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub bounds: Vec<ReplicaBound>,
-    /// Static weights give no cluster more than fits. Default false.
+    /// Whether static weights give a cluster at most what fits. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub respect_capacity: bool,
 }
 
-/// One copy everywhere, or parts.
+/// All replicas on every cluster, or divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum ReplicaSchedulingType {
     /// Every cluster gets all replicas.
@@ -293,7 +294,7 @@ pub enum ReplicaSchedulingType {
     Divided,
 }
 
-/// What division prefers.
+/// How to divide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReplicaDivisionPreference {
     /// As few clusters as possible.
@@ -302,24 +303,24 @@ pub enum ReplicaDivisionPreference {
     Weighted,
 }
 
-/// Where weights come from.
+/// The source of weights.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterPreferences {
-    /// Given weights; a cluster's is the largest that matches it.
+    /// Static weights. A cluster gets the largest matching weight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub static_weight_list: Vec<StaticClusterWeight>,
-    /// Weights from what the clusters report. Wins over the list.
+    /// Weights from the clusters' reports. Takes precedence over the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_weight: Option<DynamicWeight>,
 }
 
-/// A given weight.
+/// A static weight.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StaticClusterWeight {
-    /// The clusters that it is for.
+    /// The clusters that get the weight.
     pub target_cluster: ClusterAffinity,
     /// The weight.
     #[schemars(range(min = 1, max = 2147483647))]
@@ -333,16 +334,16 @@ pub enum DynamicWeight {
     AvailableReplicas,
 }
 
-/// What happens with replicas that fit nowhere.
+/// What to do with replicas that fit nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum InsufficientCapacity {
-    /// What fits is placed, the rest waits.
+    /// Replicas that fit are placed, the others are pending.
     PlacePartially,
-    /// Nothing is placed until all fit.
+    /// Nothing is placed unless all replicas fit.
     Refuse,
 }
 
-/// Least and most replicas of a cluster or group.
+/// Minimum and maximum replicas of a cluster or group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -350,13 +351,13 @@ pub enum InsufficientCapacity {
     "message": "min must not be above max"
 }]))]
 pub struct ReplicaBound {
-    /// The clusters that it is for; their sum is bounded.
+    /// The clusters. The bound applies to the sum of their replicas.
     pub target_cluster: ClusterAffinity,
-    /// At least so many.
+    /// Minimum number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub min: Option<i64>,
-    /// At most so many.
+    /// Maximum number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max: Option<i64>,
@@ -373,8 +374,8 @@ pub enum RescheduleOn {
     ReplicasChange,
     /// A cluster failed.
     ClusterFailure,
-    /// A cluster came, went or changed its labels.
+    /// A cluster joined, left or changed its labels.
     ClusterChange,
-    /// Something preferred is back.
+    /// A preferred cluster, subset or term is available again.
     Recovery,
 }

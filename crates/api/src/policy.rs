@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::placement::Placement;
 use crate::shared::Shared;
 
-/// Selects objects of its namespace and says where they go.
+/// Selects objects of its namespace and sets their placement.
 #[derive(CustomResource, Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "policy.atoll.dev",
@@ -29,43 +29,44 @@ use crate::shared::Shared;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PropagationPolicySpec {
-    /// Which objects. One that matches any of these is selected.
+    /// The objects to select. An object that matches any entry is selected.
     #[schemars(length(min = 1, max = 64))]
     pub resource_selectors: Vec<ResourceSelector>,
-    /// Where they go. Empty = to all clusters.
+    /// The clusters for the objects. Empty = all clusters.
     #[serde(default)]
     pub placement: Shared<Placement>,
-    /// Among several policies that select an object the highest wins. Default 0.
+    /// If several policies select an object, the highest priority wins. Default 0.
     #[serde(default)]
     pub priority: i32,
-    /// Whether this policy takes objects from a policy that has them already. Default Never.
+    /// Whether this policy may take objects from a policy that already claims them. Default Never.
     #[serde(default)]
     pub preemption: Preemption,
-    /// What to do with an object that exists on a member and is not Atoll's. Default Abort.
+    /// What to do if an object exists on a member and is not managed by Atoll. Default Abort.
     #[serde(default)]
     pub conflict_resolution: ConflictResolution,
-    /// Whether members keep the objects when the template or the binding goes. Default false.
+    /// Whether members keep the objects when the template or the binding is deleted. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preserve_resources_on_deletion: bool,
-    /// What is held back.
+    /// What is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,
     /// How work leaves a failed cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover: Option<Failover>,
-    /// Profile of the scheduler: `default` or `karmada`, or one of its configuration file. Default `default`.
+    /// Scheduler profile: `default`, `karmada`, or a profile of the configuration file. Default `default`.
     #[serde(default = "default_profile")]
     pub scheduler_name: String,
-    /// Who is decided first when more is ready than can be decided at once. Absent = 0.
+    /// Order of decisions if more bindings are ready than can be decided at once. Absent = 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_priority: Option<SchedulePriority>,
 }
 
-/// Where the priority of scheduling comes from. It orders the scheduler's queue; nothing is preempted, as in Karmada.
+/// The source of the scheduling priority. It orders the scheduler's queue. There is no preemption, as in Karmada.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulePriority {
-    /// KubePriorityClass: a PriorityClass (scheduling.k8s.io/v1) of the hub. Karmada declares others that nobody implements.
+    /// KubePriorityClass: a PriorityClass (scheduling.k8s.io/v1) of the hub. Karmada declares other sources but does
+    /// not implement them.
     #[schemars(schema_with = "supported_source")]
     pub priority_class_source: PriorityClassSource,
     /// Name of the class.
@@ -77,14 +78,14 @@ fn supported_source(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": [PriorityClassSource::KubePriorityClass]})
 }
 
-/// Where a priority class is looked for.
+/// The source of a priority class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PriorityClassSource {
-    /// Among the PriorityClasses of the hub.
+    /// The PriorityClasses of the hub.
     KubePriorityClass,
-    /// In the pod template. Declared by Karmada and refused, there and here.
+    /// The pod template. Declared by Karmada, but rejected by both Karmada and Atoll.
     PodPriorityClass,
-    /// Among the federation's own classes. Declared by Karmada and refused, there and here.
+    /// The federation's own classes. Declared by Karmada, but rejected by both Karmada and Atoll.
     FederatedPriorityClass,
 }
 
@@ -97,12 +98,12 @@ pub(crate) fn default_profile() -> String {
 }
 
 crate::twin::cluster_scoped_twin!(
-    /// Selects objects of any namespace, and cluster-scoped ones, and says where they go.
+    /// Selects cluster-scoped objects and objects of any namespace, and sets their placement.
     ClusterPropagationPolicy of PropagationPolicy { PropagationPolicySpec, PropagationPolicyStatus },
     "clusterpropagationpolicies", "cpp"
 );
 
-/// One choice of objects. Everything that is given must hold.
+/// Selects objects. All given fields must match.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceSelector {
@@ -112,53 +113,53 @@ pub struct ResourceSelector {
     /// For example `Deployment`.
     #[schemars(length(min = 1))]
     pub kind: String,
-    /// Namespace. A PropagationPolicy selects in its own only. Default: any.
+    /// Namespace. A PropagationPolicy selects only in its own namespace. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Name. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Labels. Ignored where a name is given, as in Karmada.
+    /// Labels. Ignored if a name is given, as in Karmada.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 }
 
-/// Whether a policy takes objects from another.
+/// Whether a policy may take objects from another policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Preemption {
-    /// Yes, from one of lower priority.
+    /// Yes, from a policy of lower priority.
     Always,
     /// No.
     #[default]
     Never,
 }
 
-/// What to do with an object that exists on a member and is not Atoll's.
+/// What to do if an object exists on a member and is not managed by Atoll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum ConflictResolution {
-    /// Leave it alone and report a conflict.
+    /// Leave the object unchanged and report a conflict.
     #[default]
     Abort,
-    /// Take it over.
+    /// Take the object over.
     Overwrite,
 }
 
-/// What is held back.
+/// What is suspended.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Suspension {
-    /// Nothing is sent to any member.
+    /// Whether to send nothing to any member.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dispatching: bool,
-    /// Nothing is sent to these members.
+    /// Members to which nothing is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatching_on_clusters: Option<SuspendClusters>,
-    /// No decision is made.
+    /// Whether to make no decisions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scheduling: bool,
 }
 
-/// Members that are held back from.
+/// Members to which nothing is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SuspendClusters {
@@ -172,10 +173,10 @@ pub struct SuspendClusters {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failover {
-    /// For clusters that failed.
+    /// For failed clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterFailover>,
-    /// For workloads that are unhealthy on a cluster that is well. Absent = they stay.
+    /// For workloads that are unhealthy on a healthy cluster. Absent = they stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application: Option<ApplicationFailover>,
 }
@@ -184,26 +185,26 @@ pub struct Failover {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationFailover {
-    /// What counts as failed.
+    /// When an application counts as failed.
     #[serde(default)]
     pub decision_conditions: DecisionConditions,
-    /// When the old copy goes. Default Gracefully.
+    /// When the old copy is removed. Default Gracefully.
     #[serde(default)]
     pub purge_mode: PurgeMode,
     /// How long the old copy is kept while the new one is not healthy, in seconds. Default 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub grace_period_seconds: Option<i64>,
-    /// What of the old copy's status the new one is told.
+    /// Parts of the old copy's status that the new copy receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_preservation: Option<StatePreservation>,
 }
 
-/// What counts as a failed application.
+/// When an application counts as failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionConditions {
-    /// How long a workload may be unhealthy on a cluster without a break, in seconds. Default 300.
+    /// How long a workload may be unhealthy on a cluster without interruption, in seconds. Default 300.
     #[serde(default = "default_toleration")]
     #[schemars(range(min = 0))]
     pub toleration_seconds: i64,
@@ -220,11 +221,11 @@ fn default_toleration() -> i64 {
     300
 }
 
-/// Values of a workload's status that follow it to its next cluster, as labels of the object there.
+/// Values of a workload's status that the object on its next cluster gets as labels.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StatePreservation {
-    /// One label each.
+    /// One rule per label.
     #[schemars(length(min = 1, max = 16))]
     pub rules: Vec<StatePreservationRule>,
 }
@@ -236,7 +237,7 @@ pub struct StatePreservationRule {
     /// Key of the label.
     #[schemars(length(min = 1, max = 317))]
     pub alias_label_name: String,
-    /// Where the value is in the object's status on the old cluster, for example `{.jobStatus.jobID}`: fields and
+    /// Path of the value in the object's status on the old cluster, for example `{.jobStatus.jobID}`: fields and
     /// indices.
     #[schemars(length(min = 1, max = 256))]
     pub json_path: String,
@@ -246,7 +247,7 @@ pub struct StatePreservationRule {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterFailover {
-    /// When the old copy goes. Default Gracefully.
+    /// When the old copy is removed. Default Gracefully.
     #[serde(default)]
     pub purge_mode: PurgeMode,
     /// How long the old copy is kept while the new one is not healthy, in seconds. Default 600.
@@ -255,23 +256,23 @@ pub struct ClusterFailover {
     pub grace_period_seconds: Option<i64>,
 }
 
-/// When the copy on a cluster that work leaves goes.
+/// When to remove the copy on a cluster that a workload leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum PurgeMode {
-    /// After the new copies are healthy, or the grace period.
+    /// After the new copies are healthy, or after the grace period.
     #[default]
     Gracefully,
     /// Before the new copies start.
     Directly,
-    /// Not by Atoll.
+    /// Atoll never removes it.
     Never,
 }
 
-/// What the controller makes of a policy.
+/// Status of a policy, written by the controller.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PropagationPolicyStatus {
-    /// Generation that this status speaks of.
+    /// Generation of the spec that this status is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Accepted`.
@@ -281,13 +282,13 @@ pub struct PropagationPolicyStatus {
     /// Objects that the selectors match.
     #[serde(default)]
     pub matched: i64,
-    /// Objects that this policy claims; the others are claimed by a stronger one.
+    /// Objects that this policy claims. Stronger policies claim the others.
     #[serde(default)]
     pub claimed: i64,
-    /// Claimed objects that have replicas without a place.
+    /// Claimed objects with pending replicas.
     #[serde(default)]
     pub failing: i64,
-    /// The policies that claim what this one matches, as `namespace/name` or `name`; at most 20.
+    /// The policies that claim objects matched by this one, as `namespace/name` or `name`; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shadowed_by: Vec<String>,
 }

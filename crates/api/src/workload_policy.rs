@@ -5,8 +5,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Gives the domains of a topology key their numbers of replicas. A workload is bound to it by the label
-/// `policy.atoll.dev/workload-policy` on itself or its pod template.
+/// Sets target numbers of replicas for the domains of a topology key. A workload refers to it by the label
+/// `policy.atoll.dev/workload-policy` on itself or on its pod template.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "policy.atoll.dev",
@@ -30,7 +30,7 @@ pub struct WorkloadPolicySpec {
     /// `topology.kubernetes.io/zone`, or one of the short names `cluster`, `region`, `zone`, `provider`.
     #[schemars(length(min = 1))]
     pub topology_key: String,
-    /// Which pods count: those of every workload of the namespace whose pod labels match.
+    /// Selects the pods that count, among those of all workloads in the namespace.
     pub label_selector: LabelSelector,
     /// The domains and their targets, in order.
     #[schemars(
@@ -44,7 +44,7 @@ pub struct WorkloadPolicySpec {
         )
     )]
     pub allocation_policy: Vec<DomainTarget>,
-    /// Whether replicas beyond the targets wait (`Required`) or go on elsewhere (`Preferred`, the default).
+    /// Whether replicas beyond the targets are pending (`Required`) or placed elsewhere (`Preferred`, the default).
     #[serde(default)]
     pub allocation_type: AllocationType,
     /// Whether domains fill evenly (`Balance`, the default) or one after the other (`Fill`).
@@ -59,62 +59,62 @@ pub struct DomainTarget {
     /// Value of the topology key.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Replicas that the domain should have.
+    /// Target number of replicas.
     #[schemars(range(min = 1, max = 2147483647))]
     pub replicas: i64,
 }
 
-/// What happens beyond the targets.
+/// What to do with replicas beyond the targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum AllocationType {
-    /// Further replicas wait.
+    /// Further replicas are pending.
     Required,
-    /// Further replicas go on elsewhere.
+    /// Further replicas are placed elsewhere.
     #[default]
     Preferred,
 }
 
-/// In which order domains fill.
+/// The order in which domains are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum AllocationMethod {
-    /// Evenly, by the share of the target that is reached.
+    /// Evenly, by the reached share of the target.
     #[default]
     Balance,
-    /// One after the other, in the order of the list.
+    /// One after the other, in list order.
     Fill,
 }
 
-/// What the controller says of a WorkloadPolicy.
+/// Status of a WorkloadPolicy, written by the controller.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadPolicyStatus {
-    /// Generation that this status speaks of.
+    /// Generation of the spec that this status is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Accepted`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// How far each domain is.
+    /// State of each domain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub domains: Vec<DomainStatus>,
 }
 
-/// How far a domain is.
+/// State of a domain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DomainStatus {
     /// Value of the topology key.
     pub name: String,
-    /// Replicas that it should have.
+    /// Target number of replicas.
     pub target: i64,
-    /// Replicas that decisions gave it, of all bindings that count.
+    /// Replicas that decisions placed there, of all counted bindings.
     pub assigned: i64,
-    /// Replicas that still fit. Absent = not known.
+    /// Additional replicas that fit. Absent = unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<i64>,
-    /// Why it is below its target.
+    /// Why the domain is below its target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
 }

@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Puts the replicas of one workload into ordered subsets of clusters, each up to a limit.
+/// Places the replicas of one workload in ordered subsets of clusters, each up to a limit.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "policy.atoll.dev",
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadSpreadSpec {
-    /// The workload, in this namespace. Immutable.
+    /// The workload, in the same namespace. Immutable.
     #[schemars(extend("x-kubernetes-validations" = [{
         "rule": "self == oldSelf",
         "message": "targetRef is immutable: delete this WorkloadSpread and create another"
@@ -44,7 +44,7 @@ pub struct WorkloadSpreadSpec {
         )
     )]
     pub subsets: Vec<Subset>,
-    /// What happens with a replica whose subset has no room. Default Fixed.
+    /// What to do with a replica whose subset has no room. Default Fixed.
     #[serde(default)]
     pub schedule_strategy: ScheduleStrategy,
 }
@@ -68,18 +68,19 @@ pub struct Subset {
     /// Name, unique in the list.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// Clusters of the subset; each belongs to the first that matches. Absent = all that are left.
+    /// Selects the clusters of the subset. A cluster belongs to the first subset that matches. Absent = all remaining
+    /// clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_cluster_selector: Option<LabelSelector>,
-    /// Clusters with the highest sum of weights come first.
+    /// Preferences. Clusters with the highest sum of weights come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub preferred_cluster_selectors: Vec<PreferredClusterSelector>,
-    /// Taints that the workload bears on clusters of this subset, besides the placement's.
+    /// Taints that the workload tolerates on clusters of this subset, in addition to the placement's tolerations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub tolerations: Vec<Toleration>,
-    /// At most so many replicas, or so many percent of them. Absent = no limit.
+    /// Maximum number or percentage of replicas. Absent = no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_replicas: Option<IntOrString>,
     /// Strategic merge patch on the pod template of this subset's copies.
@@ -88,36 +89,36 @@ pub struct Subset {
     pub patch: Option<serde_json::Value>,
 }
 
-/// A weighted wish.
+/// A weighted preference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreferredClusterSelector {
     /// Weight, 1 to 100.
     #[schemars(range(min = 1, max = 100))]
     pub weight: i64,
-    /// Clusters that it is for.
+    /// The preferred clusters.
     pub preference: LabelSelector,
 }
 
-/// What happens with a replica whose subset has no room.
+/// What to do with a replica whose subset has no room.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleStrategy {
-    /// `Fixed` (default): it waits. `Adaptive`: it goes to the next subset.
+    /// `Fixed` (default): the replica is pending. `Adaptive`: the replica goes to the next subset.
     #[serde(default, rename = "type")]
     pub type_: ScheduleStrategyType,
-    /// For Adaptive.
+    /// Settings of Adaptive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<AdaptiveStrategy>,
 }
 
-/// Kind of strategy.
+/// The type of strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum ScheduleStrategyType {
-    /// A replica waits in its subset.
+    /// A replica is pending in its subset.
     #[default]
     Fixed,
-    /// A replica goes on to the next subset.
+    /// A replica goes to the next subset.
     Adaptive,
 }
 
@@ -125,41 +126,41 @@ pub enum ScheduleStrategyType {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdaptiveStrategy {
-    /// A replica that a member reports unschedulable for so many seconds moves on. Default 30.
+    /// Seconds that a replica may be unschedulable on a member before it moves to the next subset. Default 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub reschedule_critical_seconds: Option<i64>,
 }
 
-/// What the controller says of a WorkloadSpread.
+/// Status of a WorkloadSpread, written by the controller.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadSpreadStatus {
-    /// Generation that this status speaks of.
+    /// Generation of the spec that this status is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Accepted`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// How far each subset is.
+    /// State of each subset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub subsets: Vec<SubsetStatus>,
 }
 
-/// How far a subset is.
+/// State of a subset.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubsetStatus {
     /// Its name.
     pub name: String,
-    /// Replicas that the decision gave it.
+    /// Replicas that the decision placed there.
     pub replicas: i64,
-    /// Replicas that wait in it.
+    /// Pending replicas.
     #[serde(default)]
     pub pending: i64,
-    /// Since when members report that replicas of it cannot be scheduled.
+    /// Since when members report unschedulable replicas there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unschedulable_since: Option<Time>,
 }
