@@ -1,8 +1,8 @@
--- Roles for history, to be run once as an administrator in its database, before the controller's first start:
+-- Roles for history. Run once as an administrator in its database, before the controller's first start:
 --   psql -d history -f deploy/postgres/roles.sql
--- Then a login for the controller, whose tables belong to the role and not to the login:
+-- Then create a login for the controller. Its tables belong to the role, not to the login:
 --   CREATE ROLE atoll LOGIN PASSWORD '...' IN ROLE atoll_writer; ALTER ROLE atoll SET role = atoll_writer;
--- and one for each person or dashboard that reads:
+-- and a login for each reader (person or dashboard):
 --   CREATE ROLE grafana LOGIN PASSWORD '...' IN ROLE atoll_reader;
 DO $$
 BEGIN
@@ -15,8 +15,8 @@ BEGIN
 END
 $$;
 
--- The writer makes and migrates the schema, and makes the partitions.
+-- The writer creates and migrates the schema, and creates the partitions.
 GRANT USAGE, CREATE ON SCHEMA public TO atoll_writer;
 GRANT USAGE ON SCHEMA public TO atoll_reader;
--- Whatever the writer makes later, readers may read.
+-- Readers may read every table that the writer creates later.
 ALTER DEFAULT PRIVILEGES FOR ROLE atoll_writer IN SCHEMA public GRANT SELECT ON TABLES TO atoll_reader;
