@@ -1,4 +1,4 @@
-//! Limits on open connections, so that no client takes the places of all others.
+//! Limits on open connections, so that no client can use up the slots of all others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How many connections may be open at once.
+/// Limits of concurrently open connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Of all clients together.
+    /// For all clients together.
     pub(crate) total: usize,
-    /// Of one client.
+    /// Per client.
     pub(crate) each: usize,
     /// A connection younger than this is never closed in favour of a new one.
     pub(crate) grace: Duration,
@@ -21,9 +21,9 @@ pub(crate) struct Limits {
 
 /// The open connections by client.
 ///
-/// A connection at a limit takes the place of the oldest connection of the client that has the most (of its own client
-/// where that one is at its limit), if that is older than the grace. Otherwise it is refused. So a client with many idle
-/// connections loses those first, and a client with few is never displaced by it.
+/// At a limit, a new connection replaces the oldest connection of the client with the most connections (of its own
+/// client if that is at its limit), if that one is older than the grace period. Otherwise it is refused. So a client
+/// with many idle connections loses those first, and never displaces a client with few.
 pub(crate) struct Connections<K: Ord + Clone> {
     limits: Limits,
     table: Arc<Mutex<Table<K>>>,
@@ -41,7 +41,7 @@ struct Entry {
     cut: CancellationToken,
 }
 
-/// The place of an open connection, free again when this is dropped.
+/// The slot of an open connection, freed on drop.
 pub(crate) struct Place<K: Ord + Clone> {
     table: Arc<Mutex<Table<K>>>,
     client: K,
@@ -55,7 +55,7 @@ impl<K: Ord + Clone> Connections<K> {
         Self { limits, table: Arc::new(Mutex::new(table)) }
     }
 
-    /// A place for a new connection of this client; `None` when it is refused.
+    /// A slot for a new connection of this client; `None` when it is refused.
     pub(crate) fn enter(&self, client: K, now: Instant) -> Option<Place<K>> {
         let mut table = lock(&self.table);
         let own = table.open.get(&client).map_or(0, VecDeque::len);
@@ -75,7 +75,7 @@ impl<K: Ord + Clone> Connections<K> {
 }
 
 impl<K: Ord + Clone> Table<K> {
-    /// The client with the most connections; of several the one whose oldest is oldest.
+    /// The client with the most connections; of several, the one with the oldest connection.
     fn heaviest(&self) -> Option<K> {
         let oldest = |entries: &VecDeque<Entry>| entries.front().map(|entry| entry.since);
         let heaviest = self
@@ -85,7 +85,7 @@ impl<K: Ord + Clone> Table<K> {
         heaviest.map(|(client, _)| client.clone())
     }
 
-    /// Closes the oldest connection of this client, if it is older than the grace.
+    /// Closes the oldest connection of this client, if older than the grace period.
     fn displace(&mut self, client: &K, grace: Duration, now: Instant) -> Option<()> {
         let entry = self.open.get(client)?.front()?;
         if now.saturating_duration_since(entry.since) < grace {
@@ -109,7 +109,7 @@ impl<K: Ord + Clone> Table<K> {
 }
 
 impl<K: Ord + Clone> Place<K> {
-    /// Cancelled when another connection has taken this place: close this one.
+    /// Cancelled when another connection has taken this slot: close this one.
     pub(crate) fn cut(&self) -> &CancellationToken {
         &self.cut
     }
@@ -125,7 +125,7 @@ fn lock<K>(table: &Mutex<Table<K>>) -> MutexGuard<'_, Table<K>> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The client behind an address: an IPv6 customer has at least a /64, so its lower half tells nobody apart.
+/// The client behind an address: an IPv6 customer has at least a /64, so the lower half does not distinguish clients.
 pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -157,7 +157,7 @@ mod tests {
         for kept in [&other, &second, &third] {
             assert!(!kept.cut().is_cancelled());
         }
-        // The displaced one leaves later, and frees nothing twice.
+        // The displaced one ends later, and frees nothing twice.
         drop(first);
         assert!(connections.enter("b", start + GRACE).is_some());
         assert_eq!(lock(&connections.table).count, 3);

@@ -1,10 +1,9 @@
-//! The control plane: from what users ask for on the hub to what every member runs.
+//! The control plane: from the users' objects on the hub to the workloads on every member.
 //!
-//! The modules stand in the order in which data passes: `watch` (streams of the hub's objects) -> `index` (tables) ->
-//! `detect` (which policy claims what) -> `queue` -> `schedule` (the pure core) -> `commit` (one write) -> `dispatch`
-//! (what each member should hold) -> `members` (sessions with agents) -> `status` (what people read). `engine` is the
-//! one task that joins them; `lifecycle`, `events`, `leader`, `metrics` and
-//! `http` (pages for probes and Prometheus) are what their names say. Nothing here knows the agent,
+//! The modules in the order of the data flow: `watch` (streams of the hub's objects) -> `index` (tables) -> `detect`
+//! (which policy claims which object) -> `queue` -> `schedule` (the pure core) -> `commit` (one write) -> `dispatch`
+//! (what each member should hold) -> `members` (sessions with agents) -> `status` (for users). `engine` is the task
+//! that connects them. `http` serves the endpoints for probes and Prometheus. This crate does not depend on the agent,
 //! the embedded API server or the simulator.
 
 mod chronicle;

@@ -1,4 +1,4 @@
-//! What the hub's side counts. Names and labels are the interface of dashboards and alerts; the members' side has its own.
+//! Metrics of the controller. Names and labels are the interface of dashboards and alerts; `members` has its own.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -36,13 +36,13 @@ struct Place {
     place: &'static str,
 }
 
-/// Counters and gauges of the engine. Cloning shares them.
+/// Counters and gauges of the engine. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     decisions: Family<Decided, Counter>,
-    /// Decisions that left everything as it was, so that nothing was written.
+    /// Decisions without a change, so that nothing was written.
     pub(crate) avoided: Counter,
-    /// Commits that somebody else's write came before.
+    /// Commits that conflicted with another write.
     pub(crate) conflicts: Counter,
     /// Manifests that were rendered.
     pub(crate) renders: Counter,
@@ -55,7 +55,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Makes them visible.
+    /// Registers them.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("atoll");
         let decisions = self.decisions.clone();
@@ -94,29 +94,29 @@ impl Counters {
         registry.register("leader", "1 while this controller leads", self.leads.clone());
     }
 
-    /// A decision is durable.
+    /// Counts a durable decision.
     pub(crate) fn decided(&self, record: &DecisionRecord) {
         let trigger = record.trigger.to_string();
         let outcome = record.outcome.to_string();
         self.decisions.get_or_create(&Decided { trigger, outcome }).inc();
     }
 
-    /// A write ended.
+    /// Counts a completed write.
     pub(crate) fn wrote(&self, what: &'static str, result: &'static str) {
         self.writes.get_or_create(&Written { what, result }).inc();
     }
 
-    /// What became of an Event.
+    /// Counts the result of an Event.
     pub(crate) fn event(&self, result: &'static str) {
         self.events.get_or_create(&Told { result }).inc();
     }
 
-    /// How many wait for the pace.
+    /// Sets the number of bindings that wait for the pace.
     pub(crate) fn paced(&self, waiting: usize) {
         self.evictions_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    /// How deep the queue is.
+    /// Sets the queue's depths.
     pub(crate) fn queued(&self, lengths: Lengths) {
         for (place, length) in [
             ("active", lengths.active),

@@ -1,5 +1,5 @@
-//! Bugs that other federations had, brought back one at a time, in test builds only: each must be caught by the scenario
-//! that tells its story (`engine/tests/corpus.rs`).
+//! Bugs of other federations, reintroduced one at a time, in test builds only: each must be caught by its scenario
+//! (`engine/tests/corpus.rs`).
 
 use std::cell::Cell;
 
@@ -10,19 +10,19 @@ use atoll_api::binding::GracefulEvictionTask;
 pub(crate) enum Mutant {
     /// An update of something else in a binding loses its eviction tasks (Karmada #7302).
     TasksLostByUpkeep,
-    /// FullyApplied speaks of those members that said something, not of those that were decided on (Karmada #7226).
+    /// FullyApplied covers the members that reported, not those that were decided on (Karmada #7226).
     AppliedByThoseWhoAnswered,
-    /// What failed in passing is tried again after minutes (Karmada #7340).
+    /// A transient failure is retried only after minutes (Karmada #7340).
     RetryAfterMinutes,
-    /// A member that was lost keeps its copy when it is back, beside those that replaced it (Karmada #2769).
+    /// A lost member keeps its copy when it returns, beside the copies that replaced it (Karmada #2769).
     LostAreNotTold,
-    /// A cluster stays target and leaving at once (Karmada #3283).
+    /// A cluster is a target and being evicted at the same time (Karmada #3283).
     TargetAndLeaving,
-    /// A kind that cannot be read stops all others (Karmada #6683).
+    /// A kind that cannot be read stops all other kinds (Karmada #6683).
     OneBadKindStopsAll,
     /// A member whose API fails once is not ready (Karmada #7426).
     SickAtOnce,
-    /// The grace period of one eviction task holds for those behind it too (Karmada #7184).
+    /// The grace period of one eviction task applies to the following ones too (Karmada #7184).
     GraceLeaks,
 }
 
@@ -30,7 +30,7 @@ thread_local! {
     static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
 }
 
-/// Whether this bug is back, on this thread.
+/// Whether this bug is active on this thread.
 pub(crate) fn is(mutant: Mutant) -> bool {
     ACTIVE.get() == Some(mutant)
 }
@@ -46,9 +46,9 @@ pub(crate) fn grace_leaks(mut tasks: Vec<GracefulEvictionTask>) -> Vec<GracefulE
     tasks
 }
 
-/// Runs something on this thread with a bug brought back.
+/// Runs a function on this thread with a bug reintroduced.
 pub(crate) fn with<T>(mutant: Option<Mutant>, run: impl FnOnce() -> T) -> T {
-    /// Ends it however the run ends.
+    /// Deactivates it however the run ends.
     struct Reset;
     impl Drop for Reset {
         fn drop(&mut self) {

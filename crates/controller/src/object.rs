@@ -1,4 +1,4 @@
-//! Objects as the hub gives them: JSON, taken apart once.
+//! Objects as returned by the hub: JSON, parsed once.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ use kube::core::DynamicResourceScope;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// An object of any kind. kube's DynamicObject would read most of it into a buffer first and the metadata into types that
-/// nobody here asks for, twice for every write: its answer and the word of the watch.
+/// An object of any kind. kube's DynamicObject would first buffer most of it, and parse the metadata into types that
+/// are unused here, twice for every write: the reply and the watch event.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     fields: Map<String, Value>,
-    /// What kube itself looks at: namespace, name, uid and version.
+    /// The fields that kube itself reads: namespace, name, uid and version.
     metadata: ObjectMeta,
 }
 
@@ -34,20 +34,20 @@ impl Object {
         Self { fields, metadata }
     }
 
-    /// Says of which kind it is; items of a list lack that.
+    /// Sets the kind, which list items lack.
     pub(crate) fn name_kind(&mut self, resource: &ApiResource) {
         self.fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());
         self.fields.insert("kind".to_owned(), resource.kind.clone().into());
     }
 
-    /// Leaves out what the hub's API server allocated and no user wrote. To be asked while the managed fields are still
-    /// there, after the kind was named.
+    /// Removes fields that the hub's API server allocated and no user wrote. Must be called while the managed fields
+    /// are still there, after the kind was set.
     pub(crate) fn leave_out_allocated(&mut self) {
         atoll_interpreter::strip_allocated(&mut self.fields);
     }
 
-    /// Replaces its managed fields. They are lost where they cannot be read: they tell people who changed what, and no
-    /// decision looks at them.
+    /// Replaces its managed fields. They are dropped if they cannot be parsed: they show users who changed what, and no
+    /// decision uses them.
     pub(crate) fn manage(
         &mut self,
         change: impl FnOnce(Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<ManagedFieldsEntry>>,
@@ -62,7 +62,7 @@ impl Object {
         }
     }
 
-    /// As one JSON value.
+    /// Converts it to one JSON value.
     pub(crate) fn whole(self) -> Value {
         Value::Object(self.fields)
     }

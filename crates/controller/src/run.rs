@@ -1,4 +1,4 @@
-//! The whole controller: what it is given, what runs, and in which order it stops.
+//! The whole controller: its inputs, its tasks, and the order in which they stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,25 +29,25 @@ use crate::schedule::extend::{Extension, ExtensionError, Extensions};
 use crate::schedule::{Desk, Place};
 use crate::watch::Streams;
 
-/// Words of streams that may wait for the engine. While the queue is full the streams wait: what they hold back, the
-/// API server holds for them.
+/// Limit of stream events queued for the engine. While the queue is full the streams wait, and the API server holds
+/// back their events.
 const ARRIVALS: usize = 1024;
-/// Words of members that may wait for the engine. While the queue is full the members' side coalesces.
+/// Limit of member events queued for the engine. While the queue is full, `members` coalesces them.
 const REPORTS: usize = 4096;
-/// How long the parts have to end after they were told to. `atoll up` stops within 5 s.
+/// Time limit of a stop. `atoll up` stops within 5 s.
 const STOP: Duration = Duration::from_secs(3);
 
-/// What a controller works with, besides its members.
+/// Inputs of a controller, except those for its members.
 pub struct Hub {
     /// The hub. Its own retries must be off: every write here is guarded and has its own.
     pub client: Client,
-    /// Wall time.
+    /// Wall clock.
     pub clock: Clock,
     /// Where decisions are recorded.
     pub history: Arc<dyn Store>,
-    /// How long decisions are kept there.
+    /// Retention of decisions there.
     pub retention: Duration,
-    /// Who stands for election.
+    /// The candidate for the election.
     pub candidate: Candidate,
     /// The scheduler's profiles.
     pub profiles: Profiles,
@@ -57,15 +57,15 @@ pub struct Hub {
     pub seed: u64,
 }
 
-/// What a controller needs for its members.
+/// Inputs of a controller for its members.
 pub struct MembersSide {
-    /// Where agents come in.
+    /// Source of agents' connections.
     pub incoming: Incoming,
     /// Times of members' health.
     pub health: HealthTimes,
-    /// Trust domain of a certificate authority that has to be made.
+    /// Trust domain of a newly created certificate authority.
     pub trust_domain: TrustDomain,
-    /// What is counted.
+    /// Metrics.
     pub metrics: Metrics,
 }
 
@@ -74,18 +74,17 @@ pub struct Controller {
     core: Core,
     members: Members,
     token: CancellationToken,
-    /// Sessions end after the engine: it must not decide on members that vanish because we stop.
+    /// Sessions end after the engine, so that it does not react to members that disconnect because we stop.
     sessions: CancellationToken,
     /// The Pod that is labelled while we lead.
     pod: Option<OwnPod>,
 }
 
 impl Controller {
-    /// Puts a controller together and starts to listen to members, which are turned away until we lead. It runs until
-    /// `token` ends it.
+    /// Creates a controller and starts listening for members, which are refused until we lead. It runs until `token` is
+    /// cancelled.
     ///
-    /// # Errors
-    /// When times contradict each other.
+    /// # Errors When times contradict each other.
     pub fn new(
         hub: Hub,
         members: MembersSide,
@@ -108,42 +107,43 @@ impl Controller {
         Ok(Self { core, members, token, sessions, pod: None })
     }
 
-    /// Serves `/healthz`, `/readyz` and `/metrics` there, over plain HTTP, as long as the controller runs.
+    /// Serves `/healthz`, `/readyz` and `/metrics` on this listener, over plain HTTP, while the controller runs.
     #[must_use]
     pub fn with_http(mut self, listener: TcpListener) -> Self {
         self.core.listeners.push((listener, Scope::All));
         self
     }
 
-    /// Serves `/healthz` and `/readyz` there, so that those who may read metrics cannot keep the probes out.
+    /// Serves `/healthz` and `/readyz` on this listener, so that clients of the metrics cannot block the probes.
     #[must_use]
     pub fn with_probes(mut self, listener: TcpListener) -> Self {
         self.core.listeners.push((listener, Scope::Probes));
         self
     }
 
-    /// How fast work leaves clusters that failed or are drained, in place of the default limits.
+    /// Replaces the default limits on how fast work leaves clusters that failed or are drained.
     #[must_use]
     pub fn with_pace(mut self, pace: PaceLimits) -> Self {
         self.core.pace = pace;
         self
     }
 
-    /// How long a member must have been Ready without a break before work moves back to it, in place of the default.
+    /// Replaces the default for how long a member must have been Ready without interruption before work moves back to
+    /// it.
     #[must_use]
     pub fn with_recovery(mut self, recover_after: RecoverAfter) -> Self {
         self.core.recover_after = recover_after;
         self
     }
 
-    /// Plugins beside the built-in ones. They run where a profile enables them.
+    /// Adds plugins to the built-in ones. They run where a profile enables them.
     #[must_use]
     pub fn with_plugins(mut self, plugins: Vec<Arc<dyn Extension>>) -> Self {
         self.core.plugins = plugins;
         self
     }
 
-    /// Namespaces whose objects are never propagated, in place of the built-in minimum.
+    /// Replaces the built-in minimum of namespaces whose objects are never propagated.
     #[must_use]
     pub fn with_reserved(mut self, namespaces: ReservedNamespaces) -> Self {
         self.core.reserved = namespaces;
@@ -157,23 +157,22 @@ impl Controller {
         self
     }
 
-    /// The members' side: its certificate authority, its orphans, its suspicion.
+    /// Handle of `members`: certificate authority, orphans, suspicion.
     #[must_use]
     pub fn members(&self) -> Members {
         self.members.clone()
     }
 
-    /// Whether this controller leads, as it changes.
+    /// Receives changes of leadership.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Option<leader::Leadership>> {
         self.core.election.state()
     }
 
-    /// Runs until the token ends; then nothing is written any more, sessions end, the lease is given up and history has
-    /// a moment to take what was handed to it.
+    /// Runs until cancelled; then writing stops, sessions end, the Lease is released and history has a moment to write
+    /// queued records.
     ///
-    /// # Errors
-    /// When the scheduler's thread cannot be started, or has ended.
+    /// # Errors When the scheduler's thread cannot be started, or has ended.
     pub async fn run(self) -> Result<(), ControllerError> {
         let outlet = Arc::new(self.members.clone());
         let (state, unlabel) = (self.core.election.state(), CancellationToken::new());
@@ -203,35 +202,35 @@ pub enum ControllerError {
     /// The times of members' health contradict each other.
     #[error("times of members' health")]
     Health(#[from] TimesError),
-    /// The plugins of the profiles do not go together.
+    /// The plugins of the profiles cannot run together.
     #[error("plugins")]
     Plugins(#[from] ExtensionError),
     /// The scheduler ended: a panic in it is in the log.
     #[error("the scheduler has ended")]
     Scheduler,
-    /// The scheduler's thread.
+    /// The scheduler's thread could not be started.
     #[error("start the scheduler's thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// The hub's side, ready to be joined to the members' side.
+/// The controller without `members`, ready to be connected to it.
 pub(crate) struct Core {
     pub(crate) election: Election,
     /// The term while we lead, for sessions.
     pub(crate) term: watch::Receiver<Option<u64>>,
     /// Proofs for what members hold.
     pub(crate) verdicts: Arc<Verdicts>,
-    /// Where members' words go.
+    /// Receives events of members.
     pub(crate) events: mpsc::Sender<MemberEvent>,
-    /// What the engine counts, and everything that is shown of the process.
+    /// The engine's metrics, and all others that the process shows.
     pub(crate) counters: Counters,
     registry: Registry,
     listeners: Vec<(TcpListener, Scope)>,
     /// How fast work leaves clusters.
     pub(crate) pace: PaceLimits,
-    /// How long a cluster must be well before work moves back to it.
+    /// How long a cluster must be healthy before work moves back to it.
     pub(crate) recover_after: RecoverAfter,
-    /// Plugins beside the built-in ones, for profiles that name them.
+    /// Plugins in addition to the built-in ones, for profiles that name them.
     pub(crate) plugins: Vec<Arc<dyn Extension>>,
     /// Namespaces whose objects are never propagated.
     pub(crate) reserved: ReservedNamespaces,
@@ -272,8 +271,8 @@ impl Core {
         })
     }
 
-    /// Runs until `token` ends. The order of stopping: nothing is decided or written any more, then the lease is given
-    /// up, then history has a moment to take what was handed to it.
+    /// Runs until cancelled. Order of stopping: deciding and writing stop, then the Lease is released, then history has
+    /// a moment to write queued records.
     pub(crate) async fn run(
         self,
         outlet: Arc<dyn Outlet>,
@@ -288,7 +287,7 @@ impl Core {
         let extensions = Arc::new(Extensions::new(&hub.profiles, &plugins)?);
         let desk = Desk::open(hub.profiles, hub.place, &tasks).map_err(ControllerError::Thread)?;
         let (news, arrivals) = mpsc::channel(ARRIVALS);
-        // Streams, notes and the rest end with the engine; the election and history after it.
+        // Streams, Events and the rest end with the engine; the election and history after it.
         let engine_token = token.child_token();
         let (election_token, history_token) = (CancellationToken::new(), CancellationToken::new());
         let streams =
@@ -351,7 +350,7 @@ impl Core {
     }
 }
 
-/// The term without its deadline: the election takes it back at the deadline.
+/// Passes on the term without its deadline: the election withdraws it at the deadline.
 async fn pass_terms(
     mut state: watch::Receiver<Option<leader::Leadership>>,
     terms: watch::Sender<Option<u64>>,

@@ -38,7 +38,7 @@ impl Keeper {
             // An error means that the sender was dropped: this process will not lead again.
             while leading.wait_for(Option::is_some).await.is_ok() {
                 let pause = self.round().await;
-                // Loss of leadership ends the loop between runs, not within one: concurrent runs are safe.
+                // Loss of leadership interrupts the pause, never a run: concurrent runs are safe.
                 let ended = leading.wait_for(Option::is_none);
                 if let Ok(Err(_)) = tokio::time::timeout(pause, ended).await {
                     return;

@@ -112,7 +112,7 @@ struct Engine {
     flush: Option<Instant>,
     /// Objects were found after the inventory was sent.
     late: bool,
-    /// When the inventory is sent even if incomplete. `None` once it was sent.
+    /// When the inventory is used even if incomplete. `None` once it was used.
     patience: Option<Instant>,
     /// Until when kinds may take to be listed: afterwards the unlisted ones are reported, and a lost index is
     /// rewritten. `None` when that has passed.

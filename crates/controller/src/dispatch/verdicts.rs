@@ -57,7 +57,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Empty until history was queried.
+    /// Without any knowledge of history, until it was queried.
     fn begin(term: u64) -> Self {
         Self {
             term,

@@ -204,7 +204,7 @@ impl Engine {
     pub(super) fn facts_of(&self, key: &BindingKey) -> Option<BindingFacts> {
         let binding = self.index.binding(key)?;
         if self.index.refusal(binding).is_some() {
-            return None; // its own claim to capacity does not count
+            return None; // a refused binding takes no capacity
         }
         let template = self.index.template(&binding.template());
         let (pod_labels, requirements) = match template {
