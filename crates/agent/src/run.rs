@@ -35,7 +35,8 @@ const STOP: Duration = Duration::from_millis(1500);
 
 /// Runs an agent until the token ends it.
 ///
-/// # Errors When no address is given, or when there is no identity and no way to get one.
+/// # Errors
+/// When no address is given, or when there is no identity and no way to get one.
 pub async fn run(options: AgentOptions, token: CancellationToken) -> Result<(), AgentError> {
     let jitter = Jitter::new(options.seed);
     let backoff = options.timings.reconnect;

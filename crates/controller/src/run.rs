@@ -84,7 +84,8 @@ impl Controller {
     /// Creates a controller and starts listening for members, which are refused until we lead. It runs until `token` is
     /// cancelled.
     ///
-    /// # Errors When times contradict each other.
+    /// # Errors
+    /// When times contradict each other.
     pub fn new(
         hub: Hub,
         members: MembersSide,
@@ -172,7 +173,8 @@ impl Controller {
     /// Runs until cancelled; then writing stops, sessions end, the Lease is released and history has a moment to write
     /// queued records.
     ///
-    /// # Errors When the scheduler's thread cannot be started, or has ended.
+    /// # Errors
+    /// When the scheduler's thread cannot be started, or has ended.
     pub async fn run(self) -> Result<(), ControllerError> {
         let outlet = Arc::new(self.members.clone());
         let (state, unlabel) = (self.core.election.state(), CancellationToken::new());

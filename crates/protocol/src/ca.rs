@@ -218,7 +218,8 @@ impl CertificateAuthority {
     /// A key and certificate for a listener with these DNS names, for clients other than agents. It has no identity, so
     /// no agent accepts it as the controller's.
     ///
-    /// # Errors When a DNS name is invalid, or the operating system returns no random numbers.
+    /// # Errors
+    /// When a DNS name is invalid, or the operating system returns no random numbers.
     pub fn issue_server(
         &self,
         names: &[String],

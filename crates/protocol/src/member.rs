@@ -101,8 +101,9 @@ impl KeyRequest {
 impl MemberIdentity {
     /// Verifies a reply to `Enroll` or `Renew` and turns it into an identity.
     ///
-    /// # Errors When the authority is not the expected one, or the certificate is not for this key and the cluster
-    /// named in the reply.
+    /// # Errors
+    /// When the authority is not the expected one, or the certificate is not for this key and the cluster named in the
+    /// reply.
     pub fn from_response(
         request: &KeyRequest,
         response: &CertificateResponse,

@@ -146,7 +146,8 @@ pub fn server_config(
 /// An agent's end before it has a certificate: the authority must have this public key, and the peer must be its
 /// controller. Otherwise the handshake fails, before a secret is sent.
 ///
-/// # Errors When rustls rejects the settings.
+/// # Errors
+/// When rustls rejects the settings.
 pub fn enrolment_config(
     authority: PublicKeyHash,
     clock: Clock,

@@ -92,8 +92,9 @@ pub fn enrolment_server() -> Server {
 /// A channel over this stream: TLS, then HTTP/2. It lives as long as the stream and never reconnects, so its owner sees
 /// every loss.
 ///
-/// # Errors When the handshake fails or takes too long. A certificate that the *controller* rejects shows only at the
-/// first call: in TLS 1.3 a client completes before the server has verified it.
+/// # Errors
+/// When the handshake fails or takes too long. A certificate that the *controller* rejects shows only at the first
+/// call: in TLS 1.3 a client completes before the server has verified it.
 pub async fn channel<IO>(io: IO, tls: Arc<ClientConfig>) -> Result<Channel, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -108,7 +109,8 @@ where
 
 /// A channel without TLS over a stream that is already private (both ends in one process).
 ///
-/// # Errors When the HTTP/2 handshake fails.
+/// # Errors
+/// When the HTTP/2 handshake fails.
 pub async fn plain_channel<IO>(io: IO) -> Result<Channel, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -104,8 +104,9 @@ pub(crate) enum Applied {
 
 /// Applies a manifest.
 ///
-/// # Errors Any failed call, and a kind that the member does not serve. A change of an immutable field stays an error:
-/// deleting and recreating would stop running workloads.
+/// # Errors
+/// Any failed call, and a kind that the member does not serve. A change of an immutable field stays an error: deleting
+/// and recreating would stop running workloads.
 pub(crate) async fn apply(
     member: &Member,
     apis: Arc<Apis>,

@@ -80,7 +80,8 @@ impl Enrolment<'_> {
     /// The stored identity, or a new one if the token is not the one that the stored identity came from. Waits for a
     /// controller without limit; `None` when cancelled.
     ///
-    /// # Errors When the controller refuses the token and there is no stored identity, and when storing fails.
+    /// # Errors
+    /// When the controller refuses the token and there is no stored identity, and when storing fails.
     pub(crate) async fn identity(
         mut self,
         token: &CancellationToken,

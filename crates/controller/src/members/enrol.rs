@@ -68,7 +68,8 @@ pub enum TokenCreateError {
 /// Creates a token for this Cluster and stores its hash in the hub. The caller shows the token once. The Cluster's
 /// existing certificates stay valid when it is used.
 ///
-/// # Errors A Cluster without name or uid, a lifetime out of range, or a hub that rejects the Secret.
+/// # Errors
+/// A Cluster without name or uid, a lifetime out of range, or a hub that rejects the Secret.
 pub async fn create_token(
     client: &kube::Client,
     clock: &Clock,

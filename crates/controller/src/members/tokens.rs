@@ -71,7 +71,8 @@ pub async fn list_tokens(client: &Client) -> Result<Vec<IssuedToken>, TokenStore
 
 /// Revokes a token; returns whether it existed. Members that joined with it stay joined.
 ///
-/// # Errors When the hub does not answer or rejects the request.
+/// # Errors
+/// When the hub does not answer or rejects the request.
 pub async fn revoke_token(client: &Client, id: &TokenId) -> Result<bool, TokenStoreError> {
     let secrets = secrets(client);
     let name = secret_name(id);
@@ -92,7 +93,8 @@ pub async fn revoke_token(client: &Client, id: &TokenId) -> Result<bool, TokenSt
 
 /// Deletes tokens that expired an hour ago; returns how many.
 ///
-/// # Errors When the hub does not answer or rejects the request.
+/// # Errors
+/// When the hub does not answer or rejects the request.
 async fn sweep(client: &Client, now: Timestamp) -> Result<usize, TokenStoreError> {
     let mut swept = 0;
     for token in list_tokens(client).await? {

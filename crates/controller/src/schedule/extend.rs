@@ -308,7 +308,8 @@ impl Extensions {
     /// PreEnqueue: whether a binding may become ready. One whose profile does not exist may not: no plugin would decide
     /// or write it.
     ///
-    /// # Errors The first plugin that keeps it out, the reason, and the events that trigger a new evaluation.
+    /// # Errors
+    /// The first plugin that keeps it out, the reason, and the events that trigger a new evaluation.
     pub fn gate(&self, profile: &str, gate: &Gate<'_>) -> Result<(), Held> {
         if let Some(problem) = lint_policy::unknown_profile(profile, self.profiles()) {
             let why = format!("spec.schedulerName: {problem}; {}", lint_policy::PROFILE_FIX);

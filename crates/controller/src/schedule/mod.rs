@@ -44,7 +44,8 @@ pub struct Desk {
 impl Desk {
     /// Starts the core. It stops when this handle is dropped.
     ///
-    /// # Errors When the operating system cannot start a thread.
+    /// # Errors
+    /// When the operating system cannot start a thread.
     pub fn open(profiles: Profiles, place: Place, tasks: &TaskTracker) -> std::io::Result<Self> {
         let (questions, mut asked) = mpsc::channel::<Question>(QUESTIONS);
         let (answer, answers) = mpsc::channel(QUESTIONS);
@@ -79,7 +80,8 @@ impl Desk {
 
     /// Queues a request; never waits.
     ///
-    /// # Errors When the core has ended, as after a panic, or is still busy with an abandoned request.
+    /// # Errors
+    /// When the core has ended, as after a panic, or is still busy with an abandoned request.
     pub fn ask(&self, question: Question) -> Result<(), DeskError> {
         self.questions.try_send(question).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => DeskError::Busy,

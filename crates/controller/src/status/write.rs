@@ -46,7 +46,8 @@ pub fn patch(before: &Value, after: &Value) -> Option<Value> {
 
 /// Writes the patch.
 ///
-/// # Errors The hub's error, or a time-out.
+/// # Errors
+/// The hub's error, or a time-out.
 pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Arc<Value>, Failure> {
     let api: Api<Object> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource),

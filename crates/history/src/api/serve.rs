@@ -45,7 +45,8 @@ pub struct List {
 
 /// Lists the matching objects. `limit` 0 means all, up to 10,000.
 ///
-/// # Errors When the token is invalid or the database fails.
+/// # Errors
+/// When the token is invalid or the database fails.
 pub async fn list(
     store: &dyn Store,
     query: &Query,
@@ -92,7 +93,8 @@ async fn with_lives(store: &dyn Store, rows: &[Row]) -> Result<Vec<Value>, Store
 
 /// One object with the full Decision. `None` when there is none of this kind and namespace.
 ///
-/// # Errors When the database fails.
+/// # Errors
+/// When the database fails.
 pub async fn get(
     store: &dyn Store,
     kind: Kind,
@@ -134,7 +136,8 @@ enum Following {
 /// Follows records after a resourceVersion of [`list`], or from now on. Each decision's object is returned once; later
 /// progress does not repeat it.
 ///
-/// # Errors When the version is invalid or the database fails.
+/// # Errors
+/// When the version is invalid or the database fails.
 pub async fn follow(
     store: Arc<dyn Store>,
     query: &Query,
@@ -163,7 +166,8 @@ pub async fn follow(
 impl Follower {
     /// Waits for the next object. `None` when the store is gone.
     ///
-    /// # Errors When the database fails. The next call continues at the same place.
+    /// # Errors
+    /// When the database fails. The next call continues at the same place.
     pub async fn next(&mut self) -> Option<Result<Value, StoreError>> {
         match &mut self.0 {
             Following::Decisions(decisions) => decisions.next().await,

@@ -59,14 +59,16 @@ impl PostgresStore {
     /// The database at `postgres://user:password@host:port/database`. Does not connect yet. Over a network the default
     /// is TLS with a verified certificate; `?sslmode=` and `&sslrootcert=FILE` change that, as for psql.
     ///
-    /// # Errors When the address cannot be parsed.
+    /// # Errors
+    /// When the address cannot be parsed.
     pub fn new(url: &str) -> Result<Self, StoreError> {
         Self::within(url, OPERATION)
     }
 
     /// Like [`PostgresStore::new`], with another time limit per operation.
     ///
-    /// # Errors When the address cannot be parsed.
+    /// # Errors
+    /// When the address cannot be parsed.
     pub fn within(url: &str, operation: Duration) -> Result<Self, StoreError> {
         let address = open::Address::parse(url)?;
         let connections = open::Connections::default();
@@ -88,8 +90,8 @@ impl PostgresStore {
     /// Migrates the schema to this version and creates the partitions of the coming weeks. Inserts migrate by
     /// themselves; a call at start reports permanent errors early.
     ///
-    /// # Errors When the database is unreachable or rejects it; [`StoreError::Migrate`] for the database of a later
-    /// version.
+    /// # Errors
+    /// When the database is unreachable or rejects it; [`StoreError::Migrate`] for the database of a later version.
     pub async fn prepare(&self, now: Timestamp) -> Result<(), StoreError> {
         self.migrate().await?;
         let this = week(now.as_second());
@@ -106,8 +108,9 @@ impl PostgresStore {
 
     /// Checks that the database is reachable and may be written by this version. Changes nothing: the leader migrates.
     ///
-    /// # Errors When the database is unreachable or rejects it; [`StoreError::Migrate`] for the database of a later
-    /// version that this one must not write.
+    /// # Errors
+    /// When the database is unreachable or rejects it; [`StoreError::Migrate`] for the database of a later version that
+    /// this one must not write.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.bounded("check", sqlx::query("SELECT 1").execute(&self.readers)).await?;
         self.address.check(&self.readers, self.operation).await
