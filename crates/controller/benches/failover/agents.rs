@@ -1,4 +1,4 @@
-//! Agents that hold whatever they are told, at once, and say so. Real gRPC over streams in memory, without TLS.
+//! Agents that carry out every order at once and report that. Real gRPC over in-memory streams, without TLS.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,12 +17,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Bytes under way, as a real socket has.
+/// Bytes in flight, like a real socket's buffer.
 const ROOM: usize = 256 * 1024;
-/// Messages of one agent on their way out.
+/// Outgoing messages of one agent.
 const OUTBOX: usize = 1024;
 
-/// What all agents have done.
+/// Totals of all agents.
 #[derive(Default)]
 struct Done {
     upserts: AtomicUsize,
@@ -50,12 +50,12 @@ impl Fleet {
         self.done.upserts.load(Ordering::Acquire)
     }
 
-    /// When the last of them was.
+    /// When the last manifest was applied.
     pub(crate) fn last(&self) -> Option<Instant> {
         *self.done.last.lock().unwrap()
     }
 
-    /// A member dies: nothing of it is heard any more.
+    /// A member dies: it sends nothing more.
     pub(crate) fn kill(&self, name: &str) {
         self.agents[name].abort();
     }
@@ -64,7 +64,7 @@ impl Fleet {
 /// What a member holds, by key: hash and claims.
 type Store = BTreeMap<v1::ObjectKey, (String, Vec<String>)>;
 
-/// Session after session: before there is a leader nobody is let in.
+/// Runs one session after another: until there is a leader, all are refused.
 async fn live(name: String, uid: String, door: mpsc::Sender<Arrival>, done: Arc<Done>) {
     let mut store = Store::new();
     loop {
@@ -145,7 +145,7 @@ async fn session(
     }
 }
 
-/// Holds it, and everything of it is ready.
+/// Stores the object, and reports it as ready.
 fn apply(upsert: v1::Upsert, store: &mut Store) -> [Say; 2] {
     let key = upsert.key.unwrap();
     let manifest: Value = serde_json::from_slice(&upsert.manifest_json).unwrap();

@@ -1,4 +1,4 @@
-//! The hub: what is in it, and a client that counts what the controller writes.
+//! The hub: its content, and a client that counts the controller's writes.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 
 use crate::{MEMBERS, placement};
 
-/// Requests under way at once while the hub is filled.
+/// Concurrent requests while the hub is filled.
 const AT_ONCE: usize = 16;
-/// Commits under way at once where the API server is measured alone: as many as the controller has.
+/// Concurrent commits when the API server is measured alone: as many as the controller has.
 const COMMITS_AT_ONCE: usize = 64;
 
 pub(crate) fn name(at: usize) -> String {
@@ -75,7 +75,7 @@ pub(crate) async fn until_ready(client: &Client) {
     }
 }
 
-/// Waits until the member that died is to be evacuated.
+/// Waits until the dead member must be evacuated.
 pub(crate) async fn until_evicting(client: &Client, look: Duration) {
     let clusters: Api<Cluster> = Api::all(client.clone());
     loop {
@@ -102,7 +102,7 @@ pub(crate) fn deployment(name: &str) -> Value {
     })
 }
 
-/// One policy, and so many Deployments that it claims.
+/// One policy, and this many Deployments that it claims.
 pub(crate) async fn fill(client: &Client, bindings: usize) {
     let policies: Api<atoll_api::PropagationPolicy> = Api::namespaced(client.clone(), "bench");
     let policy = serde_json::from_value(json!({
@@ -124,8 +124,8 @@ pub(crate) async fn fill(client: &Client, bindings: usize) {
         .await;
 }
 
-/// What the API server takes alone: the write that a decision is, for so many bindings, as many at once as the controller
-/// has under way.
+/// Measures the API server alone: the write of a decision for this many bindings, with as many concurrent writes as the
+/// controller has.
 pub(crate) async fn commits(client: &Client, most: usize) {
     let bindings: &Api<ResourceBinding> = &Api::namespaced(client.clone(), "bench");
     let all = bindings.list(&ListParams::default().limit(most as u32)).await.unwrap().items;
@@ -154,10 +154,10 @@ pub(crate) async fn commits(client: &Client, most: usize) {
     );
 }
 
-/// How often something was written, and when last.
+/// Number of writes by kind, and the time of the last.
 type Counts = BTreeMap<&'static str, (usize, Instant)>;
 
-/// What the controller wrote.
+/// Writes of the controller.
 #[derive(Clone, Default)]
 pub(crate) struct Board(Arc<Mutex<Counts>>);
 
@@ -179,7 +179,7 @@ impl Board {
         self.0.lock().unwrap().values().map(|(count, _)| *count).sum()
     }
 
-    /// What was counted; from now on it is counted anew.
+    /// Returns the counts and resets them.
     pub(crate) fn take(&self) -> Counts {
         std::mem::take(&mut *self.0.lock().unwrap())
     }

@@ -1,11 +1,12 @@
 //! Mass failover: every workload has a replica on the member that dies, and all of them have to move.
 //!
-//! `plan` is the scheduler on one thread, from objects to decisions; `run` is the whole way, from the taint on the dead
-//! member to the survivors' orders: the real controller, an embedded API server in memory, and agents that answer
-//! everything at once, in one process. The pace is off. `hub::commits` is what that API server takes without a controller.
+//! `plan` measures the scheduler on one thread, from objects to decisions; `run` measures the whole path, from the
+//! taint on the dead member to the orders of the remaining members: the real controller, an embedded API server in
+//! memory, and agents that answer everything at once, in one process. The pace is off. `hub::commits` measures that API
+//! server without a controller.
 //!
-//! `cargo xtask bench failover [-- BINDINGS...]`; each size runs in a process of its own, so that its memory is its own.
-//! Figures are printed as they come, so that a run that is cut short says what it got to.
+//! `cargo xtask bench failover [-- BINDINGS...]`; each size runs in its own process, so that memory is measured
+//! separately. Figures are printed as they arise, so that an interrupted run shows its progress.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,22 +37,22 @@ use tokio_util::sync::CancellationToken;
 use agents::Fleet;
 use hub::Board;
 
-/// Members. The first one dies.
+/// Number of members. The first one dies.
 pub(crate) const MEMBERS: usize = 50;
-/// Sizes that are measured when none is given.
+/// Sizes if none is given.
 const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
-/// Connections that may wait for the controller.
+/// Connections queued for the controller.
 const BACKLOG: usize = 64;
-/// Without progress for so long something is broken.
+/// Time without progress after which the run fails.
 const STUCK: Duration = Duration::from_secs(120);
-/// How often progress is looked at.
+/// Interval of progress checks.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often it is told.
+/// Interval of progress output.
 const TELL: Duration = Duration::from_secs(10);
-/// Writes of the hub that count for its own figure, at most.
+/// Limit of writes for the hub's own figure.
 const COMMITS: usize = 10_000;
 
-/// Short, so that the benchmark does not wait for production's five minutes.
+/// Short, so that the benchmark does not wait for the default of five minutes.
 const HEALTH: HealthTimes = HealthTimes {
     heartbeat: Duration::from_secs(2),
     silent_after: Duration::from_secs(20),
@@ -128,7 +129,7 @@ async fn run(bindings: usize) {
     let start = Instant::now();
     hub::fill(&client, bindings).await;
     progress("placed", 2 * bindings, || fleet.upserts()).await;
-    // Statuses follow; what is written for them must not count into the failover.
+    // Statuses follow; their writes must not count for the failover.
     quiet(&board, bindings).await;
     println!(
         "  setting up: {:.1?}, CPU of all {:.1?}, hub writes {}, {} MiB resident",
@@ -142,7 +143,7 @@ async fn run(bindings: usize) {
     hub::until_evicting(&client, LOOK).await;
     let start = Instant::now();
     let (_, upserts, cpu) = (board.take(), fleet.upserts(), cpu());
-    // As many copies are to be made as decisions are: the slower one says how far it is.
+    // There are as many copies as decisions: the slower figure is the progress.
     progress("moved", bindings, || board.count("bindings").min(fleet.upserts() - upserts)).await;
     let committed = board.last("bindings").unwrap().duration_since(start);
     let dispatched = fleet.last().unwrap().duration_since(start);
@@ -174,7 +175,7 @@ fn each(cpu: Duration, bindings: usize) -> f64 {
     cpu.as_secs_f64() * 1000.0 / bindings as f64
 }
 
-/// Waits for something that goes on, and tells how far it is.
+/// Waits for a count to reach its goal, and prints the progress.
 async fn progress(what: &str, goal: usize, count: impl Fn() -> usize) {
     let start = Instant::now();
     let (mut before, mut moved, mut told) = (0, start, start);
@@ -196,7 +197,7 @@ async fn progress(what: &str, goal: usize, count: impl Fn() -> usize) {
     }
 }
 
-/// Waits until next to nothing is written any more.
+/// Waits until almost nothing is written any more.
 async fn quiet(board: &Board, bindings: usize) {
     let mut before = board.total();
     loop {
@@ -216,7 +217,7 @@ fn memory(field: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// CPU time that this process has used, by the ticks of the kernel (100 a second).
+/// CPU time of this process, in kernel ticks (100 per second).
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
@@ -232,7 +233,7 @@ fn resident() -> u64 {
     memory("VmRSS")
 }
 
-/// The placement of all workloads: two seats, the first on the member that dies, the other one anywhere.
+/// The placement of all workloads: two clusters, the first being the member that dies, the other any.
 pub(crate) fn placement() -> Value {
     let weight = |name: String, weight: i64| serde_json::json!({"targetCluster": {"clusterNames": [name]}, "weight": weight});
     let weights: Vec<Value> =

@@ -1,5 +1,5 @@
-//! The planning of a failover on one thread: from the objects as the controller holds them to decisions with all their
-//! reasons, one after another. Nothing is written or sent.
+//! Planning of a failover on one thread: from the controller's objects to complete decisions, one after another.
+//! Nothing is written or sent.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 
 use crate::{MEMBERS, hub, placement};
 
-/// Questions that are put together and decided before the next ones are: their objects need not all be held at once.
+/// Requests that are built and decided together, so that not all objects are in memory at once.
 const CHUNK: usize = 1000;
 
-/// Time on the clock, and of it on a processor: the same on a machine that does nothing else.
+/// Wall time and CPU time: equal on an otherwise idle machine.
 #[derive(Default)]
 struct Spent {
     clock: Duration,
@@ -43,14 +43,14 @@ impl Spent {
     }
 }
 
-/// What this thread has had of the processors.
+/// CPU time of this thread.
 fn processor() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// Decides all on one snapshot, and then each on one that has the decisions before it, as the controller makes them; and
-/// prints how long that took.
+/// Decides everything on one snapshot, then each on a snapshot with the previous decisions, like the controller; prints
+/// the times.
 pub(crate) fn measure(bindings: usize) {
     let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let mut tables = tables();
@@ -109,7 +109,7 @@ fn tables() -> Tables {
     tables
 }
 
-/// What claims all of them, and the text of its placement as bindings carry it.
+/// The claim of all bindings, and the text of its placement in bindings.
 fn claim() -> (Claim, String) {
     let placement: Shared<Placement> = serde_json::from_value(placement()).unwrap();
     let applied = serde_json::to_value(&placement).unwrap().to_string();
@@ -135,7 +135,7 @@ fn name(at: usize) -> String {
     format!("w{at:06}")
 }
 
-/// A binding, as the index holds it.
+/// A binding as stored in the index.
 type Bound = (BindingKey, ObjectMeta, ResourceBindingSpec);
 
 fn binding(at: usize, (claim, applied): &(Claim, String)) -> Bound {
@@ -160,7 +160,7 @@ fn binding(at: usize, (claim, applied): &(Claim, String)) -> Bound {
     (BindingKey::new("bench", name), metadata, spec)
 }
 
-/// The template, as the API server gives it.
+/// The template as returned by the API server.
 fn template(at: usize) -> Value {
     let mut object = hub::deployment(&name(at));
     object["apiVersion"] = "apps/v1".into();
@@ -170,7 +170,7 @@ fn template(at: usize) -> Value {
     object
 }
 
-/// The questions of some bindings.
+/// The requests of some bindings.
 fn asked(
     bindings: Range<usize>,
     claim: &(Claim, String),

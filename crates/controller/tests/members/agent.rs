@@ -1,4 +1,4 @@
-//! An agent that does what a test says, and otherwise what it is told.
+//! A scripted agent that otherwise carries out its orders.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::rig::{LIMIT, Rig};
 
-/// Bytes under way, as a real socket has.
+/// Bytes in flight, like a real socket's buffer.
 pub(crate) const ROOM: usize = 256 * 1024;
 
 /// Enrols `name` with a fresh token.
@@ -33,7 +33,7 @@ pub(crate) async fn enrol(rig: &Rig, name: &str) -> MemberIdentity {
     MemberIdentity::from_response(&request, &response, &hash).unwrap()
 }
 
-/// Calls Enroll; the member's uid is made from `member`.
+/// Calls Enroll; the member's uid is derived from `member`.
 pub(crate) async fn enrol_with(
     rig: &Rig,
     token: &str,
@@ -69,7 +69,7 @@ pub(crate) struct Object {
     pub(crate) uid: String,
 }
 
-/// What a member holds: outlives sessions.
+/// Objects of a member: outlives sessions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Store(pub(crate) BTreeMap<v1::ObjectKey, Object>);
 
@@ -106,7 +106,7 @@ pub(crate) fn hello(identity: &MemberIdentity, name: &str, epoch: u64, store: &S
 }
 
 impl Agent {
-    /// Opens a session and says Hello. The first answer is not read yet.
+    /// Opens a session and sends Hello. The first reply is not read yet.
     pub(crate) async fn open(
         rig: &Rig,
         identity: &MemberIdentity,
@@ -120,7 +120,7 @@ impl Agent {
         Ok(Self { say, hear, _channel: client })
     }
 
-    /// A session that got its Welcome.
+    /// A session that received its Welcome.
     pub(crate) async fn welcomed(
         rig: &Rig,
         identity: &MemberIdentity,
@@ -158,12 +158,12 @@ impl Agent {
             .await;
     }
 
-    /// Says what the member is and has.
+    /// Sends facts.
     pub(crate) async fn facts(&self, allocated: i64) {
         self.say(Say::Facts(facts(allocated))).await;
     }
 
-    /// Does what it is told until `Synced`, whose digest must match. Returns what it was told, in short.
+    /// Carries out orders until `Synced`, whose digest must match. Returns the orders in short form.
     pub(crate) async fn sync(&mut self, store: &mut Store) -> Vec<String> {
         let mut log = Vec::new();
         loop {
@@ -174,7 +174,7 @@ impl Agent {
         }
     }
 
-    /// Does one thing. Whether it was `Synced`.
+    /// Carries out one order. Returns whether it was `Synced`.
     pub(crate) async fn follow(
         &mut self,
         message: Hear,
@@ -236,7 +236,7 @@ impl Agent {
                 preserve: false,
             })
             .collect();
-        // Always two pages, the second perhaps empty.
+        // Always two pages, the second possibly empty.
         let rest = entries.split_off(entries.len() / 2);
         self.say(Say::Inventory(v1::Inventory { entries, last: false })).await;
         self.say(Say::Inventory(v1::Inventory { entries: rest, last: true })).await;
@@ -259,7 +259,7 @@ impl Agent {
         .await;
     }
 
-    /// How the session ends, whatever comes before.
+    /// The status with which the session ends; skips earlier messages.
     pub(crate) async fn end(&mut self) -> Status {
         loop {
             if let Err(status) = self.next().await {
@@ -269,7 +269,7 @@ impl Agent {
     }
 }
 
-/// Does what it is told in the background, until the session ends; the status that it ended with, and what it was told.
+/// Carries out orders in the background until the session ends; returns the final status and the orders.
 pub(crate) fn obey(
     mut agent: Agent,
     store: &Arc<Mutex<Store>>,
@@ -290,7 +290,7 @@ pub(crate) fn obey(
     })
 }
 
-/// Beats for this session in the background, until its other end is gone.
+/// Sends heartbeats for this session in the background, until the receiver is gone.
 pub(crate) fn keep_alive(
     agent: &Agent,
     every: std::time::Duration,

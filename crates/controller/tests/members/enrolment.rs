@@ -1,4 +1,4 @@
-//! Who gets a certificate, and who may call with which one.
+//! Who gets a certificate, and which calls each certificate allows.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn a_token_gives_one_key_a_certificate_for_fifteen_minutes() {
     let first = token(&rig, "member1").await;
     let text = first.reveal();
 
-    // What is wrong with the token or the request does not consume it.
+    // An invalid token or request does not consume it.
     let other_secret =
         format!("{}.{}", first.id().as_str(), &token(&rig, "member1").await.reveal()[13..]);
     for (bad, expected) in [
@@ -56,7 +56,7 @@ async fn a_token_gives_one_key_a_certificate_for_fifteen_minutes() {
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("subject alternative names"), "{refused}");
 
-    // One key gets it, and again when the answer was lost; another does not.
+    // One key can use it, and again if the reply was lost; another key cannot.
     let answer = enrol_with(&rig, &text, one.csr_der(), "m1").await.unwrap();
     assert_eq!(answer.cluster_name, "member1");
     assert_eq!(Some(&answer.cluster_uid), cluster.metadata.uid.as_ref());
@@ -66,7 +66,7 @@ async fn a_token_gives_one_key_a_certificate_for_fifteen_minutes() {
     tokio::time::advance(Duration::from_secs(15 * 60)).await;
     assert_eq!(code(enrol_with(&rig, &text, one.csr_der(), "m1").await), Code::PermissionDenied);
 
-    // A token of a Cluster that is gone, or was made anew under the same name.
+    // A token of a Cluster that was deleted, or recreated under the same name.
     let stale = token(&rig, "member1").await.reveal();
     hub.clusters().delete("member1", &DeleteParams::default()).await.unwrap();
     let gone = code(enrol_with(&rig, &stale, two.csr_der(), "m1").await);
@@ -162,7 +162,7 @@ async fn every_call_with_every_identity() {
     let session = anonymous.session(ReceiverStream::new(tokio::sync::mpsc::channel(1).1)).await;
     assert_eq!(code(session), Code::Unauthenticated);
 
-    // Of another authority with the same names, and of another trust domain: the handshake fails.
+    // From another authority with the same names, and of another trust domain: the handshake fails.
     for domain in ["atoll.test", "other.test"] {
         let domain = TrustDomain::new(domain).unwrap();
         let foreign = CertificateAuthority::create(&domain, hub.clock.now()).unwrap();
@@ -181,12 +181,12 @@ async fn every_call_with_every_identity() {
         MemberIdentity::from_response(&csr, &answer.unwrap().into_inner(), &authority.hash());
     assert_eq!(next.unwrap().cluster_uid(), good.cluster_uid());
 
-    // A token made after the revocation gives a certificate that is good again.
+    // A token created after the revocation produces a valid certificate.
     tokio::time::advance(Duration::from_secs(2)).await;
     let back = enrol(&rig, "revoked").await;
     Agent::welcomed(&rig, &back, "revoked", 1, &Store::default()).await;
 
-    // Seven days on, nothing of it is good any more.
+    // After seven days it has expired.
     tokio::time::advance(Duration::from_secs(7 * 24 * 3600)).await;
     let tls = tls::member_config(&good, hub.clock.clone()).unwrap();
     let expired = transport::channel(rig.connect(ROOM).await, tls).await;
@@ -237,7 +237,7 @@ async fn another_member_cannot_take_over_a_cluster_or_join_twice() {
     let refused = agent.next().await.unwrap_err();
     assert!(refused.message().contains("DuplicateCluster"), "{refused}");
 
-    // Joining anew is looked at before the token is spent.
+    // Joining again is checked before the token is consumed.
     let text = token(&rig, "member1").await.reveal();
     let request = KeyRequest::generate().unwrap();
     let refused = enrol_with(&rig, &text, request.csr_der(), "other").await.unwrap_err();

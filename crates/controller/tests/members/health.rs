@@ -1,4 +1,4 @@
-//! Losses, taints, conditions, and what is written when.
+//! Losses, taints, conditions, and when each is written.
 
 use std::time::Duration;
 
@@ -48,13 +48,13 @@ async fn a_silent_member_is_lost_tainted_evicted_and_comes_back() {
     let (hub, mut rig, mut agents) = federation(&["member1", "member2", "member3"]).await;
     let (identity, half_open, beats) = &mut agents[0];
     assert_eq!(hub.taints("member1").await, [""; 0]);
-    // Half open: the connection is up and nothing comes any more.
+    // Half open: the connection is up and no data arrives any more.
     beats.abort();
     let event = rig.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
     let reason = LostReason::Silent(15 * SECOND);
     assert_eq!(event, MemberEvent::Lost { cluster: "member1".into(), reason });
     eventually(async || hub.taints("member1").await == ["unreachable:NoSchedule"]).await;
-    // It has to come again: what lived through the silence would bring news only, and never what it has.
+    // It must reconnect: a stream that survived the silence would bring only changes, never the full state.
     assert_eq!(half_open.end().await.code(), tonic::Code::Unavailable);
     eventually(async || hub.ready("member1").await == "Unknown/SessionLost").await;
     assert!(!rig.members.is_suspicious(), "one of three is no reason");
@@ -67,7 +67,7 @@ async fn a_silent_member_is_lost_tainted_evicted_and_comes_back() {
         assert_eq!(hub.taints(other).await, [""; 0]);
     }
 
-    // Back: the taints go after ten good seconds, not at once.
+    // It returns: the taints are removed after ten healthy seconds, not at once.
     let agent = settled(&rig, identity, "member1", 1).await;
     let _beats = keep_alive(&agent, 5 * SECOND);
     tokio::time::sleep(8 * SECOND).await;
@@ -98,7 +98,7 @@ async fn a_lost_session_shows_and_a_short_break_does_not() {
     assert_eq!(session.state, SessionState::Lost);
 }
 
-/// The hub's side is told, once of each of these members, that their silence is suspicious, or is no more.
+/// Expects one event for each of these members: suspicion because of its silence begins or ends.
 async fn suspicions(rig: &mut Rig, beginning: bool, members: &[&str], why: &str) {
     let is = |event: &MemberEvent| match event {
         MemberEvent::Suspicion { cluster, begins, message } if *begins == beginning => {
@@ -138,7 +138,7 @@ async fn all_of_them_silent_at_once_is_the_controllers_own_fault() {
     let reasons: Vec<_> = events.iter().filter_map(|event| event.reason.clone()).collect();
     assert_eq!(reasons, ["ControllerSuspectsItself"]);
 
-    // Two of three are back: it trusts itself again, and the third is lost. From now on, not since the silence began.
+    // Two of three are back: the suspicion ends, and the third is lost. From now on, not since the silence began.
     let mut back = Vec::new();
     for ((identity, ..), name) in agents.iter().zip(["member1", "member2"]) {
         let agent = settled(&rig, identity, name, 1).await;
@@ -158,7 +158,7 @@ async fn all_of_them_silent_at_once_is_the_controllers_own_fault() {
     drop(rig);
 }
 
-/// Agents wait up to 8 s before they try again, so some are back later than others, however long all were away.
+/// Agents wait up to 8 s before they retry, so some return later than others after an outage of any length.
 #[tokio::test(start_paused = true)]
 async fn who_is_back_a_moment_after_the_others_is_not_given_up() {
     let names = ["member1", "member2", "member3"];
@@ -188,7 +188,7 @@ async fn who_is_back_a_moment_after_the_others_is_not_given_up() {
     assert!(!rig.members.is_suspicious());
 }
 
-/// What the agent cannot see is said, as long as it cannot.
+/// Kinds that the agent cannot list are a condition while that lasts.
 #[tokio::test(start_paused = true)]
 async fn kinds_that_cannot_be_listed_are_a_condition() {
     let (hub, _rig, agents) = federation(&["member1"]).await;
@@ -244,7 +244,7 @@ async fn a_new_leader_waits_thirty_seconds_before_it_judges() {
         .await;
     eventually(async || hub.taints("member1").await == ["unreachable:NoSchedule"]).await;
 
-    // The next one finds it lost, and does not begin to count anew.
+    // The next controller finds it lost, and does not restart the time.
     tokio::time::sleep(200 * SECOND).await;
     rig.stop().await;
     let rig = Rig::start(&hub).await;
@@ -320,7 +320,7 @@ async fn figures_are_written_when_they_matter_and_beats_are_not() {
     agent.facts(1601).await;
     tokio::time::sleep(60 * SECOND).await;
     assert_eq!(hub.version("member1").await, before, "beats write nothing");
-    // In the end small changes come too.
+    // Eventually small changes are written too.
     eventually(async || allocated().await == 1601).await;
     drop(rig);
 }

@@ -25,7 +25,7 @@ use crate::agent::{Store, enrol, hello};
 use crate::enrolment::identity;
 use crate::rig::{Hub, Rig, eventually};
 
-/// Who calls.
+/// Callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     /// No certificate.
@@ -33,17 +33,17 @@ enum Who {
     Member,
     /// Its certificate was revoked.
     Revoked,
-    /// Its Cluster is gone.
+    /// Its Cluster was deleted.
     Deleted,
-    /// A uid that begins as the member's does.
+    /// A uid that begins with the member's.
     Longer,
-    /// A uid that the member's begins with.
+    /// A uid that is a prefix of the member's.
     Shorter,
-    /// The member's own, of a week ago.
+    /// The member's own, expired a week ago.
     Expired,
     /// The member's uid, signed by another authority of the same name.
     OtherAuthority,
-    /// The same of another trust domain.
+    /// The same from another trust domain.
     OtherDomain,
 }
 
@@ -59,7 +59,7 @@ const EVERYBODY: [Who; 9] = [
     Who::OtherDomain,
 ];
 
-/// What a certificate request asks for.
+/// Contents of a certificate request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Nothing,
@@ -77,7 +77,7 @@ enum Token {
     /// Used before, with another key.
     Stolen,
     Ended,
-    /// Nobody made it.
+    /// Never created.
     Unknown,
 }
 
@@ -94,7 +94,7 @@ enum Call {
     },
 }
 
-/// The allowed cells; everything else is refused, and with which code. `None` = at the handshake.
+/// The allowed cells; all others are refused, with this code. `None` = at the handshake.
 fn expected(who: Who, call: Call) -> Option<Code> {
     let known = match who {
         Who::Expired | Who::OtherAuthority | Who::OtherDomain => return None,
@@ -104,7 +104,7 @@ fn expected(who: Who, call: Call) -> Option<Code> {
     };
     let form = |asks| if asks == Asks::Nothing { Code::Ok } else { Code::InvalidArgument };
     Some(match call {
-        // By the token alone, whoever brings it.
+        // The token alone decides, whoever sends it.
         Call::Enroll(Token::Unknown, _) => Code::Unauthenticated,
         Call::Enroll(Token::Ended, _) => Code::PermissionDenied,
         Call::Enroll(Token::Stolen, Asks::Nothing) => Code::PermissionDenied,
@@ -134,7 +134,7 @@ fn request(key: &KeyRequest, asks: Asks) -> Vec<u8> {
 struct Scene {
     rig: Rig,
     address: std::net::SocketAddr,
-    /// By the order of [`EVERYBODY`], without nobody.
+    /// In the order of [`EVERYBODY`], without `Nobody`.
     identities: Vec<MemberIdentity>,
     other: MemberIdentity,
 }
@@ -145,7 +145,7 @@ impl Scene {
         place.checked_sub(1).map(|place| &self.identities[place])
     }
 
-    /// A connection of its own for every call. `None` where the handshake fails.
+    /// A separate connection for every call. `None` if the handshake fails.
     async fn connect(&self, who: Who) -> Option<AgentServiceClient<Channel>> {
         let clock = self.rig.hub.clock.clone();
         let tls = match self.identity(who) {
@@ -164,10 +164,10 @@ impl Scene {
         create_token(&hub.client, &hub.clock, &cluster, TOKEN_LIFE).await.unwrap()
     }
 
-    /// What came of it; `None` = no answer of the controller's.
+    /// Result of the call; `None` = no reply from the controller.
     async fn call(&self, who: Who, call: Call) -> Option<Code> {
         let code = |status: &tonic::Status| {
-            // TLS 1.3 tells the client of a refused certificate after its side of the handshake.
+            // In TLS 1.3 the client learns of a refused certificate after its side of the handshake.
             let broken =
                 matches!(status.code(), Code::Unknown | Code::Unavailable | Code::Internal);
             (!broken).then_some(status.code())
@@ -212,7 +212,7 @@ impl Scene {
         }
     }
 
-    /// A token in the state that the name says.
+    /// A token in the named state.
     async fn prepared(&self, token: Token, key: &KeyRequest) -> String {
         if token == Token::Unknown {
             return BootstrapToken::generate().unwrap().reveal();

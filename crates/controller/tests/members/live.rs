@@ -1,4 +1,4 @@
-//! Controllers and real agents over TCP and TLS in real time, with a proxy between them that can be unkind.
+//! Controllers and real agents over TCP and TLS in real time, with a fault-injecting proxy between them.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ use crate::rig::{Hub, Verdicts};
 /// Limit of every wait, in real time: PINGs find a dead connection after 30 s.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Times of a federation in a hurry.
+/// Times of a fast federation.
 pub(crate) fn brisk() -> HealthTimes {
     let millis = Duration::from_millis;
     HealthTimes {
@@ -43,7 +43,7 @@ pub(crate) fn brisk() -> HealthTimes {
     }
 }
 
-/// One controller's members part on a socket.
+/// One controller's `members` on a socket.
 pub(crate) struct Controller {
     pub(crate) members: Members,
     pub(crate) address: SocketAddr,
@@ -59,7 +59,7 @@ impl Drop for Controller {
 }
 
 impl Controller {
-    /// Starts one that knows all Clusters, has set what `before` sets, and leads in `term`.
+    /// Starts one that has all Clusters and the state that `before` sets, and leads in `term`.
     pub(crate) async fn start(hub: &Hub, term: Option<u64>, before: impl FnOnce(&Members)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -95,7 +95,7 @@ impl Controller {
         timeout(LIMIT, self.members.stopped()).await.expect("all tasks end");
     }
 
-    /// The next event that is wanted.
+    /// The next event that matches.
     pub(crate) async fn event(&mut self, wanted: impl Fn(&MemberEvent) -> bool) -> MemberEvent {
         let wait = async {
             loop {
@@ -108,7 +108,7 @@ impl Controller {
         timeout(LIMIT, wait).await.expect("the event comes in time")
     }
 
-    /// The next agreement with this member; how many objects it holds as they should be, and its orphans.
+    /// The next agreement with this member; the number of its up-to-date objects, and of its orphans.
     pub(crate) async fn agreed(&mut self, name: &str) -> (usize, usize) {
         let event = self
             .event(
@@ -142,7 +142,7 @@ pub(crate) fn set(members: &Members, cluster: &str, name: &str, value: &str) {
     members.set_desired(cluster, &claim, objects, ConflictResolution::Abort);
 }
 
-/// A member: its API, and what an agent of it is started with.
+/// A member: its API, and its agent's start options.
 pub(crate) struct Member {
     pub(crate) client: kube::Client,
     pub(crate) options: AgentOptions,
@@ -161,7 +161,7 @@ impl Drop for Agent {
 }
 
 impl Agent {
-    /// As with kill -9: nothing is said to anybody.
+    /// Like kill -9: without any message.
     pub(crate) async fn kill(self) {
         self.task.abort();
         let ended = timeout(LIMIT, async {
@@ -174,7 +174,7 @@ impl Agent {
 }
 
 impl Member {
-    /// Registers a member; its agents dial `address`.
+    /// Registers a member; its agents connect to `address`.
     pub(crate) async fn register(
         hub: &Hub,
         controller: &Controller,
@@ -217,7 +217,7 @@ impl Member {
         self.agent_with(|_| ())
     }
 
-    /// Starts one that differs from the others.
+    /// Starts one with different options.
     pub(crate) fn agent_with(&self, differ: impl FnOnce(&mut AgentOptions)) -> Agent {
         let mut options = self.options.clone();
         differ(&mut options);
@@ -231,7 +231,7 @@ impl Member {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Waits until the member has a ConfigMap with this value; its resourceVersion.
+    /// Waits until the member has a ConfigMap with this value; returns its resourceVersion.
     pub(crate) async fn has(&self, name: &str, value: &str) -> String {
         let has = |config: Option<&ConfigMap>| {
             let data = config.and_then(|config| config.data.as_ref());
@@ -243,16 +243,16 @@ impl Member {
     }
 }
 
-/// What a proxy does to the connections that are up.
+/// Faults of the open connections.
 #[derive(Clone, Default)]
 struct Mood {
-    /// Nothing passes any more in either direction, and nobody is told.
+    /// No data passes in either direction, and neither end is notified.
     frozen: CancellationToken,
-    /// A byte a second passes towards the one who dialled.
+    /// One byte per second passes towards the end that connected.
     trickle: CancellationToken,
 }
 
-/// A proxy that knows of bytes only.
+/// A byte-level proxy.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     target: Arc<Mutex<SocketAddr>>,
@@ -277,7 +277,7 @@ impl Proxy {
             loop {
                 let (near, _) = listener.accept().await.unwrap();
                 let (address, mood) = (*to.lock().unwrap(), feels.lock().unwrap().clone());
-                // A controller that is away: the near end is closed again.
+                // The controller is down: close the near end.
                 let Ok(far) = TcpStream::connect(address).await else { continue };
                 let (near_in, near_out) = near.into_split();
                 let (far_in, far_out) = far.into_split();
@@ -289,17 +289,17 @@ impl Proxy {
         Self { address, target, mood, task }
     }
 
-    /// New connections go there.
+    /// Routes new connections to this address.
     pub(crate) fn turn(&self, target: SocketAddr) {
         *self.target.lock().unwrap() = target;
     }
 
-    /// The connections that are up fall silent: no byte, no FIN, no RST. New ones work.
+    /// Open connections pass nothing: no byte, no FIN, no RST. New ones work.
     pub(crate) fn freeze(&self) {
         std::mem::take(&mut *self.mood.lock().unwrap()).frozen.cancel();
     }
 
-    /// From now on these connections pass a byte a second to who dialled. New ones work.
+    /// From now on open connections pass one byte per second to the end that connected. New ones work.
     pub(crate) fn trickle(&self) {
         std::mem::take(&mut *self.mood.lock().unwrap()).trickle.cancel();
     }
@@ -314,7 +314,7 @@ async fn pump(
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let size = if trickle.is_cancelled() {
-            // The pace of this line, not a wait for something.
+            // The speed of this line, not a wait for a condition.
             tokio::time::sleep(Duration::from_secs(1)).await;
             1
         } else {
@@ -322,14 +322,14 @@ async fn pump(
         };
         let read = tokio::select! {
             biased;
-            // The ends stay open and are never looked at again.
+            // The ends stay open and are never read again.
             () = frozen.cancelled() => std::future::pending().await,
             read = from.read(&mut buffer[..size]) => read,
         };
         match read {
             Ok(read) if read > 0 && to.write_all(&buffer[..read]).await.is_ok() => (),
             _ => {
-                // The end is passed on; an other side that has gone already needs none.
+                // Pass on the end of the stream; if the other side is gone it does not matter.
                 let _ = to.shutdown().await;
                 return;
             }

@@ -1,5 +1,5 @@
-//! The members part against a hub in this process and scripted agents: over TLS on in-memory streams and paused time,
-//! and over real sockets.
+//! `members` against a hub in this process and scripted agents: over TLS on in-memory streams with paused time, and
+//! over real sockets.
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a panic is the report")]
 
 mod agent;

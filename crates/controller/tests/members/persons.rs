@@ -1,5 +1,5 @@
-//! What people ask of members by their Clusters: to leave, to let orphans go, to let held removals go; and what goes by
-//! itself when nobody asks.
+//! User requests to members by their Clusters: leave, prune orphans, confirm held removals; and what is removed without
+//! a request.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::rig::{Hub, Rig, eventually};
 
 const BEAT: Duration = Duration::from_secs(5);
 
-/// A member that obeys.
+/// A member that carries out its orders.
 struct Member {
     identity: MemberIdentity,
     store: Arc<Mutex<Store>>,
     session: Session,
 }
 
-/// A session and its beats.
+/// A session with heartbeats.
 struct Session {
     obeying: tokio::task::JoinHandle<(Status, Vec<String>)>,
     beats: Arc<tokio::task::JoinHandle<()>>,
@@ -41,7 +41,7 @@ impl Session {
 }
 
 impl Member {
-    /// Joins; it holds these already, each with a claim of its name.
+    /// Joins; the member already holds these objects, each with a claim of its name.
     async fn join(rig: &Rig, name: &str, holds: &[&str]) -> Self {
         rig.hub.register(name).await;
         let identity = enrol(rig, name).await;
@@ -72,7 +72,7 @@ impl Member {
         self.store.lock().unwrap().0.keys().map(|key| key.name.clone()).collect()
     }
 
-    /// How the session ended, and what the member was told in it, in short and in order of the words.
+    /// How the session ended, and the orders in it, in short form and sorted.
     async fn ended(&mut self) -> (Code, Vec<String>) {
         let (status, mut log) = (&mut self.session.obeying).await.unwrap();
         log.retain(|line| line.starts_with("remove") || line.starts_with("release"));
@@ -101,14 +101,14 @@ async fn a_member_is_emptied_before_its_cluster_goes() {
     let mut member = Member::join(&rig, "member1", &["frozen", "orphan", "web"]).await;
     eventually(async || hub.status("member1").await.orphans == Some(1)).await;
 
-    // As long as a decision holds something there, everything stays.
+    // While a decision holds something there, everything stays.
     hub.delete("member1").await;
     let message = leaving(&hub, "member1", "WorkMovesAway").await;
     assert!(message.contains("Deployment.apps/shop/web"), "{message}");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(member.holds(), ["frozen", "orphan", "web"]);
 
-    // It moved: its copy is removed by that proof, and what there is no proof for is nobody's from now on.
+    // It moved: its copy is removed with that proof, and objects without a proof become unmanaged.
     rig.members.withdraw("member1", "web", Withdrawal::Remove, Proof::NotTargeted);
     hub.gone("member1").await;
     let (code, told) = member.ended().await;
@@ -167,7 +167,7 @@ async fn a_member_that_cannot_be_reached_goes_by_force_and_what_it_holds_is_said
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(hub.clusters().get_opt("member1").await.unwrap().is_some(), "it waits for its agent");
 
-    // Whoever watches the Cluster sees the list before it goes; the event stays.
+    // Watchers of the Cluster see the list before it is deleted; the event stays.
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (watching, clusters) = (seen.clone(), hub.clusters());
     let watch = tokio::spawn(async move {
@@ -242,14 +242,14 @@ async fn orphans_are_named_and_only_those_that_a_person_names_go() {
     };
     eventually(async || orphans().await == ["one", "two"]).await;
 
-    // What is not an orphan does not go, whoever names it, and what cannot be read names nothing.
+    // An object that is not an orphan is not removed even if named, and an invalid entry names nothing.
     let asked = "Deployment.apps/shop/one, Deployment.apps/shop/web,,nonsense";
     hub.annotate("member1", marks::PRUNE, asked).await;
     eventually(async || hub.annotation("member1", marks::PRUNE).await.is_none()).await;
     assert_eq!(member.holds(), ["two", "web"]);
     eventually(async || orphans().await == ["two"]).await;
 
-    // Asked while the member is away, it goes when the member is back, also with the next controller.
+    // Requested while the member is disconnected, it is removed when the member returns, also by the next controller.
     member.session.kill();
     eventually(async || hub.ready("member1").await == "Unknown/SessionLost").await;
     hub.annotate("member1", marks::PRUNE, "Deployment.apps/shop/two").await;
@@ -280,7 +280,7 @@ async fn removals_over_the_limit_are_held_until_a_person_confirms_them() {
     }
     eventually(async || hub.condition("member1", "PruneHeld").await.is_some()).await;
     assert_eq!(member.holds().len(), 50, "the larger of 100 objects and 30 %");
-    // It is shown: why, how many, which ones, and by an Event.
+    // The condition shows why, how many and which ones, and so does an Event.
     let (reason, message) = hub.condition("member1", "PruneHeld").await.unwrap();
     assert_eq!(reason, "DecisionNotNewest");
     assert!(message.contains("atoll prune --confirm member1"), "{message}");

@@ -1,5 +1,5 @@
-//! Nothing leaves a member on the strength of missing knowledge. Each way of knowing less has its test here, except: half a
-//! sync (the agent's, `agent/tests/it/removing.rs`), a restored hub (`real.rs`), a deleted CRD (`engine/tests/life.rs`).
+//! Missing knowledge never removes an object from a member. Each case has its test here, except: an incomplete sync
+//! (the agent's, `agent/tests/it/removing.rs`), a restored hub (`real.rs`), a deleted CRD (`engine/tests/life.rs`).
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn empty_cache_says_nothing_to_members() {
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     let _beats = keep_alive(&agent, Duration::from_secs(5));
     assert!(timeout(Duration::from_secs(60), agent.next()).await.is_err(), "not a word");
-    // Not even an orphan is counted before everything is known; then what is wanted is.
+    // Not even an orphan is counted before all state is set; then the desired objects are sent.
     assert_eq!(hub.status("member1").await.orphans, None);
     rig.set("member1", "web", "h1");
     rig.members.caches_complete(1);
@@ -55,14 +55,14 @@ async fn hub_lost_and_made_anew_leaves_everything_where_it_is() {
     agent.sync(&mut store).await;
     rig.stop().await;
 
-    // Another hub, with another authority: the agent does not even talk to it.
+    // Another hub, with another authority: the agent refuses the connection.
     let hub = Hub::start().await;
     let rig = Rig::start(&hub).await;
     hub.register("member1").await;
     rig.members.authority().await;
     let tls = tls::member_config(&identity, hub.clock.clone()).unwrap();
     assert!(transport::channel(rig.connect(ROOM).await, tls).await.is_err());
-    // Joined to it by a person, the member brings orphans, and they stay.
+    // After a user joined it to that hub, the member has orphans, and they stay.
     let identity = enrol(&rig, "member1").await;
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     let _beats = keep_alive(&agent, Duration::from_secs(5));
@@ -77,7 +77,7 @@ async fn history_lost_turns_withdrawn_bindings_into_orphans() {
     let rig = Rig::start(&hub).await;
     hub.register("member1").await;
     let identity = enrol(&rig, "member1").await;
-    // Its binding was withdrawn while the member was away; the record of that is gone.
+    // Its binding was withdrawn while the member was disconnected; the record of that is lost.
     rig.verdicts.0.lock().unwrap().insert("gone".to_owned(), Verdict::Unknown);
     let mut store = holds(&["gone"]);
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;

@@ -1,4 +1,4 @@
-//! The real agent on an embedded member: both ends of the protocol as they are.
+//! The real agent on an embedded member: both real ends of the protocol.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::rig::{Hub, Rig, eventually};
 
-/// A member with its agent, which finds every controller of the test in turn.
+/// A member with its agent, which connects to each controller of the test in turn.
 struct Member {
     client: kube::Client,
     arrivals: Arc<std::sync::Mutex<tokio::sync::mpsc::Sender<Arrival>>>,
@@ -113,7 +113,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
     .await;
     set(&rig, "a", "2");
     eventually(async || member.value("a").await.as_deref() == Some("2")).await;
-    // Somebody deletes it on the member: it comes back.
+    // Deleted on the member: it is created again.
     member.configs().delete("a", &DeleteParams::default()).await.unwrap();
     eventually(async || member.value("a").await.as_deref() == Some("2")).await;
 
@@ -122,7 +122,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
         .await;
     assert_eq!(member.value("b").await, None);
 
-    // A restart with nothing changed: no write on the member's object, none on the Cluster.
+    // A restart without a change: no write to the member's object, none to the Cluster.
     tokio::time::sleep(std::time::Duration::from_secs(400)).await;
     let object = member.configs().get("a").await.unwrap().metadata.resource_version;
     let cluster = hub.clusters().get("member1").await.unwrap();
@@ -140,7 +140,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
     assert_eq!(member.configs().get("a").await.unwrap().metadata.resource_version, object);
     assert_eq!(hub.clusters().get("member1").await.unwrap(), cluster);
 
-    // A controller that knows nothing (a hub restored from before): everything stays, and is counted.
+    // A controller without state (a hub restored from an earlier backup): everything stays, and is counted.
     rig.stop().await;
     let mut rig = Rig::start_with(&hub, Default::default(), Some(3), |_| ()).await;
     rig.members.caches_complete(3);
@@ -148,7 +148,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
     rig.event(|event| matches!(event, MemberEvent::Inventory { orphans: 1, .. })).await;
     eventually(async || hub.status("member1").await.orphans == Some(1)).await;
     assert_eq!(member.value("a").await.as_deref(), Some("2"));
-    // With a proof it goes.
+    // With a proof it is removed.
     rig.members.withdraw("member1", "uid-a", Withdrawal::Remove, Proof::Recorded);
     eventually(async || member.value("a").await.is_none()).await;
     eventually(async || hub.status("member1").await.orphans == Some(0)).await;
@@ -167,14 +167,14 @@ async fn an_old_controller_with_a_lower_term_is_not_obeyed() {
     set(&old, "a", "old");
     old.members.caches_complete(5);
     *member.arrivals.lock().unwrap() = old.arrivals.clone();
-    // One member is not believed alone: a person says that it is so.
+    // One member alone is not believed: a user confirms it.
     eventually(async || hub.condition("member1", "TermAhead").await.is_some()).await;
     assert!(old.seen.iter().all(|event| !matches!(event, MemberEvent::HigherTerm { .. })));
     hub.annotate("member1", marks::ACCEPT_TERM, "").await;
     old.event(|event| matches!(event, MemberEvent::HigherTerm { term: 9, .. })).await;
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     assert_eq!(member.value("a").await.as_deref(), Some("1"));
-    // It raises its own term above, and is obeyed again.
+    // It raises its own term above that, and its orders are accepted again.
     old.term.send_replace(Some(10));
     old.members.caches_complete(10);
     eventually(async || member.value("a").await.as_deref() == Some("old")).await;

@@ -1,4 +1,4 @@
-//! A hub, the members part on it, and hands to drive both.
+//! A hub with `members` on it, and functions to drive both.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Limit of every wait in these tests, in the test's own time.
+/// Limit of every wait in these tests, in virtual time.
 pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
 /// Verdicts by claim; a claim without one is unknown.
@@ -56,7 +56,7 @@ impl Hub {
             crds.create(&PostParams::default(), &crd).await.unwrap();
         }
         let hub = Self { client, clock: Clock::from_fn(now) };
-        // A CRD is served a moment after it was made.
+        // A CRD is served shortly after its creation.
         eventually(async || hub.clusters().list(&Default::default()).await.is_ok()).await;
         hub
     }
@@ -100,7 +100,7 @@ impl Hub {
         ready.map(|ready| format!("{}/{}", ready.status, ready.reason)).unwrap_or_default()
     }
 
-    /// Deletes a Cluster as kubectl does.
+    /// Deletes a Cluster like kubectl.
     pub(crate) async fn delete(&self, name: &str) {
         self.clusters().delete(name, &DeleteParams::default()).await.unwrap();
     }
@@ -129,7 +129,7 @@ impl Hub {
     }
 }
 
-/// One controller's members part.
+/// One controller's `members`.
 pub(crate) struct Rig {
     pub(crate) hub: Hub,
     pub(crate) members: Members,
@@ -186,7 +186,7 @@ impl Rig {
         Self { hub, members, term, verdicts, arrivals, metrics, events, seen: Vec::new(), token }
     }
 
-    /// A figure as Prometheus reads it, for example of `atoll_members_lost`.
+    /// A metric in Prometheus' format, for example `atoll_members_lost`.
     pub(crate) fn metric(&self, name: &str) -> String {
         let mut registry = prometheus_client::registry::Registry::default();
         self.metrics.register(&mut registry);
@@ -202,7 +202,7 @@ impl Rig {
         timeout(LIMIT, self.members.stopped()).await.expect("all tasks end");
     }
 
-    /// A new connection; the near end. `room` = bytes under way in each direction.
+    /// A new connection; returns the near end. `room` = bytes in flight in each direction.
     pub(crate) async fn connect(&self, room: usize) -> DuplexStream {
         let (near, far) = tokio::io::duplex(room);
         let arrival = Arrival { io: Box::new(far), identity: None };
@@ -210,7 +210,7 @@ impl Rig {
         near
     }
 
-    /// Waits for an event; those before it are kept in `seen`.
+    /// Waits for an event; earlier ones are stored in `seen`.
     pub(crate) async fn event(&mut self, wanted: impl Fn(&MemberEvent) -> bool) -> MemberEvent {
         let wait = async {
             loop {
@@ -234,7 +234,7 @@ impl Rig {
     }
 }
 
-/// Hands the hub's Clusters on, as the controller's watch does.
+/// Passes the hub's Clusters on, like the controller's watch.
 async fn follow(clusters: Api<Cluster>, members: Members, token: CancellationToken) {
     let events = watcher(clusters, watcher::Config::default()).default_backoff();
     let mut events = std::pin::pin!(events);
@@ -258,7 +258,7 @@ async fn follow(clusters: Api<Cluster>, members: Members, token: CancellationTok
     }
 }
 
-/// A Deployment of this claim, with so many bytes of ballast.
+/// A Deployment of this claim, padded with this many bytes.
 pub(crate) fn rendered(name: &str, claim: &str, hash: &str, ballast: usize) -> Arc<Rendered> {
     let key = Key {
         group: "apps".into(),
@@ -281,7 +281,7 @@ pub(crate) fn rendered(name: &str, claim: &str, hash: &str, ballast: usize) -> A
     Arc::new(Rendered { key, api_version: "apps/v1".into(), manifest, hash: hash.into() })
 }
 
-/// Waits until it holds.
+/// Waits until the condition holds.
 pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {

@@ -1,4 +1,4 @@
-//! What goes over a session, and which session counts.
+//! The messages of a session, and which session is the current one.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ async fn the_first_wave_then_differences_then_nothing_after_a_restart() {
     eventually(async || hub.ready("member1").await == "True/MemberReady").await;
     beats.abort();
 
-    // The controller starts anew; nothing changed: no inventory, no upsert, no write.
+    // The controller restarts without a change: no inventory, no upsert, no write.
     rig.stop().await;
     let before = hub.clusters().get("member1").await.unwrap();
     let mut rig = Rig::start_with(&hub, HealthTimes::default(), Some(2), |_| ()).await;
@@ -92,8 +92,8 @@ async fn nothing_leaves_without_proof_and_removals_come_before_synced() {
     let mut rig = Rig::start(&hub).await;
     hub.register("member1").await;
     let identity = enrol(&rig, "member1").await;
-    // What a member holds when a hub was restored: the controller knows `kept`, has a record of `gone`, and never heard
-    // of `orphan`; `frozen` cannot be rendered now.
+    // A member's objects after a restore of the hub: the controller knows `kept`, has a record of `gone`, and has no
+    // trace of `orphan`; `frozen` cannot be rendered now.
     let mut store = Store::default();
     for name in ["frozen", "gone", "kept", "orphan", "released"] {
         let (group, kind) = ("apps".to_owned(), "Deployment".to_owned());
@@ -118,7 +118,7 @@ async fn nothing_leaves_without_proof_and_removals_come_before_synced() {
     assert_eq!(rig.members.orphans()["member1"].len(), 1);
     eventually(async || hub.status("member1").await.orphans == Some(1)).await;
 
-    // An empty desired set is no proof; a withdrawal is, and is confirmed when the member says so.
+    // An empty desired set is no proof; a withdrawal is, and is confirmed when the member reports the removal.
     rig.members.set_desired("member1", "kept", Vec::new(), ConflictResolution::Abort);
     rig.members.withdraw("member1", "orphan", Withdrawal::Remove, Proof::Recorded);
     let mut log = Vec::new();
@@ -164,7 +164,7 @@ async fn an_agent_that_does_not_agree_is_asked_again_and_not_for_ever() {
     let mut store = Store::default();
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     agent.sync(&mut store).await;
-    // It says that it lost the object: another wave puts it back.
+    // It reports the object as missing: another wave restores it.
     store.0.clear();
     agent.inventory(&store).await;
     assert_eq!(agent.sync(&mut store).await, ["upsert a h1"]);
@@ -184,7 +184,7 @@ async fn of_two_agents_with_one_identity_the_higher_epoch_counts() {
     let mut first = Agent::welcomed(&rig, &identity, "member1", 3, &store).await;
     let mut second = Agent::welcomed(&rig, &identity, "member1", 4, &store).await;
     assert_eq!(first.end().await.code(), Code::Aborted);
-    // The lower one comes back and is refused; the higher one stays.
+    // The lower one reconnects and is refused; the higher one stays.
     let hello = |epoch| hello(&identity, "member1", epoch, &Store::default());
     let mut again = Agent::open(&rig, &identity, hello(3), ROOM).await.unwrap();
     assert_eq!(again.end().await.code(), Code::FailedPrecondition);
@@ -193,7 +193,7 @@ async fn of_two_agents_with_one_identity_the_higher_epoch_counts() {
     second.beat().await;
     eventually(async || hub.status("member1").await.session.is_some_and(|s| s.epoch == 4)).await;
 
-    // Also with the next controller, which has it from the Cluster.
+    // The next controller refuses it too, because the Cluster stores the epoch.
     rig.stop().await;
     let rig = Rig::start(&hub).await;
     let mut again = Agent::open(&rig, &identity, hello(3), ROOM).await.unwrap();
@@ -214,7 +214,7 @@ async fn only_the_leader_speaks() {
     let message = timeout(LIMIT, agent.hear.message()).await.unwrap().unwrap().unwrap();
     assert_eq!(message.term, 7);
 
-    // The agent acted on a higher one: this leader says nothing more.
+    // The agent accepted a higher one: this leader sends nothing more.
     let mut higher = hello(&identity, "member1", 1, &store);
     higher.highest_term = 9;
     let mut refused = Agent::open(&rig, &identity, higher.clone(), ROOM).await.unwrap();
@@ -223,7 +223,7 @@ async fn only_the_leader_speaks() {
     let mut absurd = Agent::open(&rig, &identity, higher, ROOM).await.unwrap();
     assert_eq!(absurd.end().await.code(), Code::FailedPrecondition);
 
-    // Deposed: sessions end, and every call is refused at once.
+    // Leadership lost: sessions end, and every call is refused at once.
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     rig.term.send_replace(None);
     assert_eq!(agent.end().await.code(), Code::Unavailable);
@@ -248,7 +248,7 @@ async fn a_newer_agent_is_heard_in_what_is_known() {
     let mut store = Store::default();
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     agent.sync(&mut store).await;
-    // A kind of message that this version does not know is none to it.
+    // A message of an unknown type is ignored.
     agent.say.send(v1::AgentMessage { message: None }).await.unwrap();
     agent.facts(1000).await;
     eventually(async || hub.ready("member1").await == "True/MemberReady").await;
@@ -270,7 +270,7 @@ async fn a_member_that_does_not_read_slows_nobody() {
     let mut store = Store::default();
     let mut quick = Agent::welcomed(&rig, &fast, "fast", 1, &store).await;
     quick.sync(&mut store).await;
-    // A pipe of 4 KiB that nobody empties, and 20 MB for it.
+    // A pipe of 4 KiB that is never read, and 20 MB to send over it.
     let stuck = Agent::open(&rig, &slow, hello(&slow, "slow", 1, &store), 4096).await.unwrap();
     for i in 0..200 {
         let name = format!("w{i}");
@@ -286,7 +286,7 @@ async fn a_member_that_does_not_read_slows_nobody() {
         quick.follow(message, &mut store, &mut Vec::new()).await;
     }
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-    // Who does not read is still heard, and gets the newest once it reads.
+    // Messages of an agent that does not read are still handled, and it gets the newest state once it reads.
     stuck.facts(1000).await;
     eventually(async || hub.ready("slow").await == "True/MemberReady").await;
     for i in 0..200 {

@@ -1,4 +1,4 @@
-//! The real agent and the controller's members part over TCP, TLS and a proxy, in real time.
+//! The real agent and the controller's `members` over TCP, TLS and a proxy, in real time.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use kube::api::DeleteParams;
 use crate::live::{Controller, Member, Proxy, behind, set};
 use crate::rig::{Hub, eventually};
 
-/// Joins under a name and port that no certificate has; then the agent is killed, and the next one writes nothing.
+/// Joins under a name and port that no certificate has; then the agent is killed, and its successor writes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_joins_through_a_plain_proxy_and_its_next_agent_writes_nothing() {
     let hub = Hub::start().await;
@@ -21,7 +21,7 @@ async fn a_member_joins_through_a_plain_proxy_and_its_next_agent_writes_nothing(
     set(&controller.members, "member1", "a", "1");
     set(&controller.members, "member1", "b", "1");
     let before = [member.has("a", "1").await, member.has("b", "1").await];
-    // Drift is put right within seconds, and counted.
+    // Drift is reverted within seconds, and counted.
     member.configs().delete("b", &DeleteParams::default()).await.unwrap();
     let deleted = Instant::now();
     let b = member.has("b", "1").await;
@@ -36,13 +36,13 @@ async fn a_member_joins_through_a_plain_proxy_and_its_next_agent_writes_nothing(
     controller.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
     let _agent = member.agent();
     assert_eq!(controller.agreed("member1").await, (2, 0));
-    // What comes after the agreement has passed all that could have been written before.
+    // By the time this arrives, any earlier write would have arrived too.
     set(&controller.members, "member1", "c", "1");
     member.has("c", "1").await;
     assert_eq!([member.has("a", "1").await, member.has("b", "1").await], [before[0].clone(), b]);
 }
 
-/// A controller that starts anew, a leader that is followed by another, and one from before with a lower term.
+/// A controller that restarts, a leader that is replaced by another, and an earlier one with a lower term.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     let hub = Hub::start().await;
@@ -54,7 +54,7 @@ async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     set(&first.members, "member1", "a", "1");
     let version = member.has("a", "1").await;
 
-    // It ends and starts anew: nothing is written.
+    // It stops and restarts: nothing is written.
     first.stop().await;
     let same = |members: &_| set(members, "member1", "a", "1");
     let mut second = Controller::start(&hub, Some(8), same).await;
@@ -64,7 +64,7 @@ async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     member.has("b", "1").await;
     assert_eq!(member.has("a", "1").await, version);
 
-    // Another leads: the one before tells its agents to look for it.
+    // Another one leads: the previous one sends its agents away.
     let both = |members: &_| {
         set(members, "member1", "a", "1");
         set(members, "member1", "b", "1");
@@ -77,7 +77,7 @@ async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     assert!(deposed.elapsed() < Duration::from_secs(10), "{:?}", deposed.elapsed());
     assert_eq!(member.has("a", "1").await, version);
 
-    // One with an earlier term comes back and wants something else: it hears that it is late, and nothing happens.
+    // One with an earlier term returns with another desired state: it is refused, and nothing changes.
     third.stop().await;
     let mut late =
         Controller::start(&hub, Some(5), |members| set(members, "member1", "a", "old")).await;
@@ -86,13 +86,13 @@ async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     hub.annotate("member1", marks::ACCEPT_TERM, "").await;
     late.event(|event| matches!(event, MemberEvent::HigherTerm { term: 9, .. })).await;
     assert_eq!(member.has("a", "1").await, version);
-    // With a term above it is obeyed.
+    // With a higher term its orders are accepted.
     late.term.send_replace(Some(10));
     late.members.caches_complete(10);
     member.has("a", "old").await;
 }
 
-/// The connection dies and neither end is told: a router that forgot it, a machine that lost its power.
+/// The connection dies without notice to either end: a router lost its state, a machine lost power.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_open_connection_is_noticed_at_both_ends() {
     let hub = Hub::start().await;
@@ -107,7 +107,7 @@ async fn a_half_open_connection_is_noticed_at_both_ends() {
 
     proxy.freeze();
     set(&controller.members, "member1", "b", "1");
-    // The controller misses the signs of life, the agent the answer to its PING.
+    // The controller misses the heartbeats, the agent the reply to its PING.
     controller.event(|event| matches!(event, MemberEvent::Lost { .. })).await;
     assert_eq!(controller.agreed("member1").await.1, 0);
     member.has("b", "1").await;
@@ -116,7 +116,8 @@ async fn a_half_open_connection_is_noticed_at_both_ends() {
     eventually(async || hub.taints("member1").await.is_empty()).await;
 }
 
-/// Its line passes a byte a second to it, and everything from it: it is heard, and costs the others nothing.
+/// Its line passes one byte per second to it, and everything from it: its messages arrive, and the others are not
+/// affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_reads_a_byte_a_second_slows_nobody() {
     let hub = Hub::start().await;
@@ -145,9 +146,9 @@ async fn a_member_that_reads_a_byte_a_second_slows_nobody() {
         slow.configs().get_opt("w49").await.unwrap().is_none(),
         "so many bytes cannot be there"
     );
-    // Its beats come: it is not lost. (A beat later than it would be silent for too long.)
+    // Its heartbeats arrive: it is not lost. (One heartbeat after the silence limit would have passed.)
     eventually(async || hub.ready("slow").await == "True/MemberReady").await;
-    // On a line that works again it gets what it was to have.
+    // On a working line it gets its desired objects.
     proxy.freeze();
     slow.has("w49", &big).await;
 }
@@ -176,7 +177,7 @@ async fn of_two_agents_with_one_identity_one_acts() {
     assert_eq!(member.has("a", "1").await, version);
 }
 
-/// Its clock stands a month in the past, before its own certificate was issued: it knows better, and works.
+/// Its clock is a month behind, before the issue of its own certificate: it uses the time of issue, and works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_with_a_stale_clock_works() {
     const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);

@@ -1,4 +1,4 @@
-//! Changes of the leader's term, and what one member, several, and a person can do about it.
+//! Changes of the leader's term, and which of them one member, several, or a user can cause.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::agent::{Agent, ROOM, Store, enrol, hello};
 use crate::rig::{Hub, LIMIT, Rig, eventually};
 
-/// Says Hello with this term; how the session is refused.
+/// Sends a Hello with this term; returns how the session is refused.
 async fn refused(rig: &Rig, identity: &MemberIdentity, name: &str, term: u64) -> Code {
     let mut first = hello(identity, name, 1, &Store::default());
     first.highest_term = term;
@@ -23,7 +23,7 @@ fn raises(rig: &Rig) -> usize {
     rig.seen.iter().filter(|event| matches!(event, MemberEvent::HigherTerm { .. })).count()
 }
 
-/// Takes in the events that are there.
+/// Handles the available events.
 async fn settle(rig: &mut Rig) {
     let nothing = rig.event(|_| false);
     assert!(timeout(Duration::from_secs(5), nothing).await.is_err());
@@ -40,7 +40,7 @@ async fn sessions_end_with_the_term_also_when_the_same_controller_leads_on() {
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     agent.sync(&mut store).await;
 
-    // In either order: the sessions learn of the term before the hub's side has set everything anew, or after it.
+    // In either order: the sessions see the term before all desired state was set anew, or after it.
     for term in [2, 3] {
         if term == 2 {
             rig.term.send_replace(Some(term));
@@ -90,14 +90,14 @@ async fn one_member_of_three_is_not_believed_and_stops_nothing_and_two_are() {
     let (reason, message) = hub.condition("member1", "TermAhead").await.unwrap();
     assert_eq!(reason, "NeedsSecondSource");
     assert!(message.contains("`atoll accept-term member1`"), "{message}");
-    // The others do not notice.
+    // The others are not affected.
     rig.set("member2", "a", "h1");
     let (agent, store) = &mut sessions[1];
     let (mut log, message) = (Vec::new(), agent.next().await.unwrap());
     agent.follow(message, store, &mut log).await;
     assert_eq!(log, ["upsert a h1"]);
 
-    // A second one makes it two of three. What the first names beyond the second is not believed.
+    // A second one makes it two of three. A higher term from the first alone is not believed.
     assert_eq!(refused(&rig, &identities[0], "member1", 900).await, Code::Unavailable);
     assert_eq!(refused(&rig, &identities[1], "member2", 9).await, Code::Unavailable);
     let event = rig.event(|event| matches!(event, MemberEvent::HigherTerm { .. })).await;
@@ -150,7 +150,7 @@ async fn a_term_out_of_range_is_refused_reported_and_cannot_be_accepted() {
     assert_eq!(raises(&rig), 0);
 }
 
-/// An epoch out of range is refused; one within a day of the clock is accepted, and a new enrolment takes it back.
+/// An epoch out of range is refused; one within a day of the clock is accepted, and a new enrolment resets it.
 #[tokio::test(start_paused = true)]
 async fn an_epoch_is_bounded_and_begins_anew_with_an_enrolment() {
     let hub = Hub::start().await;
@@ -178,7 +178,7 @@ async fn an_epoch_is_bounded_and_begins_anew_with_an_enrolment() {
     let fresh = enrol(&rig, "member1").await;
     let _agent = open(&rig, &fresh, now + 1).await.unwrap();
     eventually(async || epoch().await == Some(now + 1)).await;
-    // Also for the next controller.
+    // The next controller has it too.
     rig.stop().await;
     let rig = Rig::start(&hub).await;
     let _agent = timeout(LIMIT, open(&rig, &fresh, now + 2)).await.unwrap().unwrap();
