@@ -54,7 +54,7 @@ impl Scope {
         match self {
             Self::Any => (None, false),
             Self::Namespaced => (None, true),
-            // Rows of cluster-scoped bindings have the empty namespace: no name of one may select them.
+            // Rows of cluster-scoped bindings have the empty namespace: a namespace filter must not select them.
             Self::Namespace(namespace) => (Some(namespace), true),
             Self::Cluster => (Some(""), false),
         }
@@ -120,7 +120,7 @@ impl Filter {
     }
 }
 
-/// Refuses what no row can hold.
+/// Rejects values that no row can have.
 pub(crate) fn check(field: &str, value: &str) -> Result<(), FilterError> {
     let error = |problem: String| Err(FilterError::new(field, value, problem));
     if value.len() > MAX_NAME {

@@ -1,4 +1,4 @@
-//! Tokens, requests for certificates and identities of any bytes: refused, never more.
+//! Tokens, certificate requests and identities of arbitrary bytes: rejected, and never a panic.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -49,7 +49,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A certificate is for the key whose holder signed the request, or there is none.
+    /// A certificate is issued only for the key that signed the request.
     #[test]
     fn requests_for_certificates_are_signed_as_they_are_or_refused(
         noise in proptest::collection::vec(any::<u8>(), 0..400),

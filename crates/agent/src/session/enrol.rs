@@ -208,7 +208,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Inputs of renewals besides a connection.
+/// Inputs of renewals, without the connection.
 #[derive(Clone)]
 pub(crate) struct Renewal {
     /// Where the identity is stored.

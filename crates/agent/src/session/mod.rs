@@ -128,7 +128,6 @@ pub(crate) async fn run(
 
 /// The controller has seen a higher epoch of this member. While we hold the Lease, no other agent has replaced this
 /// one: the Lease was deleted or restored from a backup, and the clock was wrong when its count restarted.
-/// Lease was deleted, or came from a backup, and the clock was wrong when it began to count anew.
 async fn raise_epoch(sessions: &mut Sessions<'_>, terms: &Terms<'_>, floor: u64) -> Refusal {
     match terms.raise_epoch(floor).await {
         Ok(epoch) => {

@@ -191,7 +191,7 @@ fn look(state: &mut State, departing: Departing, now: Instant) -> Next {
     Next::Wait(Departure::Emptying { objects: left.len(), first: first(&left), since })
 }
 
-/// First the Cluster lists what is left, then it is deleted: whoever watches it gets the list.
+/// First the Cluster lists what is left, then it is deleted: watchers get the list.
 fn leave_behind(state: &State) -> Next {
     let objects = match &state.departure {
         Some(Departure::LeftBehind { objects }) => objects.clone(),

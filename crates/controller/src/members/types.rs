@@ -159,7 +159,7 @@ pub struct Report {
     pub unschedulable_reason: String,
     /// Health by the kind's rules.
     pub health: ObjectHealth,
-    /// Reason of the health.
+    /// Reason for the health state.
     pub health_reason: String,
     /// What is wrong, for users; empty if it is healthy or only being rolled out.
     pub health_message: String,

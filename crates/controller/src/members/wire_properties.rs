@@ -1,4 +1,4 @@
-//! Messages of sessions with any content: taken within their bounds or refused, never more.
+//! Session messages with arbitrary content: accepted within their bounds or rejected, and never a panic.
 
 #![allow(clippy::needless_update, reason = "fields are added to messages")]
 

@@ -21,11 +21,11 @@ pub const REFUSED: &str = "BindingRefused";
 pub const MOST_ITEMS: usize = 100;
 /// Limit of clusters with their raw status in it.
 pub const MOST_RAW: usize = 20;
-/// Bytes of raw statuses that it holds at most, as JSON. One member may send 64 KiB, and an object of the hub must stay
+/// Limit of its raw statuses in bytes of JSON. One member may send 64 KiB, and an object of the hub must stay
 /// well below etcd's limit of 1.5 MiB.
 const MOST_RAW_BYTES: usize = 256 * 1024;
 
-/// Inputs of a status besides the binding.
+/// Inputs of a status, in addition to the binding.
 pub trait Knowledge {
     /// The binding's state on a member.
     fn view(&self, cluster: &str) -> Option<&View>;
@@ -193,7 +193,7 @@ pub fn status(
     status
 }
 
-/// Keeps the raw statuses of the first members, as many and as large as a binding may hold.
+/// Keeps the raw statuses of the first members, up to the limits in number and bytes.
 fn limit_raw(items: &mut [AggregatedStatusItem]) {
     let mut room = MOST_RAW_BYTES;
     for (place, item) in items.iter_mut().enumerate() {

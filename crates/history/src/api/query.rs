@@ -75,7 +75,7 @@ impl Query {
     pub fn field(&mut self, field: &str, value: &str) -> Result<(), FilterError> {
         check(field, value)?;
         match field {
-            // A row without a namespace belongs to a cluster-scoped binding, which is another kind with rights of its own.
+            // A row without a namespace belongs to a cluster-scoped binding: another kind, with its own permissions.
             "metadata.name" | "metadata.namespace" if value.is_empty() => {
                 Err(FilterError::new(field, value, "is empty: give a name, or leave the field out"))
             }

@@ -66,10 +66,10 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(beside)
 }
 
-/// Leaves the database to its owner: history names every workload of every namespace. SQLite gives the files beside the
-/// database the database's mode; those of an earlier version are restricted too.
+/// Restricts the database to its owner: history names every workload of every namespace. SQLite creates the files beside
+/// the database with the database's mode; those of an earlier version are restricted too.
 fn private(path: &Path) -> io::Result<()> {
-    // Not opened where it exists: closing any handle of a file ends the locks that this process has on it.
+    // Do not open an existing file: closing any handle of it releases all locks that this process has on it.
     match File::options().write(true).create_new(true).mode(OWNER_ONLY).open(path) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -153,14 +153,14 @@ mod tests {
     async fn only_its_owner_reads_the_database_and_what_lies_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.db");
-        // As an earlier version left it.
+        // With the mode of an earlier version.
         std::fs::write(&path, "").unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let mut pools = Vec::new();
         for path in [path, folder.path().join("new.db")] {
             let (writer, readers) = open(&path).await.unwrap();
             sqlx::query("CREATE TABLE probe (id INTEGER)").execute(&writer).await.unwrap();
-            // While it is open there are files beside it.
+            // While the database is open, there are files beside it.
             pools.push((writer, readers));
         }
         let mut seen = 0;
