@@ -66,8 +66,8 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(beside)
 }
 
-/// Restricts the database to its owner: history names every workload of every namespace. SQLite creates the files beside
-/// the database with the database's mode; those of an earlier version are restricted too.
+/// Restricts the database to its owner: history names every workload of every namespace. SQLite creates the files
+/// beside the database with the same mode; those of an earlier version are restricted too.
 fn private(path: &Path) -> io::Result<()> {
     // Do not open an existing file: closing any handle of it releases all locks that this process has on it.
     match File::options().write(true).create_new(true).mode(OWNER_ONLY).open(path) {
