@@ -1,5 +1,5 @@
-//! `atoll accept-term MEMBER`: a person confirms that the term which a member's agent names was in force, as after a restore
-//! of the hub from a backup.
+//! `atoll accept-term MEMBER`: an administrator confirms that the higher term a member's agent reports was really in
+//! force, for example after the hub was restored from a backup.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::print::{Printer, note};
 
 /// Condition of a Cluster whose agent obeyed a higher term than the leader's.
 const TERM_AHEAD: &str = "TermAhead";
-/// Its reason where the term cannot be accepted.
+/// Its reason when the term cannot be accepted.
 const OUT_OF_RANGE: &str = "TermOutOfRange";
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! The command line: the verbs, and the flags that verbs have in common.
+//! The command line: the verbs, and the flags that verbs share.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::{
     sim, token, unjoin, up,
 };
 
-/// What scripts can rely on.
+/// Exit codes are a stable interface for scripts.
 const EXIT_CODES: &str = "Exit codes:
   0  done; `up`, `controller` and `agent`: ended by Ctrl-C or SIGTERM
   1  not done: an error, something that does not exist, bad objects (`lint`, `schedule`), a member that is not empty
@@ -100,7 +100,7 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// Refuses flags that the verb would not look at: who gives them expects something.
+    /// Refuses flags that the verb does not use, rather than ignoring them.
     ///
     /// # Errors
     /// Names the flag and the verb.
@@ -133,11 +133,11 @@ impl Cli {
 }
 
 impl Command {
-    /// What goes to stderr where RUST_LOG says nothing: verbs that print an answer log warnings, servers their work.
+    /// Log filter when RUST_LOG is not set: verbs that print an answer log warnings only, servers log their work.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Controller(_) | Self::Agent(_) => "info",
-            // `up` tells people what it does by itself.
+            // `up` prints its own progress.
             Self::Up(_)
             | Self::Sim(_)
             | Self::Join(_)
@@ -210,7 +210,7 @@ pub(crate) struct PaceFlags {
 }
 
 impl PaceFlags {
-    /// The time before work moves back, by default this one.
+    /// The time before work moves back; `default` when the flag is not given.
     pub(crate) fn recover_after(&self, default: RecoverAfter) -> RecoverAfter {
         self.recover_after.map_or(default, RecoverAfter::seconds)
     }
@@ -232,10 +232,10 @@ pub(crate) struct ReservedFlag {
 }
 
 impl ReservedFlag {
-    /// The built-in minimum and what was given.
+    /// The built-in reserved namespaces plus those given by flag.
     ///
     /// # Errors
-    /// When a pattern cannot be meant; the error names it.
+    /// When a pattern is invalid; the error names it.
     pub(crate) fn namespaces(&self) -> anyhow::Result<ReservedNamespaces> {
         ReservedNamespaces::with(&self.reserved_namespaces)
             .map_err(anyhow::Error::msg)
@@ -265,10 +265,11 @@ impl RetentionFlag {
     }
 }
 
-/// Whole seconds: a number, or as kubectl takes durations: 90s, 5m, 1h30m.
+/// Parses whole seconds: a number, or a duration as in kubectl (90s, 5m, 1h30m).
 ///
 /// # Errors
-/// When it is neither, is negative, has a part of a second, or is more than the type holds; the text says what is allowed.
+/// When it is neither, is negative, has a fraction of a second, or does not fit the type; the text says what is
+/// allowed.
 pub(crate) fn seconds<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number = match text.parse::<u64>() {
         Ok(number) => Some(number),

@@ -1,5 +1,5 @@
-//! Cluster objects, as the verbs about members ask and watch them. Everything is asked by annotations on the Cluster, so
-//! that kubectl does the same.
+//! Reading, annotating and watching Cluster objects for the verbs about members. Every request is an annotation on the
+//! Cluster, so kubectl can do the same.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -21,7 +21,7 @@ use crate::join::{self, MANAGER};
 /// The Cluster of this name.
 ///
 /// # Errors
-/// When there is none, or the hub does not answer.
+/// When it does not exist, or the hub does not answer.
 pub(crate) async fn get(hub: &Hub, name: &str) -> anyhow::Result<Cluster> {
     match join::find(hub, name).await? {
         Some(cluster) => Ok(cluster),
@@ -29,10 +29,10 @@ pub(crate) async fn get(hub: &Hub, name: &str) -> anyhow::Result<Cluster> {
     }
 }
 
-/// Sets annotations on the Cluster as it was seen.
+/// Sets annotations on this version of the Cluster.
 ///
 /// # Errors
-/// When somebody changed it meanwhile, or the hub refuses.
+/// When the Cluster changed in between, or the hub refuses.
 pub(crate) async fn annotate(
     hub: &Hub,
     cluster: &Cluster,
@@ -56,8 +56,9 @@ pub(crate) fn condition<'a>(cluster: &'a Cluster, kind: &str) -> Option<&'a Cond
     status?.conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-/// Hands every version of the Cluster to `look` until it returns something, or the Cluster with this uid is gone (`None`).
-/// `quiet` is called once when nothing came for `patience`.
+/// Passes every version of the Cluster to `look` until it returns a value, or the Cluster with this uid is deleted
+/// (`None`).
+/// `quiet` is called once when no change arrived within `patience`.
 ///
 /// # Errors
 /// When the hub cannot be watched.
@@ -100,7 +101,7 @@ pub(crate) async fn watch<T>(
                 }
             }
             Event::Delete(last) => {
-                // What was said last may have come with its end only.
+                // The last change may arrive only with the deletion.
                 return Ok(look(&last));
             }
             Event::Init => listed = false,

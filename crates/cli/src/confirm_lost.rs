@@ -1,4 +1,5 @@
-//! `atoll confirm-lost`: a person says that silent members are really lost, where the controller suspects itself.
+//! `atoll confirm-lost`: an administrator confirms that silent members are lost when the controller suspects its own
+//! connection.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,7 @@ pub(crate) async fn run(
     if !args.yes && !agrees("Are they really lost, so that their work may move?")? {
         bail!("nothing was changed");
     }
-    // One says it for all: it is the controller that is not to suspect itself.
+    // One confirmation covers all members: it says that the controller's own connection is fine.
     let at = Timestamp::now().to_string();
     cluster::annotate(&hub, first, BTreeMap::from([(marks::CONFIRM_LOST, at)])).await?;
     out.line("The controller takes their loss for real.")

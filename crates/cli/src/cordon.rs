@@ -1,4 +1,4 @@
-//! `atoll cordon` and `atoll uncordon`: whether a member takes new work; and the taints of `atoll drain`.
+//! `atoll cordon` and `atoll uncordon`: whether a member accepts new work; and the taints of `atoll drain`.
 
 use anyhow::bail;
 use atoll_api::{Cluster, marks};
@@ -15,11 +15,12 @@ use crate::hub::Hub;
 use crate::join;
 use crate::print::Printer;
 
-/// Field manager of the taint: neither people's nor the controller's taints are touched, whoever applies what.
+/// Field manager of the taint. A separate manager, so that applies leave the taints of users and of the controller
+/// alone.
 const MANAGER: &str = "atoll-cordon";
-/// What was placed there stays; nothing new comes.
+/// Running workloads stay; new ones are not placed.
 const EFFECT: &str = "NoSchedule";
-/// What was placed there leaves.
+/// Running workloads are moved away.
 const EVICTS: &str = "NoExecute";
 
 #[derive(Debug, Args)]
@@ -61,16 +62,16 @@ pub(crate) async fn uncordon(
 /// Cordons a member.
 ///
 /// # Errors
-/// When there is none of this name, or the hub refuses.
+/// When the member does not exist, or the hub refuses.
 pub(crate) async fn set(hub: &Hub, member: &str) -> anyhow::Result<Cluster> {
-    // A drain that is under way goes on.
+    // A drain in progress continues.
     let drain = |cluster: &Cluster| cluster.spec.taints.iter().find(|t| is_drain(t)).cloned();
     let taints =
         |cluster: &Cluster| [Some(taint()), drain(cluster)].into_iter().flatten().collect();
     apply(hub, member, taints, false).await
 }
 
-/// Has the controller empty a member, and gives it nothing new. One that is being drained already keeps the time.
+/// Cordons a member and asks the controller to empty it. A drain in progress keeps its start time.
 ///
 /// # Errors
 /// As [`set`].
@@ -78,7 +79,7 @@ pub(crate) async fn drain(hub: &Hub, member: &str) -> anyhow::Result<Cluster> {
     apply(hub, member, drain_taints, false).await
 }
 
-/// Asks the hub whether it would take what [`drain`] writes.
+/// Dry run of [`drain`] against the hub.
 ///
 /// # Errors
 /// As [`drain`].
@@ -106,12 +107,12 @@ async fn apply(
     let body = json!({
         "apiVersion": Cluster::api_version(&()),
         "kind": Cluster::kind(&()),
-        // The uid keeps an apply from making a Cluster that was deleted meanwhile.
+        // The uid prevents the apply from creating a Cluster that was deleted in between.
         "metadata": {"name": member, "uid": cluster.metadata.uid},
         "spec": spec,
     });
     let clusters: Api<Cluster> = Api::all(hub.client.clone());
-    // Somebody's own taint of this key and effect says the same: sharing it is no conflict worth a refusal.
+    // A user's own taint with this key and effect means the same, so the conflict is forced.
     let params = PatchParams { dry_run, ..PatchParams::apply(MANAGER).force() };
     let doing = format!("write the taints of {member}");
     hub.call(&doing, clusters.patch(member, &params, &Patch::Apply(body))).await
@@ -126,7 +127,7 @@ fn taint() -> Taint {
     }
 }
 
-/// The taint by which a member is emptied. Tolerations of a policy count from its time.
+/// The taint that empties a member. Toleration times in policies count from its time.
 pub(crate) fn drain_taint(now: Timestamp) -> Taint {
     let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
     Taint {
@@ -137,7 +138,7 @@ pub(crate) fn drain_taint(now: Timestamp) -> Taint {
     }
 }
 
-/// Whether a taint empties its member by a person's wish.
+/// Whether the taint is a drain that a user requested.
 pub(crate) fn is_drain(taint: &Taint) -> bool {
     taint.key == marks::TAINT_DRAIN && taint.effect == EVICTS
 }

@@ -1,4 +1,4 @@
-//! Finding the hub: kubeconfig, context, namespace, and a client that does not hang.
+//! Finds the hub: kubeconfig, context, namespace, and a client with timeouts.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,19 +11,19 @@ use kube::{Api, Client};
 
 use crate::args::HubFlags;
 
-/// Longest wait for a connection. A hub on the other side of the world takes well below a second.
+/// Connect timeout. A hub on another continent connects well within a second.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Longest wait for one answer.
+/// Timeout of one call.
 const CALL: Duration = Duration::from_secs(30);
-/// Where `atoll up` leaves its kubeconfig by default.
+/// Default kubeconfig of `atoll up`.
 const UP: &str = ".atoll/kubeconfig";
 
-/// An API server to talk to.
+/// Connection to an API server.
 pub(crate) struct Hub {
     pub(crate) client: Client,
     /// The namespace asked for, else the context's, else `default`.
     pub(crate) namespace: String,
-    /// Where it was found, for errors.
+    /// Where its configuration was found, for errors.
     pub(crate) found: String,
 }
 
@@ -39,10 +39,10 @@ impl Hub {
         Ok(Self { client, namespace, found })
     }
 
-    /// The answer of one call, which says what was being done when it fails.
+    /// Runs one call with a timeout; an error says what was being done.
     ///
     /// # Errors
-    /// The call's own, or that no answer came in time.
+    /// When the call fails or times out.
     pub(crate) async fn call<T>(
         &self,
         doing: &str,
@@ -78,13 +78,12 @@ async fn config(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
     let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = read.with_context(|| unusable(&found))?;
     config.connect_timeout = Some(CONNECT);
-    // A person waits: one clear error now is worth more than an answer in minutes.
+    // Interactive use: one clear error now is better than an answer minutes later.
     config.default_retry = false;
     Ok((config, found))
 }
 
-/// The API server that a part of the federation works on: what the flags name, or, in a Pod of it without a kubeconfig,
-/// the cluster itself.
+/// The API server for a component: the one that the flags name, or, in a Pod without a kubeconfig, its own cluster.
 ///
 /// # Errors
 /// As [`Hub::find`].
@@ -98,11 +97,12 @@ pub(crate) async fn own_server(flags: &HubFlags) -> anyhow::Result<(Config, Stri
     config(flags).await
 }
 
-/// The API server of the member that an agent is for. The defaults of the other verbs lead to the hub, and an agent that
-/// takes the hub for its member writes members' objects there: so it has to be named.
+/// The API server of an agent's member. It must be named: the other verbs default to the hub, and an agent that took
+/// the
+/// hub for its member would write members' objects there.
 ///
 /// # Errors
-/// When neither flag names it outside of a Pod; else as [`own_server`].
+/// When neither flag names it outside of a Pod; otherwise as [`own_server`].
 pub(crate) async fn member_server(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
     if flags.kubeconfig.is_none() && flags.context.is_none() && !in_pod() {
         bail!(
@@ -129,8 +129,9 @@ fn unusable(found: &str) -> String {
     format!("{found} cannot be used; correct it, or name another file with --kubeconfig")
 }
 
-/// Asks an API server once, before anything starts. What no repetition heals is an error; a server that is away is not: it
-/// may come back.
+/// Calls an API server once before anything starts. Permanent failures are errors; an unreachable server is not,
+/// because
+/// it may come back.
 ///
 /// # Errors
 /// When its certificate or our credentials are refused, or it is no Kubernetes API server.
@@ -143,7 +144,7 @@ pub(crate) async fn check(client: &Client, found: &str) -> anyhow::Result<()> {
         Ok(Err(kube::Error::Api(status))) if status.code == 401 => bail!(
             "{found}: the server does not accept these credentials; renew them, or name another file with --kubeconfig"
         ),
-        // It answers; what it serves and allows is said where it is needed.
+        // The server answers; missing kinds and rights are reported where they are needed.
         Ok(Err(kube::Error::Api(_))) => return Ok(()),
         Ok(Err(error @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)))) => {
             return Err(error).with_context(|| {
@@ -165,10 +166,10 @@ pub(crate) async fn check(client: &Client, found: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How rustls begins what it says of a server's certificate.
+/// Prefix of rustls' errors about a server's certificate.
 const BAD_CERTIFICATE: &str = "invalid peer certificate";
 
-/// What to do when no answer came, by what went wrong.
+/// Advice for a failed connection, by its error.
 fn advice(error: &str) -> &'static str {
     let Some((_, why)) = error.split_once(BAD_CERTIFICATE) else {
         return "does not answer, is it running?";
@@ -223,7 +224,7 @@ fn kubeconfig(flags: &HubFlags) -> anyhow::Result<(Kubeconfig, String)> {
     Ok((read, file.display().to_string()))
 }
 
-/// The first of the places where a kubeconfig may be that has one.
+/// The first default location that has a kubeconfig.
 fn default_file(working: &Path, home: Option<PathBuf>) -> Option<PathBuf> {
     [Some(working.join(UP)), home].into_iter().flatten().find(|file| file.is_file())
 }

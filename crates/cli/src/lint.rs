@@ -1,4 +1,4 @@
-//! `atoll lint`: what is wrong with policies, before they are applied.
+//! `atoll lint`: finds errors in policies before they are applied.
 
 use std::path::PathBuf;
 
@@ -75,7 +75,7 @@ pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Patches of WorkloadSpreads that may not be: what makes the manifests of members refuses them.
+/// Invalid patches of WorkloadSpreads, which the renderer of members' manifests would refuse.
 fn patches(world: &World) -> Vec<Finding> {
     let mut findings = Vec::new();
     for ((namespace, name), spread) in &world.workload_spreads {

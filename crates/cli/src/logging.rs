@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::format::{self, Writer};
 
 use crate::print;
 
-/// Logs what RUST_LOG asks for, else what `default` does.
+/// Starts logging with the filter in RUST_LOG, or `default`.
 ///
 /// # Errors
 /// When RUST_LOG cannot be parsed.
@@ -22,7 +22,7 @@ pub(crate) fn start(default: &str) -> anyhow::Result<()> {
                 format!("RUST_LOG={directives:?} is no log filter, try RUST_LOG=info")
             })?
         }
-        // kube's client logs each failed request besides returning it: whoever asked says what it means.
+        // kube's client logs each failed request and also returns it; the caller reports it.
         _ => EnvFilter::new(format!("{default},kube_client::client=off")),
     };
     tracing_subscriber::fmt()
@@ -34,8 +34,8 @@ pub(crate) fn start(default: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One event is one line of plain text: what members and clients send may hold line ends and control characters, with which
-/// they could write lines of their own into a log.
+/// One event is one line of plain text. Members and clients could otherwise forge log lines with line ends and control
+/// characters.
 fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     let field = |writer: &mut Writer<'_>, field: &Field, value: &dyn std::fmt::Debug| {
         let text = format!("{value:?}");

@@ -1,5 +1,5 @@
-//! The `atoll` binary: reads arguments, wires the crates, prints. One module per verb; what a verb does lives in the
-//! crates below.
+//! The `atoll` binary: parses arguments, wires the crates, prints. One module per verb; the logic is in the crates
+//! below.
 
 mod accept_term;
 mod args;
@@ -31,7 +31,7 @@ use clap::Parser;
 use args::{Cli, Command};
 use print::Printer;
 
-/// Exit code of a verb that could not do its work. Wrong arguments end with 2, as clap has it.
+/// Exit code when a verb fails. Invalid arguments exit with 2, as clap defines.
 const FAILED: u8 = 1;
 
 fn main() -> ExitCode {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads us has read enough: `atoll history x | head -1`.
+        // The reader closed the pipe, for example `atoll history x | head -1`.
         Err(error) if print::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             print::error(&error);
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<()> {
     logging::start(cli.command.default_log())?;
-    // Everything that speaks TLS in this process takes the same provider; a second installation is no error.
+    // All TLS in this process uses this provider; installing it twice is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let out = Printer::stdout();

@@ -1,5 +1,5 @@
-//! Kubeconfigs of Hosted members. One lies in a Secret of the hub and is used by the controller's process, so it must stand
-//! by itself: a file's path would be read there, and a command would run there.
+//! Kubeconfigs of Hosted members. They are stored in Secrets of the hub and used inside the controller's process, so
+//! they must be self-contained: a path or a command would be read or run there.
 
 use std::path::Path;
 
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 
 /// Key in the Secret.
 pub(crate) const KEY: &str = "kubeconfig";
-/// Fields with a path, the field that has the content in their place, and whether that is base64.
+/// Fields that hold a path, the field that holds the content instead, and whether that is base64.
 const FILES: [(&str, &str, bool); 4] = [
     ("certificate-authority", "certificate-authority-data", true),
     ("client-certificate", "client-certificate-data", true),
     ("client-key", "client-key-data", true),
     ("tokenFile", "token", false),
 ];
-/// Fields that run something.
+/// Fields that run a command.
 const COMMANDS: [&str; 2] = ["exec", "auth-provider"];
 
-/// One context of a kubeconfig file, with everything in it that the file only names.
+/// One context of a kubeconfig file, with the content of every file that it references.
 ///
 /// # Errors
-/// When the file cannot be read, has no such context, or gets its credentials by a command.
+/// When the file cannot be read, does not have the context, or gets its credentials from a command.
 pub(crate) fn pack(file: &Path, context: Option<&str>) -> anyhow::Result<String> {
     let flag = || format!("read --member-kubeconfig {}", file.display());
     let text = std::fs::read_to_string(file).with_context(flag)?;
@@ -73,7 +73,7 @@ fn inline(mut part: Value, folder: &Path) -> anyhow::Result<Value> {
     Ok(part)
 }
 
-/// Whether a kubeconfig stands by itself.
+/// Whether a kubeconfig is self-contained.
 fn check(text: &str) -> anyhow::Result<()> {
     let all: Value = serde_saphyr::from_str(text).context("it is no YAML")?;
     for (list, part) in [("clusters", "cluster"), ("users", "user")] {
@@ -95,7 +95,7 @@ fn check(text: &str) -> anyhow::Result<()> {
 /// The client configuration of a kubeconfig from a Secret.
 ///
 /// # Errors
-/// When it does not stand by itself, or cannot be used.
+/// When it is not self-contained, or cannot be used.
 pub(crate) async fn unpack(text: &str) -> anyhow::Result<Config> {
     check(text)?;
     let kubeconfig = Kubeconfig::from_yaml(text).context("it is no kubeconfig")?;
@@ -136,15 +136,15 @@ mod tests {
             let error = format!("{:#}", pack(&file, context).unwrap_err());
             assert!(error.contains(part), "{error}");
         }
-        // Whoever may write the Secret must not read the controller's files by it.
+        // Write access to the Secret must not give read access to the controller's files.
         let text = std::fs::read_to_string(&file)
             .unwrap()
             .replace("{token: t}", "{tokenFile: /etc/passwd}");
         assert!(format!("{:#}", unpack(&text).await.unwrap_err()).contains("tokenFile"));
     }
 
-    /// A kubeconfig out of a Secret is used in the controller's process: whatever it says, no file is read there and no command
-    /// is run, and a bomb takes no time.
+    /// A kubeconfig from a Secret is used in the controller's process: no file is read, no command is run, and a YAML
+    /// bomb is refused quickly.
     #[tokio::test]
     async fn hostile_kubeconfigs_are_refused_in_time() {
         let mut laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();

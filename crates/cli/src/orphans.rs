@@ -1,4 +1,4 @@
-//! `atoll orphans` and `atoll prune`: objects on members that no binding accounts for, and removals that are held back.
+//! `atoll orphans` and `atoll prune`: objects on members that belong to no binding, and removals that are held back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, IsTerminal, Write};
@@ -18,7 +18,7 @@ use crate::hub::Hub;
 use crate::print::{Printer, Text, note};
 use crate::read::get;
 
-/// How long a member that is connected needs at most; one that is not gets the word when it is back.
+/// Longest wait for a connected member; a disconnected one gets the request when it returns.
 const WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
@@ -134,13 +134,13 @@ pub(crate) async fn prune(flags: &HubFlags, args: PruneArgs, out: &Printer) -> a
     if !args.yes && !agrees(&format!("Remove these {} objects from {name}?", text.len()))? {
         bail!("nothing was changed");
     }
-    // Somebody else's wish that is not carried out yet stays.
+    // Keeps another user's request that is still pending.
     let before = seen.annotations().get(marks::PRUNE).cloned();
     let text = before.into_iter().chain(text).collect::<Vec<_>>().join(",");
     carry_out(&hub, &seen, marks::PRUNE, text, out).await
 }
 
-/// Asks the controller by an annotation and waits until it has taken it away.
+/// Sends the request as an annotation and waits until the controller removes it.
 async fn carry_out(
     hub: &Hub,
     seen: &Cluster,
@@ -167,7 +167,7 @@ fn objects(cluster: &Cluster) -> &[ObjectName] {
     cluster.status.as_ref().map_or(&[], |status| &status.orphaned_objects)
 }
 
-/// Objects whose removal is held back, as far as the Cluster names them.
+/// Held-back removals that the Cluster lists; the list is limited.
 pub(crate) fn held(cluster: &Cluster) -> &[ObjectName] {
     cluster.status.as_ref().map_or(&[], |status| &status.held_objects)
 }
@@ -183,10 +183,10 @@ fn count(cluster: &Cluster) -> usize {
     usize::try_from(count).unwrap_or_default()
 }
 
-/// A person's yes.
+/// Asks the user for confirmation.
 ///
 /// # Errors
-/// When nobody can be asked.
+/// When stdin is not interactive.
 pub(crate) fn agrees(question: &str) -> anyhow::Result<bool> {
     let input = std::io::stdin();
     if !input.is_terminal() {

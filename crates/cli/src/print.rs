@@ -1,5 +1,5 @@
-//! What people and scripts get to see: tables, JSON, YAML, errors. Every character that reaches a terminal passes here, so
-//! this is where control characters in names and messages of members become visible text.
+//! Output for users and scripts: tables, JSON, YAML, errors. All terminal output passes through here, so this module
+//! makes control characters in names and messages from members visible.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use serde::Serialize;
 
 use crate::args::Format;
 
-/// Columns of a table or text where no terminal says how wide it is: fits a mail and a terminal beside an editor.
+/// Default width in columns when no terminal is attached: fits an e-mail and half a screen.
 const DEFAULT_WIDTH: u16 = 100;
-/// Fewest columns that tables are laid out for; a narrower terminal wraps lines itself.
+/// Minimum width of a table; narrower terminals wrap.
 const MIN_WIDTH: u16 = 40;
 
-/// Columns of a table or text: those of the terminal on stdout, else $COLUMNS, else 100. `--help` uses the same order.
+/// Output width in columns: the terminal on stdout, then $COLUMNS, then 100. `--help` uses the same order.
 pub(crate) fn width() -> u16 {
     static WIDTH: OnceLock<u16> = OnceLock::new();
     *WIDTH.get_or_init(|| {
@@ -31,13 +31,13 @@ fn usable_width(given: Option<u16>) -> u16 {
     given.filter(|columns| *columns > 0).map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
 }
 
-/// A text as a terminal may show it: characters that move the cursor, change colours or reorder text are written as their
-/// codes (`\u{1b}`). Line ends and tabs stay.
+/// Text that is safe for a terminal: characters that move the cursor, change colours or reorder text are escaped
+/// (`\u{1b}`). Line ends and tabs stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_hidden(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// The same for a text that must stay on its line.
+/// As [`visible`], but line ends are escaped too.
 pub(crate) fn visible_line(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden)
 }
@@ -56,13 +56,13 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Control characters (C0, DEL, C1), and those that change the direction of text or break lines unseen.
+/// Control characters (C0, DEL, C1), bidirectional overrides and invisible line breaks.
 fn is_hidden(c: char) -> bool {
     let directs = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || directs || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// JSON with its hidden characters as escapes: they stand in strings only, and JSON need not escape all of them.
+/// JSON with hidden characters escaped. They occur in strings only, where an escape is equivalent.
 fn visible_json(text: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| is_hidden(c) && c != '\n';
     if !text.contains(is_escaped) {
@@ -87,7 +87,7 @@ pub(crate) struct Printer {
     colours: bool,
 }
 
-/// How a cell is meant.
+/// The meaning of a cell, which sets its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -108,7 +108,7 @@ impl Tone {
     }
 }
 
-/// Text of a cell and how it is meant. Holds no control characters but line ends.
+/// Text and tone of a cell. Contains no control characters except line ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Text(String, Tone);
 
@@ -124,7 +124,7 @@ impl Text {
 }
 
 impl Text {
-    /// The same without blanks at its end.
+    /// The text without trailing blanks.
     pub(crate) fn trimmed(self) -> Self {
         Self(self.0.trim_end().to_owned(), self.1)
     }
@@ -133,7 +133,7 @@ impl Text {
         self.0.is_empty()
     }
 
-    /// The same, at least so many characters wide.
+    /// The text padded to at least `width` characters.
     pub(crate) fn padded(self, width: usize) -> Self {
         Self(format!("{:width$}", self.0), self.1)
     }
@@ -146,13 +146,13 @@ impl<T: ToString> From<T> for Text {
 }
 
 impl Printer {
-    /// To stdout; in colours when that is a terminal and NO_COLOR is not set.
+    /// Prints to stdout; in colour if that is a terminal and NO_COLOR is not set.
     pub(crate) fn stdout() -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { colours: wanted && io::stdout().is_terminal() }
     }
 
-    /// A line, or several.
+    /// Prints one or more lines.
     ///
     /// # Errors
     /// When stdout is closed.
@@ -160,7 +160,7 @@ impl Printer {
         write_line(&visible(text.as_ref()))
     }
 
-    /// Texts side by side, each in its tone's colour.
+    /// Prints texts on one line, each in its colour.
     ///
     /// # Errors
     /// When stdout is closed.
@@ -168,7 +168,7 @@ impl Printer {
         write_line(&self.styled(parts))
     }
 
-    /// A table of [`width`] columns at most; longer cells go on in the next line.
+    /// Prints a table of at most [`width`] columns; longer cells wrap.
     ///
     /// # Errors
     /// When stdout is closed.
@@ -176,7 +176,7 @@ impl Printer {
         write_line(&self.layout(header, rows, Some(width()), 0))
     }
 
-    /// Like [`Printer::table`], but the first columns, so many of them, are never broken.
+    /// Like [`Printer::table`], but the first `keep` columns never wrap.
     ///
     /// # Errors
     /// When stdout is closed.
@@ -189,7 +189,7 @@ impl Printer {
         write_line(&self.layout(header, rows, Some(width()), first))
     }
 
-    /// A table as wide as its longest lines.
+    /// Prints a table without a width limit.
     ///
     /// # Errors
     /// When stdout is closed.
@@ -241,7 +241,7 @@ impl Printer {
         parts.iter().map(coloured).collect()
     }
 
-    /// A text that is JSON already, a line or several.
+    /// Prints text that is JSON already.
     ///
     /// # Errors
     /// When stdout is closed.
@@ -281,19 +281,19 @@ fn write_line(text: &str) -> anyhow::Result<()> {
     writeln!(io::stdout().lock(), "{text}").context("write to stdout")
 }
 
-/// Something that is not the answer, for example where it came from.
+/// Prints a remark that is not part of the answer to stderr.
 pub(crate) fn note(text: impl AsRef<str>) {
-    // With stderr closed there is no place left to report that.
+    // If stderr is closed, the error cannot be reported anywhere.
     let _ = writeln!(io::stderr().lock(), "{}", visible(text.as_ref()));
 }
 
-/// An error and its causes, in one line.
+/// Prints an error and its causes on one line.
 pub(crate) fn error(error: &anyhow::Error) {
     note(format!("error: {}", causes(error)));
 }
 
-/// What an error and its causes say, each once. Of what an API server answers only its message: the client prints the whole
-/// status beside it, for programmers, and then again as its own cause.
+/// An error and its causes, each once. Of an API server's answer only the message is kept: the client appends the whole
+/// status for debugging, and repeats it as its own cause.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
     let mut said: Vec<String> = Vec::new();
     for cause in error.chain() {
@@ -313,7 +313,7 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
     said.join(": ")
 }
 
-/// Whether an error says that nobody reads stdout any more.
+/// Whether an error means that stdout is closed.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)

@@ -1,4 +1,4 @@
-//! `atoll revoke`: no certificate that a member has had is good any more.
+//! `atoll revoke`: revokes all certificates of a member.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::hub::Hub;
 use crate::join::MANAGER;
 use crate::print::{Printer, note};
 
-/// Nothing said for so long at the beginning: perhaps no controller runs.
+/// Without an answer for this long, the user is warned that no controller may be running.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
@@ -30,13 +30,13 @@ pub(crate) struct RevokeArgs {
     timeout: u64,
 }
 
-/// Asks for the revocation and waits until the controller has stored the instant that counts.
+/// Requests the revocation and waits until the controller has stored its effective time.
 pub(crate) async fn run(flags: &HubFlags, args: RevokeArgs, out: &Printer) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
     let name = &args.member;
     let seen = cluster::get(&hub, name).await?;
     let request = Timestamp::now().to_string();
-    // The uid alone: what others write meanwhile does not matter here.
+    // Only the uid is checked: concurrent writes do not matter here.
     let patch = json!({"metadata": {
         "uid": seen.metadata.uid,
         "annotations": {REVOKED_BEFORE: request},

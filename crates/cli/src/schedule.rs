@@ -18,9 +18,9 @@ use crate::args::{Format, WideFormat};
 use crate::input::{self, FilesFlag, Schemas, ValidateFlag, Validation};
 use crate::print::{self, Printer, Text, Tone};
 
-/// Clusters that a cell of the table names at most.
+/// Maximum number of clusters named in a table cell.
 const MOST_NAMES: usize = 12;
-/// Groups of refused clusters that a cell of the table names at most.
+/// Maximum number of groups of refused clusters in a table cell.
 const MOST_REFUSALS: usize = 4;
 
 #[derive(Debug, Args)]
@@ -79,7 +79,7 @@ pub(crate) fn run(args: ScheduleArgs, out: &Printer) -> anyhow::Result<()> {
 /// The built-in profiles and those of a SchedulerConfiguration.
 ///
 /// # Errors
-/// When the file cannot be read or says what may not be.
+/// When the file cannot be read or is invalid.
 pub(crate) fn profiles(config: Option<&Path>) -> anyhow::Result<Profiles> {
     let Some(path) = config else { return Ok(Profiles::default()) };
     let named = || format!("--config {}", path.display());
@@ -227,7 +227,7 @@ fn wide_row(answer: &Answer) -> Vec<Text> {
     cells
 }
 
-/// `member1: 2`, one a line; of kinds without replicas the names.
+/// `member1: 2`, one per line; only the names for kinds without replicas.
 fn clusters(decision: &Decision) -> String {
     let shares = decision.clusters();
     let mut lines: Vec<String> = shares
@@ -245,7 +245,7 @@ fn clusters(decision: &Decision) -> String {
     if lines.is_empty() { "-".to_owned() } else { lines.join("\n") }
 }
 
-/// What waits and why, what is to be fixed, and which clusters were refused by which rule.
+/// Pending replicas and the reason, what to fix, and which rule refused which clusters.
 fn why(decision: &Decision) -> String {
     let mut lines: Vec<String> = decision
         .pending
@@ -275,7 +275,7 @@ fn why(decision: &Decision) -> String {
     lines.join("\n")
 }
 
-/// The answer for scripts.
+/// The answer as JSON or YAML.
 fn document(answers: &[Answer], errors: &[InputError]) -> Value {
     let items: Vec<Value> = answers
         .iter()

@@ -1,4 +1,4 @@
-//! `atoll sim`: faults for the simulated members of a running `atoll up`.
+//! `atoll sim`: injects faults into the simulated members of a running `atoll up`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `atoll token`: bootstrap tokens, by which members join.
+//! `atoll token`: bootstrap tokens, with which members join.
 
 use anyhow::{Context, bail};
 use atoll_api::Clock;
@@ -84,7 +84,7 @@ pub(crate) async fn run(flags: &HubFlags, args: TokenArgs, out: &Printer) -> any
             }
         }
         Verb::Revoke { id } => {
-            // People copy the whole token as often as its id; its secret half is of no use here.
+            // Users often paste the whole token instead of its id; the secret half is dropped.
             let id = id.split_once('.').map_or(id.as_str(), |(id, _)| id);
             let token = TokenId::new(id).context("ID: `atoll token list` shows them")?;
             let revoked = members::revoke_token(&hub.client, &token).await;

@@ -1,4 +1,4 @@
-//! `atoll unjoin`: a member leaves the federation, and nothing of it is lost silently.
+//! `atoll unjoin`: removes a member from the federation and lists what stays on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::hub::Hub;
 use crate::print::{Printer, note};
 use crate::{cluster, cordon};
 
-/// Nothing said for so long at the beginning: perhaps no controller runs.
+/// Without an answer for this long, the user is warned that no controller may be running.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Condition with the progress, and its last reason when something stays on the member.
+/// Condition with the progress; its last reason shows whether objects stay on the member.
 const LEAVING: &str = "Leaving";
 const LEFT_BEHIND: &str = "LeftBehind";
-/// Its reason while work moves away; what holds that up is in the condition `Emptied`.
+/// Its reason while work moves away; the condition `Emptied` says what blocks that.
 const MOVING: &str = "WorkMovesAway";
 
 #[derive(Debug, Args)]
@@ -73,7 +73,7 @@ pub(crate) async fn run(flags: &HubFlags, args: UnjoinArgs, out: &Printer) -> an
     out.line(text)
 }
 
-/// Says how the member is to go, besides what was said before.
+/// Writes how the member is to leave, keeping earlier annotations.
 async fn ask(hub: &Hub, seen: Cluster, args: &UnjoinArgs) -> anyhow::Result<Cluster> {
     let before = seen.annotations().get(marks::UNJOIN).cloned().unwrap_or_default();
     let mut words: BTreeSet<&str> =
@@ -88,7 +88,7 @@ async fn ask(hub: &Hub, seen: Cluster, args: &UnjoinArgs) -> anyhow::Result<Clus
     cluster::annotate(hub, &seen, BTreeMap::from([(marks::UNJOIN, words)])).await
 }
 
-/// Prints how far it is until the Cluster is gone; what is left on the member.
+/// Prints the progress until the Cluster is gone; returns the objects left on the member.
 async fn follow(hub: &Hub, seen: &Cluster) -> anyhow::Result<Vec<ObjectName>> {
     let (mut said, mut left) = (String::new(), Vec::new());
     let quiet = || note("nobody has begun yet: does `atoll controller` run on this hub?");

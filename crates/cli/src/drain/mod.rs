@@ -1,5 +1,5 @@
-//! `atoll drain`: a member is emptied. The verb sets two taints and says how far the controller is; the work, its pace
-//! and its timers are the controller's and live in the hub, so that the verb may end at any time.
+//! `atoll drain`: empties a member. The verb sets two taints and prints the controller's progress. The controller does
+//! the work, and its pace and timers are stored in the hub, so the verb may be interrupted at any time.
 
 mod plan;
 
@@ -22,12 +22,12 @@ use crate::join;
 use crate::print::{self, Printer};
 use crate::read::get;
 
-/// How often the hub is asked how far it is.
+/// Interval at which the hub is polled for progress.
 const ASK: Duration = Duration::from_secs(1);
-/// A word on the member from before the drain counts after so long: then a controller has seen the taint and had nothing
-/// new to say.
+/// A condition older than the drain counts after this time: by then a controller has seen the taint and had no change
+/// to report.
 const SETTLED: SignedDuration = SignedDuration::from_secs(15);
-/// Without a word of a controller for so long people are told that none may run.
+/// Without a status from a controller for this long, the user is warned that none may be running.
 const NO_WORD: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
@@ -185,7 +185,7 @@ async fn daemon_sets(hub: &Hub, member: &str) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// What the controller says of a member that is to be emptied.
+/// The controller's report on a member that is being drained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Word {
     done: bool,
@@ -207,19 +207,19 @@ impl Word {
         })
     }
 
-    /// Whether waiting changes nothing.
+    /// Whether the status can no longer change.
     fn is_final(&self) -> bool {
         self.done || self.reason == "PolicyKeeps"
     }
 }
 
-/// When the drain began, by its taint.
+/// When the drain began, from its taint.
 fn began(spec: &ClusterSpec) -> Option<Timestamp> {
     let taint = spec.taints.iter().find(|taint| cordon::is_drain(taint))?;
     Some(taint.time_added.as_ref()?.0)
 }
 
-/// Follows what the controller says until that is final, or the time is over.
+/// Follows the controller's reports until one is final or the time is up.
 async fn wait(hub: &Hub, cluster: &Cluster, until: Option<Instant>) -> anyhow::Result<Word> {
     let clusters: Api<Cluster> = Api::all(hub.client.clone());
     let name = cluster.metadata.name.clone().unwrap_or_default();

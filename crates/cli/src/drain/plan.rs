@@ -1,5 +1,5 @@
-//! `atoll drain --dry-run`: the decisions that a drain would bring about, made here by the scheduler's own core on what
-//! the hub holds now.
+//! `atoll drain --dry-run`: the decisions that a drain would cause, computed here by the scheduler core from the
+//! current objects of the hub.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -29,18 +29,18 @@ use crate::input;
 use crate::print::{self, Printer, Text, Tone};
 use crate::read::get::each;
 
-/// Templates that are asked for at once.
+/// Templates fetched concurrently.
 const AT_ONCE: usize = 16;
 
-/// What a drain means for one workload.
+/// The effect of a drain on one workload.
 struct Row<'a> {
     object: String,
     decision: Option<&'a Decision>,
     /// Where its replicas go.
     moves: Vec<(String, i64)>,
-    /// Why it stays, if it does.
+    /// Why it stays; `None` if it moves.
     stays: Option<String>,
-    /// Whether it holds the drain while it stays.
+    /// Whether the drain waits for it.
     holds: bool,
 }
 
@@ -100,7 +100,7 @@ fn print_rows(rows: &[Row<'_>], member: &str, format: Format, out: &Printer) -> 
     }
 }
 
-/// What the hub holds, with the member drained since `now`; and what of it could not be read.
+/// The objects of the hub with the member drained since `now`, and those that could not be read.
 async fn read(hub: &Hub, member: &str, now: Timestamp) -> anyhow::Result<(World, Vec<String>)> {
     let mut world = World::default();
     let mut templates = BTreeMap::new();
@@ -151,7 +151,7 @@ async fn read(hub: &Hub, member: &str, now: Timestamp) -> anyhow::Result<(World,
     Ok((world, problems))
 }
 
-/// Takes an object of the hub; what is wrong with it says which one it is.
+/// Adds an object of the hub; errors name the object.
 fn put(world: &mut World, object: Value) -> Result<(), String> {
     let title = input::title(&object);
     world.add(Document { origin: String::new(), object }).map_err(|error| {
@@ -162,7 +162,7 @@ fn put(world: &mut World, object: Value) -> Result<(), String> {
     })
 }
 
-/// An object of a kind of Atoll's. Items of lists, and the cluster-scoped kinds, come without apiVersion and kind.
+/// An object of one of Atoll's kinds. List items and cluster-scoped kinds lack apiVersion and kind.
 fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Value {
     let mut object = value(object);
     object["apiVersion"] = K::api_version(&()).into();
@@ -170,9 +170,9 @@ fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Value {
     object
 }
 
-/// An object of a kind whose type says all.
+/// An object as JSON.
 fn value(object: &impl Serialize) -> Value {
-    // Types of ours are plain structures with string keys: they always have a JSON form.
+    // Our types are plain structs with string keys, so they always serialise.
     serde_json::to_value(object).unwrap_or_default()
 }
 
@@ -184,8 +184,8 @@ where
     each(hub, &format!("list {}", K::plural(&())), &api, take).await
 }
 
-/// The templates of bindings, of whatever kinds. One that is gone has no say: its binding has. So it is with kinds that the
-/// hub serves no more, which are `problems`.
+/// The templates of the bindings, of any kind. A deleted template is skipped, because its binding is going too; kinds
+/// that the hub no longer serves are reported in `problems`.
 async fn fetch(
     hub: &Hub,
     references: Vec<Value>,
@@ -243,13 +243,13 @@ async fn fetch(
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Whether the hub does not serve what was asked for.
+/// Whether the hub does not have the requested object or kind.
 fn is_absent(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
         || matches!(error.downcast_ref(), Some(kube::Error::Discovery(_)))
 }
 
-/// What becomes of a workload that is on the member; nothing of any other.
+/// The row of a workload on the member; `None` for any other workload.
 fn row<'a>(answer: &'a Answer, world: &World, member: &str) -> Option<Row<'a>> {
     let object = answer.object.to_string();
     let binding = world.bindings.get(&answer.object.binding());
@@ -282,7 +282,7 @@ fn row<'a>(answer: &'a Answer, world: &World, member: &str) -> Option<Row<'a>> {
         .collect();
     let left = on(decision.clusters());
     if left.is_none() && moves.is_empty() {
-        // Without replicas, or with copies everywhere: who is new takes its place.
+        // Without replicas, or duplicated everywhere: new members take its place.
         let before = |name: &str| decision.before().iter().any(|share| share.name == name);
         let new = decision.clusters().iter().filter(|share| !before(&share.name));
         moves = new.map(|share| (share.name.clone(), share.replicas)).collect();

@@ -1,4 +1,4 @@
-//! Line and column of a field in the text that it was read from.
+//! Line and column of a field in its source text.
 
 use std::fmt;
 
@@ -14,17 +14,16 @@ pub(super) struct Position {
 
 impl Position {
     fn of(location: Location) -> Option<Self> {
-        // 0 = the parser does not know.
+        // 0: unknown to the parser.
         (location.line() > 0).then(|| Self { line: location.line(), column: location.column() })
     }
 }
 
-/// The documents of a text, as far as it is needed to find a field in them.
+/// The documents of a text, parsed only to find the positions of fields.
 pub(super) struct Places(Vec<Node>);
 
 impl Places {
-    /// Reads the text once more, this time for positions. JSON is read as the YAML that it also is; a text that is not has
-    /// no positions.
+    /// Parses the text again for positions. JSON is parsed as YAML; text that does not parse has no positions.
     pub(super) fn read(text: &str) -> Self {
         if !text.trim_start().starts_with(['{', '[']) {
             return Self(serde_saphyr::from_multiple(text).unwrap_or_default());
@@ -34,7 +33,7 @@ impl Places {
         let mut start = 0;
         while let Some(Ok(_)) = stream.next() {
             let end = stream.byte_offset();
-            // Lines before this document, so that the parser counts from the top of the file.
+            // Pads with the lines before this document, so that the parser counts from the top of the file.
             let lines = "\n".repeat(text[..start].matches('\n').count());
             let Ok(node) = serde_saphyr::from_str(&(lines + &text[start..end])) else { break };
             nodes.push(node);
@@ -43,14 +42,14 @@ impl Places {
         Self(nodes)
     }
 
-    /// Where the field `path` (`spec.list[0].name`) of a document begins; of a path that is not there, its nearest parent.
+    /// Where the field `path` (`spec.list[0].name`) of a document begins; if it is missing, its nearest parent.
     pub(super) fn find(&self, document: usize, path: &str) -> Option<Position> {
         let node = self.0.get(document)?;
         Position::of(search(node, path).unwrap_or(node.0.referenced))
     }
 }
 
-/// `None` = nothing of the path is below this node.
+/// `None`: no part of the path is below this node.
 fn search(node: &Node, path: &str) -> Option<Location> {
     let rest = path.strip_prefix('.').unwrap_or(path);
     match &node.0.value {
@@ -59,7 +58,7 @@ fn search(node: &Node, path: &str) -> Option<Location> {
             let item = items.get(at.parse::<usize>().ok()?)?;
             Some(search(item, rest).unwrap_or(item.0.referenced))
         }
-        // Keys may hold dots: every key that the path begins with may be meant.
+        // Keys may contain dots, so every key that is a prefix of the path may match.
         Shape::Map(fields) => fields.iter().find_map(|(key, value)| {
             let rest = rest.strip_prefix(key.value.as_str())?;
             match rest {

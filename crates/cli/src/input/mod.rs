@@ -1,4 +1,4 @@
-//! Objects from files, folders and stdin, for the verbs that need no hub.
+//! Objects from files, folders and stdin, for verbs that work without a hub.
 
 mod locate;
 mod strict;
@@ -15,7 +15,7 @@ use crate::print;
 use locate::Places;
 pub(crate) use strict::Schemas;
 
-/// Names that a folder's files must end with.
+/// Suffixes of the files read from a folder.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The flag `-f`.
@@ -58,10 +58,10 @@ pub(crate) struct ValidateFlag {
     pub(crate) validate: Validation,
 }
 
-/// Reads everything that the flag names. What cannot be used is listed and the rest kept.
+/// Reads everything that the flag names. Unusable documents are listed; the rest is kept.
 ///
 /// # Errors
-/// When a file cannot be opened, or holds no object.
+/// When a file cannot be opened, or contains no object.
 pub(crate) fn read(
     paths: &[PathBuf],
     validation: Validation,
@@ -104,7 +104,7 @@ pub(crate) fn read(
     Ok((world, errors))
 }
 
-/// Where a document is in its text: its number, and the path to it where it is an item of a list.
+/// Position of a document in its text: its number, and the path to it if it is an item of a list.
 #[derive(Debug, Clone)]
 struct Place {
     document: usize,
@@ -112,7 +112,7 @@ struct Place {
 }
 
 impl Place {
-    /// Reads it from the document's origin, `app.yaml#2.items[1]`.
+    /// Parses the document's origin, `app.yaml#2.items[1]`.
     fn of(name: &str, document: &Document) -> Self {
         let rest = document.origin.strip_prefix(name).and_then(|rest| rest.strip_prefix('#'));
         let rest = rest.unwrap_or("1");
@@ -122,16 +122,16 @@ impl Place {
     }
 }
 
-/// What is wrong with a document.
+/// A problem with a document.
 struct Wrong {
     place: Place,
-    /// The field, where it is one that the kind's schema does not allow.
+    /// The field, if the kind's schema does not allow it.
     schema: Option<String>,
     text: String,
 }
 
 /// Errors with file, line and column: `app.yaml:12:5: Deployment shop/web: spec.replica: unknown field`. With
-/// `--validate=warn` those of the schema are printed as warnings instead.
+/// `--validate=warn`, schema errors are printed as warnings instead.
 fn located(name: &str, text: &str, wrong: Vec<Wrong>, validation: Validation) -> Vec<InputError> {
     if wrong.is_empty() {
         return Vec::new();
@@ -184,7 +184,7 @@ fn texts(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
             files.push(file);
         }
     }
-    // The order of a folder is the file system's whim; decisions follow the order of the input.
+    // File systems list folders in any order; decisions depend on the order of the input.
     files.sort();
     anyhow::ensure!(!files.is_empty(), "{}: no .yaml, .yml or .json file in it", named(path));
     files

@@ -1,22 +1,22 @@
-//! Objects against the schemas of their kinds: what Atoll would not understand of them.
+//! Checks objects against the schemas of their kinds and reports what Atoll would ignore.
 
 use std::collections::BTreeMap;
 
 use atoll_merge::schema::{self, FieldReason, Schema};
 use serde_json::Value;
 
-/// Something in an object that would have no effect, or that its kind does not allow.
+/// A field or value that would have no effect, or that the kind does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     /// The field, `spec.list[0].name`; empty for the whole object.
     pub(crate) path: String,
-    /// What is wrong, and the fix.
+    /// The problem and the fix.
     pub(crate) text: String,
-    /// Whether it is a field or kind that is not known, as opposed to a value that does not fit.
+    /// Whether the field or kind is unknown, as opposed to an invalid value.
     unknown: bool,
 }
 
-/// Fields of Karmada's Clusters by which it reaches a member; Atoll's agents need none.
+/// Fields of Karmada's Clusters that describe how to reach a member; Atoll's agents need none.
 const KARMADA_CLUSTER: [&str; 9] = [
     "spec.apiEndpoint",
     "spec.id",
@@ -28,7 +28,7 @@ const KARMADA_CLUSTER: [&str; 9] = [
     "spec.syncMode",
     "spec.zone",
 ];
-/// Fields that Karmada's controllers write into bindings for one another.
+/// Fields in bindings that Karmada's controllers use among themselves.
 const KARMADA_BINDING: [&str; 10] = [
     "spec.components",
     "spec.gracefulEvictionTasks[].clustersBeforeFailover",
@@ -42,7 +42,7 @@ const KARMADA_BINDING: [&str; 10] = [
     "spec.scheduleResult",
 ];
 
-/// Fields of a scheduling case. `expect` is the answer that a test wants; it is not read.
+/// Fields of a scheduling case. `expect` is the answer that a test expects; it is ignored here.
 const CASE: [&str; 10] = [
     "binding",
     "clusters",
@@ -56,23 +56,23 @@ const CASE: [&str; 10] = [
     "workloadSpreads",
 ];
 
-/// The schemas of all kinds that are known.
+/// The schemas of all known kinds.
 pub(crate) struct Schemas {
-    /// Of Atoll's kinds, by the first label of their group (`policy`) and their kind.
+    /// Schemas of Atoll's kinds, by the first label of their group (`policy`) and their kind.
     own: BTreeMap<(String, String), Schema>,
 }
 
-/// What an object is by its group.
+/// The origin of an object, by its group.
 enum Origin<'a> {
-    /// A kind of Atoll's, or of Karmada's or Kosmos', whose kinds have the same fields; with the first label of its group.
+    /// A kind of Atoll, or of Karmada or Kosmos with the same fields; with the first label of its group.
     Own(&'a str),
     Kubernetes,
-    /// A custom resource of the user's: nothing is known but its metadata.
+    /// A user's custom resource: only its metadata is known.
     Custom,
 }
 
 impl Schemas {
-    /// Those of Atoll's CRDs; Kubernetes' own come with the program.
+    /// Loads the schemas of Atoll's CRDs; those of Kubernetes are compiled in.
     pub(crate) fn load() -> anyhow::Result<Self> {
         let mut own = BTreeMap::new();
         for crd in atoll_api::crds::all() {
@@ -85,7 +85,7 @@ impl Schemas {
         Ok(Self { own })
     }
 
-    /// What is not understood of an object that has an apiVersion and a kind.
+    /// Problems of an object that has an apiVersion and a kind.
     pub(crate) fn problems(&self, object: &Value) -> Vec<Problem> {
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -108,7 +108,7 @@ impl Schemas {
                 None if schema::builtin_kinds()
                     .any(|(known, name)| known == group && name == kind) =>
                 {
-                    // Another version of a kind that is known: its fields may be others.
+                    // Another version of a known kind may have other fields.
                     check(object, &Schema::deduced(), false)
                 }
                 None => vec![self.unknown_kind(api_version, kind)],
@@ -117,10 +117,10 @@ impl Schemas {
         }
     }
 
-    /// Whether every field of a scheduling case (a line of a batch) is understood.
+    /// Checks that every field of a scheduling case (a line of a batch) is known.
     ///
     /// # Errors
-    /// Names the fields that are not.
+    /// Names the unknown fields.
     pub(crate) fn check_case(&self, case: &Value) -> Result<(), String> {
         let mut problems = Vec::new();
         for (name, value) in case.as_object().into_iter().flatten() {
@@ -166,14 +166,14 @@ impl Schemas {
         }
     }
 
-    /// What is not known of an object. Values that do not fit are named by what reads them.
+    /// Unknown fields of an object. Invalid values are reported by the code that reads them.
     fn unknowns(&self, object: &Value) -> Vec<Problem> {
         let mut problems = self.problems(object);
         problems.retain(|problem| problem.unknown);
         problems
     }
 
-    /// Checks an object whose kind is known from where it stands.
+    /// Checks an object whose kind follows from its position.
     fn check_as(&self, group: &str, kind: &str, at: &str, object: &Value, to: &mut Vec<Problem>) {
         let Some(schema) = self.own.get(&(group.to_owned(), kind.to_owned())) else { return };
         let mut problems = unknown_fields(object, schema);
@@ -196,7 +196,7 @@ impl Schemas {
     }
 }
 
-/// Adds problems of an object that stands at this path.
+/// Adds the problems of an object at this path.
 fn add(at: &str, found: Vec<Problem>, problems: &mut Vec<Problem>) {
     let below = |p: Problem| Problem { path: format!("{at}.{}", p.path), ..p };
     problems.extend(found.into_iter().map(below));
@@ -214,12 +214,12 @@ fn origin(group: &str) -> Origin<'_> {
     }
 }
 
-/// Unknown fields, and values of the wrong type; of objects that people write `whole` also missing fields and unknown words.
-/// Limits of values are checked by the linter and the API server.
+/// Unknown fields and values of the wrong type; for objects written by users (`whole`) also missing fields and unknown
+/// enum values. The linter and the API server check limits of values.
 fn check(object: &Value, schema: &Schema, whole: bool) -> Vec<Problem> {
     let mut problems = unknown_fields(object, schema);
     let mut object = object.clone();
-    // Takes out nulls, which every decoder takes for absent.
+    // Removes nulls, which every decoder treats as absent.
     schema::default(&mut object, schema);
     let wrong = schema::validate(&object, schema).into_iter().filter(|error| match error.reason {
         FieldReason::Type => true,
@@ -240,7 +240,7 @@ fn unknown_fields(object: &Value, schema: &Schema) -> Vec<Problem> {
     problems
 }
 
-/// One step of the way to a field. Only the way to a problem is written out.
+/// One step of the path to a field. Paths become text only for problems.
 #[derive(Debug, Clone, Copy)]
 enum Step<'a> {
     Field(&'a str),
@@ -291,7 +291,7 @@ fn walk<'a>(
     }
 }
 
-/// What is said of a field that is not among the known ones.
+/// The message for an unknown field.
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     match nearest(name, known) {
         Some(near) => format!("unknown field; did you mean {near:?}?"),
@@ -299,8 +299,8 @@ fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// Whether a field is one of Karmada's that no decision needs. The status of an object of Karmada's own is a report, with
-/// whatever its controllers write there.
+/// Whether a field is one of Karmada's that no decision needs. The status of Karmada's own objects is a report with
+/// whatever its controllers write.
 fn is_karmadas(kind: &str, path: &str, foreign: bool) -> bool {
     let general = without_indices(path);
     match kind {
@@ -328,7 +328,7 @@ fn without_indices(path: &str) -> String {
 
 /// The known name that a wrong one was probably meant to be.
 pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // One mistake in a short name, one more for every four letters.
+    // One typo in a short name, one more for every four letters.
     let most = 1 + given.chars().count() / 4;
     let lower = given.to_lowercase();
     known

@@ -1,4 +1,4 @@
-//! Members whose agent runs beside the controller: their kubeconfig goes into a Secret of the hub.
+//! Members whose agent runs beside the controller: their kubeconfig is stored in a Secret of the hub.
 
 use std::path::PathBuf;
 
@@ -46,10 +46,10 @@ pub(super) struct HostedFlags {
 }
 
 impl HostedFlags {
-    /// The kubeconfig, where the mode needs one.
+    /// The kubeconfig, if the mode needs one.
     ///
     /// # Errors
-    /// When it is missing, cannot be used, or is given for a mode that needs none.
+    /// When it is missing, unusable, or given for a mode that needs none.
     pub(super) fn kubeconfig(&self, mode: ClusterMode) -> anyhow::Result<Option<String>> {
         match (mode, &self.member_kubeconfig) {
             (ClusterMode::Agent, None) => Ok(None),
@@ -73,10 +73,10 @@ pub(super) fn secret_name(member: &str) -> String {
     format!("{member}-kubeconfig")
 }
 
-/// Puts a kubeconfig into the Secret that the Cluster names. The Secret goes with its Cluster.
+/// Stores a kubeconfig in the Secret that the Cluster names. The Secret is deleted with its Cluster.
 ///
 /// # Errors
-/// When the Cluster names none, or the hub refuses.
+/// When the Cluster names no Secret, or the hub refuses.
 pub(super) async fn store(hub: &Hub, cluster: &Cluster, kubeconfig: &str) -> anyhow::Result<()> {
     let name = cluster.spec.kubeconfig_secret.as_deref();
     let name =

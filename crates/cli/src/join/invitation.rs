@@ -1,4 +1,4 @@
-//! What a member's administrator gets: one command, or one manifest, that joins the member within a few minutes.
+//! What the administrator of a member receives: one command or one manifest that joins the member within a few minutes.
 
 use anyhow::bail;
 use clap::Args;
@@ -8,7 +8,7 @@ use super::manifest;
 use crate::args::{Format, OutputFlag};
 use crate::print::Printer;
 
-/// Image of the manifest's Deployment where none is named: the Dockerfile's, under the name that the README builds it as.
+/// Default image of the manifest's Deployment: the image name that the README uses for the Dockerfile.
 const IMAGE: &str = concat!("atoll:", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug, Args)]
@@ -27,10 +27,10 @@ pub(super) struct InvitationFlags {
 }
 
 impl InvitationFlags {
-    /// Whether an agent can be told where the controller is.
+    /// Checks that the controller's address is known.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When it is not.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if self.addresses.is_empty() {
             bail!(
@@ -41,7 +41,7 @@ impl InvitationFlags {
     }
 }
 
-/// One token and where it is good for.
+/// A token and the address it is valid for.
 pub(super) struct Invitation {
     pub(super) cluster: String,
     pub(super) token: String,
@@ -50,7 +50,7 @@ pub(super) struct Invitation {
 }
 
 impl Invitation {
-    /// Prints it: the command for people, the parts for scripts, the manifest for the member.
+    /// Prints it: the command for users, the parts for scripts, the manifest for the member.
     pub(super) fn print(&self, out: &Printer) -> anyhow::Result<()> {
         let command = self.command();
         let minutes = self.flags.token_life;
@@ -77,7 +77,7 @@ impl Invitation {
     fn command(&self) -> String {
         let addresses: String =
             self.flags.addresses.iter().map(|address| format!(" --address {address}")).collect();
-        // Arguments show in the process list and in the shell's history: the token is none.
+        // Arguments are visible in the process list and the shell's history, so the token is not one of them.
         format!(
             "atoll agent --kubeconfig MEMBER_KUBECONFIG{addresses} --ca-hash {} --token-file -",
             self.ca_hash

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::invitation::Invitation;
 
-/// Nobody connects to an agent.
+/// Refuses all connections to the agent.
 const NETWORK: &str = include_str!("../../../../deploy/agent/network.yaml");
-/// Name of Deployment and container; the ServiceAccount of [`atoll_agent::RBAC`] has it too.
+/// Name of the Deployment and the container, and of the ServiceAccount in [`atoll_agent::RBAC`].
 const NAME: &str = "atoll-agent";
 /// Name of the Secret with the token.
 const TOKEN_SECRET: &str = "atoll-agent-join";
-/// Port of the probe.
+/// Port of the probes.
 const HEALTH_PORT: u16 = 8080;
 /// The user of the image: distroless' `nonroot`.
 const USER: u32 = 65_532;
@@ -58,7 +58,7 @@ fn deployment(invitation: &Invitation) -> Value {
         "metadata": {"name": NAME, "namespace": marks::SYSTEM_NAMESPACE, "labels": labels},
         "spec": {
             "replicas": 1,
-            // One agent acts at a time. The old one gives its Lease up when it ends, so the next need not wait.
+            // One agent acts at a time. The old one releases its Lease when it ends, so the next does not wait.
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": labels},
             "template": {
@@ -76,7 +76,7 @@ fn deployment(invitation: &Invitation) -> Value {
                         "args": args,
                         "env": [
                             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-                            // Of no use once the agent has its certificate: the Secret may be deleted then.
+                            // Not needed once the agent has its certificate; the Secret may then be deleted.
                             {"name": "ATOLL_TOKEN", "valueFrom": {"secretKeyRef": {
                                 "name": TOKEN_SECRET, "key": "token", "optional": true,
                             }}},

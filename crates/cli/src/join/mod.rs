@@ -1,4 +1,4 @@
-//! `atoll join` and `atoll rejoin`: register a member on the hub and print what starts its agent.
+//! `atoll join` and `atoll rejoin`: register a member on the hub and print the command that starts its agent.
 
 mod hosted;
 mod invitation;
@@ -21,7 +21,7 @@ use crate::args::HubFlags;
 use crate::hub::Hub;
 use crate::print::{Printer, note};
 
-/// Field manager of what people write by this program.
+/// Field manager of writes that users make with this program.
 pub(crate) const MANAGER: &str = "atoll-cli";
 
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ pub(crate) struct RejoinArgs {
     keep_old: bool,
 }
 
-/// What becomes of the certificates that a Cluster has when an agent enrols by a new token.
+/// What happens to the existing certificates of a Cluster when an agent enrols with a new token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Identities {
     Keep,
@@ -63,7 +63,7 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
     let name = &args.name;
     let mode = ClusterMode::from(args.registration.mode);
     let kubeconfig = args.hosted.kubeconfig(mode)?;
-    // First: without an authority nobody can join, and nothing is left behind.
+    // First: without an authority no member can join, and nothing is left behind.
     let authority = authority(&hub).await?;
     if mode == ClusterMode::Agent {
         args.invitation.check()?;
@@ -83,7 +83,7 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
             "Cluster {name} is there already with mode {:?}: change it with `kubectl edit cluster {name}`",
             cluster.spec.mode
         ),
-        // Its Secret was not written, or with a kubeconfig that leads nowhere.
+        // Its Secret was not written, or holds an unusable kubeconfig.
         Some(cluster) if mode == ClusterMode::Hosted => cluster,
         Some(_) if !args.registration.is_empty() => bail!(
             "Cluster {name} is there already: leave {} out, and change it with `kubectl edit cluster {name}`",
@@ -100,7 +100,7 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
     }
 }
 
-/// Hands the way to a member to the controller, which starts its agent.
+/// Gives the member's kubeconfig to the controller, which starts the agent.
 async fn host(hub: &Hub, cluster: &Cluster, kubeconfig: &str, out: &Printer) -> anyhow::Result<()> {
     hosted::store(hub, cluster, kubeconfig).await?;
     let name = cluster.metadata.name.clone().unwrap_or_default();
@@ -109,7 +109,7 @@ async fn host(hub: &Hub, cluster: &Cluster, kubeconfig: &str, out: &Printer) -> 
     ))
 }
 
-/// A new token for a member that joined once: its agent lost its identity, or moves to another place.
+/// A new token for a member that has joined before: its agent lost its identity or moves elsewhere.
 pub(crate) async fn again(flags: &HubFlags, args: RejoinArgs, out: &Printer) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
     let authority = authority(&hub).await?;
@@ -147,7 +147,7 @@ async fn invite(
     Invitation { cluster, token, ca_hash, flags }.print(out)
 }
 
-/// The hash of the certificate authority's key, by which an agent knows the controller.
+/// The hash of the certificate authority's key, by which an agent authenticates the controller.
 pub(crate) async fn authority(hub: &Hub) -> anyhow::Result<String> {
     let authority = members::load(&hub.client)
         .await

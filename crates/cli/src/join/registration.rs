@@ -1,4 +1,4 @@
-//! What a person says of a member when it is registered.
+//! Properties of a member that are given at registration.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use super::hosted::{Mode, secret_name};
 
-/// Effects that a taint can have.
+/// Valid taint effects.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ impl RegistrationFlags {
         cluster
     }
 
-    /// The flags that say something.
+    /// The flags that are set.
     pub(super) fn given(&self) -> Vec<&'static str> {
         [
             ("--mode", self.mode != Mode::default()),

@@ -1,4 +1,4 @@
-//! Where decisions are read: the hub's Decision objects, or, where it serves none, what the binding itself holds.
+//! Reads decisions: from the hub's Decision objects or, if the hub serves none, from the binding.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,27 +18,27 @@ use super::workload::Workload;
 use crate::hub::Hub;
 use crate::print;
 
-/// Decisions that one request brings.
+/// Page size of a list of decisions.
 const PAGE: usize = 500;
-/// Decisions among which the beginning of an id is looked up, the newest.
+/// Number of newest decisions searched for an id prefix.
 const SEARCHED: usize = 5_000;
-/// Pause before a watch that ended is asked for again, and between two looks at a binding where there is no watch.
-/// Decisions are seconds apart; one request in two seconds is nothing to a hub.
+/// Pause before a watch is restarted, and between two reads of a binding when there is no watch. Decisions are seconds
+/// apart, and one request every two seconds is no load for a hub.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Length of one watch, in seconds: below the five minutes at which proxies and API servers cut.
+/// Timeout of one watch in seconds: below the five minutes after which proxies and API servers cut it.
 const WATCH: u32 = 240;
 
-/// What a reader narrows the list by: field selectors of the Decision kinds.
+/// Filters of a list: field selectors of the Decision kinds.
 pub(super) type Fields = Vec<(&'static str, String)>;
 
-/// Whose decisions.
+/// The scope of a list of decisions.
 #[derive(Debug, Clone)]
 pub(super) enum Of {
-    /// One workload's.
+    /// One workload.
     Workload(Workload),
-    /// Those of all workloads of a namespace.
+    /// All workloads of a namespace.
     Namespace(String),
-    /// All, cluster-scoped ones too.
+    /// All workloads, cluster-scoped ones included.
     Everything,
 }
 
@@ -76,7 +76,7 @@ impl Of {
         selectors.join(",")
     }
 
-    /// The workload, where the hub serves no history and its binding is asked instead.
+    /// The workload whose binding is read instead, if the hub serves no history.
     fn unserved(&self) -> Option<&Workload> {
         match self {
             Self::Workload(workload) if !workload.decisions_served => Some(workload),
@@ -85,7 +85,7 @@ impl Of {
     }
 }
 
-/// A value of a field selector, by apimachinery's `EscapeValue`.
+/// Escapes a field selector value as apimachinery's `EscapeValue`.
 pub(super) fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {
@@ -118,15 +118,15 @@ pub(super) struct Decisions {
     pub(super) items: Vec<Value>,
     /// Whether there are older ones.
     pub(super) more: bool,
-    /// By API of [`Of::apis`]: from where a watch goes on.
+    /// Resource version for the watch, per API of [`Of::apis`].
     versions: Vec<String>,
 }
 
 impl Decisions {
-    /// Adds objects of another kind, newest first, and keeps the newest.
+    /// Merges objects of another kind, newest first, up to the limit.
     pub(super) fn merge(&mut self, others: Vec<Value>, limit: usize) {
         self.items.extend(others);
-        // Kubernetes' times sort as text, to the second; within one the order stays.
+        // Kubernetes timestamps sort as text, to the second; within a second the order is kept.
         let second = |item: &Value| Item(item).text("at").get(..19).map(str::to_owned);
         self.items.sort_by_key(|item| std::cmp::Reverse(second(item)));
         self.more |= self.items.len() > limit;
@@ -137,7 +137,7 @@ impl Decisions {
 /// The newest decisions, at most `limit`, without details.
 ///
 /// # Errors
-/// When the hub does not answer, refuses a selector, or knows nothing of the workload.
+/// When the hub does not answer, refuses a selector, or has no such workload.
 pub(super) async fn list(
     hub: &Hub,
     of: &Of,
@@ -159,7 +159,7 @@ pub(super) async fn list(
         all.versions.push(version);
     }
     if all.versions.len() > 1 {
-        // Kubernetes' times sort as text.
+        // Kubernetes timestamps sort as text.
         all.items.sort_by(|a, b| Item(b).text("at").cmp(Item(a).text("at")));
         all.more |= all.items.len() > limit;
         all.items.truncate(limit);
@@ -182,7 +182,7 @@ async fn pages(
         let wanted = PAGE.min(limit - items.len());
         params = params.limit(u32::try_from(wanted).unwrap_or(u32::MAX));
         let page = hub.call(&doing, api.list(&params)).await?;
-        // The first page's: what was decided since is then seen by a watch.
+        // The first page's version, so that a watch delivers the decisions made since.
         version.get_or_insert(page.metadata.resource_version.unwrap_or_default());
         for object in page.items {
             items.push(serde_json::to_value(object).context("read a decision")?);
@@ -209,10 +209,10 @@ pub(super) async fn get(hub: &Hub, of: &Of, item: &Value) -> anyhow::Result<Valu
     serde_json::to_value(object).context("read a decision")
 }
 
-/// The decision with this id, or whose id begins so, with its detail. `flag` is what the error names.
+/// The decision with this id or id prefix, with its detail. Errors name `flag`.
 ///
 /// # Errors
-/// When there is none, or several, or the hub does not answer.
+/// When none or several match, or the hub does not answer.
 pub(super) async fn find(hub: &Hub, of: &Of, id: &str, flag: &str) -> anyhow::Result<Value> {
     if of.unserved().is_none() && is_whole(id) {
         for api in of.apis(hub) {
@@ -239,10 +239,10 @@ pub(super) async fn find(hub: &Hub, of: &Of, id: &str, flag: &str) -> anyhow::Re
     }
 }
 
-/// Hands out the decisions that come after a list, as they are recorded, until `take` says no.
+/// Passes new decisions to `take` until it returns false.
 ///
 /// # Errors
-/// When the hub refuses to tell, or `take` fails. A hub that is away for a while is asked again.
+/// When the hub refuses, or `take` fails. An unreachable hub is retried.
 pub(super) async fn follow(
     hub: &Hub,
     of: &Of,
@@ -271,13 +271,13 @@ pub(super) async fn follow(
     Ok(())
 }
 
-/// One API's news. Ends with an error that the hub means.
+/// The watch of one API. Ends with an error that a retry would not fix.
 struct Watch {
     api: Api<DynamicObject>,
     params: WatchParams,
     version: String,
     events: Option<BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>>,
-    /// Whether people were told that the hub is away.
+    /// Whether the user was notified that the hub is unreachable.
     told: bool,
     over: bool,
 }
@@ -329,7 +329,7 @@ impl Watch {
                     }
                     self.pause().await;
                 }
-                // The time of a watch is over, or the connection is.
+                // The watch timed out or the connection broke.
                 Some(Err(_)) | None => self.pause().await,
             }
         }
@@ -340,7 +340,7 @@ impl Watch {
         tokio::time::sleep(AGAIN).await;
     }
 
-    /// The error where asking again would not help.
+    /// The error, if a retry would not help.
     fn failed(&mut self, error: kube::Error) -> Option<anyhow::Error> {
         if let kube::Error::Api(status) = &error
             && (400..500).contains(&status.code)
@@ -360,7 +360,7 @@ impl Watch {
     }
 }
 
-/// What the binding holds: its last decision, and those before that no database has taken yet; newest first.
+/// The decisions in the binding: the last one, and those before it that are not in the database yet; newest first.
 async fn held(hub: &Hub, workload: &Workload, tell: bool) -> anyhow::Result<Vec<Value>> {
     let name = names::binding_name(&workload.name, &workload.kind.kind, &workload.kind.group);
     let doing = format!("get the binding {name} of {workload}");
@@ -394,7 +394,7 @@ async fn held(hub: &Hub, workload: &Workload, tell: bool) -> anyhow::Result<Vec<
     Ok(records.into_iter().rev().map(|record| api::object(&row(record), true)).collect())
 }
 
-/// The part of the selectors that a few objects in hand can be held against.
+/// Applies the selectors to an object on the client.
 fn selected(item: &Value, fields: &Fields) -> bool {
     let spec = &item["spec"];
     fields.iter().all(|(field, value)| match *field {
@@ -407,7 +407,7 @@ fn selected(item: &Value, fields: &Fields) -> bool {
             };
             of("before") != of("after")
         }
-        // Kubernetes' times sort as text.
+        // Kubernetes timestamps sort as text.
         "since" => spec["at"].as_str().is_some_and(|at| at >= value.as_str()),
         "until" => spec["at"].as_str().is_some_and(|at| at < value.as_str()),
         _ => true,

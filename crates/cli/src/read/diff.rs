@@ -1,4 +1,4 @@
-//! `atoll diff ID ID`: what is different between two decisions.
+//! `atoll diff ID ID`: the differences between two decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
 use crate::print::{self, Printer};
 
-/// Lines of a section before the rest is counted; `-o json` has all.
+/// Lines of a section before the rest is summarised as a count; `-o json` has all.
 const MOST: usize = 30;
 
 #[derive(Debug, Args)]
@@ -55,21 +55,21 @@ pub(crate) async fn run(flags: &HubFlags, args: DiffArgs, out: &Printer) -> anyh
     }
 }
 
-/// What is different.
+/// The differences.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Diff {
     from: Side,
     to: Side,
-    /// Trigger, mode, outcome and whatever else has one value.
+    /// Trigger, mode, outcome and other single values.
     fields: Vec<Change>,
     /// By cluster.
     shares: Vec<Change>,
-    /// What the decisions rest on, by object: its generation, and who changed it last.
+    /// The inputs of the decisions, by object: generation and last author.
     sources: Vec<Change>,
-    /// By cluster: chosen, or refused by what.
+    /// By cluster: chosen, or the rule that refused it.
     verdicts: Vec<Change>,
-    /// By cluster: how many more would fit, and what bounds it.
+    /// By cluster: free capacity in replicas, and its limiting resource.
     capacity: Vec<Change>,
     /// By cluster and plugin.
     scores: Vec<Change>,
@@ -77,7 +77,7 @@ struct Diff {
     unknown: Vec<String>,
 }
 
-/// One of the two.
+/// One of the two decisions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Side {
@@ -88,7 +88,7 @@ struct Side {
     reason: String,
 }
 
-/// One value that is not the same.
+/// One value that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Change {
@@ -180,7 +180,7 @@ impl Diff {
         sections.iter().all(|section| section.is_empty())
     }
 
-    /// For people.
+    /// The differences as text.
     fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (sign, side) in [('-', &self.from), ('+', &self.to)] {
@@ -236,7 +236,7 @@ impl Diff {
     }
 }
 
-/// One change: in a line where that has room, else one line a side.
+/// One change: on one line if it fits, otherwise one line per side.
 fn in_words(change: &Change, width: usize) -> Vec<String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     let (from, to) = (text(&change.from), text(&change.to));
@@ -247,7 +247,7 @@ fn in_words(change: &Change, width: usize) -> Vec<String> {
     vec![format!("  {}", change.of), cut(format!("    - {from}")), cut(format!("    + {to}"))]
 }
 
-/// A text in lines.
+/// Wraps a text into lines.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -272,7 +272,7 @@ fn cut(line: String) -> String {
     }
 }
 
-/// What every decision says in one value.
+/// The single values of every decision.
 fn fields(object: &Value) -> Values {
     let spec = &object["spec"];
     let mut values = Values::new();
@@ -293,7 +293,7 @@ fn fields(object: &Value) -> Values {
     values
 }
 
-/// What only the whole decision says.
+/// The values that only a decision with detail has.
 fn of_detail(decision: &Decision) -> Values {
     let mut values = Values::from([
         ("profile".to_owned(), decision.profile.to_string()),
@@ -310,7 +310,7 @@ fn shares(object: &Value) -> Option<Values> {
     Some(after.into_iter().map(|share| (share.name, share.replicas.to_string())).collect())
 }
 
-/// Generations of template and policies, and who changed them last.
+/// Generations of the template and policies, and their last authors.
 fn sources(object: &Value) -> Option<Values> {
     let spec = &object["spec"];
     let recorded = spec["provenance"]["sources"].as_array();
@@ -337,7 +337,7 @@ fn sources(object: &Value) -> Option<Values> {
     Some(listed?.iter().filter_map(one).collect())
 }
 
-/// What a decision was made from, in lines; nothing where that was not recorded.
+/// The inputs of a decision as lines; empty if they were not recorded.
 pub(super) fn made_from(object: &Value) -> Vec<String> {
     if object["spec"]["provenance"].is_null() {
         return Vec::new();
@@ -360,7 +360,7 @@ pub(super) fn made_from(object: &Value) -> Vec<String> {
     lines
 }
 
-/// What a decision says of clusters, by cluster.
+/// The per-cluster values of a decision.
 #[derive(Default)]
 struct Views {
     verdicts: Values,

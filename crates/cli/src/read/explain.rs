@@ -12,10 +12,10 @@ use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
 use crate::print::{self, Printer};
 
-/// Decisions among which the last one that placed something is looked up: between two of these lie a few ends of
-/// eviction tasks at most.
+/// Number of decisions searched for the last one that placed replicas: at most a few finished eviction tasks lie in
+/// between.
 const RECENT: usize = 20;
-/// Triggers of decisions that weigh no clusters.
+/// Triggers of decisions that evaluate no clusters.
 const WITHOUT_VERDICTS: [&str; 2] = ["EvictionDone", "Withdrawn"];
 
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ExplainArgs, out: &Printer) -> a
                 out.line(note)?;
             }
             out.line(explained(&object, args.cluster.as_deref())?)?;
-            // An older decision is not about what runs now.
+            // An older decision does not describe what runs now.
             if args.decision.is_none() && args.cluster.is_none() {
                 for line in health::of_decision(&hub, &object).await? {
                     out.line(line)?;
@@ -66,7 +66,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ExplainArgs, out: &Printer) -> a
     }
 }
 
-/// The last decision that weighed clusters, and lines about what came after it.
+/// The last decision that evaluated clusters, and lines about later ones.
 async fn newest(hub: &Hub, of: &Of) -> anyhow::Result<(Value, Vec<String>)> {
     let items = decisions::list(hub, of, &Fields::new(), RECENT).await?.items;
     if items.is_empty() {
@@ -88,7 +88,7 @@ async fn newest(hub: &Hub, of: &Of) -> anyhow::Result<(Value, Vec<String>)> {
     Ok((decisions::get(hub, of, &items[at]).await?, later.collect()))
 }
 
-/// The whole Decision of an object, or why there is none.
+/// The full Decision of an object, or the reason why it is missing.
 pub(super) fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>> {
     let spec = &object["spec"];
     if let Some(error) = spec["unreadable"].as_str() {
@@ -105,7 +105,7 @@ pub(super) fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>>
     }
 }
 
-/// The decision in words.
+/// The decision as text.
 fn explained(object: &Value, cluster: Option<&str>) -> anyhow::Result<String> {
     let mut text = match (detail(object)?, cluster) {
         (Ok(decision), Some(cluster)) => return one_cluster(&decision, cluster),
@@ -127,7 +127,7 @@ fn explained(object: &Value, cluster: Option<&str>) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What is known of every decision.
+/// A summary that works for every decision.
 fn in_short(object: &Value) -> String {
     let item = Item(object);
     format!(
@@ -152,7 +152,7 @@ pub(super) fn fate(standing: Standing) -> &'static str {
     }
 }
 
-/// How many more fit, and what bounds it.
+/// Free capacity in replicas, and its limiting resource.
 pub(super) fn room(verdict: &Verdict, place: usize) -> String {
     let room = verdict.capacity.get(place).map_or_else(|| "unknown".to_owned(), |n| n.to_string());
     let bound = verdict
@@ -176,7 +176,7 @@ fn verdict<'a>(decision: &'a Decision, cluster: &str) -> anyhow::Result<(&'a Ver
     })
 }
 
-/// What a decision says of one cluster.
+/// The part of a decision about one cluster.
 fn one_cluster(decision: &Decision, cluster: &str) -> anyhow::Result<String> {
     let (verdict, place) = verdict(decision, cluster)?;
     let number = |column: &Column| column.get(place);

@@ -19,7 +19,7 @@ use crate::args::{Format, HubFlags, OutputFlag};
 use crate::hub::Hub;
 use crate::print::{Printer, Text, Tone};
 
-/// Clusters that one page of the list brings.
+/// Page size of the list of Clusters.
 const PAGE: u32 = 500;
 
 #[derive(Debug, Args)]
@@ -77,7 +77,7 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
             },
         ),
         format => {
-            // As kubectl: who wrote which field is for those who ask the API.
+            // As kubectl: managed fields are left out.
             for cluster in &mut clusters {
                 cluster.metadata.managed_fields = None;
             }
@@ -111,7 +111,7 @@ async fn shares(hub: &Hub) -> anyhow::Result<BTreeMap<String, i64>> {
     Ok(shares)
 }
 
-/// Hands out every object of a list, page by page.
+/// Passes every object of a list to the callback, page by page.
 ///
 /// # Errors
 /// When the hub does not answer or refuses.
@@ -132,7 +132,7 @@ pub(crate) async fn each<K: Clone + DeserializeOwned + Debug>(
     }
 }
 
-/// `free/all` of a resource over the ready nodes; `-` where nobody has counted.
+/// `free/all` of a resource over the ready nodes; `-` if it is not known.
 fn free(summary: Option<&ResourceSummary>, resource: &str, unit: i128, suffix: &str) -> String {
     let milli = |list: &ResourceList| list.get(resource).map(|quantity| quantity.milli());
     let Some((summary, Some(Ok(all)))) = summary.map(|s| (s, milli(&s.allocatable))) else {
@@ -164,7 +164,7 @@ fn row(cluster: &Cluster, replicas: i64, now: Timestamp) -> Vec<Text> {
     };
     vec![
         cluster.name_any().into(),
-        // A word a line: a drained member has three, and the line must fit.
+        // One state per line: a drained member has three, and the row must fit.
         Text::toned(said.state.replace(',', "\n"), tone),
         said.reason.replace(',', "\n").into(),
         format!("{:?}", cluster.spec.mode).into(),

@@ -1,5 +1,5 @@
-//! How a workload is on its members now, for verbs that are about a decision: a decision that placed everything says nothing
-//! about an image that cannot be pulled.
+//! Health of a workload on its members, for verbs about a decision: a decision that placed everything does not show
+//! that an image cannot be pulled.
 
 use atoll_api::binding::{ResourceBindingStatus, ResourceHealth};
 use atoll_api::{ClusterResourceBinding, ResourceBinding};
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::hub::Hub;
 
-/// Members that are named.
+/// Maximum number of members listed.
 const MOST: usize = 12;
 
-/// Lines about members where the workload of a decision is not healthy; none where it is, or its binding is gone.
+/// Lines about members where the workload of a decision is not healthy; empty if it is healthy or its binding is gone.
 ///
 /// # Errors
 /// When the hub does not answer.

@@ -52,7 +52,7 @@ pub(crate) struct HistoryArgs {
     output: WideFormat,
 }
 
-/// A name of one of the variants of an enum of the API; the error lists them.
+/// Parses the name of an API enum variant; the error lists the names.
 fn one_of<T: DeserializeOwned>(name: &str) -> Result<String, String> {
     let known = serde_json::from_value::<T>(name.into());
     known.map(|_| name.to_owned()).map_err(|error| error.to_string())
@@ -76,7 +76,7 @@ impl HistoryArgs {
         Ok(fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect())
     }
 
-    /// Whether what happened to the member belongs to the answer: it is asked for by name, and nothing else narrows it.
+    /// Whether to show events of the member: it is selected by name, and no other filter is set.
     fn shows_members(&self) -> bool {
         self.workload.is_empty() && self.trigger.is_none() && self.outcome.is_none()
     }
@@ -109,7 +109,7 @@ pub(crate) async fn run(flags: &HubFlags, args: HistoryArgs, out: &Printer) -> a
         found.merge(events, limit);
     }
     if let Some(member) = args.member.as_ref().filter(|_| found.items.is_empty()) {
-        // One that has left has a history; one that is misspelt has neither that nor a Cluster.
+        // A member that left has a history; a misspelt name has neither history nor Cluster.
         cluster::get(&hub, member).await?;
     }
     if args.watch {
@@ -137,7 +137,7 @@ fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow
             return out.line("No decision matches.");
         }
         WideFormat::Table => {
-            // Texts of any length share a column, a line or more for each: beside one another they would be a word wide.
+            // Long texts share one column, on lines of their own: side by side each would be one word wide.
             let rows = items.iter().map(|item| told(Item(item), of)).collect();
             out.table_keeping(4, &["TIME", "ID", "TRIGGER", "OUTCOME", "DECISION"], rows)?;
             return older(*more, args, out);
@@ -174,7 +174,7 @@ fn older(more: bool, args: &HistoryArgs, out: &Printer) -> anyhow::Result<()> {
     }
 }
 
-/// Prints what is there, oldest first, and then what comes.
+/// Prints the existing decisions, oldest first, and then new ones.
 async fn follow(
     hub: &Hub,
     of: &Of,
@@ -223,7 +223,7 @@ fn show(item: &Value, of: &Of, output: WideFormat, out: &Printer) -> anyhow::Res
 
 /// Characters of the longest trigger, `ClusterChange`.
 const LONGEST_TRIGGER: usize = 13;
-/// Characters of the longest outcome that is common; a longer one moves its line.
+/// Characters of the longest common outcome; longer ones shift their line.
 const LONGEST_OUTCOME: usize = 13;
 
 fn of_whom_header(of: &Of, header: &mut Vec<&str>) {
@@ -232,7 +232,7 @@ fn of_whom_header(of: &Of, header: &mut Vec<&str>) {
     }
 }
 
-/// Whose decision it is, where the list is not one workload's.
+/// The workload of a decision, if the list is about more than one.
 fn of_whom(item: Item<'_>, of: &Of) -> Option<String> {
     match of {
         Of::Workload(_) => None,
@@ -242,7 +242,7 @@ fn of_whom(item: Item<'_>, of: &Of) -> Option<String> {
     }
 }
 
-/// A row for people: whose decision it is, what it changed and why, one below the other.
+/// A row of the table: workload, change and reason, one below the other.
 fn told(item: Item<'_>, of: &Of) -> Vec<Text> {
     let change = Some(item.change()).filter(|change| change != "-");
     let lines: Vec<String> =
@@ -271,7 +271,7 @@ fn row(item: Item<'_>, of: &Of) -> Vec<Text> {
     cells
 }
 
-/// What `-o wide` shows besides.
+/// The extra columns of `-o wide`.
 fn more_of(item: Item<'_>) -> Vec<Text> {
     let desired = item.0["spec"]["desired"].as_i64();
     vec![

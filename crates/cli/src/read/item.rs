@@ -1,4 +1,4 @@
-//! A Decision object, as the reading verbs look at it.
+//! Accessors of a Decision object for the reading verbs.
 
 use atoll_api::binding::TargetCluster;
 use atoll_history::api::text;
@@ -7,24 +7,24 @@ use serde_json::Value;
 
 use crate::print::{Text, Tone};
 
-/// Characters of an id that tables show; every flag that takes an id takes them.
+/// Characters of an id in tables; every flag that takes an id accepts this prefix.
 pub(super) const SHORT_ID: usize = 8;
-/// Fewest characters of an id: shorter ones match by chance.
+/// Minimum length of an id prefix: shorter ones match by chance.
 const MIN_ID: usize = 4;
-/// Characters of an id.
+/// Length of an id.
 const ID: usize = 32;
 
-/// One decision as the hub serves it.
+/// One decision as served by the hub.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item<'a>(pub(super) &'a Value);
 
 impl<'a> Item<'a> {
-    /// id of the decision.
+    /// The id of the decision.
     pub(super) fn id(self) -> &'a str {
         self.0["metadata"]["name"].as_str().unwrap_or("?")
     }
 
-    /// The beginning of it; `-` for what happened to a member, which has none.
+    /// The short id; `-` for events of members, which have none.
     pub(super) fn short_id(self) -> String {
         if self.event().is_some() {
             return "-".to_owned();
@@ -32,17 +32,17 @@ impl<'a> Item<'a> {
         self.id().chars().take(SHORT_ID).collect()
     }
 
-    /// A text of the spec, `?` where there is none.
+    /// A text field of the spec; `?` if absent.
     pub(super) fn text(self, field: &str) -> &'a str {
         self.0["spec"][field].as_str().unwrap_or("?")
     }
 
-    /// What happened to a member, if that is what it is.
+    /// The kind of member event, if the object is one.
     fn event(self) -> Option<&'a str> {
         self.0["spec"]["event"].as_str()
     }
 
-    /// Why it was made, in a word; of a member, what happened.
+    /// The trigger; for member events, the event.
     pub(super) fn trigger(self) -> &'a str {
         self.event().unwrap_or_else(|| self.text("trigger"))
     }
@@ -52,36 +52,36 @@ impl<'a> Item<'a> {
         self.text("at").parse().ok()
     }
 
-    /// The same in words, to the second: events of members are known to the millisecond.
+    /// When it was made, to the second: events of members have milliseconds.
     pub(super) fn time(self) -> String {
         let second = self.at().and_then(|at| Timestamp::from_second(at.as_second()).ok());
         second.map_or_else(|| "?".to_owned(), |second| second.to_string())
     }
 
-    /// Why the row cannot be read, if it cannot.
+    /// Why the row cannot be read; `None` if it can.
     pub(super) fn unreadable(self) -> Option<&'a str> {
         self.0["spec"]["unreadable"].as_str()
     }
 
-    /// Why it was made, or why nobody can say.
+    /// The reason of the decision, or why it is not known.
     pub(super) fn reason(self) -> String {
         if let Some(error) = self.unreadable() {
             return format!("this row cannot be read: {error}");
         }
         match (self.event(), self.text("message")) {
             (Some(_), "" | "?") | (None, _) => self.text("reason").to_owned(),
-            // Of a taint, the word is its key, which begins the sentence as well.
+            // For a taint, the reason is its key, with which the message also begins.
             (Some(_), message) if message.starts_with(self.text("reason")) => message.to_owned(),
             (Some(_), message) => format!("{}: {message}", self.text("reason")),
         }
     }
 
-    /// Shares before it, where they are known.
+    /// Shares before the decision, if known.
     pub(super) fn before(self) -> Option<Vec<TargetCluster>> {
         self.shares("before")
     }
 
-    /// Shares that it set, where they are known.
+    /// Shares after the decision, if known.
     pub(super) fn after(self) -> Option<Vec<TargetCluster>> {
         self.shares("after")
     }
@@ -90,7 +90,7 @@ impl<'a> Item<'a> {
         serde_json::from_value(self.0["spec"].get(side)?.clone()).ok()
     }
 
-    /// Before and after in a line.
+    /// Shares before and after on one line.
     pub(super) fn change(self) -> String {
         if self.event().is_some() {
             return "-".to_owned();
@@ -127,7 +127,7 @@ impl<'a> Item<'a> {
         groups.filter_map(|group| group["replicas"].as_i64()).sum()
     }
 
-    /// How it ended, coloured.
+    /// The outcome, coloured.
     pub(super) fn outcome(self) -> Text {
         if self.event().is_some() {
             return Text::from("-");
@@ -137,7 +137,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// How an outcome is meant.
+/// The tone of an outcome.
 pub(super) fn tone(outcome: &str) -> Tone {
     match outcome {
         "Placed" => Tone::Good,
@@ -147,10 +147,10 @@ pub(super) fn tone(outcome: &str) -> Tone {
     }
 }
 
-/// Reads the beginning of an id, as `atoll history` shows it.
+/// Parses an id or id prefix, as `atoll history` prints it.
 ///
 /// # Errors
-/// When it is none; the text says what is.
+/// When it is invalid; the text says what is valid.
 pub(super) fn id(text: &str) -> Result<String, String> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match hex && (MIN_ID..=ID).contains(&text.len()) {
@@ -159,7 +159,7 @@ pub(super) fn id(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether these are all characters of an id.
+/// Whether this is a complete id.
 pub(super) fn is_whole(id: &str) -> bool {
     id.len() == ID
 }

@@ -1,4 +1,4 @@
-//! What followed a decision, in words: how long it took, and where.
+//! What followed a decision, as text: how long it took, and on which members.
 
 use atoll_history::api::text;
 use jiff::Timestamp;
@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use crate::print;
 
-/// Members that are named; the slowest come first.
+/// Maximum number of members listed; slowest first.
 const MOST: usize = 12;
-/// The steps of a member, in their order.
+/// The steps of a member, in order.
 const STEPS: [&str; 3] = ["dispatched", "applied", "healthy"];
 
 fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// The member that was healthy last, where every member was.
+/// The member that became healthy last, if all did.
 pub(super) fn slowest(object: &Value) -> String {
     object["status"]["slowest"].as_str().unwrap_or("-").to_owned()
 }
 
-/// Lines about a decision's life; nothing where its object has none.
+/// Lines about the rollout of a decision; empty if its object has no such status.
 pub(super) fn lines(object: &Value) -> Vec<String> {
     let status = &object["status"];
     let Some(committed) = time(&status["committed"]).or_else(|| time(&object["spec"]["at"])) else {
@@ -50,7 +50,7 @@ pub(super) fn lines(object: &Value) -> Vec<String> {
     }
     lines.push(head);
     let mut slowest_first: Vec<&Value> = members.iter().collect();
-    // Those that nobody saw healthy before the others, then the slowest.
+    // Members that were never healthy first, then the slowest.
     slowest_first.sort_by_key(|member| {
         let healthy = time(&member["healthy"]);
         (healthy.is_some(), healthy.map(std::cmp::Reverse), member["name"].to_string())
@@ -102,7 +102,7 @@ mod tests {
                 "  quick  dispatched 0.01s, applied 0.16s, healthy 2s",
             ]
         );
-        // A controller that started later knows nothing of it.
+        // A controller that started later did not observe it.
         assert_eq!(lines(&json!({"spec": {"at": "2026-01-01T00:00:00Z"}, "status": {}})), [""; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! What happened to a member, where the hub serves it.
+//! Events of a member, if the hub serves them.
 
 use anyhow::Context;
 use atoll_history::api::Kind;

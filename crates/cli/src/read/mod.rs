@@ -1,4 +1,4 @@
-//! Verbs that read: what was decided, why, and what the federation is made of. None of them writes to the hub.
+//! Verbs that read decisions, their reasons, and the state of the federation. None of them writes to the hub.
 
 mod decisions;
 pub(crate) mod diff;

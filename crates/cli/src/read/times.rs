@@ -1,14 +1,14 @@
-//! Times as people type them.
+//! Times as users type them.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Hours of a day that somebody looks back by: jiff's durations know no days, because days differ.
+/// Hours of a day: jiff's durations have no days, because days differ in length.
 const DAY: i64 = 24;
 
-/// A time, or how long ago.
+/// Parses a time, or a duration before now.
 ///
 /// # Errors
-/// When it is neither; the text says what is.
+/// When it is neither; the text says what is valid.
 pub(super) fn parse(text: &str) -> Result<Timestamp, String> {
     parse_at(text, Timestamp::now())
 }

@@ -1,4 +1,4 @@
-//! `atoll work [MEMBER]`: what each member is to run, by the bindings. There are no Work objects in the hub to list.
+//! `atoll work [MEMBER]`: what each member should run, by the bindings. The hub has no Work objects to list.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::orphans;
 use crate::print::{Printer, Text, Tone, note};
 use crate::read::get;
 
-/// Bindings that one request brings.
+/// Page size of the list of bindings.
 const PAGE: u32 = 500;
 
 #[derive(Debug, Args)]
@@ -41,19 +41,19 @@ struct Work {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     name: String,
-    /// Absent where only the member's Cluster names the object.
+    /// Absent if only the member's Cluster names the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     binding: String,
-    /// Replicas that it is to have there, those of a task that keeps them included.
+    /// Replicas that it should have there, including those that an eviction task keeps.
     #[serde(skip_serializing_if = "Option::is_none")]
     replicas: Option<i64>,
     standing: Standing,
-    /// What the member reports. Absent = nothing yet.
+    /// The member's report. Absent: none yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<AggregatedStatusItem>,
 }
 
-/// What a member is to a binding.
+/// The role of a member for a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum Standing {
     /// It has a share.
@@ -62,7 +62,7 @@ enum Standing {
     Shrinking,
     /// It has no share, and keeps replicas until their replacements are healthy.
     Leaving,
-    /// It has no share; its copy goes as soon as it can be told.
+    /// It has no share; its copy is removed as soon as the member can be reached.
     Gone,
     /// It has no share, and its copy still runs: the removal is held back by the limit on mass removals.
     RemovalHeld,
@@ -79,7 +79,7 @@ pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyh
         let name = binding.metadata.name.unwrap_or_default();
         work.extend(of(&name, &binding.spec, binding.status.as_ref()));
     }
-    // A namespace was asked for: what has none is not in it.
+    // The list is limited to a namespace, so cluster-scoped objects are left out.
     if flags.namespace.is_none() {
         let global: Api<ClusterResourceBinding> = Api::all(hub.client.clone());
         for binding in list(&hub, &global).await? {
@@ -90,10 +90,10 @@ pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyh
     if let Some(member) = &args.member
         && !work.iter().any(|work| work.member == *member)
     {
-        // Without work it may also be misspelt.
+        // A member without work may be misspelt.
         cluster::get(&hub, member).await?;
     }
-    // Whoever may read bindings of a namespace need not be allowed to read Clusters.
+    // Read access to bindings of a namespace does not imply access to Clusters.
     let clusters = match get::list(&hub, &Api::all(hub.client.clone())).await {
         Ok(clusters) => clusters,
         Err(error) => {
@@ -159,7 +159,8 @@ where
     }
 }
 
-/// Marks what a member still runs although it belongs elsewhere. Objects of which no binding says so any more are added.
+/// Marks objects that a member still runs although they belong elsewhere. Objects that no binding lists any more are
+/// added.
 fn mark_held(work: &mut Vec<Work>, member: &str, held: &[ObjectName], namespace: Option<&str>) {
     for object in held {
         let is = |work: &&mut Work| {
@@ -173,7 +174,7 @@ fn mark_held(work: &mut Vec<Work>, member: &str, held: &[ObjectName], namespace:
         } else if namespace.is_none_or(|wanted| object.namespace.as_deref() == Some(wanted)) {
             work.push(Work {
                 member: member.to_owned(),
-                // The Cluster names the group alone.
+                // The Cluster names only the group.
                 api_version: object.group.clone(),
                 kind: object.kind.clone(),
                 namespace: object.namespace.clone(),
@@ -254,7 +255,7 @@ fn row(work: &Work) -> Vec<Text> {
     ]
 }
 
-/// How it is there, and why it is not well: the pods' reason where there is one.
+/// Health on the member and the reason if it is unhealthy: the pods' reason if there is one.
 fn health(report: Option<&AggregatedStatusItem>) -> (String, Tone) {
     let Some(report) = report else { return ("Unknown".to_owned(), Tone::Plain) };
     let health = format!("{:?}", report.health);

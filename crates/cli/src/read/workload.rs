@@ -1,4 +1,4 @@
-//! From what people type (`deploy/nginx`, `deployment.apps/nginx`) to a kind and a name, by the hub's discovery.
+//! Resolves what users type (`deploy/nginx`, `deployment.apps/nginx`) to a kind and a name, by the hub's discovery.
 
 use anyhow::{Context, bail};
 use atoll_api::HISTORY_GROUP;
@@ -10,7 +10,7 @@ use crate::hub::Hub;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Workload {
     pub(crate) kind: Kind,
-    /// Whether the hub serves what was decided, as objects.
+    /// Whether the hub serves Decision objects.
     pub(crate) decisions_served: bool,
     /// `None` for cluster-scoped kinds.
     pub(crate) namespace: Option<String>,
@@ -63,7 +63,7 @@ pub(crate) async fn resolve(hub: &Hub, words: &[String]) -> anyhow::Result<Workl
     })
 }
 
-/// Whether the hub serves what was decided, as objects.
+/// Whether the hub serves Decision objects.
 ///
 /// # Errors
 /// When the hub does not answer.
@@ -90,8 +90,8 @@ fn split(words: &[String]) -> anyhow::Result<(&str, &str)> {
     }
 }
 
-/// The kind that `type_` means: plural, singular, kind or short name, with `.GROUP` or `.VERSION.GROUP` behind it. Of
-/// several the first by discovery, which lists core and built-in groups first.
+/// The kind that `type_` names: plural, singular, kind or short name, optionally with `.GROUP` or `.VERSION.GROUP`. If
+/// several match, the first by discovery, which lists core and built-in groups first.
 fn find<'a>(kinds: &'a [Kind], type_: &str) -> Option<&'a Kind> {
     let type_ = type_.to_lowercase();
     let (word, rest) = type_.split_once('.').map_or((type_.as_str(), None), |(w, r)| (w, Some(r)));
@@ -107,7 +107,7 @@ fn find<'a>(kinds: &'a [Kind], type_: &str) -> Option<&'a Kind> {
     })
 }
 
-/// What the hub serves: two requests where it aggregates discovery, else one for each group and version.
+/// The kinds that the hub serves: two requests with aggregated discovery, otherwise one per group and version.
 async fn discover(hub: &Hub) -> anyhow::Result<Vec<Kind>> {
     let doing = "ask which resource types there are";
     let aggregated = async {
@@ -116,7 +116,7 @@ async fn discover(hub: &Hub) -> anyhow::Result<Vec<Kind>> {
     };
     match hub.call(doing, aggregated).await {
         Ok((core, groups)) => Ok([core, groups].into_iter().flat_map(from_aggregated).collect()),
-        // A server older than 1.26 answers in the older form, which does not parse as this one.
+        // A server older than 1.26 answers in the older format, which does not parse as this one.
         Err(error) if matches!(error.downcast_ref(), Some(kube::Error::SerdeError(_))) => {
             hub.call(doing, one_by_one(&hub.client)).await
         }

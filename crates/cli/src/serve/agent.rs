@@ -1,4 +1,4 @@
-//! `atoll agent`: one member's agent as a process of its own.
+//! `atoll agent`: one member's agent as its own process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
@@ -19,7 +19,7 @@ use crate::{hub, print};
 /// Name of the Secret on the member with the agent's key and certificate.
 pub(super) const IDENTITY_SECRET: &str = "atoll-agent-identity";
 
-/// Longest line that is read as a token, in bytes; one has 56.
+/// Maximum length of a token line in bytes; a token has 56.
 const MAX_TOKEN_LINE: u64 = 1_024;
 
 #[derive(Debug, Args)]
@@ -95,7 +95,7 @@ pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()>
     result
 }
 
-/// Token and authority for the first start. A file that is named goes before the environment.
+/// Token and authority for the first start. A file takes precedence over the environment.
 fn join(
     file: Option<&Path>,
     token: Option<String>,
@@ -115,7 +115,7 @@ fn join(
     }))
 }
 
-/// The text of a token's file, or the first line of standard input.
+/// The token from a file, or from the first line of stdin.
 fn read_token(file: &Path) -> anyhow::Result<String> {
     if file == Path::new("-") {
         let mut input = std::io::stdin().lock();

@@ -1,4 +1,4 @@
-//! `atoll controller`: the control plane as a process of its own.
+//! `atoll controller`: the control plane as its own process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use super::hosted::{self, Host};
 use crate::args::{HubFlags, PaceFlags, ReservedFlag, RetentionFlag, seconds};
 use crate::hub;
 
-/// How long agents of Hosted members have to end after the controller did.
+/// How long agents of Hosted members may take to stop after the controller.
 const STOP: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ pub(crate) struct ControllerArgs {
 enum Database {
     /// A file.
     Sqlite(PathBuf),
-    /// An address, which may hold a password.
+    /// A connection string, which may contain a password.
     Postgres(String),
 }
 
@@ -111,7 +111,7 @@ impl std::fmt::Debug for Database {
     }
 }
 
-/// Reads `--history`.
+/// Parses `--history`.
 fn database(text: &str) -> Result<Database, String> {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);
     match (scheme, text.strip_prefix("sqlite:")) {
@@ -132,7 +132,8 @@ fn sqlite(file: &str) -> Result<Database, String> {
 }
 
 impl Database {
-    /// Opens it. A PostgreSQL that is away delays rows and not the start. Migrating is the leader's: the first write does it.
+    /// Opens it. An unreachable PostgreSQL delays rows but not the start. The leader migrates the schema with its first
+    /// write.
     async fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
         match self {
             Self::Sqlite(file) => {
@@ -175,7 +176,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     let (config, found) = hub::own_server(flags).await?;
     let client = hub::client(config, &found)?;
     let clock = Clock::system();
-    // What is wrong on this machine is said before anything is asked of others.
+    // Local errors are reported before any remote call.
     let profiles = match &args.scheduler_config {
         None => Profiles::default(),
         Some(file) => read_profiles(file)?,
@@ -275,7 +276,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     result
 }
 
-/// The cluster that this process runs in; its Pod is there, wherever the hub is.
+/// Client of the cluster that this process runs in, where its Pod is; the hub may be another cluster.
 fn pod_client(hub: &Client) -> anyhow::Result<Client> {
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
         return Ok(hub.clone());
@@ -284,7 +285,7 @@ fn pod_client(hub: &Client) -> anyhow::Result<Client> {
     Client::try_from(config).context("use the Pod's own cluster")
 }
 
-/// Where agents in this process find it.
+/// The address for agents in this process.
 fn own_address(listening: SocketAddr) -> String {
     let ip = match listening.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -306,7 +307,7 @@ fn read_profiles(file: &std::path::Path) -> anyhow::Result<Profiles> {
     Profiles::read(&config).with_context(named)
 }
 
-/// The host's name, which names this place in the Lease.
+/// The host's name, which identifies this process in the Lease.
 fn host_name() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname");
     read.map_or_else(|_| "atoll".to_owned(), |name| name.trim().to_owned())
@@ -332,7 +333,7 @@ mod tests {
     #[tokio::test]
     async fn a_postgres_that_is_away_does_not_stop_the_start() {
         let folder = tempfile::tempdir().unwrap();
-        // A folder without a server's socket in it.
+        // A folder without a server socket.
         let host = folder.path().to_str().unwrap().replace('/', "%2F");
         let away = database(&format!("postgres://atoll@{host}/history")).unwrap();
         let store = away.open().await.unwrap();

@@ -1,7 +1,7 @@
-//! Probes of a part that runs as a process of its own.
+//! Probes of a component that runs as its own process.
 //!
-//! `/livez` says that the process carries its tasks out, and nothing about others: an agent without a controller, or a
-//! controller without its hub, gains nothing by a restart.
+//! `/livez` reports only that this process runs its tasks: an agent without a controller, or a controller without its
+//! hub, gains nothing from a restart.
 
 use std::net::SocketAddr;
 
@@ -10,10 +10,10 @@ use axum::routing::get;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Answers on `--health-listen` until the token ends it.
+/// Answers on `--health-listen` until the token is cancelled.
 ///
 /// # Errors
-/// When the address cannot be had.
+/// When the address cannot be bound.
 pub(super) async fn serve(
     address: SocketAddr,
     token: CancellationToken,

@@ -1,7 +1,7 @@
-//! Agents of Hosted members, beside the controller: one for each Cluster of that mode, as long as this process leads.
+//! Agents of Hosted members, beside the controller: one for each Cluster of that mode, while this process leads.
 //!
-//! Such an agent is like any other: it enrols with a token of its own, has a certificate for its Cluster and speaks TLS
-//! with the controller's listener. Only its start is different: the way to the member comes from a Secret of the hub.
+//! Such an agent is like any other: it enrols with its own token, has a certificate for its Cluster and speaks TLS with
+//! the controller's listener. Only its start differs: the member's kubeconfig comes from a Secret of the hub.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -31,30 +31,30 @@ use super::agent::IDENTITY_SECRET;
 use crate::member_config;
 use crate::print;
 
-/// How long agents have to end when the leadership does.
+/// How long agents may take to stop when the leadership ends.
 const STOP: Duration = Duration::from_secs(3);
-/// Pauses before an agent that ended is started again, doubled each time.
+/// First and longest pause before an ended agent is restarted; doubled each time.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
-/// An agent that ran for so long starts again after the first pause.
+/// After running this long, an agent restarts with the first pause again.
 const STEADY: Duration = Duration::from_secs(60);
 /// Limit of one call to the hub.
 const CALL: Duration = Duration::from_secs(10);
 
-/// What agents beside the controller need of it.
+/// What agents beside the controller need from it.
 #[derive(Clone)]
 pub(super) struct Host {
     pub(super) hub: Client,
     pub(super) members: Members,
-    /// Where this process listens for agents.
+    /// Address where this process listens for agents.
     pub(super) address: String,
-    /// This process, among those that may lead.
+    /// Identity of this process in the election.
     pub(super) place: String,
     /// Namespaces into which these agents apply nothing.
     pub(super) reserved: ReservedNamespaces,
     pub(super) clock: Clock,
 }
 
-/// What an agent was started with; a change starts it anew.
+/// The inputs that an agent was started with; a change restarts it.
 #[derive(Debug, Clone, PartialEq)]
 struct Start {
     uid: String,
@@ -67,7 +67,7 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-/// Runs agents whenever this process leads, until `token` ends it.
+/// Runs agents while this process leads, until `token` is cancelled.
 pub(super) async fn run(
     host: Host,
     mut leadership: watch::Receiver<Option<Leadership>>,
@@ -95,7 +95,7 @@ pub(super) async fn run(
     }
 }
 
-/// Follows Clusters and Secrets. Does not end by itself.
+/// Watches Clusters and Secrets. Never returns.
 async fn lead(host: &Host, tasks: &TaskTracker, scope: &CancellationToken) {
     let clusters: Api<Cluster> = Api::all(host.hub.clone());
     let secrets: Api<Secret> = Api::namespaced(host.hub.clone(), marks::SYSTEM_NAMESPACE);
@@ -123,7 +123,7 @@ async fn lead(host: &Host, tasks: &TaskTracker, scope: &CancellationToken) {
     }
 }
 
-/// Objects by name, as a stream tells of them.
+/// Objects by name, from a watch stream.
 struct Known<T> {
     objects: BTreeMap<String, T>,
     fresh: BTreeMap<String, T>,
@@ -170,7 +170,7 @@ fn kubeconfig(secret: Secret) -> Option<String> {
     String::from_utf8(bytes.0).ok()
 }
 
-/// Starts what is missing and stops what is not wanted any more, or not so.
+/// Starts missing agents and stops those that are unwanted or changed.
 fn reconcile(
     host: &Host,
     clusters: &BTreeMap<String, Cluster>,
@@ -188,7 +188,7 @@ fn reconcile(
     });
     for (name, cluster) in clusters {
         let secret = cluster.spec.kubeconfig_secret.as_deref().unwrap_or_default();
-        // While the Secret is away the agent goes on with what it was started with.
+        // Without the Secret the agent continues with its previous kubeconfig.
         let Some(kubeconfig) = configs.get(secret) else {
             if !running.contains_key(name) {
                 tracing::info!(cluster = name, secret, "waits for its Secret with a kubeconfig");
@@ -208,7 +208,7 @@ fn reconcile(
         let (host, cluster, ends) = (host.clone(), Arc::new(cluster.clone()), token.clone());
         let text = kubeconfig.clone();
         let task = tasks.spawn(async move {
-            // Two agents of one name must not run at once.
+            // Two agents of one member must not run at once.
             if let Some(before) = before {
                 let _ = before.await;
             }
@@ -218,7 +218,7 @@ fn reconcile(
     }
 }
 
-/// Runs one agent, again and again, until `token` ends it.
+/// Runs one agent and restarts it until `token` is cancelled.
 async fn keep(host: &Host, cluster: &Cluster, kubeconfig: &str, token: &CancellationToken) {
     let name = cluster.name_any();
     let mut pause = RETRY.0;
@@ -268,14 +268,14 @@ async fn agent(
         timings: Timings::default(),
     };
     let result = atoll_agent::run(options, token.clone()).await.context("run its agent");
-    // Used or not, nobody needs it any more.
+    // The token is no longer needed, used or not.
     if let Err(error) = members::revoke_token(&host.hub, &id).await {
         tracing::debug!(%error, "a token stays until it is swept");
     }
     result
 }
 
-/// Says on the Cluster why its agent does not run.
+/// Reports on the Cluster why its agent does not run.
 async fn tell(host: &Host, cluster: &Cluster, why: &str) {
     let name = cluster.name_any();
     tracing::warn!(cluster = name, why, "the agent of the Hosted member does not run");

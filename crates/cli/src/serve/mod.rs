@@ -1,4 +1,4 @@
-//! Verbs that run a part of the federation as a process of its own.
+//! Verbs that run a component of the federation as its own process.
 
 pub(crate) mod agent;
 mod aggregated;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 /// Cancels the token at the first Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// When signals cannot be listened for.
+/// When signal handlers cannot be installed.
 pub(crate) fn end_on_signal(token: CancellationToken) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
@@ -34,10 +34,10 @@ pub(crate) fn end_on_signal(token: CancellationToken) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Listens on the address of a flag.
+/// Binds the address of a flag.
 ///
 /// # Errors
-/// When it cannot be had; the text names the flag and what to do.
+/// When it cannot be bound; the text names the flag and the fix.
 async fn listen(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let bound = TcpListener::bind(address).await;
     bound.map_err(|error| {
@@ -59,7 +59,7 @@ async fn listen(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> 
     })
 }
 
-/// Ends what runs beside a part that has ended.
+/// Stops the tasks beside a component that has ended.
 async fn end(token: CancellationToken, beside: Option<tokio::task::JoinHandle<()>>) {
     token.cancel();
     if let Some(task) = beside

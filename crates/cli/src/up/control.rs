@@ -1,4 +1,5 @@
-//! The control socket in the data folder: `atoll sim` asks, `atoll up` answers. One JSON line each way a connection.
+//! The control socket in the data folder, from `atoll sim` to `atoll up`. Each connection carries one JSON line each
+//! way.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,14 +13,14 @@ use tokio_util::task::TaskTracker;
 
 /// Longest request line, in bytes: a verb and a name.
 const MAX_LINE: u64 = 4096;
-/// How long one exchange may take. Stopping a member ends its connections first.
+/// Timeout of one exchange. Stopping a member first ends its connections.
 const EXCHANGE: Duration = Duration::from_secs(30);
 
-/// What `atoll sim` asks for.
+/// A request of `atoll sim`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "verb", content = "member")]
 pub(crate) enum Request {
-    /// Say how the members are.
+    /// List the members.
     List,
     /// The member goes down: nothing runs, its API does not answer.
     Stop(String),
@@ -29,7 +30,7 @@ pub(crate) enum Request {
     Cut(String),
 }
 
-/// What a simulated member is doing.
+/// State of a simulated member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Power {
     /// It runs and is reachable.
@@ -56,7 +57,7 @@ impl std::fmt::Display for Power {
 pub(crate) struct MemberState {
     /// Name of the Cluster.
     pub(crate) name: String,
-    /// What it is doing.
+    /// Its state.
     pub(crate) power: Power,
     /// Address of its API server.
     pub(crate) server: String,
@@ -72,10 +73,10 @@ pub(crate) enum Response {
     Refused(String),
 }
 
-/// Asks the `atoll up` that has this data folder.
+/// Sends a request to the `atoll up` that holds this data folder.
 ///
 /// # Errors
-/// When none has it, when it does not answer within half a minute, and when it refuses.
+/// When none holds it, when it does not answer within half a minute, and when it refuses.
 pub(crate) async fn ask(folder: &Path, request: &Request) -> anyhow::Result<Vec<MemberState>> {
     let socket = super::folder::control_socket(folder);
     let exchange = async {
@@ -102,7 +103,7 @@ pub(crate) async fn ask(folder: &Path, request: &Request) -> anyhow::Result<Vec<
     }
 }
 
-/// Answers requests until the token ends.
+/// Answers requests until the token is cancelled.
 pub(crate) async fn serve<H, F>(listener: UnixListener, handle: H, token: CancellationToken)
 where
     H: Fn(Request) -> F + Clone + Send + 'static,

@@ -21,7 +21,7 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    /// All kinds, to mount each.
+    /// One resource per kind.
     pub(crate) fn all(store: &Arc<dyn Store>) -> [Arc<dyn VirtualResource>; 3] {
         Kind::ALL.map(|kind| {
             Arc::new(Self { kind, store: Arc::clone(store) }) as Arc<dyn VirtualResource>
@@ -56,7 +56,7 @@ impl Decisions {
 fn refused(error: api::ApiError) -> ApiError {
     match error {
         api::ApiError::Request(error) => ApiError::bad_request(error.to_string()),
-        // What the database says names hosts, ports and files: that is for the log, not for users of the API.
+        // Database errors name hosts, ports and files: they belong in the log, not in answers to API users.
         api::ApiError::Store(error) => {
             let transient = error.is_transient();
             let error = format!("{:#}", anyhow::Error::new(error));
@@ -90,7 +90,7 @@ impl VirtualResource for Decisions {
             plural: self.kind.plural().to_owned(),
             singular: self.kind.singular().to_owned(),
             short_names: vec![self.kind.short_name().to_owned()],
-            // Not in category `atoll`: `kubectl get atoll` shows what is, not what was.
+            // Not in category `atoll`: `kubectl get atoll` shows the current state, not history.
             categories: Vec::new(),
             namespaced: self.kind.namespaced(),
             selectable: self

@@ -1,4 +1,4 @@
-//! The data folder of `atoll up`: what lies where, and that only one process has it.
+//! The data folder of `atoll up`: its layout and its lock.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// Default data folder, below the working directory.
+/// Default data folder, relative to the working directory.
 pub(crate) const DEFAULT: &str = "./.atoll";
 
-/// A data folder that this process holds, until it is dropped.
+/// A locked data folder; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Folder {
     root: PathBuf,
-    /// The lock goes with the file handle, also when the process is killed.
+    /// The lock ends with the file handle, even when the process is killed.
     _lock: File,
 }
 
 impl Folder {
-    /// Makes the folder where it is missing and takes it.
+    /// Creates the folder if needed and locks it.
     ///
     /// # Errors
-    /// When it cannot be made or written, and when another `atoll up` has it.
+    /// When it cannot be created or written, and when another `atoll up` holds it.
     pub(crate) fn take(root: &Path) -> anyhow::Result<Self> {
         let shown = root.display();
         private_folder(root).with_context(|| {
@@ -44,7 +44,7 @@ impl Folder {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // The number helps people; without it the message stays true.
+                // The process id is only a hint for the user; the message is true without it.
                 let _ = lock.read_to_string(&mut holder);
                 let holder = holder.trim();
                 let holder = if holder.is_empty() { "another process" } else { holder };
@@ -63,11 +63,11 @@ impl Folder {
         Ok(Self { root, _lock: lock })
     }
 
-    /// The number that the uids of this folder's servers are made from: drawn when the folder is first used, and kept, so that
-    /// no two federations have a uid in common.
+    /// The seed of the uids of this folder's servers: drawn when the folder is first used, and kept, so that no two
+    /// federations share a uid.
     ///
     /// # Errors
-    /// When the file `seed` cannot be read, made or understood.
+    /// When the file `seed` cannot be read, created or parsed.
     pub(crate) fn seed(&self) -> anyhow::Result<u64> {
         let path = self.root.join("seed");
         let shown = path.display();
@@ -83,7 +83,7 @@ impl Folder {
                 }
                 let seed = u64::from_be_bytes(bytes);
                 let write = || -> std::io::Result<()> {
-                    // Renamed: a file that was half written would be no number.
+                    // Written and renamed: a half-written file would not parse.
                     let draft = path.with_extension("new");
                     let mut options = File::options();
                     let mut file =
@@ -135,7 +135,7 @@ impl Folder {
     }
 }
 
-/// Makes the folder, for its owner alone from the first moment on.
+/// Creates the folder with access for its owner only from the start.
 fn private_folder(root: &Path) -> std::io::Result<()> {
     if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent)?;
@@ -146,12 +146,12 @@ fn private_folder(root: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Restricts a folder that was there before: keys and objects lie in it.
+/// Restricts an existing folder: it holds keys and objects.
 fn restrict(root: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o700))
 }
 
-/// Where the control socket of a data folder is.
+/// The control socket of a data folder.
 pub(crate) fn control_socket(root: &Path) -> PathBuf {
     root.join("control.sock")
 }

@@ -34,14 +34,14 @@ use super::server;
 
 /// Name of the hub in the kubeconfig and the data folder.
 const NAME: &str = "hub";
-/// Longest wait for the CRDs to be served.
+/// Timeout for the CRDs to be served.
 const ESTABLISHED: Duration = Duration::from_secs(10);
-/// Longest wait for all members to be Ready.
+/// Timeout for all members to be Ready.
 const READY: Duration = Duration::from_secs(60);
-/// Age from which a kept identity is not relied on: certificates live 7 days and are renewed daily while `up` runs.
+/// Age at which a stored identity is no longer trusted: certificates live 7 days and are renewed daily while `up` runs.
 const IDENTITY_AGE: Duration = Duration::from_secs(6 * 24 * 60 * 60);
 
-/// Times of health, short enough to watch. The defaults for production are minutes.
+/// Health timings, short enough to watch. The defaults for production are minutes.
 const HEALTH: HealthTimes = HealthTimes {
     heartbeat: Duration::from_secs(1),
     silent_after: Duration::from_secs(4),
@@ -53,7 +53,7 @@ const HEALTH: HealthTimes = HealthTimes {
     facts: Duration::from_secs(10),
 };
 
-/// Seconds that a member must be well before work moves back to it, short enough to watch.
+/// Seconds that a member must be healthy before work moves back to it, short enough to watch.
 pub(crate) const RECOVER_AFTER: u32 = 30;
 
 /// A running hub.
@@ -83,7 +83,7 @@ impl Hub {
         let agents_address = agents.local_addr().context("the agents' address")?;
         let seed = folder.seed()?;
         let endpoint = server::open(NAME, &folder.hub(), &folder.pki(NAME), address, seed)?;
-        // The controller and the members take leave of the hub before it goes.
+        // The controller and the members disconnect before the hub stops.
         let serving = CancellationToken::new();
         serve(&endpoint.server, listener, endpoint.tls, tasks, &serving);
         let client = endpoint.server.client();
@@ -126,7 +126,7 @@ impl Hub {
     /// Registers and starts the simulated member with this number.
     ///
     /// # Errors
-    /// When the Cluster cannot be made, or a part of the member does not start.
+    /// When the Cluster cannot be created, or a part of the member does not start.
     pub(crate) async fn member(
         &self,
         folder: &Folder,
@@ -171,7 +171,7 @@ impl Hub {
         SimulatedMember::start(parts, listener).await
     }
 
-    /// The Cluster object, made when it is missing. People's edits of it stay.
+    /// The Cluster object, created if missing. Users' edits are kept.
     async fn register(&self, name: &str) -> anyhow::Result<Cluster> {
         let clusters: Api<Cluster> = Api::all(self.client.clone());
         if let Some(cluster) =
@@ -195,7 +195,7 @@ impl Hub {
         let waits = members.iter().map(|member| {
             await_condition(clusters.clone(), member.name(), |cluster: Option<&Cluster>| {
                 let status = cluster.and_then(|cluster| cluster.status.as_ref());
-                // Facts come a moment after the session: without them nothing can be placed there.
+                // Facts arrive shortly after the session; without them nothing can be placed there.
                 status.is_some_and(|status| {
                     conditions::is_true(&status.conditions, conditions::READY)
                         && !status.api_enablements.is_empty()
@@ -228,7 +228,7 @@ fn serve(
     tasks.spawn(async move { server.run_controllers(ends).await });
 }
 
-/// Installs Atoll's kinds, of this version, and waits until they are served.
+/// Installs the CRDs of this version and waits until they are served.
 async fn install(client: &Client) -> anyhow::Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::apply(marks::MANAGER).force();
@@ -247,7 +247,7 @@ async fn install(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the controller of `up` is made of.
+/// The parts of the controller of `up`.
 struct Control {
     client: Client,
     clock: Clock,
@@ -257,8 +257,8 @@ struct Control {
     trust_domain: TrustDomain,
 }
 
-/// Starts the one controller. Nobody else can have the hub: the data folder is locked. When the controller ends, so does
-/// the hub's API server; when it ends by itself, so does everything.
+/// Starts the one controller. No other process can use the hub: the data folder is locked. When the controller ends,
+/// the hub's API server ends too; if it ends unexpectedly, everything ends.
 fn controller(
     Control { client, clock, history, limits, agents, trust_domain }: Control,
     serving: DropGuard,
@@ -306,7 +306,7 @@ fn controller(
     Ok(())
 }
 
-/// Whether an agent has a certificate that is still good.
+/// Whether an agent has a certificate that is still valid.
 fn has_identity(folder: &std::path::Path) -> bool {
     let written = std::fs::metadata(folder.join("identity.json")).and_then(|file| file.modified());
     written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < IDENTITY_AGE))

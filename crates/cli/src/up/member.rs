@@ -1,4 +1,4 @@
-//! One simulated member of `atoll up`: its API server, its machinery, its agent, and their power switch.
+//! One simulated member of `atoll up`: its API server, its simulator, its agent, and their power switch.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,17 +18,17 @@ use tokio_util::task::TaskTracker;
 use super::control::{MemberState, Power};
 use super::network::Network;
 
-/// Longest wait for a member's parts to stop, when it is stopped by hand.
+/// Timeout for a member's parts to stop on `atoll sim stop`.
 const STOP: Duration = Duration::from_secs(4);
 
-/// What a member is made of; it stays the same over stops and starts.
+/// The parts of a member that survive stops and starts.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
     pub(crate) server: Server,
     pub(crate) tls: Arc<rustls::ServerConfig>,
     pub(crate) context: pki::Context,
-    /// The agent's own client of the member's API, over HTTPS as a real one.
+    /// The agent's own client of the member's API, over HTTPS as in production.
     pub(crate) client: kube::Client,
     pub(crate) controller: SocketAddr,
     /// Namespaces into which the agent applies nothing.
@@ -51,13 +51,13 @@ struct State {
     running: Option<Running>,
 }
 
-/// What runs while the power is on. The agent stops before the server that it works on, so that a stop by hand is not
-/// full of errors that mean nothing.
+/// What runs while the member is on. The agent stops before its API server, so that a stop by hand logs no meaningless
+/// errors.
 struct Running {
-    /// Ends the agent and its network.
+    /// Stops the agent and its network.
     agent: DropGuard,
     agent_task: TaskTracker,
-    /// Ends everything else.
+    /// Stops everything else.
     rest: DropGuard,
     tasks: TaskTracker,
     machinery: Member,
@@ -65,10 +65,10 @@ struct Running {
 }
 
 impl SimulatedMember {
-    /// Switches the member on with a listener that is bound already.
+    /// Starts the member on a bound listener.
     ///
     /// # Errors
-    /// When its machinery does not start.
+    /// When its simulator does not start.
     pub(crate) async fn start(parts: Parts, listener: TcpListener) -> anyhow::Result<Self> {
         let running = Running::start(&parts, listener).await?;
         let state = State { power: Power::Running, running: Some(running) };
@@ -85,7 +85,7 @@ impl SimulatedMember {
         &self.parts.context
     }
 
-    /// How the member is.
+    /// The state of the member.
     pub(crate) async fn state(&self) -> MemberState {
         MemberState {
             name: self.parts.name.clone(),
@@ -94,7 +94,7 @@ impl SimulatedMember {
         }
     }
 
-    /// Takes the power away. A member that is down stays down.
+    /// Stops the member; does nothing if it is stopped.
     pub(crate) async fn power_off(&self) {
         let mut state = self.state.lock().await;
         if let Some(running) = state.running.take() {
@@ -103,10 +103,10 @@ impl SimulatedMember {
         state.power = Power::Stopped;
     }
 
-    /// Gives power and network back.
+    /// Restores power and network.
     ///
     /// # Errors
-    /// When the member's address was taken meanwhile, or its machinery does not start.
+    /// When the member's address is in use, or its simulator does not start.
     pub(crate) async fn power_on(&self) -> anyhow::Result<()> {
         let mut state = self.state.lock().await;
         match &state.running {
@@ -122,7 +122,7 @@ impl SimulatedMember {
         Ok(())
     }
 
-    /// Takes the agent's network away.
+    /// Cuts the agent's network.
     ///
     /// # Errors
     /// When the member is down.
@@ -143,7 +143,7 @@ impl Running {
     async fn start(parts: &Parts, listener: TcpListener) -> anyhow::Result<Self> {
         let (agent, rest) = (CancellationToken::new(), CancellationToken::new());
         let (agent_task, tasks) = (TaskTracker::new(), TaskTracker::new());
-        // From here on a failure ends what was started.
+        // From here on a failure stops what was started.
         let (agent_guard, rest_guard) = (agent.clone().drop_guard(), rest.clone().drop_guard());
         let name = parts.name.clone();
         let serve = parts.server.clone().serve(listener, parts.tls.clone(), rest.clone());

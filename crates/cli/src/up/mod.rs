@@ -1,7 +1,8 @@
 //! `atoll up`: a whole federation in this process, on loopback, with its state in one folder.
 //!
-//! It wires parts that stand elsewhere: embedded API servers, the controller, simulated members with their agents,
-//! history. What only `up` has are the data folder, the row of ports, and the control socket for `atoll sim`.
+//! It wires existing parts: embedded API servers, the controller, simulated members with their agents, and history.
+//! Only
+//! the data folder, the consecutive ports and the control socket for `atoll sim` are specific to `up`.
 
 pub(crate) mod control;
 pub(crate) mod decisions;
@@ -34,9 +35,9 @@ use self::ports::Ports;
 use crate::args::{PaceFlags, ReservedFlag, RetentionFlag};
 use crate::print::{Printer, causes, note};
 
-/// Most simulated members. Each has an API server, three nodes and an agent; beyond this one process is no help.
+/// Maximum number of simulated members. Each has an API server, three nodes and an agent; more overload one process.
 const MAX_MEMBERS: u16 = 64;
-/// How long all parts together may take to stop. The promise is 5 s.
+/// Timeout for all parts together to stop. The promise is 5 s.
 const STOP: Duration = Duration::from_millis(4500);
 
 #[derive(Debug, Args)]
@@ -59,12 +60,12 @@ pub(crate) struct UpArgs {
     pace: PaceFlags,
 }
 
-/// What the controller and the agents of `up` are told by flags.
+/// Settings of the controller and the agents of `up` from flags.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     /// How long history is kept.
     pub(crate) retention: Duration,
-    /// How fast work leaves members.
+    /// Pace at which work leaves members.
     pub(crate) pace: PaceFlags,
     /// Namespaces that are not propagated.
     pub(crate) reserved: ReservedNamespaces,
@@ -108,7 +109,7 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
     token.cancel();
     tasks.close();
     let (stopped, again) = tokio::join!(tokio::time::timeout(STOP, tasks.wait()), async {
-        // A second Ctrl-C is for those in a hurry; nothing acknowledged is lost by it either.
+        // A second Ctrl-C skips the orderly stop; acknowledged writes are not lost.
         tokio::select! {
             () = tasks.wait() => false,
             _ = interrupt.recv() => true,
@@ -197,7 +198,7 @@ impl Federation {
     }
 }
 
-/// Writes the kubeconfig. It is replaced as a whole: a reader sees the old one or the new one.
+/// Writes the kubeconfig atomically: a reader sees the old one or the new one.
 fn write_kubeconfig(
     folder: &Folder,
     hub: &Hub,
@@ -223,7 +224,7 @@ fn write_kubeconfig(
 
 fn listen_for_control(folder: &Folder) -> anyhow::Result<UnixListener> {
     let path = folder.control_socket();
-    // We hold the folder's lock: a socket that is there was left by a process that is gone.
+    // We hold the folder's lock, so an existing socket was left by a dead process.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error)
@@ -234,7 +235,7 @@ fn listen_for_control(folder: &Folder) -> anyhow::Result<UnixListener> {
     UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))
 }
 
-/// Carries out what `atoll sim` asks for.
+/// Carries out a request of `atoll sim`.
 async fn answer(members: &[Arc<SimulatedMember>], request: Request) -> Response {
     let done = async {
         match &request {

@@ -1,7 +1,7 @@
-//! The network between a simulated member's agent and the controller, which `atoll sim cut` takes away.
+//! The network between a simulated member's agent and the controller; `atoll sim cut` cuts it.
 //!
-//! A cut is a partition, not a reset: open connections go silent, new ones do not come about, and what was on its way
-//! arrives when the network is back, as with TCP.
+//! A cut is a partition, not a reset: open connections go silent, new ones fail, and bytes in flight arrive when the
+//! network is back, as with TCP.
 
 use std::io;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Longest wait for a connection, network or not.
+/// Connect timeout, whether the network works or not.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Bytes that may be under way in one direction of one connection.
+/// Bytes in flight in one direction of one connection.
 const WINDOW: usize = 256 * 1024;
 
 /// One agent's network.
@@ -27,17 +27,17 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// A network that works, until the token ends.
+    /// A working network, until the token is cancelled.
     pub(crate) fn new(token: CancellationToken) -> Self {
         Self { up: watch::Sender::new(true), tasks: TaskTracker::new(), token }
     }
 
-    /// Takes the network away (`false`) or gives it back.
+    /// Cuts (`false`) or restores the network.
     pub(crate) fn set(&self, up: bool) {
         self.up.send_replace(up);
     }
 
-    /// How the agent gets out.
+    /// The agent's connector.
     pub(crate) fn connector(&self) -> Connector {
         let (up, tasks, token) = (self.up.subscribe(), self.tasks.clone(), self.token.clone());
         Connector::from_fn(move |address| {
@@ -63,14 +63,14 @@ impl Network {
         })
     }
 
-    /// Waits until every connection is closed. Ends the network: its token must have ended.
+    /// Waits until every connection is closed. The network's token must be cancelled before.
     pub(crate) async fn closed(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 }
 
-/// Carries bytes both ways while the network is up.
+/// Copies bytes both ways while the network is up.
 async fn carry(near: DuplexStream, far: TcpStream, up: watch::Receiver<bool>) -> io::Result<()> {
     let (near_read, near_write) = tokio::io::split(near);
     let (far_read, far_write) = far.into_split();

@@ -1,13 +1,13 @@
-//! The addresses of `atoll up`: a row of ports on loopback, all bound before anything starts.
+//! The addresses of `atoll up`: consecutive ports on loopback, all bound before anything starts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
-/// Default first port. Not 6443, where a kube-apiserver of this machine may be.
+/// Default first port. Not 6443, which a kube-apiserver on this machine may use.
 pub(crate) const DEFAULT: u16 = 16443;
-/// Ports besides the members': the hub, and the controller's address for agents.
+/// Ports in addition to the members': the hub, and the controller's address for agents.
 const OTHERS: u16 = 2;
 
 /// Bound listeners.
@@ -21,7 +21,7 @@ impl Ports {
     /// Binds the hub's port, the next for agents, and one for each member after it.
     ///
     /// # Errors
-    /// When one of them is in use; the error names it and the flag that helps.
+    /// When one of them is in use; the error names it and the flag to change.
     pub(crate) async fn bind(first: u16, members: u16) -> anyhow::Result<Self> {
         let count = members + OTHERS;
         if first == 0 || first.checked_add(count - 1).is_none() {

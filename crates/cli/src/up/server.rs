@@ -1,4 +1,4 @@
-//! An embedded API server of `atoll up`: its store, its certificates, and the context by which people reach it.
+//! An embedded API server of `atoll up`: its store, its certificates, and its kubeconfig context.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,17 +11,17 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 /// Groups of the one user of the kubeconfig.
 const ADMINS: [&str; 1] = ["system:masters"];
 
-/// A server that is open but does not listen yet.
+/// A server that is prepared but not listening yet.
 pub(crate) struct Endpoint {
     pub(crate) server: Server,
     pub(crate) tls: Arc<rustls::ServerConfig>,
     pub(crate) context: pki::Context,
 }
 
-/// Opens the server `name`, making store and certificates where they are missing.
+/// Opens the server `name`, creating store and certificates if missing.
 ///
 /// # Errors
-/// When a file cannot be read, written or understood.
+/// When a file cannot be read, written or parsed.
 pub(crate) fn open(
     name: &str,
     store: &Path,
@@ -51,10 +51,10 @@ pub(crate) fn open(
     Ok(Endpoint { server, tls, context })
 }
 
-/// How a program of this process reaches a server by HTTPS, as one elsewhere would.
+/// Client configuration for HTTPS from this process, as an external client would use it.
 ///
 /// # Errors
-/// When the context makes no client configuration.
+/// When the context makes no valid client configuration.
 pub(crate) async fn config(context: &pki::Context) -> anyhow::Result<Config> {
     let text = pki::kubeconfig(std::slice::from_ref(context), &context.name);
     let kubeconfig: Kubeconfig = serde_json::from_str(&text).context("read our own kubeconfig")?;

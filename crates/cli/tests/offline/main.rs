@@ -1,4 +1,4 @@
-//! `atoll schedule` and `atoll lint` on the real binary: tables as people see them, JSON, batches, exit codes.
+//! `atoll schedule` and `atoll lint` with the real binary: tables, JSON, batches, exit codes.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
@@ -44,7 +44,7 @@ fn atoll_with(args: &[&str], input: &str, env: &[(&str, &str)]) -> Ran {
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
     let writer = std::thread::spawn(move || {
-        // A program that refuses its arguments reads nothing.
+        // A program that refuses its arguments does not read stdin.
         let _ = stdin.write_all(input.as_bytes());
     });
     let output = child.wait_with_output().unwrap();
@@ -165,7 +165,7 @@ fn a_bad_line_of_a_batch_is_answered_and_stops_nothing() {
 
 #[test]
 fn the_profile_flag_wins_and_an_unknown_one_is_refused() {
-    // What does not fit is placed in part by default, and refused by profile karmada.
+    // Replicas that do not all fit are placed in part by default, and refused by profile karmada.
     let karmada =
         atoll(&["schedule", "--batch", "-", "--profile", "karmada"], &case(json!(1), json!(8)));
     assert_eq!(karmada.code, Some(0), "{}", karmada.stderr);

@@ -1,4 +1,4 @@
-//! `atoll drain`: what it would move and what it leaves, and how it follows what the controller says.
+//! `atoll drain`: what it would move and what it leaves, and how it follows the controller's reports.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::served::Hub;
 
 const POLICY: &str = "policy.atoll.dev/v1alpha1";
 const BINDING: &str = "work.atoll.dev/v1alpha1";
-/// What the controller of these tests says may take so long to be heard.
+/// Longest wait for a report of the test's controller to be seen.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn member(name: &str) -> Value {
@@ -43,7 +43,7 @@ fn divided(extra: Value) -> Value {
     placement
 }
 
-/// An object of the namespace `shop`; its uid.
+/// Creates an object in namespace `shop`; returns its uid.
 async fn put(hub: &Hub, api_version: &str, kind: &str, object: Value) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -57,7 +57,7 @@ async fn put(hub: &Hub, api_version: &str, kind: &str, object: Value) -> String 
     made.metadata.uid.unwrap()
 }
 
-/// A workload with its policy and the binding of its last decision. Without replicas it is a ConfigMap.
+/// Creates a workload with its policy and the binding of its last decision. Without replicas it is a ConfigMap.
 async fn workload(hub: &Hub, name: &str, placement: Value, shares: &[(&str, i64)], divided: bool) {
     let kind = if divided { ("apps/v1", "Deployment") } else { ("v1", "ConfigMap") };
     let total: i64 = shares.iter().map(|(_, replicas)| replicas).sum();
@@ -147,7 +147,7 @@ async fn a_dry_run_lists_what_moves_where_and_what_stays_and_why() {
     assert_eq!(of("web")["decision"]["trigger"], "Failover");
     assert_eq!(of("pinned")["moves"], json!([]));
     assert!(of("pinned")["stays"].is_string());
-    // Nothing was touched.
+    // Nothing was changed.
     let clusters: Api<Cluster> = Api::all(hub.client());
     assert!(clusters.get("member1").await.unwrap().spec.taints.is_empty());
 }
@@ -206,7 +206,7 @@ async fn a_drain_that_is_not_to_ignore_daemon_sets_names_them_and_changes_nothin
     assert!(hub.atoll("drain", &go).await.ok().contains("is being drained"));
 }
 
-/// Says as the controller how far member1 is.
+/// Reports the progress of member1 as the controller would.
 async fn say(hub: &Hub, status: &str, reason: &str, message: &str) {
     let clusters: Api<Cluster> = Api::all(hub.client());
     let patch = json!({"status": {"conditions": [{"type": "Emptied", "status": status,

@@ -105,7 +105,7 @@ async fn mistakes_are_answered_with_the_flag_and_the_fix() {
 #[tokio::test(flavor = "multi_thread")]
 async fn explain_says_what_is_known_of_every_cluster() {
     let hub = Hub::with_history().await;
-    // By default the last decision that weighed clusters, with what came after it.
+    // By default the last decision that evaluated clusters, with what came after it.
     let text = hub.atoll("explain", &["deploy/nginx"]).await.ok();
     for part in ["EvictionDone", "member1", "member2", "member3", "not in clusterNames"] {
         assert!(text.contains(part), "{part}:\n{text}");

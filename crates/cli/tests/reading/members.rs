@@ -1,4 +1,4 @@
-//! Members as people see them: the table, their orphans, and what is asked before anything goes.
+//! Members on the command line: the table, their orphans, and confirmation before a deletion.
 
 use serde_json::{Value, json};
 

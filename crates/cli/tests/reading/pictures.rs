@@ -1,4 +1,4 @@
-//! What people see: tables, pictures, comparisons, and what follows live.
+//! Output for users: tables, pictures, comparisons, and live updates.
 
 use atoll_api::binding::Trigger;
 use atoll_history::{Event, MemberEvent, MemberEventKind, Milestone, Stage};
@@ -158,7 +158,7 @@ async fn how_long_it_took_and_where() {
     insta::assert_snapshot!("history-wide-life", wide);
     let drawn = hub.atoll("timeline", &["deploy/nginx", "--until", END]).await.ok();
     assert!(drawn.contains("Scale, healthy after 3.5s:"), "{drawn}");
-    // What happened to the member stands among what was decided about it.
+    // Events of the member are listed among the decisions about it.
     let member = hub.atoll("history", &["--member", "member1"]).await.ok();
     fits(&member);
     insta::assert_snapshot!("history-member", member);
@@ -170,7 +170,7 @@ async fn how_long_it_took_and_where() {
     }
 }
 
-/// Lines that follow each other have their columns in the same places.
+/// Consecutive lines have their columns in the same places.
 fn fits_a_line(line: &str) {
     assert!(
         line.starts_with("1970-01-01T00:06:41Z  aaaa0002  Failover       Placed         "),

@@ -1,4 +1,4 @@
-//! A hub on loopback with some history, and programs that ask it.
+//! A hub on loopback with some history, and programs that query it.
 
 use std::process::{Output, Stdio};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::decisions::Decisions;
 
-/// One command may take this long; on a busy machine kubectl itself needs a second or two.
+/// Timeout of one command; on a busy machine kubectl itself needs a second or two.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A decision about Deployment default/nginx, `at` seconds after 1970.
@@ -106,7 +106,7 @@ fn some_history() -> [Record; 4] {
     [first, second, done, other]
 }
 
-/// What a program said.
+/// The output of a program.
 pub(crate) struct Answer {
     shown: String,
     code: Option<i32>,
@@ -126,7 +126,7 @@ impl Answer {
         serde_json::from_str(&self.ok()).unwrap()
     }
 
-    /// What it said on stderr before it ended with this code.
+    /// Its stderr, after it exited with this code.
     #[track_caller]
     pub(crate) fn failed(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{}: {}{}", self.shown, self.stdout, self.stderr);
@@ -134,7 +134,7 @@ impl Answer {
     }
 }
 
-/// An embedded hub that listens, with a kubeconfig for it.
+/// A listening embedded hub with a kubeconfig.
 pub(crate) struct Hub {
     server: Server,
     store: Arc<dyn Store>,
@@ -150,7 +150,7 @@ impl Hub {
         hub
     }
 
-    /// History has these too.
+    /// Adds records to the history.
     pub(crate) async fn record(&self, records: &[Record]) {
         self.store.insert(records).await.unwrap();
     }
@@ -186,7 +186,7 @@ impl Hub {
         Self { server, store, folder, _stop: token.drop_guard() }
     }
 
-    /// History has these events too.
+    /// Adds events to the history.
     pub(crate) async fn note(&self, events: &[Event]) {
         self.store.note(events).await.unwrap();
     }
@@ -208,7 +208,7 @@ impl Hub {
         namespaces.create(&PostParams::default(), &object).await.unwrap();
     }
 
-    /// A Cluster with its status.
+    /// Creates a Cluster with its status.
     pub(crate) async fn create_cluster(&self, object: Value) {
         let clusters: Api<Cluster> = Api::all(self.server.client());
         let cluster: Cluster = serde_json::from_value(object.clone()).unwrap();
@@ -224,7 +224,7 @@ impl Hub {
         json!(clusters.get(name).await.unwrap().metadata.annotations)
     }
 
-    /// A binding that holds this decision.
+    /// Creates a binding with this decision.
     pub(crate) async fn create_binding(&self, held: &Record) {
         let binding: ResourceBinding = serde_json::from_value(json!({
             "apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
@@ -261,7 +261,7 @@ impl Hub {
         found
     }
 
-    /// `atoll` that goes on until it is dropped.
+    /// Runs `atoll` until the value is dropped.
     pub(crate) async fn follow(&self, args: &[&str]) -> Following {
         let mut command = self.command(env!("CARGO_BIN_EXE_atoll"), args);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -269,7 +269,7 @@ impl Hub {
         Following { _child: child, lines }
     }
 
-    /// `atoll` by what it says on stderr, until it ends.
+    /// Runs `atoll` to its end and follows its stderr.
     pub(crate) async fn follow_errors(&self, args: &[&str]) -> Ending {
         let mut command = self.command(env!("CARGO_BIN_EXE_atoll"), args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -302,20 +302,20 @@ impl Hub {
     }
 }
 
-/// A program that ends some time, by what it says on stderr until then.
+/// A program that will end, followed by its stderr.
 pub(crate) struct Ending {
     child: Child,
     lines: Lines<BufReader<ChildStderr>>,
 }
 
 impl Ending {
-    /// What it says next.
+    /// Its next line.
     pub(crate) async fn line(&mut self) -> String {
         let line = tokio::time::timeout(LIMIT, self.lines.next_line()).await;
         line.expect("it says no more").unwrap().expect("it ended")
     }
 
-    /// Its exit code, and all that it said on stdout.
+    /// Its exit code and its stdout.
     pub(crate) async fn end(self) -> (Option<i32>, String) {
         let ended = tokio::time::timeout(LIMIT, self.child.wait_with_output()).await;
         let output = ended.expect("it does not end").unwrap();
@@ -323,14 +323,14 @@ impl Ending {
     }
 }
 
-/// A program that goes on.
+/// A program that runs until dropped.
 pub(crate) struct Following {
     _child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Following {
-    /// What it says next.
+    /// Its next line.
     pub(crate) async fn line(&mut self) -> String {
         let line =
             tokio::time::timeout(LIMIT, self.lines.next_line()).await.expect("it says no more");

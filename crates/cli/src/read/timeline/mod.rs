@@ -14,7 +14,7 @@ use crate::hub::Hub;
 use crate::print::Printer;
 use spans::Timeline;
 
-/// Decisions that a picture is made of at most, the newest. Many times what fits a screen.
+/// Maximum number of decisions in a picture; the newest are used. Many times what fits a screen.
 const MOST: usize = 2_000;
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub(crate) async fn run(flags: &HubFlags, args: TimelineArgs, out: &Printer) -> 
         fields.push(("since", since.to_string()));
     }
     let found = decisions::list(&hub, &of, &fields, MOST).await?;
-    // What it ran before the picture begins.
+    // The shares before the picture begins.
     let earlier = match args.since {
         Some(since) => {
             let before = vec![("until", since.to_string())];

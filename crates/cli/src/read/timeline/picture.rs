@@ -17,23 +17,23 @@ use super::spans::{Mark, Member, Timeline};
 use crate::print::{self, Text, Tone};
 use crate::read::item::{SHORT_ID, tone};
 
-/// Longest name of a member that is not cut.
+/// Longest member name that is not truncated.
 const MAX_NAME: usize = 24;
-/// Rows of members; what is left out had the fewest replicas.
+/// Maximum number of rows; members with the fewest replicas are left out.
 const MAX_MEMBERS: usize = 20;
-/// Decisions that are listed below the picture, the newest.
+/// Decisions listed below the picture; the newest are used.
 const MAX_LISTED: usize = 20;
-/// Fewest columns from one decision to the next, as long as there is room: a mark and a number can be seen.
+/// Minimum columns between two decisions if there is room: enough for a mark and a number.
 const MIN_STEP: usize = 5;
-/// Fewest columns of the picture, on however narrow a terminal.
+/// Minimum width of the picture on any terminal.
 const MIN_PICTURE: usize = 20;
 /// Bars by height: eighths of a line.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// One line, in parts that have their colours.
+/// One line, in coloured parts.
 pub(super) type Line = Vec<Text>;
 
-/// Draws it.
+/// Draws the timeline.
 pub(super) fn lines(timeline: &Timeline) -> Vec<Line> {
     let members = shown(timeline);
     let name = members.iter().map(|m| m.name.chars().count()).max().unwrap_or(0).clamp(8, MAX_NAME);
@@ -64,7 +64,7 @@ pub(super) fn lines(timeline: &Timeline) -> Vec<Line> {
     lines
 }
 
-/// The members that fit, by name.
+/// The members shown, by name.
 fn shown(timeline: &Timeline) -> Vec<&Member> {
     let most = |member: &Member| member.spans.iter().filter_map(|s| s.replicas).max().unwrap_or(0);
     let mut members: Vec<&Member> = timeline.members.iter().collect();
@@ -93,10 +93,10 @@ fn last(member: &Member, until: Timestamp) -> String {
     }
 }
 
-/// From times to columns. Proportional, but that every decision has a few columns to itself: what happens in a minute of
-/// a week is what people look for.
+/// Maps times to columns. Proportional, but every decision gets a few columns: a busy minute within a week is what
+/// users look for.
 struct Scale {
-    /// Column at which each of these times is.
+    /// Column of each time.
     steps: BTreeMap<Timestamp, usize>,
     width: usize,
 }
@@ -129,7 +129,7 @@ fn millis(from: Timestamp, until: Timestamp) -> i128 {
     i128::from(until.as_millisecond()) - i128::from(from.as_millisecond())
 }
 
-/// The letter of a trigger, and how it is meant.
+/// The letter and tone of a trigger.
 fn letter(mark: &Mark) -> (char, Tone) {
     if mark.unreadable {
         return ('?', Tone::Bad);
@@ -156,7 +156,7 @@ fn letter(mark: &Mark) -> (char, Tone) {
     (letter, tone)
 }
 
-/// The row of triggers. Several in one column are counted; `+` from ten on.
+/// The row of triggers. Several in one column show their count; `+` from ten on.
 fn marks(timeline: &Timeline, scale: &Scale) -> Line {
     let mut columns: BTreeMap<usize, Vec<&Mark>> = BTreeMap::new();
     for mark in &timeline.decisions {
@@ -179,7 +179,7 @@ fn marks(timeline: &Timeline, scale: &Scale) -> Line {
     line
 }
 
-/// A member's row: each span begins with its number and goes on as a bar of its height.
+/// A member's row: each span starts with its number, followed by a bar of its height.
 fn bar(member: &Member, scale: &Scale, most: i64, until: Timestamp) -> Line {
     let mut cells: Vec<(char, Tone)> = vec![(' ', Tone::Plain); scale.width];
     for span in &member.spans {
@@ -187,7 +187,7 @@ fn bar(member: &Member, scale: &Scale, most: i64, until: Timestamp) -> Line {
         let end = if span.until == until { scale.width } else { scale.column(span.until) };
         let (block, tone) = match span.replicas {
             None => ('?', Tone::Bad),
-            // A kind without replicas is there or is not.
+            // A kind without replicas is either present or absent.
             Some(_) if most == 0 => (BARS[7], Tone::Good),
             Some(0) => ('_', Tone::Plain),
             Some(replicas) => {
@@ -213,7 +213,7 @@ fn bar(member: &Member, scale: &Scale, most: i64, until: Timestamp) -> Line {
     line
 }
 
-/// Times below the decisions, as many as there is room for.
+/// Times below the decisions, as many as fit.
 fn axis(timeline: &Timeline, scale: &Scale) -> String {
     let day = 86_400;
     let long = timeline.until.duration_since(timeline.from).as_secs() >= day;
@@ -232,7 +232,7 @@ fn axis(timeline: &Timeline, scale: &Scale) -> String {
     line
 }
 
-/// What each mark was.
+/// The list of decisions below the picture.
 fn legend(timeline: &Timeline) -> Vec<Line> {
     let left_out = timeline.decisions.len().saturating_sub(MAX_LISTED);
     let mut lines = Vec::new();
@@ -265,7 +265,7 @@ fn legend(timeline: &Timeline) -> Vec<Line> {
     lines
 }
 
-/// Takes blanks off the end.
+/// Removes trailing blanks.
 fn trim(line: &mut Line) {
     while let Some(last) = line.pop() {
         let last = last.trimmed();

@@ -1,4 +1,4 @@
-//! From decisions to who had how many replicas from when to when.
+//! Turns decisions into spans: the replicas of each member over time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,17 +30,17 @@ pub(super) struct Timeline {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Member {
     pub(super) name: String,
-    /// In the order of time; where there is none it had no share.
+    /// In time order; between spans the member had no share.
     pub(super) spans: Vec<Span>,
 }
 
-/// A share that did not change.
+/// A period with an unchanged share.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Span {
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
-    /// `null`: not known. 0 for a kind without replicas.
+    /// `null`: unknown. 0 for a kind without replicas.
     pub(super) replicas: Option<i64>,
 }
 
@@ -55,14 +55,14 @@ pub(super) struct Mark {
     pub(super) change: String,
     pub(super) reason: String,
     pub(super) unreadable: bool,
-    /// What followed, as far as anybody saw it.
+    /// What followed the decision, if observed.
     pub(super) status: Value,
-    /// How long until every member was healthy; `-` where that is not known.
+    /// Time until every member was healthy; `-` if unknown.
     #[serde(skip)]
     pub(super) healthy: String,
 }
 
-/// Shares by member; nothing where they are not known.
+/// Shares by member; `None` if unknown.
 type Shares = Option<BTreeMap<String, i64>>;
 
 fn shares(list: Option<Vec<TargetCluster>>) -> Shares {
@@ -70,7 +70,8 @@ fn shares(list: Option<Vec<TargetCluster>>) -> Shares {
 }
 
 impl Timeline {
-    /// Of decisions newest first, and the one before the first of them. Without `since` it begins with the first.
+    /// Builds the timeline from decisions, newest first, and the last one before them. Without `since` it starts at the
+    /// first.
     pub(super) fn new(
         workload: String,
         newest_first: &[Value],
@@ -85,7 +86,7 @@ impl Timeline {
             .collect();
         let first = items.first().map(|(at, _)| *at);
         let from = since.or(first).unwrap_or(until);
-        // Where one decision does not say what it left, the next one says what it found.
+        // If a decision does not record its result, the next one records what it started from.
         let found = |index: usize| items.get(index).and_then(|(_, item)| shares(item.before()));
         let mut spans = Spans::default();
         let at_start = earlier.and_then(|item| shares(Item(item).after())).or_else(|| found(0));
@@ -115,7 +116,7 @@ impl Timeline {
     }
 }
 
-/// Shares as they follow each other.
+/// Shares over time.
 #[derive(Default)]
 struct Spans {
     steps: Vec<(Timestamp, Shares)>,
@@ -123,7 +124,7 @@ struct Spans {
 
 impl Spans {
     fn set(&mut self, at: Timestamp, shares: Shares) {
-        // Of several at the same moment the last one holds.
+        // Of several at the same moment, the last one counts.
         if self.steps.last().is_some_and(|(last, _)| *last == at) {
             self.steps.pop();
         }

@@ -1,4 +1,4 @@
-//! Who calls, by the front proxy's headers; whether they may, by the hub.
+//! Authenticates by the front proxy's headers and authorises by the hub.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,13 @@ use kube::{Api, Client};
 
 use super::proxy::{FrontProxy, HUB_TIMEOUT, Trust};
 
-/// Headers of one request that say something about its user at most, all kinds together. kube-apiserver sends one a group.
+/// Maximum number of user headers of one request, all kinds together. kube-apiserver sends one per group.
 const MOST: usize = 1_000;
-/// A user that is nobody in particular.
+/// The unauthenticated user.
 const ANONYMOUS: &str = "system:anonymous";
 
-/// Believes the front proxy, asks the hub. Nothing is remembered: a right that is taken away ends with the next request.
+/// Trusts the front proxy for identity and asks the hub for rights. Nothing is cached: a revoked right takes effect
+/// with the next request.
 pub(super) struct FrontProxyGate {
     client: Client,
     proxy: Arc<FrontProxy>,
@@ -41,7 +42,7 @@ pub(super) struct User {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Reads the headers of a proxy that has proved itself.
+/// Reads the user headers of an authenticated proxy.
 pub(super) fn user(trust: &Trust, headers: &HeaderMap) -> Option<User> {
     let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
     let name = trust
@@ -61,8 +62,8 @@ pub(super) fn user(trust: &Trust, headers: &HeaderMap) -> Option<User> {
     Some(User { name, uid: uid.unwrap_or_default(), groups, extra })
 }
 
-/// A key of extra as the client's authenticator knows it: a header's name is no place for `/`, `:` or capitals, so
-/// kube-apiserver escapes them with `%`. What is no valid escape stays as it is, as upstream's authenticator does.
+/// An extra key as the client's authenticator named it: header names cannot hold `/`, `:` or capitals, so
+/// kube-apiserver escapes them with `%`. An invalid escape is kept unchanged, as upstream's authenticator does.
 fn unescaped(key: &str) -> String {
     let bytes = key.as_bytes();
     let hex = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
@@ -92,7 +93,7 @@ impl Gate for FrontProxyGate {
             let (Some(peer), Some(trust)) = (peer, self.proxy.trust()) else {
                 return Err(ApiError::unauthorized());
             };
-            // A certificate of the same authority for something else says nothing about users.
+            // A certificate of the same authority for another purpose proves nothing about users.
             if !trust.names.is_empty() && !trust.names.contains(&peer.user) {
                 return Err(ApiError::unauthorized());
             }

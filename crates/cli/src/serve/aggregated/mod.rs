@@ -29,21 +29,21 @@ use self::gate::FrontProxyGate;
 use self::proxy::FrontProxy;
 use crate::up::decisions::Decisions;
 
-/// What it is made of.
+/// The parts of the server.
 pub(super) struct Parts {
     /// The hub.
     pub(super) client: Client,
     /// Wall time.
     pub(super) clock: Clock,
-    /// What is served.
+    /// The history to serve.
     pub(super) history: Arc<dyn Store>,
-    /// Where.
+    /// The listening socket.
     pub(super) listener: TcpListener,
-    /// The DNS names by which the hub comes: the Service's.
+    /// The DNS names that the hub connects to: the Service's.
     pub(super) names: Vec<String>,
 }
 
-/// Serves until the token ends it.
+/// Serves until the token is cancelled.
 ///
 /// # Errors
 /// When TLS cannot be set up, or the listener fails.
@@ -53,7 +53,7 @@ pub(super) async fn serve(
     token: CancellationToken,
 ) -> anyhow::Result<()> {
     let Parts { client, clock, history, listener, names } = parts;
-    // The first leader makes the authority; without it there is no certificate to show.
+    // The first leader creates the authority; before that there is no certificate to serve.
     let Some(authority) = token.run_until_cancelled(authority).await else { return Ok(()) };
     let proxy = Arc::new(FrontProxy::default());
     let identity = tls::Certificate::issue(&authority, &names, &clock)

@@ -1,4 +1,4 @@
-//! Whom to believe when it says who calls: the front proxy, as the hub describes it.
+//! Trust in the front proxy, as the hub describes it.
 //!
 //! kube-apiserver keeps ConfigMap `kube-system/extension-apiserver-authentication` for this (upstream:
 //! `authentication/clientca` and `server/options/authentication.go`, `RequestHeaderAuthenticationOptions`).
@@ -17,40 +17,40 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use tokio_util::sync::CancellationToken;
 
-/// Where the hub says it.
+/// Namespace of the hub's ConfigMap.
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
-/// How often it is read again: an authority is replaced in days, with both in the bundle for a while.
+/// Reload interval: an authority is replaced over days, with both in the bundle for a while.
 const RELOAD: Duration = Duration::from_secs(60);
 /// Pause after a failed read.
 const RETRY: Duration = Duration::from_secs(2);
-/// Limit of one read.
+/// Timeout of one read.
 pub(super) const HUB_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How the front proxy proves itself and says who calls.
+/// How the front proxy authenticates and which headers carry the user.
 #[derive(Debug)]
 pub(super) struct Trust {
-    /// Checks its certificate.
+    /// Verifies its certificate.
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
-    /// Common names that its certificate may have; empty: any.
+    /// Allowed common names of its certificate; empty: any.
     pub(super) names: Vec<String>,
-    /// Headers with the user; the first that is there counts.
+    /// Headers with the user name; the first one present counts.
     pub(super) users: Vec<HeaderName>,
-    /// Headers with the user's uid. Without an entry in the hub's ConfigMap no header is believed: a front proxy that does not
-    /// know the header does not strip it from its clients' requests either.
+    /// Headers with the user's uid. Ignored unless the hub's ConfigMap lists them: a front proxy that does not support
+    /// the header does not strip it from its clients' requests either.
     pub(super) uids: Vec<HeaderName>,
-    /// Headers with a group each.
+    /// Headers with one group each.
     pub(super) groups: Vec<HeaderName>,
-    /// Beginnings of headers with more about the user, in lower case.
+    /// Prefixes of headers with extra user fields, in lower case.
     pub(super) extras: Vec<String>,
 }
 
-/// The newest word of the hub on it. Nobody is believed before there is one.
+/// The latest configuration from the hub. Every request is refused until there is one.
 #[derive(Debug, Default)]
 pub(super) struct FrontProxy(RwLock<Option<Arc<Trust>>>);
 
 impl FrontProxy {
-    /// As it is now.
+    /// The current configuration.
     pub(super) fn trust(&self) -> Option<Arc<Trust>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -60,7 +60,7 @@ impl FrontProxy {
     }
 }
 
-/// Keeps it up to date until the token ends it. What cannot be read leaves what was known in force.
+/// Keeps it up to date until the token is cancelled. After a failed read the previous configuration stays in force.
 pub(super) async fn follow(client: Client, proxy: Arc<FrontProxy>, token: CancellationToken) {
     let mut told = false;
     loop {
@@ -91,7 +91,7 @@ async fn load(client: &Client) -> anyhow::Result<Trust> {
     read(&map.with_context(doing)?).with_context(doing)
 }
 
-/// Reads the hub's description.
+/// Parses the hub's ConfigMap.
 pub(super) fn read(map: &ConfigMap) -> anyhow::Result<Trust> {
     let text = |key: &str| map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
     let Some(pem) = text("requestheader-client-ca-file") else {

@@ -1,4 +1,4 @@
-//! The APIService of history: it must name the authority of the certificate that is shown here.
+//! The APIService of history: it must name the authority of the serving certificate.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::proxy::HUB_TIMEOUT;
 
-/// How often it is looked at: somebody may apply it anew.
+/// Check interval: the APIService may be applied again.
 const LOOK: Duration = Duration::from_secs(60);
-/// Pause after a look that failed.
+/// Pause after a failed check.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Keeps `spec.caBundle` right until the token ends it. Whether and where the API is registered is the manifests'
-/// matter: nothing is made here.
+/// Keeps `spec.caBundle` right until the token is cancelled. The manifests create the APIService; this code only
+/// updates it.
 pub(super) async fn keep(client: Client, authority: String, token: CancellationToken) {
     let services: Api<APIService> = Api::all(client);
     let name = format!("{VERSION}.{HISTORY_GROUP}");
@@ -63,7 +63,7 @@ async fn look(services: &Api<APIService>, name: &str, authority: &str) -> Result
         Ok(Ok(false)) => {
             Err("there is no such APIService: apply deploy/controller/api.yaml".to_owned())
         }
-        // What the hub says is a sentence; with everything around it, it is a page.
+        // The hub's message is a sentence; the whole status would be a page.
         Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the hub gave no answer in time".to_owned()),

@@ -1,4 +1,4 @@
-//! Real sockets: the test is the front proxy, with its certificate and headers, and the hub that says who may what.
+//! Real sockets: the test acts as the front proxy, with its certificate and headers, and as the hub that authorises.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ const NAME: &str = "atoll-api.atoll-system.svc";
 const MANIFESTS: &str = include_str!("../../../../../deploy/controller/api.yaml");
 const CONTROLLER: &str = include_str!("../../../../../deploy/controller/controller.yaml");
 
-/// What the hub was asked, and what it answers.
+/// The requests that the hub received, and its answers.
 #[derive(Default)]
 struct HubState {
     reviews: Vec<Value>,
@@ -29,7 +29,8 @@ struct HubState {
     away: bool,
 }
 
-/// A hub that knows the front proxy, lets alice see decisions of shop and everybody discover, and holds one APIService.
+/// A hub that describes the front proxy, lets alice see decisions of shop and everyone discover, and holds one
+/// APIService.
 fn hub(authority: String) -> (Client, Arc<Mutex<HubState>>) {
     let state = Arc::new(Mutex::new(HubState::default()));
     let shared = state.clone();
@@ -151,7 +152,7 @@ impl Serving {
         Self { address, proxies, others, own, hub, token, task, _folder: folder }
     }
 
-    /// A client as the front proxy is one: it trusts the APIService's caBundle, asks for the Service's name, shows this
+    /// A client like the front proxy: it trusts the APIService's caBundle, requests the Service's name, and sends this
     /// certificate and these headers.
     fn proxy(&self, by: Option<(&ProxyAuthority, &str)>, headers: &[(&str, &str)]) -> Client {
         let mut config = Config::new(format!("https://{}", self.address).parse().unwrap());
@@ -222,7 +223,7 @@ async fn get(client: &Client, path: &str) -> Result<Value, (u16, String)> {
     }
 }
 
-/// Asks until the answer is another than that nobody is believed yet.
+/// Retries until the server has its front proxy configuration.
 async fn ready(client: &Client, path: &str) -> Result<Value, (u16, String)> {
     let limit = tokio::time::Instant::now() + Duration::from_secs(20);
     loop {
@@ -247,7 +248,7 @@ async fn the_front_proxys_users_read_what_the_hub_lets_them_read() {
     assert_eq!(list["items"].as_array().unwrap().len(), 1, "only of shop: {list}");
     let one = get(&alice, &format!("{SHOP}/aaaa")).await.unwrap();
     assert_eq!(one["spec"]["workload"]["name"], "web");
-    // The hub was asked as upstream's delegating authoriser asks it.
+    // The review has the form of upstream's delegating authoriser.
     let asked = serving.hub.lock().unwrap().reviews.last().unwrap().clone();
     assert_eq!(
         asked,
@@ -272,13 +273,13 @@ async fn the_front_proxys_users_read_what_the_hub_lets_them_read() {
             "{message}"
         );
     }
-    // A hub that cannot say gives nobody anything.
+    // Without an answer from the hub every request is refused.
     serving.hub.lock().unwrap().away = true;
     assert_eq!(get(&alice, SHOP).await.unwrap_err().0, 503);
     serving.stop().await;
 }
 
-/// A front proxy that does not know the header does not take it out of its clients' requests either.
+/// A front proxy that does not support the header does not strip it from its clients' requests either.
 #[test]
 fn a_uid_is_believed_only_where_the_hub_names_its_header() {
     let mut headers = http::HeaderMap::new();
@@ -312,7 +313,7 @@ async fn bad_queries_are_refused_and_stop_no_request() {
         format!("timeoutSeconds={most}&watch=true"),
         format!("timeoutSeconds={}&watch=true", i64::MAX),
     ] {
-        // The watch begins: what it hands out may take until the next decision.
+        // The watch starts; its first event may take until the next decision.
         let request = Request::get(format!("{SHOP}?{query}")).body(Vec::new()).unwrap();
         let begun = alice.request_stream(request).await;
         assert!(begun.is_ok(), "{query}: {:?}", begun.err());
@@ -393,7 +394,7 @@ async fn the_aggregator_finds_what_it_asks_for() {
         "/definitions/dev.atoll.history.v1alpha1.Decision/properties/spec/properties/trigger";
     assert_eq!(second.pointer(trigger).unwrap()["type"], "string");
     assert_eq!(get(&aggregator, "/api/v1/namespaces/x/secrets").await.unwrap_err().0, 403);
-    // The hub is told by which authority to know us.
+    // The hub learns our authority from the APIService.
     let limit = tokio::time::Instant::now() + Duration::from_secs(20);
     while serving.hub.lock().unwrap().bundle.is_none() && tokio::time::Instant::now() < limit {
         tokio::task::yield_now().await;

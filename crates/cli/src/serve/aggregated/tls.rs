@@ -1,4 +1,4 @@
-//! The server's certificate, of Atoll's own authority, and the clients', of the front proxy's.
+//! The server's certificate, from Atoll's own authority, and client certificates from the front proxy's.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -17,15 +17,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::proxy::FrontProxy;
 
-/// How often the certificate is made anew: a third of its life.
+/// Renewal interval: a third of the certificate's lifetime.
 const RENEW: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The certificate that is shown now.
+/// The current serving certificate.
 #[derive(Debug)]
 pub(super) struct Certificate(RwLock<Arc<CertifiedKey>>);
 
 impl Certificate {
-    /// Makes one for these names.
+    /// Issues a certificate for these names.
     pub(super) fn issue(
         authority: &CertificateAuthority,
         names: &[String],
@@ -34,7 +34,7 @@ impl Certificate {
         Ok(Self(RwLock::new(key(authority, names, clock)?)))
     }
 
-    /// Makes it anew in time, until the token ends it.
+    /// Renews it before it expires, until the token is cancelled.
     pub(super) async fn renew(
         &self,
         authority: &CertificateAuthority,
@@ -71,8 +71,8 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// Shows the certificate, and takes client certificates of the front proxy's authority. Without one a client gets no
-/// further than the health paths. TLS 1.3 alone: kube-apiserver has spoken it since Go 1.13.
+/// TLS with this certificate; accepts client certificates of the front proxy's authority. A client without one reaches
+/// only the health paths. TLS 1.3 only: kube-apiserver supports it since Go 1.13.
 pub(super) fn config(certificate: Arc<Certificate>, proxy: Arc<FrontProxy>) -> Arc<ServerConfig> {
     let mut config = ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
         .with_client_cert_verifier(Arc::new(ProxyVerifier {
@@ -84,7 +84,7 @@ pub(super) fn config(certificate: Arc<Certificate>, proxy: Arc<FrontProxy>) -> A
     Arc::new(config)
 }
 
-/// Checks by the authority that the hub names now.
+/// Verifies against the authority that the hub currently names.
 #[derive(Debug)]
 struct ProxyVerifier {
     proxy: Arc<FrontProxy>,
@@ -97,7 +97,7 @@ impl ClientCertVerifier for ProxyVerifier {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // The authority may change; without a hint clients send what they have.
+        // The authority may change; without a hint clients send any certificate they have.
         &[]
     }
 
@@ -148,7 +148,7 @@ mod tests {
 
     const NAME: &str = "atoll-api.atoll-system.svc";
 
-    /// Plays a handshake between a client of this version and the server, in memory.
+    /// Runs a handshake between a client of this version and the server, in memory.
     fn handshake(version: &'static rustls::SupportedProtocolVersion) -> Result<(), String> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let clock = Clock::system();
