@@ -1,4 +1,4 @@
-//! Random histories of whole federations by the thousand: `cargo xtask world`.
+//! Runs thousands of random histories of whole federations: `cargo xtask world`.
 
 #![allow(clippy::print_stdout, reason = "a developer command reports to its user")]
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use atoll_simulator::world::soak::{Fault, Outcome, Step, play, script, shrink};
 use clap::Parser;
 
-/// How often the way so far is told.
+/// Interval of progress reports.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
@@ -167,7 +167,7 @@ fn lines(script: &[Step]) -> String {
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(filter) = &args.log {
-        // The clock of the machine says nothing of simulated time.
+        // Wall time is meaningless for simulated time.
         let log = tracing_subscriber::fmt().with_env_filter(filter).without_time();
         log.init();
     }

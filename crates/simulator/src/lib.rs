@@ -1,12 +1,12 @@
-//! A member cluster that behaves: nodes, Pod scheduler, kubelets and workload controllers over any API server.
+//! A simulated member cluster: nodes, Pod scheduler, kubelets and workload controllers over any API server.
 //!
 //! A [`Member`] is one task that watches the member's objects, keeps them in a synchronous index, asks pure functions
-//! what the real components would write next, and writes it. It draws no random numbers and reads no clock but the one
-//! it is given, so on a current-thread runtime with paused time a run repeats itself exactly. When nothing happens it
-//! sleeps: there is no polling.
+//! what the real components would write next, and writes it. It draws no random numbers and reads only the clock it is
+//! given, so on a current-thread runtime with paused time a run repeats exactly. It does not poll; when nothing happens
+//! it sleeps.
 //!
-//! Storage, admission, garbage collection and namespaces are the API server's matter (`atoll-apiserver`). What users
-//! and tests can steer is listed in [`annotations`].
+//! Storage, admission, garbage collection and namespaces belong to the API server (`atoll-apiserver`). [`annotations`]
+//! lists what users and tests can control.
 
 mod clock;
 mod engine;

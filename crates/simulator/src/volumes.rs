@@ -1,4 +1,4 @@
-//! PersistentVolumeClaims: each gets a volume of its own at once, as from a provisioner that never fails.
+//! PersistentVolumeClaims: each gets its own volume at once, as from a provisioner that never fails.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::index::kind::Kind;
 use crate::index::object::{Key, Object};
 use crate::writes::{Plan, Write};
 
-/// One look at the claim with this key, and at the volume that was made for it.
+/// Reconciles the claim with this key and its volume.
 pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     match view.index.get(Kind::PersistentVolumeClaim, key) {
         Some(claim) if !claim.is_deleting() => provide(view, claim),
@@ -22,7 +22,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     }
 }
 
-/// Whether a volume was made for the claim with this key, and goes with it (reclaim policy Delete).
+/// Whether a volume was provisioned for the claim with this key and is deleted with it (reclaim policy Delete).
 fn is_made_for(volume: &Object, key: &Key) -> bool {
     volume.text("/spec/claimRef/namespace") == Some(&key.namespace)
         && volume.text("/spec/claimRef/name") == Some(&key.name)
@@ -34,7 +34,7 @@ fn provide(view: &View<'_>, claim: &Object) -> Plan {
     let name = claim.text("/spec/volumeName").filter(|name| !name.is_empty());
     let key = Key::cluster(name.map_or_else(|| format!("pvc-{}", claim.uid), str::to_owned));
     let Some(volume) = view.index.get(Kind::PersistentVolume, &key) else {
-        // A claim that asks for a volume by name waits for that one.
+        // A claim that names a volume waits for that one.
         return if name.is_some() { Plan::default() } else { Plan::of([create(claim, key)]) };
     };
     let mut plan = Plan::default();

@@ -1,6 +1,6 @@
-//! The synchronous heart of a member: takes changes in, says what to write next and when to wake up.
+//! The synchronous core of a member: takes changes in, returns the next writes and the next wake-up time.
 //!
-//! It does no I/O and reads no clock, so tests drive it with a made-up server and made-up time.
+//! It does no I/O and reads no clock, so tests drive it with a fake server and fake time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::{kubelet, network, scheduler, volumes, workloads};
 
 /// First wait after a failed write; doubled with each further failure of the same task.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
-/// Longest wait between two tries of a task.
+/// Longest wait between two attempts of a task.
 const RETRY_LAST: Duration = Duration::from_secs(30);
-/// Alarms ring at whole multiples of this: Pods that were started one after the other within it get ready together, and
-/// their owners report once.
+/// Alarms fire at whole multiples of this: Pods started within one interval become ready together, and their owners
+/// report once.
 const ALARM_GRAIN: Duration = Duration::from_millis(100);
 
-/// What a behaviour may look at.
+/// The inputs of a behaviour.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) index: &'a Index,
@@ -41,12 +41,12 @@ impl View<'_> {
     }
 }
 
-/// A task and the writes that it calls for.
+/// A task and the writes it needs.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) task: Task,
     pub(crate) writes: Vec<Write>,
-    /// While a failed task waits for its next try only its status is written; that is no success of the task.
+    /// While a failed task waits for its next attempt, only its status is written; this does not count as success.
     pub(crate) status_only: bool,
 }
 
@@ -73,7 +73,7 @@ impl Brain {
         }
     }
 
-    /// Takes in what a watch brought.
+    /// Applies a change from a watch.
     pub(crate) fn observe(&mut self, change: Option<Change>, now: Timestamp) {
         self.take_in(change, false, now);
     }
@@ -84,7 +84,7 @@ impl Brain {
         concerned(&self.index, &change, &mut self.dirty);
     }
 
-    /// The next writes to carry out, or `None` when there is nothing to do before [`Brain::wake_at`].
+    /// The next writes, or `None` if nothing is due before [`Brain::wake_at`].
     pub(crate) fn next_work(&mut self, now: Timestamp) -> Option<Work> {
         while let Some((at, task)) = self.alarms.first().cloned() {
             if at > now {
@@ -115,12 +115,12 @@ impl Brain {
         None
     }
 
-    /// When there may be something to do although nothing changes.
+    /// When work may become due without a change.
     pub(crate) fn wake_at(&self) -> Option<Timestamp> {
         self.alarms.first().map(|(at, _)| *at)
     }
 
-    /// Takes in the answer to a write.
+    /// Applies the answer to a write.
     pub(crate) fn answered(&mut self, write: &Write, answer: Answer, now: Timestamp) {
         let change = match answer {
             Answer::Is(object) => self.index.written(*object),
@@ -143,14 +143,14 @@ impl Brain {
         self.take_in(change, true, now);
     }
 
-    /// All writes went through.
+    /// All writes succeeded.
     pub(crate) fn completed(&mut self, work: &Work) {
         if !work.status_only {
             self.memory.failures.remove(&work.task);
         }
     }
 
-    /// A write of a task failed; the rest of its plan is void.
+    /// A write of a task failed; the rest of its plan is discarded.
     pub(crate) fn failed(
         &mut self,
         task: &Task,

@@ -1,4 +1,4 @@
-//! Which behaviour has to look at which object after a change.
+//! Which behaviours must look at which objects after a change.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use crate::index::object::{Key, Object};
 use crate::index::{Change, Index};
 use crate::writes::Writer;
 
-/// One behaviour. The order is the order of work: Pods first, so that what several of them do at once is one report of
-/// their owner; then owners from the bottom up, so that the Pods of a shrunken ReplicaSet go before their Deployment lets
-/// another set grow.
+/// One behaviour. The order is the order of work: Pods first, so that simultaneous changes of several Pods lead to one
+/// report of their owner; then owners from the bottom up, so that the Pods of a shrunken ReplicaSet are deleted before
+/// their Deployment scales another set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Concern {
     /// A namespace's default ServiceAccount.
@@ -19,7 +19,7 @@ pub(crate) enum Concern {
     Node,
     /// A PersistentVolumeClaim and its volume.
     Volume,
-    /// All Pods without a node at once; its key is empty.
+    /// All Pods without a node, in one task with an empty key.
     Scheduler,
     /// A Pod on its node.
     Kubelet,
@@ -34,7 +34,7 @@ pub(crate) enum Concern {
 }
 
 impl Concern {
-    /// The real component that this behaviour stands for.
+    /// The real component that this behaviour simulates.
     pub(crate) fn writer(self) -> Writer {
         match self {
             Self::Scheduler => Writer::Scheduler,
@@ -76,10 +76,10 @@ impl Concern {
     }
 }
 
-/// Work to be done: which behaviour, for which object.
+/// A behaviour and the object it must look at.
 pub(crate) type Task = (Concern, Key);
 
-/// Adds to `tasks` whoever has to look after this change.
+/// Adds the tasks that this change causes.
 pub(crate) fn concerned(index: &Index, change: &Change, tasks: &mut BTreeSet<Task>) {
     let Some(latest) = change.latest() else { return };
     if let Some(concern) = Concern::of_kind(latest.kind) {
@@ -125,11 +125,11 @@ fn pod(index: &Index, change: &Change, latest: &Object, tasks: &mut BTreeSet<Tas
     } else if let Some(set) = latest.controller().and_then(|owner| {
         index.get(Kind::ReplicaSet, &Key::new(&latest.key.namespace, &owner.name))
     }) {
-        // The strategy Recreate waits for the old Pods to be gone, which no ReplicaSet's status tells.
+        // The strategy Recreate waits until the old Pods are gone, which no ReplicaSet's status shows.
         tasks.extend(owner_of(set));
     }
     if let Some(node) = change.new.as_ref().and_then(|new| new.pod().node.as_deref()) {
-        // A taint that was there before the Pod puts it out as well.
+        // A taint that existed before the Pod evicts it as well.
         let key = Key::cluster(node);
         if index.get(Kind::Node, &key).is_some_and(|node| !node.list("/spec/taints").is_empty()) {
             tasks.insert((Concern::Node, key));
@@ -151,7 +151,7 @@ fn pod(index: &Index, change: &Change, latest: &Object, tasks: &mut BTreeSet<Tas
 }
 
 fn node(index: &Index, change: &Change, latest: &Object, tasks: &mut BTreeSet<Task>) {
-    // A heartbeat changes nothing that anybody waits for.
+    // No behaviour depends on heartbeats.
     let matters = |side: &Object| {
         (
             side.labels().clone(),

@@ -1,5 +1,5 @@
-//! What the machinery knows that no object says, as a kubelet or a scheduler holds it in memory. Losing it (a restart)
-//! costs accuracy of a second or a grace period, never a decision: everything else is read from the objects.
+//! State that no object holds, as a kubelet or a scheduler keeps it in memory. Losing it in a restart costs at most a
+//! second of accuracy or a grace period, never a wrong decision: everything else is read from the objects.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ use crate::kubelet::annotations;
 pub(crate) struct Failure {
     pub(crate) attempts: u32,
     pub(crate) retry_at: Timestamp,
-    /// The server's message where it refused to create something; shown in the owner's status.
+    /// The server's message when it refused a create; shown in the owner's status.
     pub(crate) refused_create: Option<String>,
 }
 
 /// The memory of one member.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// When this process took the member over: the start of every wait whose true start it has not seen.
+    /// When this process started: used as the start of every wait whose true start it did not observe.
     began: Timestamp,
-    /// When a Pod's containers began to start, by uid; `status.startTime` says it in whole seconds only.
+    /// When a Pod's containers began to start, by uid; `status.startTime` has only whole seconds.
     started: BTreeMap<String, Timestamp>,
-    /// Pods whose binding the server has taken and the watch has not brought back yet, by uid.
+    /// Node of Pods whose binding the server accepted but the watch has not delivered yet, by Pod uid.
     assumed: BTreeMap<String, String>,
-    /// Since when a node is switched off.
+    /// When a node was switched off.
     down: BTreeMap<String, Timestamp>,
-    /// Since when a node that may still have Pods does not exist.
+    /// When a node that may still have Pods was first seen missing.
     missing: BTreeMap<String, Timestamp>,
     pub(crate) failures: BTreeMap<(Concern, Key), Failure>,
 }
@@ -48,7 +48,7 @@ impl Memory {
         }
     }
 
-    /// Learns from a change that the index took in. `ours` says that it is the answer to a write of ours.
+    /// Updates the memory from a change to the index. `ours`: the change is the answer to our own write.
     pub(crate) fn note(&mut self, change: &Change, index: &Index, ours: bool, now: Timestamp) {
         let Some(latest) = change.latest() else { return };
         match latest.kind {
@@ -94,7 +94,7 @@ impl Memory {
         }
     }
 
-    /// Takes note of a binding that the server has accepted.
+    /// Records a binding that the server has accepted.
     pub(crate) fn assume(&mut self, pod_uid: &str, node: &str) {
         self.assumed.insert(pod_uid.to_owned(), node.to_owned());
     }
@@ -104,17 +104,17 @@ impl Memory {
         self.assumed.get(pod_uid).map(String::as_str)
     }
 
-    /// When a Pod's containers began to start, if this process saw it.
+    /// When a Pod's containers began to start, if this process observed it.
     pub(crate) fn started(&self, pod_uid: &str) -> Option<Timestamp> {
         self.started.get(pod_uid).copied()
     }
 
-    /// Since when a node that is switched off has been so.
+    /// When a node was switched off.
     pub(crate) fn down_since(&self, node: &str) -> Timestamp {
         self.down.get(node).copied().unwrap_or(self.began)
     }
 
-    /// Since when a node that does not exist has been missing.
+    /// When a node was first seen missing.
     pub(crate) fn missing_since(&self, node: &str) -> Timestamp {
         self.missing.get(node).copied().unwrap_or(self.began)
     }

@@ -1,4 +1,4 @@
-//! The one task of a member: watches in, writes out, asleep in between.
+//! The single task of a member: applies watch events, writes, and sleeps in between.
 
 pub(crate) mod brain;
 pub(crate) mod concern;
@@ -28,19 +28,19 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 #[error("no list of {} within {} s; last error: {last}", kinds.join(", "), SYNC_TIMEOUT.as_secs())]
 pub struct SyncError {
-    /// Kinds that are missing.
+    /// Kinds that were not listed.
     kinds: Vec<&'static str>,
     /// The latest error of a watch.
     last: String,
 }
 
-/// A member's machinery with its connection.
+/// A member's controllers with their connection.
 pub(crate) struct Engine {
     client: kube::Client,
     pub(crate) brain: Brain,
     streams: Streams,
     clock: Clock,
-    /// Kinds whose first list is still under way.
+    /// Kinds whose first list is not complete.
     missing: BTreeSet<Kind>,
     last_error: Option<String>,
 }
@@ -57,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// Reads everything that is there.
+    /// Waits for the first list of every kind.
     pub(crate) async fn sync(&mut self) -> Result<(), SyncError> {
         let reading = async {
             while !self.missing.is_empty() {
@@ -103,7 +103,7 @@ impl Engine {
         }
     }
 
-    /// How long nothing is due.
+    /// Time until the next task is due.
     fn wait(&self) -> Option<Duration> {
         let wait = self.brain.wake_at()?.duration_since(self.clock.now());
         Some(if wait.is_positive() { wait.unsigned_abs() } else { Duration::ZERO })
@@ -124,7 +124,7 @@ impl Engine {
         self.brain.completed(&work);
     }
 
-    /// Carries out one write and takes the answer in.
+    /// Carries out one write and applies the answer.
     pub(crate) async fn write(&mut self, write: &Write, writer: Writer) -> Result<(), WriteError> {
         let answer = execute(&self.client, write, writer).await?;
         tracing::trace!(%write, "written");
@@ -154,7 +154,7 @@ impl Engine {
                 index.vanished(kind, &object.key, &object.uid)
             }
             Err(error) => {
-                // The stream starts over by itself after its backoff.
+                // The stream restarts after its backoff.
                 tracing::debug!(kind = kind.name(), %error, "watch interrupted");
                 self.last_error = Some(error.to_string());
                 None
@@ -164,7 +164,7 @@ impl Engine {
     }
 }
 
-/// Sleeps for a time, or for ever.
+/// Sleeps for a duration, or forever.
 async fn sleep(wait: Option<Duration>) {
     match wait {
         Some(wait) => tokio::time::sleep(wait).await,

@@ -1,4 +1,4 @@
-//! The watch streams of all kinds as one.
+//! The watch streams of all kinds, merged.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use kube::runtime::watcher::{self, Event};
 
 use crate::index::kind::Kind;
 
-/// First wait after a watch broke; doubled each time it breaks again without an event in between.
+/// First wait after a watch broke; doubled on each failure without an event in between.
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
-/// Longest wait between two tries: a member that was cut off is back within seconds.
+/// Longest wait between two attempts: a member that was cut off is back within seconds.
 const BACKOFF_LAST: Duration = Duration::from_secs(10);
 
 /// An event of a kind's stream.
@@ -32,7 +32,7 @@ pub(super) fn all(client: &kube::Client) -> Streams {
     }))
 }
 
-/// Doubling waits without jitter: kube's own draws random numbers, and two runs of one seed would differ.
+/// Exponential backoff without jitter: kube's own draws random numbers, and two runs of one seed would differ.
 #[derive(Debug, Default)]
 struct Doubling {
     last: Option<Duration>,

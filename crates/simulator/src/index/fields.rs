@@ -1,4 +1,4 @@
-//! Reading JSON by pointer: objects stay as the server sent them, and each behaviour reads the few fields it needs.
+//! Reads JSON by pointer: objects stay as the server sent them, and each behaviour reads the few fields it needs.
 
 use std::collections::BTreeMap;
 

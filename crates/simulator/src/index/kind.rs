@@ -1,4 +1,4 @@
-//! The kinds that a member's machinery reads and writes.
+//! The kinds that a member's controllers read and write.
 
 use kube::core::{ApiResource, GroupVersionKind};
 

@@ -1,7 +1,8 @@
-//! The member's objects in memory, with the secondary indexes that its machinery asks for. Synchronous, no I/O.
+//! The member's objects in memory, with the secondary indexes that its controllers need. Synchronous, no I/O.
 //!
-//! Two sources feed it: the watches, and the answers to our own writes, which go in at once so that the next decision
-//! never acts on what the previous one has already changed. Versions decide which of the two is newer.
+//! Its inputs are the watches and the answers to our own writes. The answers are applied at once, so that the next
+//! decision never acts on state that the previous one has already changed. Resource versions decide which input is
+//! newer.
 
 pub(crate) mod fields;
 pub(crate) mod kind;
@@ -22,18 +23,19 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// The object as it is now, or as it last was.
+    /// The object after the change, or its last state if it was deleted.
     pub(crate) fn latest(&self) -> Option<&Arc<Object>> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
-    /// Both sides that exist, the older one first.
+    /// The existing sides, the older one first.
     pub(crate) fn sides(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.old.iter().chain(self.new.iter())
     }
 }
 
-/// A list in progress: what it brought, and what our own writes touched meanwhile (the list may be older than those).
+/// A list in progress: the objects it has returned, and those that our own writes touched since (the list may be
+/// older).
 #[derive(Debug, Default)]
 struct Relist {
     seen: BTreeSet<Key>,
@@ -53,7 +55,7 @@ pub(crate) struct Index {
     /// Pods bound to no node.
     unbound: BTreeSet<Key>,
     relists: BTreeMap<Kind, Relist>,
-    /// Uids that a write of ours removed and whose DELETED event is still to come: older events must not revive them.
+    /// Uids that our own writes removed and whose DELETED event is still pending: older events must not revive them.
     removed: BTreeMap<Kind, BTreeSet<String>>,
 }
 
@@ -114,7 +116,7 @@ impl Index {
         self.unbound.iter().filter_map(|key| self.get(Kind::Pod, key))
     }
 
-    /// The answer to a write of ours: the object as it now is.
+    /// The answer to our own write: the current object.
     pub(crate) fn written(&mut self, object: Object) -> Option<Change> {
         if let Some(relist) = self.relists.get_mut(&object.kind) {
             relist.touched.insert(object.key.clone());
@@ -122,7 +124,7 @@ impl Index {
         self.upsert(object)
     }
 
-    /// The answer to a delete of ours that removed the object.
+    /// The answer to our own delete that removed the object.
     pub(crate) fn erased(&mut self, kind: Kind, key: &Key, uid: &str) -> Option<Change> {
         if let Some(relist) = self.relists.get_mut(&kind) {
             relist.touched.insert(key.clone());
@@ -149,7 +151,7 @@ impl Index {
 
     /// A list begins: the watch starts over.
     pub(crate) fn list_begins(&mut self, kind: Kind) {
-        // The list is read after this moment, so it cannot bring back what is already gone.
+        // The list is read after this moment, so it cannot return objects that are already gone.
         self.removed.remove(&kind);
         self.relists.insert(kind, Relist::default());
     }
@@ -162,7 +164,7 @@ impl Index {
         self.observed(object)
     }
 
-    /// The list is complete: what it lacks is gone.
+    /// The list is complete: objects it lacks are gone.
     pub(crate) fn list_ends(&mut self, kind: Kind) -> Vec<Change> {
         let Some(Relist { seen, touched }) = self.relists.remove(&kind) else {
             return Vec::new();
@@ -242,7 +244,7 @@ impl Index {
     }
 }
 
-/// Takes `item` out of the set under `key`, and the set out of the map when it was the last one.
+/// Removes `item` from the set under `key`, and the set from the map when it is empty.
 fn take<K: Ord, T: Ord>(map: &mut BTreeMap<K, BTreeSet<T>>, key: &K, item: &T) {
     if let Some(set) = map.get_mut(key) {
         set.remove(item);
@@ -286,7 +288,7 @@ mod tests {
         let key = Key::new("d", "a");
         assert!(index.erased(Kind::Pod, &key, "u").is_some());
         assert!(index.observed(pod("a", "u", 2, None)).is_none());
-        // The name is free for another object, which the old one's DELETED event leaves alone.
+        // The name may be reused; the old object's DELETED event does not affect the new one.
         assert!(index.written(pod("a", "v", 4, None)).is_some());
         assert!(index.vanished(Kind::Pod, &key, "u").is_none());
         assert_eq!(names(&index), ["a"]);

@@ -49,14 +49,14 @@ pub(crate) struct Object {
     /// The resourceVersion, which orders the versions of one object (Kubernetes 1.35 made that official).
     pub(crate) version: u64,
     pub(crate) meta: ObjectMeta,
-    /// `spec`, `status` and whatever else stands beside the metadata.
+    /// `spec`, `status` and all other fields except the metadata.
     pub(crate) data: Value,
-    /// What the scheduler and the controllers ask of a Pod again and again.
+    /// Facts of a Pod that the scheduler and the controllers read often.
     pub(crate) pod: Option<Box<PodFacts>>,
 }
 
 impl Object {
-    /// Takes an object as a list, a watch or an answer brings it.
+    /// Converts an object from a list, a watch or an answer.
     pub(crate) fn new(kind: Kind, object: DynamicObject) -> Self {
         let DynamicObject { metadata: meta, data, .. } = object;
         Self {
@@ -81,7 +81,7 @@ impl Object {
         self.meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
     }
 
-    /// When it has to be gone; `None` while nobody deletes it.
+    /// Deadline of its deletion; `None` if it is not being deleted.
     pub(crate) fn deletion(&self) -> Option<Timestamp> {
         self.meta.deletion_timestamp.as_ref().map(|time| time.0)
     }
@@ -115,7 +115,7 @@ impl Object {
         self.meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
     }
 
-    /// What the index knows about a Pod.
+    /// The facts about a Pod.
     ///
     /// # Panics
     /// On another kind: callers take Pods from the Pod table only.

@@ -1,4 +1,4 @@
-//! What the machinery asks of a Pod again and again, read once per version.
+//! Facts of a Pod that are read often, computed once per version.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::fields::{int, list, map, text, time};
 /// Amounts by resource name, in thousandths of the resource's unit.
 pub(crate) type Amounts = BTreeMap<String, i128>;
 
-/// `status.phase`. The order is the one in which a ReplicaSet gives Pods up.
+/// `status.phase`, in the order in which a ReplicaSet deletes Pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Pending,
@@ -33,18 +33,18 @@ impl Phase {
     }
 }
 
-/// The read-once part of a Pod.
+/// The computed facts of a Pod.
 #[derive(Debug, Clone)]
 pub(crate) struct PodFacts {
     /// Node that it is bound to.
     pub(crate) node: Option<String>,
     pub(crate) phase: Phase,
-    /// Since when it is Ready; `None` while it is not.
+    /// When it became Ready; `None` if it is not.
     pub(crate) ready_since: Option<Timestamp>,
     /// Largest restart count of its containers.
     pub(crate) restarts: i64,
     pub(crate) priority: i64,
-    /// What it asks of a node, as the scheduler sums it.
+    /// Its resource requests, as the scheduler sums them.
     pub(crate) requests: Amounts,
     pub(crate) ip: Option<String>,
 }
@@ -76,7 +76,7 @@ impl PodFacts {
         }
     }
 
-    /// Whether it has run to its end.
+    /// Whether it has terminated.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
@@ -88,9 +88,9 @@ impl PodFacts {
     }
 }
 
-/// What a Pod spec asks of a node: the larger of the running containers' sum (restartable init containers included) and
-/// the biggest moment of the start sequence, plus `overhead` (`PodRequests` of `k8s.io/component-helpers`). Unreadable
-/// quantities count as nothing: the API server refuses them before they get here.
+/// Resource requests of a Pod spec: the larger of the running containers' sum (restartable init containers included)
+/// and the peak of the start sequence, plus `overhead` (`PodRequests` of `k8s.io/component-helpers`). Unreadable
+/// quantities count as zero: the API server refuses them before they get here.
 pub(crate) fn requests(spec: &Value) -> Amounts {
     let mut running = Amounts::new();
     for container in list(spec, "/containers") {
@@ -114,7 +114,7 @@ pub(crate) fn requests(spec: &Value) -> Amounts {
     running
 }
 
-/// Requests of one container; where a limit stands alone it is the request too (the API server's default).
+/// Requests of one container; a limit without a request is also the request (the API server's default).
 fn container_requests(container: &Value) -> Amounts {
     let mut all = amounts(container, "/resources/limits");
     all.extend(amounts(container, "/resources/requests"));

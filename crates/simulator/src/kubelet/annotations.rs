@@ -1,4 +1,4 @@
-//! Annotations by which tests and users steer what is simulated.
+//! Annotations with which tests and users control the simulation.
 //!
 //! On a Pod (or in a workload's pod template):
 //!
@@ -8,13 +8,14 @@
 //! | `simulator.atoll.dev/run-for` | duration | containers exit by themselves after this long |
 //! | `simulator.atoll.dev/exit-code` | 0 to 255 | code of that exit; default 0 |
 //! | `simulator.atoll.dev/stop-after` | duration | containers need this long to stop when the Pod is deleted; never longer than its grace period |
-//! | `simulator.atoll.dev/fail` | `pull`, `crash`, `unready`, `exit` | the image cannot be pulled; the containers crash again and again; they run and never become ready; they fail once and for good |
+//! | `simulator.atoll.dev/fail` | `pull`, `crash`, `unready`, `exit` | the image cannot be pulled; the containers crash repeatedly; they run but never become ready; they fail once, permanently |
 //! | `simulator.atoll.dev/fail-on` | member names, comma separated | limits `fail` to these members |
 //!
 //! On a Node: `simulator.atoll.dev/down: "true"` switches it off.
 //!
-//! Durations are whole numbers with a unit: `500ms`, `10s`, `5m`, `1h`. A value that cannot be read has no effect and is
-//! named in the Pod's `status.message`. Taking `fail` away lets the Pod recover.
+//! Durations are whole numbers with a unit: `500ms`, `10s`, `5m`, `1h`. A value that cannot be parsed has no effect and
+//! is
+//! reported in the Pod's `status.message`. Removing `fail` lets the Pod recover.
 
 use std::time::Duration;
 
@@ -22,20 +23,20 @@ use crate::index::object::Object;
 
 /// How long the containers take to start.
 pub const READY_AFTER: &str = "simulator.atoll.dev/ready-after";
-/// After how long the containers exit by themselves.
+/// Run time after which the containers exit.
 pub const RUN_FOR: &str = "simulator.atoll.dev/run-for";
-/// With which code they do.
+/// Exit code of that exit.
 pub const EXIT_CODE: &str = "simulator.atoll.dev/exit-code";
 /// How long the containers take to stop.
 pub const STOP_AFTER: &str = "simulator.atoll.dev/stop-after";
-/// What is wrong with the Pod.
+/// The failure to simulate.
 pub const FAIL: &str = "simulator.atoll.dev/fail";
-/// On which members.
+/// The members on which it fails.
 pub const FAIL_ON: &str = "simulator.atoll.dev/fail-on";
 /// Switches a Node off.
 pub const DOWN: &str = "simulator.atoll.dev/down";
 
-/// What is wrong with a Pod.
+/// A simulated failure of a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Pull,
@@ -44,7 +45,7 @@ pub(crate) enum Fault {
     Exit,
 }
 
-/// The annotations of a Pod, read.
+/// The parsed annotations of a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) ready_after: Option<Duration>,
@@ -52,12 +53,12 @@ pub(crate) struct Script {
     pub(crate) exit_code: u8,
     pub(crate) stop_after: Option<Duration>,
     pub(crate) fault: Option<Fault>,
-    /// What could not be read, for people.
+    /// The values that could not be parsed, as a message for the user.
     pub(crate) complaint: Option<String>,
 }
 
 impl Script {
-    /// Reads a Pod's annotations for one member.
+    /// Parses a Pod's annotations for one member.
     pub(crate) fn read(pod: &Object, member: &str) -> Self {
         let mut script = Self::default();
         let mut complaints = Vec::new();

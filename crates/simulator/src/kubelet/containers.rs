@@ -1,4 +1,4 @@
-//! Container statuses. All main containers of a Pod are simulated alike.
+//! Container statuses. All main containers of a Pod are simulated in the same way.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::index::object::Object;
 use crate::workloads::names::fingerprint;
 use crate::writes::Plan;
 
-/// What the main containers are doing.
+/// State of the main containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// Never started.
@@ -36,7 +36,7 @@ pub(super) struct Containers {
 }
 
 impl Containers {
-    /// Takes over the statuses that are there and makes waiting ones for containers without.
+    /// Copies the existing statuses and adds waiting ones for containers without a status.
     pub(super) fn of(pod: &Object) -> Self {
         let init = list(&pod.data, "/spec/initContainers");
         let reason = if init.is_empty() { "ContainerCreating" } else { "PodInitializing" };
@@ -73,7 +73,7 @@ impl Containers {
         self
     }
 
-    /// Everything runs: init containers have done their work, or go on beside the main ones where they restart.
+    /// All running: init containers have finished, or keep running beside the main ones if they are restartable.
     pub(super) fn all_running(mut self, pod: &Object, now: Timestamp) -> Self {
         for (status, container) in self.init.iter_mut().zip(list(&pod.data, "/spec/initContainers"))
         {
@@ -89,7 +89,7 @@ impl Containers {
         self.each_main(|status| start(status, now))
     }
 
-    /// Everything has ended for good.
+    /// All terminated, without a restart.
     pub(super) fn all_terminated(mut self, now: Timestamp, code: u8) -> Self {
         for status in self.init.iter_mut().filter(|s| s.pointer("/state/running").is_some()) {
             end(status, now, 0);
@@ -97,7 +97,7 @@ impl Containers {
         self.each_main(|status| end(status, now, code))
     }
 
-    /// Everything has crashed and waits for its next start.
+    /// All crashed and waiting for their next start.
     pub(super) fn all_crashed(self, now: Timestamp, code: u8) -> Self {
         self.each_main(|status| {
             end(status, now, code);
@@ -110,7 +110,7 @@ impl Containers {
         })
     }
 
-    /// No image can be pulled, as the Pod's annotation says.
+    /// No image can be pulled, as the Pod's annotation requests.
     pub(super) fn cannot_pull(self) -> Self {
         self.each_main(|status| wait_for_image(status, ImageFault::Missing))
     }
@@ -120,7 +120,7 @@ impl Containers {
         self.main.iter().any(|status| image_fault(status).is_some())
     }
 
-    /// Containers whose image cannot be pulled wait for it; the others start with them.
+    /// Containers whose image cannot be pulled wait; the others start.
     pub(super) fn wait_for_images(self) -> Self {
         self.each_main(|status| {
             if let Some(fault) = image_fault(status) {
@@ -129,7 +129,7 @@ impl Containers {
         })
     }
 
-    /// Sets `ready` of running containers by their probes, and asks for a look when the next one gets ready.
+    /// Sets `ready` of running containers by their probes, and schedules another look when the next one becomes ready.
     pub(super) fn with_readiness(
         mut self,
         now: Timestamp,
@@ -180,7 +180,7 @@ fn taken_over(container: &Value, statuses: &[Value], reason: &str) -> Value {
     status
 }
 
-/// How long after its start a container's probes leave it unready.
+/// How long a container's probes keep it unready after its start.
 fn probe_delay(container: &Value) -> Duration {
     let seconds = ["startupProbe", "readinessProbe"]
         .iter()

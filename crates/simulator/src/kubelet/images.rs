@@ -1,15 +1,15 @@
-//! Which images can be pulled. There is no registry to ask, so the reference itself says it:
+//! Which images can be pulled. There is no registry, so the reference itself decides:
 //!
-//! * what is no image reference is refused (`InvalidImageName`), as by every kubelet;
-//! * an image is missing (`ImagePullBackOff`) when its registry is in the domain `.invalid`, in which no name exists (RFC
-//!   2606), when its name or tag contains `nosuch`, `nonexistent` or `doesnotexist` (with `-`, `_` or `.` between the words or
-//!   without), or when its tag is `bad`, `broken`, `missing`, `nope` or `wrong`.
+//! * An invalid image reference is refused (`InvalidImageName`), as by every kubelet.
+//! * An image is missing (`ImagePullBackOff`) when its registry is in the domain `.invalid`, in which no name exists
+//!   (RFC 2606), when its name or tag contains `nosuch`, `nonexistent` or `doesnotexist` (with or without `-`, `_` or
+//!   `.` between the words), or when its tag is `bad`, `broken`, `missing`, `nope` or `wrong`.
 //!
 //! Everything else can be pulled.
 
-/// Words in a name or tag of an image that does not exist.
+/// Words in the name or tag of a missing image.
 const MISSING: [&str; 3] = ["nosuch", "nonexistent", "doesnotexist"];
-/// Whole tags of such an image.
+/// Tags of a missing image, matched as a whole.
 const MISSING_TAGS: [&str; 5] = ["bad", "broken", "missing", "nope", "wrong"];
 /// Longest tag.
 const MAX_TAG: usize = 128;
@@ -17,14 +17,14 @@ const MAX_TAG: usize = 128;
 /// Why an image cannot be pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ImageFault {
-    /// The reference cannot be read.
+    /// The reference is invalid.
     Invalid,
-    /// There is no such image.
+    /// The image does not exist.
     Missing,
 }
 
 impl ImageFault {
-    /// Reason and message of the container that waits for it.
+    /// Reason and message of the waiting container.
     pub(super) fn waiting(self, image: &str) -> (&'static str, String) {
         match self {
             Self::Invalid => (
@@ -36,7 +36,7 @@ impl ImageFault {
     }
 }
 
-/// What keeps an image from being pulled; nothing for a container that names none.
+/// Why an image cannot be pulled; `None` if it can, or if the container names none.
 pub(super) fn fault(image: &str) -> Option<ImageFault> {
     if image.is_empty() {
         return None;
@@ -63,7 +63,7 @@ pub(super) fn fault(image: &str) -> Option<ImageFault> {
     missing.then_some(ImageFault::Missing)
 }
 
-/// The first part of a name, where it is a host and not a folder: by the rule of all clients, it has a dot or a port, or is
+/// The registry host of a name, if it has one: by the common rule of clients, the first part with a dot or a port, or
 /// `localhost`.
 fn registry(name: &str) -> Option<&str> {
     let (host, _) = name.split_once('/')?;

@@ -1,4 +1,4 @@
-//! The kubelet of every node: takes a Pod from binding to running and to its end.
+//! The kubelet of every node: the life of a Pod from binding to termination.
 
 mod addresses;
 pub mod annotations;
@@ -22,8 +22,7 @@ use crate::writes::{Plan, Write};
 use annotations::{Fault, Script};
 use containers::{Containers, State};
 
-/// Wait before a crashed container is started again; doubled with each further crash (the kubelet's container
-/// backoff).
+/// Wait before a crashed container is restarted; doubled with each further crash (the kubelet's container backoff).
 const CRASH_FIRST: Duration = Duration::from_secs(10);
 /// Longest such wait.
 const CRASH_LAST: Duration = Duration::from_secs(300);
@@ -32,10 +31,10 @@ const ORPHAN_QUARANTINE: Duration = Duration::from_secs(40);
 /// Exit code of a container that was killed.
 const KILLED: u8 = 137;
 
-/// One look at a Pod that has a node, or is being deleted.
+/// Reconciles a Pod that has a node or is being deleted.
 pub(crate) fn reconcile(view: &View<'_>, pod: &Object) -> Plan {
     let Some(name) = pod.pod().node.as_deref() else {
-        // No kubelet will ever confirm that it is gone.
+        // No kubelet will ever confirm the deletion.
         return if pod.is_deleting() {
             Plan::of([Write::delete_now(pod)])
         } else {
@@ -62,7 +61,7 @@ fn collect_orphan(view: &View<'_>, pod: &Object, node: &str) -> Plan {
     plan
 }
 
-/// A deleted Pod: its containers take a moment to stop; what a finalizer holds shows how it ended.
+/// A deleted Pod: its containers take a moment to stop; a Pod held by a finalizer shows how it ended.
 fn stop(view: &View<'_>, pod: &Object, script: &Script) -> Plan {
     let grace = pod.meta.deletion_grace_period_seconds.unwrap_or(0);
     let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
@@ -85,7 +84,7 @@ fn stop(view: &View<'_>, pod: &Object, script: &Script) -> Plan {
     plan
 }
 
-/// A living Pod: compares what its containers are to what they should be by now.
+/// A living Pod: compares the state of its containers with the state due by now.
 fn run(view: &View<'_>, pod: &Object, node: &Object, script: &Script) -> Plan {
     let mut plan = Plan::default();
     if pod.pod().is_finished() {
@@ -118,7 +117,7 @@ fn run(view: &View<'_>, pod: &Object, node: &Object, script: &Script) -> Plan {
     plan
 }
 
-/// When the containers began to start: to the instant where this process saw it, to the second otherwise.
+/// When the containers began to start: exact if this process observed it, otherwise to the second.
 fn started(view: &View<'_>, pod: &Object) -> Option<Timestamp> {
     let written = time(&pod.data, "/status/startTime")?;
     Some(view.memory.started(&pod.uid).unwrap_or(written))
@@ -157,7 +156,7 @@ fn keep_running(
     }
 }
 
-/// Containers that crash as soon as they start: each round is one more restart and a longer wait.
+/// Containers that crash as soon as they start: each round adds a restart and a longer wait.
 fn crash_loop(
     view: &View<'_>,
     pod: &Object,
@@ -173,7 +172,7 @@ fn crash_loop(
     }
 }
 
-/// The containers have exited: by the restart policy that is the Pod's end or the next round.
+/// The containers have exited: the restart policy decides whether the Pod ends or they restart.
 fn exit(
     view: &View<'_>,
     pod: &Object,
@@ -194,7 +193,7 @@ fn exit(
     }
 }
 
-/// Wait before the start that follows so many restarts.
+/// Wait before the start after this many restarts.
 fn backoff(restarts: i64) -> Duration {
     let doublings = u32::try_from(restarts - 1).unwrap_or(0).min(16);
     CRASH_FIRST.saturating_mul(1 << doublings).min(CRASH_LAST)

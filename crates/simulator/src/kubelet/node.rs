@@ -1,7 +1,7 @@
-//! A node's own status, and what kube-controller-manager does about nodes that fall silent.
+//! A node's own status, and what kube-controller-manager does about nodes that become silent.
 //!
-//! Kubelets and node controller live in one process here, so no Lease is needed as a sign of life: a node is down when
-//! its annotation says so. Its status is written when it changes and otherwise every five minutes, as kubelets do.
+//! Kubelets and node controller share a process here, so no Lease is needed for liveness: a node is down when its
+//! annotation says so. Its status is written when it changes and otherwise every five minutes, as by kubelets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,18 @@ use crate::writes::{Plan, Write};
 const HEARTBEAT: Duration = Duration::from_secs(300);
 /// How long a node may be silent before it counts as lost (`--node-monitor-grace-period`, 50 s since 1.32).
 const MONITOR_GRACE: Duration = Duration::from_secs(50);
-/// Taint of a node that has fallen silent.
+/// Taint of a node that has become silent.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// Taint of a node that is not ready; kube-apiserver puts it on every new one (admission plugin `TaintNodesByCondition`).
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
-/// Conditions of a healthy node besides Ready: type, reason, message; all are False.
+/// Conditions of a healthy node other than Ready: type, reason, message; all are False.
 const PRESSURES: [(&str, &str, &str); 3] = [
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 ];
 
-/// One look at a node.
+/// Reconciles a node.
 pub(crate) fn reconcile(view: &View<'_>, node: &Object) -> Plan {
     if node.is_deleting() {
         return Plan::default();
@@ -95,8 +95,8 @@ fn alive(view: &View<'_>, node: &Object) -> Plan {
     plan
 }
 
-/// What a node has besides its status: the labels that kubelets set, a range of Pod addresses, no taint of the days when
-/// it was new or silent, and a time on every NoExecute taint, from which tolerations are counted.
+/// Everything but the status: the labels that kubelets set, a range of Pod addresses, no leftover taint of a new or
+/// silent node, and a time on every NoExecute taint, from which tolerations are counted.
 fn register(view: &View<'_>, node: &Object) -> Option<Write> {
     let mut fields = json!({"metadata": {"labels": {
         "kubernetes.io/arch": "amd64",
@@ -189,7 +189,7 @@ fn not_ready(view: &View<'_>, pod: &Arc<Object>) -> Option<Write> {
     Write::status(pod, status)
 }
 
-/// Deletes Pods that do not tolerate a NoExecute taint (any more).
+/// Deletes Pods that do not tolerate a NoExecute taint or whose toleration has expired.
 fn evict(view: &View<'_>, node: &Object, plan: &mut Plan) {
     for pod in view.index.on_node(&node.key.name) {
         if pod.is_deleting() || pod.pod().is_finished() {
@@ -211,14 +211,14 @@ fn evict(view: &View<'_>, node: &Object, plan: &mut Plan) {
 }
 
 impl NodeCapacity {
-    /// Writes capacity and allocatable into a node's status; nothing is set aside for the system.
+    /// Writes capacity and allocatable into a node's status; nothing is reserved for the system.
     fn put(&self, status: &mut Value) {
         let all = json!({
             "cpu": self.cpu.as_str(), "memory": self.memory.as_str(), "pods": self.pods.to_string(),
             "ephemeral-storage": self.ephemeral_storage.as_str(),
         });
         for field in ["capacity", "allocatable"] {
-            // Extended resources that a test or a device plugin has put there stay.
+            // Keeps extended resources that a test or a device plugin has added.
             if !status[field].is_object() {
                 status[field] = json!({});
             }

@@ -12,7 +12,7 @@ use crate::index::pod::Phase;
 use crate::writes::Write;
 use crate::writes::conditions::{Condition, Conditions, Custom};
 
-/// The first status on the node: the Pod is accepted, its containers are being made.
+/// The first status on the node: the Pod is accepted, its containers are being created.
 pub(super) fn admit(
     view: &View<'_>,
     pod: &Object,
@@ -45,7 +45,7 @@ pub(super) fn admit(
     Write::status(pod, filled(view, pod, status, Phase::Pending, containers, script))
 }
 
-/// The status of a Pod whose containers are these.
+/// The status of a Pod with these containers.
 pub(super) fn write(
     view: &View<'_>,
     pod: &Object,
@@ -116,7 +116,7 @@ fn conditions(view: &View<'_>, pod: &Object, phase: Phase, containers: &Containe
     conditions.into_value()
 }
 
-/// The first readiness gate whose condition nobody has set to True.
+/// The first readiness gate whose condition is not True.
 fn open_gate(pod: &Object) -> Option<&str> {
     let holds = |type_: &str| {
         list(&pod.data, "/status/conditions").iter().any(|condition| {
@@ -129,8 +129,8 @@ fn open_gate(pod: &Object) -> Option<&str> {
         .find(|type_| !holds(type_))
 }
 
-/// The Pod's quality of service: Guaranteed when every container's limits are its requests for cpu and memory,
-/// BestEffort when nobody asks for anything, Burstable otherwise.
+/// The Pod's QoS class: Guaranteed when every container's limits equal its requests for cpu and memory, BestEffort when
+/// no container has requests or limits, Burstable otherwise.
 fn qos_class(pod: &Object) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];
     let containers: Vec<_> =

@@ -1,4 +1,4 @@
-//! A member cluster: its machinery as one owned task.
+//! A member cluster: its nodes and controllers as one owned task.
 
 mod nodes;
 pub(crate) mod options;
@@ -18,17 +18,17 @@ pub use options::{
 /// Why a member did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A node's capacity is no quantity.
+    /// A node's capacity is not a valid quantity.
     #[error("node {node}: capacity {resource}")]
     Capacity {
         /// The node.
         node: String,
         /// The resource.
         resource: &'static str,
-        /// What is wrong with it.
+        /// The parse error.
         source: QuantityError,
     },
-    /// The API server did not serve what the machinery works on.
+    /// The API server did not serve the required kinds.
     #[error("read the member's objects")]
     Sync(#[from] engine::SyncError),
     /// A node could not be registered.
@@ -36,7 +36,7 @@ pub enum StartError {
     Register {
         /// The node.
         node: String,
-        /// What the API server said.
+        /// The API server's error.
         source: RegisterError,
     },
     /// The start was cancelled.
@@ -57,13 +57,13 @@ pub struct Member {
 }
 
 impl Member {
-    /// Starts the machinery on the member's API server: reads what is there, registers the nodes that are missing, and
-    /// from then on does what nodes, scheduler and controllers do. On existing data it continues where it stopped.
+    /// Starts the controllers on the member's API server: reads the existing objects, registers missing nodes, and from
+    /// then on acts as nodes, scheduler and controllers. On existing data it continues where it stopped.
     ///
-    /// Namespaces and garbage collection are the API server's own controllers' business.
+    /// The API server has its own controllers for namespaces and garbage collection.
     ///
     /// # Errors
-    /// When a capacity is no quantity, the API server does not answer within 30 s, or it refuses a node.
+    /// When a capacity is not a quantity, the API server does not answer within 30 s, or it refuses a node.
     pub async fn start(
         client: kube::Client,
         options: MemberOptions,
@@ -93,7 +93,7 @@ impl Member {
         Ok(Self { token, tracker })
     }
 
-    /// Switches the member off: from the next await on nothing runs. The API server is its owner's to stop.
+    /// Stops the member at its next await. The owner of the API server stops that separately.
     pub fn stop(&self) {
         self.token.cancel();
     }

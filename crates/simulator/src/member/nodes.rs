@@ -1,4 +1,4 @@
-//! Registration of nodes, as kubelets do when they start.
+//! Registers nodes, as kubelets do when they start.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::index::kind::Kind;
 use crate::index::object::Key;
 use crate::writes::{Write, Writer};
 
-/// Creates the nodes that do not exist yet, and sees to the labels of those that do.
+/// Creates missing nodes, and updates the labels of existing ones.
 pub(super) async fn register(engine: &mut Engine, nodes: &[NodeOptions]) -> Result<(), StartError> {
     for node in nodes {
         let key = Key::cluster(&node.name);

@@ -1,4 +1,4 @@
-//! What a member is made of.
+//! Configuration of a member.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use atoll_api::Clock;
 use atoll_api::quantity::{Quantity, QuantityError};
 use k8s_openapi::api::core::v1::Taint;
 
-/// How long containers take to start, unless an annotation says otherwise: long enough to be seen, short enough to
-/// wait for.
+/// How long containers take to start, unless an annotation says otherwise: long enough to observe, short enough to wait
+/// for.
 pub const READY_AFTER: Duration = Duration::from_secs(2);
 /// How long containers take to stop, unless an annotation says otherwise.
 pub const STOP_AFTER: Duration = Duration::from_secs(1);
@@ -17,14 +17,14 @@ pub const JOB_DURATION: Duration = Duration::from_secs(5);
 /// Nodes of a standard member.
 pub const STANDARD_NODES: usize = 3;
 
-/// What a node can hold. All of it is allocatable.
+/// Capacity of a node. All of it is allocatable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeCapacity {
     /// Processor time, for example `8` or `1500m`.
     pub cpu: Quantity,
     /// Memory, for example `32Gi`.
     pub memory: Quantity,
-    /// How many Pods may be bound to it.
+    /// Maximum number of Pods.
     pub pods: u32,
     /// Local disk, for example `100Gi`.
     pub ephemeral_storage: Quantity,
@@ -43,7 +43,7 @@ impl Default for NodeCapacity {
 }
 
 impl NodeCapacity {
-    /// The first resource whose quantity cannot be read.
+    /// Checks the quantities; the error names the first invalid resource.
     pub(crate) fn check(&self) -> Result<(), (&'static str, QuantityError)> {
         for (name, quantity) in [
             ("cpu", &self.cpu),
@@ -61,11 +61,11 @@ impl NodeCapacity {
 pub struct NodeOptions {
     /// Its name.
     pub name: String,
-    /// What it can hold. An existing node of this name gets this capacity too, as a resized machine would.
+    /// Its capacity. An existing node of this name gets this capacity too, as a resized machine would.
     pub capacity: NodeCapacity,
-    /// Labels besides the ones that every kubelet sets, for example a zone.
+    /// Labels in addition to those that every kubelet sets, for example a zone.
     pub labels: BTreeMap<String, String>,
-    /// Taints with which it registers; they are not put back on an existing node.
+    /// Taints at registration; not restored on an existing node.
     pub taints: Vec<Taint>,
 }
 
@@ -77,10 +77,10 @@ impl NodeOptions {
     }
 }
 
-/// How a simulated member is built.
+/// Configuration of a simulated member.
 #[derive(Debug, Clone)]
 pub struct MemberOptions {
-    /// Its name: annotations address it by this, and its nodes are named after it.
+    /// Its name: used in annotations and as a prefix of its nodes' names.
     pub name: String,
     /// Nodes that it registers.
     pub nodes: Vec<NodeOptions>,
@@ -90,9 +90,9 @@ pub struct MemberOptions {
     pub stop_after: Duration,
     /// Default [`JOB_DURATION`].
     pub job_duration: Duration,
-    /// Time of day. It has to run with `tokio::time`, which the member sleeps by.
+    /// Time of day. It must follow `tokio::time`, which the member uses for sleeping.
     pub clock: Clock,
-    /// Where generated names come from.
+    /// Seed of generated names.
     pub seed: u64,
 }
 
@@ -151,7 +151,7 @@ impl Settings {
         }
     }
 
-    /// The capacity that the options give a node; `None` for nodes that came by themselves.
+    /// The configured capacity of a node; `None` for nodes created by others.
     pub(crate) fn capacity_of(&self, node: &str) -> Option<&NodeCapacity> {
         self.capacities.get(node)
     }

@@ -1,4 +1,4 @@
-//! Services: their endpoints, and the address of a load balancer.
+//! Services: their endpoints and load balancer addresses.
 
 pub(crate) mod service_account;
 
@@ -18,13 +18,13 @@ use crate::writes::{Plan, Write};
 
 /// Label of an EndpointSlice: the Service that it belongs to.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Label of an EndpointSlice: who keeps it.
+/// Label of an EndpointSlice: its manager.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// Value of that label.
 const MANAGER: &str = "endpointslice-controller.k8s.io";
-/// Most endpoints of one slice (`--max-endpoints-per-slice`).
+/// Maximum endpoints of one slice (`--max-endpoints-per-slice`).
 const MAX_ENDPOINTS: usize = 100;
-/// Where the load balancers' addresses begin: 198.18.0.0/15, which is set aside for test networks (RFC 2544).
+/// Start of the load balancers' addresses: 198.18.0.0/15, reserved for test networks (RFC 2544).
 const BALANCERS: u32 = 0xc612_0000;
 
 /// Whether a Service's selector picks a Pod.
@@ -35,7 +35,7 @@ pub(crate) fn selects(service: &Object, pod: &Object) -> bool {
         && selector.iter().all(|(key, value)| pod.label(key) == Some(value))
 }
 
-/// One look at a Service.
+/// Reconciles a Service.
 pub(crate) fn reconcile(view: &View<'_>, service: &Object) -> Plan {
     let mut plan = Plan::default();
     if service.is_deleting() {
@@ -46,7 +46,7 @@ pub(crate) fn reconcile(view: &View<'_>, service: &Object) -> Plan {
     plan
 }
 
-/// A Service of type LoadBalancer has the lowest address that no other has; any other type has none.
+/// A Service of type LoadBalancer gets the lowest free address; other types have none.
 fn balancer(view: &View<'_>, service: &Object) -> Option<Write> {
     let address = |service: &Object| -> Option<Ipv4Addr> {
         text(&service.data, "/status/loadBalancer/ingress/0/ip")?.parse().ok()
@@ -143,7 +143,7 @@ fn endpoint(view: &View<'_>, pod: &Arc<Object>, publishes_all: bool) -> Value {
     endpoint
 }
 
-/// The Service's ports as its Pods know them; a named target port is looked up in the first Pod.
+/// The Service's ports on its Pods; a named target port is resolved with the first Pod.
 fn ports(service: &Object, pod: Option<&Arc<Object>>) -> Vec<Value> {
     service
         .list("/spec/ports")

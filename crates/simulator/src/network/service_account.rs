@@ -7,7 +7,7 @@ use crate::index::kind::Kind;
 use crate::index::object::{Key, Object};
 use crate::writes::{Plan, Write};
 
-/// One look at a namespace.
+/// Reconciles a namespace.
 pub(crate) fn reconcile(view: &View<'_>, namespace: &Object) -> Plan {
     let key = Key::new(&namespace.key.name, "default");
     if namespace.is_deleting() || view.index.get(Kind::ServiceAccount, &key).is_some() {

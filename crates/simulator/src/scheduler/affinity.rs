@@ -1,4 +1,4 @@
-//! Which nodes a Pod allows by name, labels and fields.
+//! Which nodes a Pod's names, labels and fields allow.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn matches_terms(spec: &Value, node: &Object) -> bool {
     node_affinity_terms(spec).iter().any(|term| matches_term(term, node))
 }
 
-/// All expressions of a term hold; an empty term matches nothing.
+/// Whether all expressions of a term hold; an empty term matches nothing.
 fn matches_term(term: &Value, node: &Object) -> bool {
     let labels = list(term, "/matchExpressions");
     let fields = list(term, "/matchFields");
@@ -43,8 +43,8 @@ fn matches_term(term: &Value, node: &Object) -> bool {
         && fields.iter().all(|expression| holds(expression, &by_field))
 }
 
-/// Whether one expression holds. Node selectors know `Gt` and `Lt` besides the operators of label selectors; one that
-/// nobody understands matches nothing.
+/// Whether one expression holds. Node selectors have `Gt` and `Lt` in addition to the operators of label selectors; an
+/// unknown operator matches nothing.
 fn holds(expression: &Value, labels: &BTreeMap<String, String>) -> bool {
     let key = text(expression, "/key").unwrap_or_default();
     let operator = text(expression, "/operator").unwrap_or_default();

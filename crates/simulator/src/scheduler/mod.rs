@@ -1,7 +1,7 @@
 //! The Pod scheduler: kube-scheduler's default filters that matter here, least-allocated first, stable ties.
 //!
-//! One look takes all Pods without a node, in the order of priority and age, and books what it gives out, so that
-//! one pass never overcommits a node.
+//! One pass takes all Pods without a node, ordered by priority and age, and books the resources it assigns, so that it
+//! never overcommits a node.
 
 pub(crate) mod affinity;
 mod neighbours;
@@ -23,20 +23,20 @@ use crate::writes::{Plan, Write};
 use neighbours::Neighbourhood;
 use spread::Spread;
 
-/// Scheduler that this one stands for; Pods of another are left to it.
+/// The simulated scheduler; Pods of other schedulers are skipped.
 const NAME: &str = "default-scheduler";
-/// What a container that asks for nothing counts when nodes are compared (`DefaultMilliCPURequest`, in thousandths).
+/// Assumed cpu of a container without requests when nodes are compared (`DefaultMilliCPURequest`, in thousandths).
 const NOMINAL_CPU: i128 = 100;
 /// The same for memory (`DefaultMemoryRequest`, 200 MiB in thousandths of a byte).
 const NOMINAL_MEMORY: i128 = 200 * 1024 * 1024 * 1000;
 
-/// A node and what is booked on it.
+/// A node and the resources booked on it.
 #[derive(Debug)]
 struct Room<'a> {
     node: &'a Object,
     allocatable: Amounts,
     booked: Amounts,
-    /// As `booked`, with the nominal amounts for Pods that ask for nothing: for comparing nodes only.
+    /// As `booked`, with nominal amounts for Pods without requests: only for comparing nodes.
     nominal: Amounts,
     pods: Vec<Arc<Object>>,
 }
@@ -62,7 +62,7 @@ impl<'a> Room<'a> {
         self.pods.push(Arc::clone(pod));
     }
 
-    /// Everything of which the node has not enough (`NodeResourcesFit`).
+    /// The resources that the node lacks (`NodeResourcesFit`).
     fn lacks(&self, pod: &Object) -> Vec<String> {
         let of = |amounts: &Amounts, name: &str| amounts.get(name).copied().unwrap_or(0);
         let mut reasons = Vec::new();
@@ -78,7 +78,7 @@ impl<'a> Room<'a> {
         reasons
     }
 
-    /// How empty the node would be with the Pod, 0 to 100 for cpu and memory alike (`LeastAllocated`).
+    /// Free share of the node with the Pod, 0 to 100, cpu and memory weighted equally (`LeastAllocated`).
     fn score(&self, pod: &Object) -> i128 {
         let asked = nominal(pod);
         let scores = ["cpu", "memory"].map(|name| {
@@ -104,7 +104,7 @@ fn nominal(pod: &Object) -> Amounts {
     requests
 }
 
-/// One look at all Pods without a node.
+/// Schedules all Pods without a node.
 pub(crate) fn reconcile(view: &View<'_>) -> Plan {
     let mut queue: Vec<_> = view
         .index
@@ -136,7 +136,7 @@ pub(crate) fn reconcile(view: &View<'_>) -> Plan {
     plan
 }
 
-/// Why a Pod stays where it is: nowhere.
+/// Why a Pod cannot be scheduled.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
     reason: &'static str,
@@ -169,7 +169,7 @@ fn place(view: &View<'_>, pod: &Arc<Object>, rooms: &mut [Room<'_>]) -> Result<S
         let refusals = filter(pod, room, &spread, &neighbourhood);
         if refusals.is_empty() {
             let score = room.score(pod);
-            // Nodes come by name: of equal ones the first stays.
+            // Nodes are sorted by name: the first of equal ones wins.
             if best.is_none_or(|(highest, _)| score > highest) {
                 best = Some((score, position));
             }
@@ -193,7 +193,7 @@ fn place(view: &View<'_>, pod: &Arc<Object>, rooms: &mut [Room<'_>]) -> Result<S
     }
 }
 
-/// The words of the first filter that refuses a node; none when all let it pass.
+/// Messages of the first filter that refuses a node; empty if none does.
 fn filter(
     pod: &Object,
     room: &Room<'_>,
@@ -221,7 +221,7 @@ fn filter(
     refusal.map(str::to_owned).into_iter().collect()
 }
 
-/// A volume claim that is not there, or not bound yet.
+/// A volume claim that does not exist or is not bound yet.
 fn volumes_missing(view: &View<'_>, pod: &Object) -> Option<String> {
     let claims = list(&pod.data, "/spec/volumes")
         .iter()

@@ -12,7 +12,7 @@ const AFFINITY: &str = "/affinity/podAffinity/requiredDuringSchedulingIgnoredDur
 const ANTI_AFFINITY: &str =
     "/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
-/// A Pod's term as the scheduler reads it.
+/// A parsed affinity term of a Pod.
 #[derive(Debug)]
 struct Term {
     /// `None` selects nothing.
@@ -53,7 +53,7 @@ fn terms(pod: &Object, pointer: &str) -> Vec<Term> {
     list(spec, pointer).iter().map(|term| Term::read(term, &pod.key.namespace)).collect()
 }
 
-/// Why a node does not suit a Pod because of other Pods.
+/// Why other Pods make a node unsuitable for a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clash {
     Affinity,
@@ -73,7 +73,7 @@ impl Clash {
     }
 }
 
-/// What one Pod has to respect: computed once for the Pod, asked for each node.
+/// Constraints from other Pods: computed once per Pod, checked for each node.
 #[derive(Debug, Default)]
 pub(super) struct Neighbourhood {
     /// Terms of the Pod's affinity, each with the topology domains that have a matching Pod.
@@ -96,7 +96,7 @@ impl Neighbourhood {
             let matching = placed.clone().filter(|(other, _)| term.selects(other));
             let domains: Vec<_> =
                 matching.filter_map(|(_, node)| domain(node, &term.topology)).collect();
-            // The first Pod of a group that wants to be together may go anywhere.
+            // The first Pod of a group with affinity to itself may go anywhere.
             let starts_group = domains.is_empty() && term.selects(pod);
             this.wanted.push((term.topology, domains, starts_group));
         }

@@ -1,5 +1,5 @@
-//! `topologySpreadConstraints` that must hold (`DoNotSchedule`). Soft ones only rank nodes in a real scheduler; here
-//! the emptiest node is taken without them.
+//! Hard `topologySpreadConstraints` (`DoNotSchedule`). Soft ones only rank nodes in a real scheduler; here they are
+//! ignored and the emptiest node is taken.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{affinity, taints};
 use crate::index::fields::{any_selector, int, list, text};
 use crate::index::object::Object;
 
-/// One constraint of a Pod, with what there is in each domain.
+/// One constraint of a Pod, with the Pods of each domain.
 #[derive(Debug)]
 struct Constraint {
     topology: String,
@@ -22,7 +22,7 @@ struct Constraint {
     min_domains: i64,
 }
 
-/// The constraints of one Pod: computed once, asked for each node.
+/// The constraints of one Pod: computed once, checked for each node.
 #[derive(Debug, Default)]
 pub(super) struct Spread(Vec<Constraint>);
 
@@ -45,7 +45,7 @@ impl Spread {
             let selector = any_selector(constraint, "/labelSelector");
             let same = same_labels(pod, list(constraint, "/matchLabelKeys"));
             let counts = |other: &Object| matches(selector.as_ref(), &same, other);
-            // Without any word a node's affinity counts and its taints do not.
+            // By default a node's affinity counts and its taints do not.
             let by_affinity = text(constraint, "/nodeAffinityPolicy") != Some("Ignore");
             let by_taints = text(constraint, "/nodeTaintsPolicy") == Some("Honor");
             let usable = |node: &Object| {
@@ -76,7 +76,7 @@ impl Spread {
         Self(hard.iter().map(read).collect())
     }
 
-    /// Why a node with these labels would make the spread too uneven.
+    /// Why a node with these labels would exceed the maximum skew.
     pub(super) fn refusal(&self, labels: &BTreeMap<String, String>) -> Option<&'static str> {
         self.0.iter().find_map(|constraint| {
             let Some(value) = labels.get(&constraint.topology) else {
@@ -86,7 +86,7 @@ impl Spread {
             };
             let number = i64::try_from(constraint.domains.len()).unwrap_or(i64::MAX);
             let least = constraint.domains.values().min().copied().unwrap_or(0);
-            // Too few domains count as an empty one more.
+            // Fewer domains than `minDomains` count as one more, empty domain.
             let least = if number < constraint.min_domains { 0 } else { least };
             let here = constraint.domains.get(value).copied().unwrap_or(0);
             let skew = here + i64::from(constraint.counts_itself) - least;
@@ -96,7 +96,7 @@ impl Spread {
     }
 }
 
-/// The Pod's own labels under these keys: others count only with the same ones.
+/// The Pod's own labels under these keys: other Pods count only if theirs are equal.
 fn same_labels(pod: &Object, keys: &[Value]) -> Vec<(String, String)> {
     keys.iter()
         .filter_map(Value::as_str)

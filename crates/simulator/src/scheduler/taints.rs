@@ -1,4 +1,4 @@
-//! Taints of nodes and the Pods that tolerate them.
+//! Taints of nodes and tolerations of Pods.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use crate::index::object::Object;
 
 /// Taint of a cordoned node; the scheduler treats `spec.unschedulable` as this taint.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// How long a Pod without a word of its own stays on a node that is gone: what the admission plugin
-/// DefaultTolerationSeconds gives every Pod.
+/// Default time that a Pod stays on a failed node: the toleration that admission plugin DefaultTolerationSeconds adds
+/// to every Pod.
 const DEFAULT_TOLERATION_SECONDS: i64 = 300;
 /// The two taints that it covers.
 const DEFAULT_TOLERATED: [&str; 2] =
@@ -20,7 +20,7 @@ pub(crate) struct Taint<'a> {
     pub(crate) key: &'a str,
     pub(crate) value: &'a str,
     pub(crate) effect: &'a str,
-    /// When a NoExecute taint was put on, as text.
+    /// When a NoExecute taint was added, as text.
     pub(crate) added: Option<&'a str>,
 }
 
@@ -54,14 +54,14 @@ pub(crate) fn is_cordoned(spec: &Value, node: &Object) -> bool {
     node.flag("/spec/unschedulable") && !is_tolerated(spec, taint)
 }
 
-/// The first taint that keeps a Pod from being scheduled to a node.
+/// The first taint that prevents a Pod from being scheduled to a node.
 pub(crate) fn untolerated<'a>(spec: &Value, node: &'a Object) -> Option<Taint<'a>> {
     taints(node)
         .filter(|taint| matches!(taint.effect, "NoSchedule" | "NoExecute"))
         .find(|taint| !is_tolerated(spec, *taint))
 }
 
-/// For each NoExecute taint that puts a Pod out: the taint, and after how many seconds.
+/// The NoExecute taints that evict a Pod, each with the delay in seconds.
 pub(crate) fn evicting<'a>(spec: &Value, node: &'a Object) -> Vec<(Taint<'a>, i64)> {
     taints(node)
         .filter(|taint| taint.effect == "NoExecute")
@@ -72,8 +72,8 @@ pub(crate) fn evicting<'a>(spec: &Value, node: &'a Object) -> Vec<(Taint<'a>, i6
                 let defaulted = DEFAULT_TOLERATED.contains(&taint.key);
                 return Some((taint, if defaulted { DEFAULT_TOLERATION_SECONDS } else { 0 }));
             }
-            // The shortest of the matching tolerations counts; one without a time tolerates for ever, but does not
-            // outweigh one with a time.
+            // The shortest matching toleration counts; one without a time tolerates forever, but does not outweigh one
+            // with a time.
             let seconds = tolerations.iter().filter_map(|t| int(t, "/tolerationSeconds")).min()?;
             Some((taint, seconds.max(0)))
         })

@@ -6,7 +6,7 @@ use super::sandbox::Sandbox;
 use crate::index::fields::{list, text};
 use crate::index::kind::Kind;
 
-/// A CronJob whose Jobs run for so long.
+/// A CronJob whose Jobs run for `run_for`.
 fn cron(run_for: &str, spec: Value) -> Value {
     let mut cron = json!({
         "kind": "CronJob",
@@ -31,7 +31,7 @@ fn jobs(sandbox: &Sandbox) -> Vec<String> {
     sandbox.all(Kind::Job).iter().map(|job| job.key.name.clone()).collect()
 }
 
-/// Until this time of the first hour that the sandbox sees begin, in seconds since its start.
+/// Seconds from the sandbox's start to the first quarter past the hour.
 const QUARTER_PAST: u64 = 100;
 
 #[test]
@@ -74,7 +74,7 @@ fn concurrency_policy_says_what_becomes_of_a_job_that_still_runs() {
         let listed = list(&sandbox.field(Kind::CronJob, "tick", "/status"), "/active").len();
         assert_eq!(listed, active, "{policy}");
     }
-    // The time that was forbidden is made up for when the running Job has ended, as long as it is not too late.
+    // The skipped time is made up for when the running Job ends, unless it is too late by then.
     let mut sandbox = Sandbox::with_nodes(2);
     sandbox.create(cron("7m", json!({"concurrencyPolicy": "Forbid"})));
     sandbox.advance(QUARTER_PAST + 7 * 60 + 10);
@@ -114,7 +114,7 @@ fn a_cron_job_keeps_the_failures_that_its_limit_says_and_its_time_zone() {
     let annotations = json!({"simulator.atoll.dev/fail": "exit"});
     failing["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["annotations"] = annotations;
     sandbox.create(failing);
-    // A quarter past in India is a quarter to in UTC.
+    // A quarter past the hour in India is a quarter to in UTC.
     sandbox.advance(3 * 3600);
     let failed = sandbox.all(Kind::Job);
     assert_eq!(failed.len(), 1, "only the last failure is kept");

@@ -38,7 +38,7 @@ fn every_eligible_node_has_one_pod() {
         (nodes(&sandbox), status(&sandbox, "desiredNumberScheduled")),
         (vec!["n1".into(), "n3".into(), "n4".into()], 3)
     );
-    // A taint that nobody tolerates and a selector that no longer matches.
+    // A taint that no Pod tolerates, and a selector that no longer matches.
     let taint = json!([{"key": "gpu", "effect": "NoExecute"}]);
     sandbox.patch(Kind::Node, "n1", json!({"spec": {"taints": taint}}));
     sandbox.until(10, "the tainted node", |s| nodes(s) == ["n3", "n4"]);

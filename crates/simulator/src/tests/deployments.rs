@@ -59,8 +59,8 @@ fn what_many_pods_do_at_once_is_reported_once() {
     assert!(owners <= 10, "{owners} writes for the owners");
 }
 
-/// Over random sizes, margins, lags, scalings and restarts: never fewer available than promised, never more Pods than
-/// allowed, and in the end exactly the new ones.
+/// Over random sizes, margins, lags, scalings and restarts: never fewer available Pods than `maxUnavailable` allows,
+/// never more than `maxSurge` allows, and in the end only new ones.
 #[test]
 fn a_rollout_keeps_its_availability_bounds() {
     for seed in 0..20 {
@@ -124,7 +124,7 @@ fn scaling_in_the_middle_of_a_rollout_is_proportional() {
     web["spec"]["strategy"] = json!({"rollingUpdate": {"maxSurge": 3, "maxUnavailable": 2}});
     sandbox.create(web);
     sandbox.until(60, "complete", |s| complete(s, "web"));
-    // The new Pods never get ready, so the rollout stands at 8 old and 5 new.
+    // The new Pods never become ready, so the rollout stops at 8 old and 5 new.
     let mut stuck = template("web", "image:2", "100m");
     stuck["metadata"]["annotations"] = json!({"simulator.atoll.dev/fail": "unready"});
     sandbox.patch(Kind::Deployment, "web", json!({"spec": {"template": stuck}}));
@@ -132,7 +132,7 @@ fn scaling_in_the_middle_of_a_rollout_is_proportional() {
     assert_eq!(PODS.map(|image| of_image(&sandbox, image)), [8, 5]);
     sandbox.patch(Kind::Deployment, "web", json!({"spec": {"replicas": 15}}));
     sandbox.advance(1);
-    // The example of the Kubernetes documentation: five more, three to the larger set and two to the smaller.
+    // The example in the Kubernetes documentation: five more, three to the larger set and two to the smaller.
     assert_eq!(PODS.map(|image| of_image(&sandbox, image)), [11, 7]);
 }
 

@@ -1,4 +1,4 @@
-//! Scenarios over the synchronous heart: a made-up server, made-up time, watch events that may lag.
+//! Scenarios for the synchronous core: a fake server, fake time, watch events that may lag.
 
 mod cron_jobs;
 mod daemon_sets;

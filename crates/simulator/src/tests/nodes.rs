@@ -1,4 +1,4 @@
-//! Nodes that register, beat, fall silent and come back.
+//! Nodes that register, send heartbeats, become silent and come back.
 
 use serde_json::json;
 
@@ -26,8 +26,7 @@ fn a_node_reports_itself_and_beats_every_five_minutes() {
     let before = sandbox.log.len();
     sandbox.advance(3600);
     assert_eq!(sandbox.log.len() - before, 12);
-    // A node that somebody creates with nothing in it gets the standard capacity.
-    // kube-apiserver taints it as long as it is not ready.
+    // An empty Node object created by a user gets the standard capacity. kube-apiserver taints it until it is ready.
     let taints = json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]);
     let bare = json!({"kind": "Node", "metadata": {"name": "bare"}, "spec": {"taints": taints}});
     sandbox.create(bare);
@@ -129,7 +128,7 @@ fn a_no_execute_taint_puts_pods_out_after_their_toleration() {
 #[test]
 fn a_nodes_size_is_the_options_word_or_its_own() {
     let mut sandbox = Sandbox::with_nodes(0);
-    // The second is one of the member's options, which say 8; the first came by itself.
+    // The second is in the member's options with capacity 8; the first was created by a user.
     for name in ["small", "member1-node1"] {
         sandbox.add_node(name, "z", &capacity("1", "1Gi", 10));
     }

@@ -24,7 +24,7 @@ fn orphans_that_match_are_adopted_and_strangers_let_go() {
     assert_eq!(owner(&sandbox, "loose").as_deref(), Some("web"));
     assert_eq!(owner(&sandbox, "other"), None);
     assert_eq!(sandbox.pods().len(), 3, "one was adopted, one created");
-    // A Pod that no longer matches is let go and replaced.
+    // A Pod that no longer matches is released and replaced.
     sandbox.patch(Kind::Pod, "loose", json!({"metadata": {"labels": {"app": "none"}}}));
     sandbox.advance(5);
     assert_eq!(owner(&sandbox, "loose"), None);

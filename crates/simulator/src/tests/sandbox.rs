@@ -1,4 +1,4 @@
-//! A server of a few lines under the brain: enough of the API's rules for the behaviours to be honest.
+//! A minimal fake server under the brain: enough of the API's rules to test the behaviours realistically.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::workloads::children::is_active;
 use crate::writes::Write;
 use crate::writes::execute::{Answer, WriteError};
 
-/// Most writes of one settling: more means that two behaviours undo each other's work.
+/// Write limit of one `settle`: more means that two behaviours undo each other's work.
 const WRITE_LIMIT: usize = 20_000;
 
-/// A small generator, so that a failing case is named by its seed.
+/// A small generator, so that a failing case is identified by its seed.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -42,7 +42,7 @@ enum Event {
     Gone(Kind, Key, String),
 }
 
-/// What is checked after each write.
+/// A check after each write.
 type Check = Box<dyn Fn(&Sandbox)>;
 
 pub(super) struct Sandbox {
@@ -52,7 +52,7 @@ pub(super) struct Sandbox {
     objects: BTreeMap<(Kind, Key), Value>,
     revision: u64,
     events: VecDeque<Event>,
-    /// Deals how many watch events are delivered late; `None` delivers all at once.
+    /// Draws how many watch events are delivered late; `None` delivers all at once.
     lag: Option<Dice>,
     check: Option<Check>,
     /// Every write that was carried out, as text.
@@ -116,7 +116,7 @@ impl Sandbox {
         self.check = Some(Box::new(check));
     }
 
-    // What users do.
+    // User actions.
 
     pub(super) fn create(&mut self, mut object: Value) {
         let kind =
@@ -145,7 +145,7 @@ impl Sandbox {
         if kind.namespaced() { Key::new("default", name) } else { Key::cluster(name) }
     }
 
-    // What the server does.
+    // Server behaviour.
 
     fn store_new(&mut self, kind: Kind, key: Key, mut object: Value) -> Result<Object, WriteError> {
         if self.objects.contains_key(&(kind, key.clone())) {
@@ -170,7 +170,7 @@ impl Sandbox {
         object
     }
 
-    /// Stores an update; what nothing holds any more goes.
+    /// Stores an update; removes a deleted object that has no finalizer left.
     fn store(&mut self, kind: Kind, key: Key, mut object: Value) -> Answer {
         let old = &self.objects[&(kind, key.clone())];
         if *old == object {
@@ -212,7 +212,7 @@ impl Sandbox {
         self.store(kind, key.clone(), object)
     }
 
-    /// Takes an object away, and what it owned.
+    /// Removes an object and its dependents.
     fn erase(&mut self, kind: Kind, key: &Key) {
         let object = self.objects.remove(&(kind, key.clone())).unwrap();
         self.revision += 1;
@@ -294,7 +294,7 @@ impl Sandbox {
         self.brain.observe(change, self.now);
     }
 
-    /// Lets everything happen that happens at this moment.
+    /// Runs until nothing is left to do at this moment.
     pub(super) fn settle(&mut self) {
         let limit = self.log.len() + WRITE_LIMIT;
         loop {
@@ -358,7 +358,7 @@ impl Sandbox {
         }
     }
 
-    /// The process dies and another takes over: what it writes although nothing has changed.
+    /// Restarts the process; returns what it writes although nothing has changed.
     pub(super) fn writes_after_restart(&mut self) -> Vec<String> {
         self.settle();
         self.brain = Brain::new(self.settings.clone(), self.now);
@@ -376,7 +376,7 @@ impl Sandbox {
         self.log[before..].to_vec()
     }
 
-    // What there is to see.
+    // Observations.
 
     pub(super) fn get(&self, kind: Kind, name: &str) -> Option<Object> {
         let value = self.objects.get(&(kind, self.key(kind, name)))?;
@@ -443,7 +443,7 @@ pub(super) fn template(app: &str, image: &str, cpu: &str) -> Value {
     })
 }
 
-/// A workload of a kind with `replicas` and such a template.
+/// A workload of `kind` with `replicas` and such a template.
 pub(super) fn workload(kind: &str, name: &str, replicas: i64) -> Value {
     json!({
         "kind": kind,

@@ -113,7 +113,7 @@ fn anti_affinity_spreads_and_affinity_gathers() {
             sandbox.active().iter().find(|p| p.pod().node.is_none()).unwrap().key.name.clone();
         let expected = "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules.";
         assert_eq!(message(&sandbox, &lost), expected);
-        // Pods that are there keep others away, too.
+        // Existing Pods repel others, too.
         sandbox.create(pod("plain", json!({})));
         sandbox.settle();
         assert!(
@@ -153,7 +153,7 @@ fn the_more_important_pod_is_first_and_gates_hold() {
     assert!(node_of(&sandbox, "gated").is_some());
 }
 
-/// Random nodes and Pods come and go, events lag: no node ever holds more than it has.
+/// Random nodes and Pods come and go, events lag: no node ever holds more than its capacity.
 #[test]
 fn no_node_is_ever_overcommitted() {
     for seed in 0..20 {
@@ -192,7 +192,7 @@ fn no_node_is_ever_overcommitted() {
             }
             sandbox.advance(dice.below(2));
         }
-        // What still waits truly fits nowhere.
+        // Pods that are still pending really fit nowhere.
         sandbox.advance(5);
         for waiting in sandbox.active().iter().filter(|pod| pod.pod().node.is_none()) {
             assert!(message(&sandbox, &waiting.key.name).starts_with("0/"), "seed {seed}");

@@ -31,7 +31,7 @@ fn set_template(sandbox: &mut Sandbox, image: &str) {
 #[test]
 fn ordered_pods_come_one_after_the_other_and_leave_in_reverse() {
     let mut sandbox = Sandbox::with_nodes(3).lagging(5);
-    // Each Pod starts only when all before it are Ready; of two Pods the later one is gone first.
+    // Each Pod starts only when all before it are Ready; scaling down deletes the later Pod first.
     sandbox.check_each_write(|sandbox| {
         let pods = sandbox.pods();
         for (at, pod) in pods.iter().enumerate().filter(|(_, pod)| pod.pod().ready_since.is_some())
@@ -76,7 +76,7 @@ fn a_rolling_update_goes_from_the_last_ordinal_to_the_partition() {
     assert_eq!(images(&sandbox), ["image:1", "image:1", "image:2", "image:2"]);
     assert_eq!(sandbox.field(Kind::StatefulSet, "db", "/status/updatedReplicas"), json!(2));
     assert_eq!(sandbox.field(Kind::StatefulSet, "db", "/status/currentReplicas"), json!(2));
-    // A Pod below the partition that is lost comes back as it was.
+    // A lost Pod below the partition is recreated with its old revision.
     sandbox.delete(Kind::Pod, "db-0");
     sandbox.advance(10);
     assert_eq!(image(&sandbox, 0), "image:1");
@@ -87,7 +87,7 @@ fn a_rolling_update_goes_from_the_last_ordinal_to_the_partition() {
     );
     sandbox.until(60, "all", |s| settled(s, 4));
     assert_eq!(images(&sandbox), ["image:2"; 4]);
-    // Back again: the first revision is used once more instead of a third one.
+    // Back to the first template: its revision is reused instead of a third one.
     set_template(&mut sandbox, "image:1");
     sandbox.until(60, "back", |s| settled(s, 4) && image(s, 0) == "image:1");
     assert_eq!(sandbox.all(Kind::ControllerRevision).len(), 2);

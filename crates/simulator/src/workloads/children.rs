@@ -1,4 +1,4 @@
-//! What all workload controllers do with their children: claim them, make Pods from a template, choose whom to give up.
+//! Shared code of the workload controllers: claiming children, creating Pods from a template, choosing Pods to delete.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::index::object::{Key, Object};
 use crate::index::pod::Phase;
 use crate::writes::Write;
 
-/// What a controller finds in its namespace.
+/// The children found in a namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Claim {
     /// Children that it controls and that match its selector, by name.
     pub(crate) owned: Vec<Arc<Object>>,
-    /// Adoptions and releases to be made first.
+    /// Adoptions and releases to write first.
     pub(crate) writes: Vec<Write>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn claim(
     claim
 }
 
-/// The reference by which a controller owns a child.
+/// The controller reference of an owner.
 pub(crate) fn owner_reference(owner: &Object) -> OwnerReference {
     OwnerReference {
         api_version: owner.kind.api_version(),
@@ -78,7 +78,7 @@ pub(crate) fn owner_reference(owner: &Object) -> OwnerReference {
     }
 }
 
-/// A Pod to be made from a template; labels, annotations and spec can be changed before it is created.
+/// A Pod to create from a template; labels, annotations and spec can be changed before.
 #[derive(Debug)]
 pub(crate) struct PodDraft {
     pub(crate) name: String,
@@ -90,7 +90,7 @@ pub(crate) struct PodDraft {
 }
 
 impl PodDraft {
-    /// Takes over what the template says.
+    /// Copies the template.
     pub(crate) fn from_template(template: &Value, name: String) -> Self {
         let texts = |pointer| {
             strings(template, pointer)
@@ -125,19 +125,19 @@ impl PodDraft {
     }
 }
 
-/// Whether a Pod counts as a replica: it is not being deleted and has not run to its end (`FilterActivePods`).
+/// Whether a Pod counts as a replica: it is not being deleted and has not terminated (`FilterActivePods`).
 pub(crate) fn is_active(pod: &Object) -> bool {
     !pod.is_deleting() && !pod.pod().is_finished()
 }
 
-/// Whether a Pod is up and Ready.
+/// Whether a Pod is running and Ready.
 pub(crate) fn is_running_and_ready(pod: &Object) -> bool {
     pod.pod().phase == Phase::Running && pod.pod().ready_since.is_some()
 }
 
-/// The order in which a ReplicaSet gives Pods up, first to go first (`ActivePodsWithRanks`): unassigned, Pending, not
-/// Ready, cheap by `pod-deletion-cost`, on a node with more siblings, Ready for a shorter time, restarted more often,
-/// younger; then by name, where the real one rolls dice between Pods of about the same age.
+/// The order in which a ReplicaSet deletes Pods, first deleted first (`ActivePodsWithRanks`): unassigned, Pending, not
+/// Ready, low `pod-deletion-cost`, on a node with more siblings, Ready for a shorter time, restarted more often,
+/// younger; then by name, where the real one chooses at random between Pods of about the same age.
 pub(crate) fn by_dispensability(pods: &mut [Arc<Object>], siblings: &[Arc<Object>]) {
     let neighbours = |pod: &Object| {
         let node = &pod.pod().node;
@@ -163,7 +163,7 @@ pub(crate) fn by_dispensability(pods: &mut [Arc<Object>], siblings: &[Arc<Object
     });
 }
 
-/// When the next of these Pods becomes available, if one is on its way there.
+/// When the next of these Pods becomes available, if any is Ready but not yet available.
 pub(crate) fn next_available<'a>(
     pods: impl Iterator<Item = &'a Arc<Object>>,
     min_ready_seconds: i64,
@@ -175,7 +175,7 @@ pub(crate) fn next_available<'a>(
         .min()
 }
 
-/// Puts a counter into a status, or leaves it out when it is zero, as `omitempty` does.
+/// Sets a counter in a status, or omits it when it is zero, as `omitempty` does.
 pub(crate) fn put_count(status: &mut Value, field: &str, count: i64) {
     status[field] = if count == 0 { Value::Null } else { json!(count) };
 }

@@ -1,7 +1,8 @@
 //! CronJob: a Job for each time of its schedule (upstream: `pkg/controller/cronjob/cronjob_controllerv2.go`).
 //!
-//! The Jobs carry their time, in name and annotation, so a crash between the creation of a Job and the report of it starts
-//! no time twice.
+//! The Jobs carry their scheduled time in name and annotation, so a crash between creating a Job and reporting it
+//! starts
+//! no Job twice.
 
 use std::sync::Arc;
 
@@ -17,9 +18,9 @@ use crate::index::kind::Kind;
 use crate::index::object::{Key, Object};
 use crate::writes::{Plan, Write};
 
-/// Annotation of a Job: the time that it stands for.
+/// Annotation of a Job: its scheduled time.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// Jobs that are kept, when the CronJob does not say.
+/// Default number of successful Jobs to keep.
 const KEPT_SUCCESSFUL: i64 = 3;
 const KEPT_FAILED: i64 = 1;
 
@@ -30,7 +31,7 @@ enum End {
     Failed,
 }
 
-/// One look at a CronJob.
+/// Reconciles a CronJob.
 pub(crate) fn reconcile(view: &View<'_>, object: &Object) -> Plan {
     let jobs: Vec<_> = view.index.owned(&object.uid, Kind::Job).cloned().collect();
     let mut plan = Plan::default();
@@ -54,7 +55,7 @@ fn end(job: &Object) -> Option<End> {
     })
 }
 
-/// Takes away the oldest Jobs that ended so, beyond the CronJob's limit.
+/// Deletes the oldest Jobs with this end beyond the CronJob's limit.
 fn tidy(object: &Object, jobs: &[Arc<Object>], ended: End) -> Vec<Write> {
     let limit = match ended {
         End::Complete => object.int("/spec/successfulJobsHistoryLimit").unwrap_or(KEPT_SUCCESSFUL),
@@ -67,18 +68,18 @@ fn tidy(object: &Object, jobs: &[Arc<Object>], ended: End) -> Vec<Write> {
     over.iter().take(over.len().saturating_sub(limit)).map(|job| Write::delete(job)).collect()
 }
 
-/// The newest time that a Job was started for.
+/// The latest time for which a Job was started.
 fn last_started(object: &Object, jobs: &[Arc<Object>]) -> Option<Timestamp> {
     let of_jobs = jobs.iter().filter_map(|job| job.annotation(SCHEDULED)?.parse().ok());
     of_jobs.chain(time(&object.data, "/status/lastScheduleTime")).max()
 }
 
-/// Starts the Job of the newest time that has come, and asks for a look at the next one.
+/// Starts the Job of the latest due time, and schedules a look at the next one.
 fn start(view: &View<'_>, object: &Object, jobs: &[Arc<Object>], plan: &mut Plan) {
     if object.flag("/spec/suspend") {
         return;
     }
-    // The API server refuses what cannot be read; an object of another server may still have it.
+    // The API server refuses an invalid schedule, but another server may have stored one.
     let Some(schedule) = object.text("/spec/schedule").and_then(|s| s.parse::<Schedule>().ok())
     else {
         return;
@@ -86,7 +87,7 @@ fn start(view: &View<'_>, object: &Object, jobs: &[Arc<Object>], plan: &mut Plan
     let Ok(zone) = cron::zone(object.text("/spec/timeZone")) else { return };
     let started = last_started(object, jobs).unwrap_or_else(|| object.created());
     let deadline = object.int("/spec/startingDeadlineSeconds").map(SignedDuration::from_secs);
-    // What is too late counts as missed.
+    // Times past the deadline count as missed.
     let oldest = deadline.and_then(|deadline| view.now.checked_sub(deadline).ok());
     let earliest = oldest.map_or(started, |oldest| oldest.max(started));
     if let Some(next) = schedule.next(view.now.max(started), &zone) {
@@ -95,7 +96,7 @@ fn start(view: &View<'_>, object: &Object, jobs: &[Arc<Object>], plan: &mut Plan
     let Some(due) = schedule.last(earliest, view.now, &zone) else { return };
     let running: Vec<_> = jobs.iter().filter(|job| end(job).is_none()).collect();
     match object.text("/spec/concurrencyPolicy") {
-        // Looked at again when the running Job ends.
+        // The end of the running Job triggers the next look.
         Some("Forbid") if !running.is_empty() => return,
         Some("Replace") => {
             let going = running.iter().filter(|job| !job.is_deleting());
@@ -106,7 +107,7 @@ fn start(view: &View<'_>, object: &Object, jobs: &[Arc<Object>], plan: &mut Plan
     plan.push([create(object, due, &zone)]);
 }
 
-/// The Job of a time. Its name is the same however often it is made.
+/// The Job of a time. Repeated calls give the same name.
 fn create(object: &Object, due: Timestamp, zone: &TimeZone) -> Write {
     let name = format!("{}-{}", object.key.name, due.as_second().div_euclid(60));
     let template = object.data.pointer("/spec/jobTemplate").unwrap_or(&Value::Null);

@@ -1,4 +1,4 @@
-//! DaemonSet: one Pod on every node that its Pods may run on.
+//! DaemonSet: one Pod on every eligible node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::scheduler::affinity::{self, node_affinity_terms};
 use crate::scheduler::taints;
 use crate::writes::{Plan, Write};
 
-/// Label of a Pod: the generation of the set that made it.
+/// Label of a Pod: the generation of the DaemonSet that created it.
 const GENERATION_LABEL: &str = "pod-template-generation";
-/// Taints that the Pods of every DaemonSet tolerate: trouble of the node is what many of them are there for.
+/// Taints that the Pods of every DaemonSet tolerate, because many of them must run on nodes in trouble.
 const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -44,12 +44,12 @@ struct Set<'a> {
     spec: Value,
     hash: String,
     min_ready_seconds: i64,
-    /// Nodes that are to have a Pod.
+    /// Nodes that should have a Pod.
     eligible: BTreeSet<String>,
     nodes: BTreeMap<String, OnNode>,
 }
 
-/// One look at a DaemonSet.
+/// Reconciles a DaemonSet.
 pub(crate) fn reconcile(view: &View<'_>, object: &Object) -> Plan {
     let Some(selector) = selector(&object.data, "/spec/selector") else {
         return Plan::default();
@@ -89,12 +89,12 @@ pub(crate) fn reconcile(view: &View<'_>, object: &Object) -> Plan {
     plan
 }
 
-/// A DaemonSet's Pods carry the bare hash, which is the tail of the revision's name.
+/// A DaemonSet's Pods carry only the hash, which is the suffix of the revision's name.
 fn revision_hash(revision: &Object) -> String {
     revision.key.name.rsplit('-').next().unwrap_or_default().to_owned()
 }
 
-/// The node that a Pod is on, or is meant for by its `metadata.name` affinity.
+/// The node of a Pod, or the node that its `metadata.name` affinity targets.
 fn node_of(pod: &Object) -> Option<String> {
     pod.pod().node.clone().or_else(|| {
         node_affinity_terms(&pod.data["spec"])
@@ -134,7 +134,7 @@ impl<'a> Set<'a> {
         !pod.is_deleting() && pod.pod().is_available(self.min_ready_seconds, now)
     }
 
-    /// Pods where they are missing, none where they should not be, failed ones replaced.
+    /// Creates missing Pods, deletes unwanted ones, replaces failed ones.
     fn place(&self, view: &View<'_>) -> Vec<Write> {
         let mut writes = Vec::new();
         let mut number = 0;
@@ -147,7 +147,7 @@ impl<'a> Set<'a> {
             if self.on(node).next().is_none() {
                 writes.push(self.create(view, node, &mut number));
             } else if let Some(pods) = self.nodes.get(node) {
-                // Of several Pods of one template the oldest stays.
+                // Of several Pods of one template the oldest is kept.
                 for twins in [&pods.new, &pods.old] {
                     let mut active: Vec<_> = twins.iter().filter(|pod| is_active(pod)).collect();
                     active.sort_by_key(|pod| {
@@ -160,7 +160,7 @@ impl<'a> Set<'a> {
         for (node, pods) in self.nodes.iter().filter(|(node, _)| !self.eligible.contains(*node)) {
             let stays = |pod: &Object| {
                 view.index.get(Kind::Node, &Key::cluster(node)).is_some_and(|node| {
-                    // A Pod that runs is put out by NoExecute taints and selectors, not by NoSchedule ones.
+                    // NoExecute taints and selectors evict a running Pod, NoSchedule taints do not.
                     affinity::allows(&self.spec, node)
                         && taints::evicting(&self.spec, node).is_empty()
                         && pod.pod().node.is_some()
@@ -174,7 +174,8 @@ impl<'a> Set<'a> {
         writes
     }
 
-    /// The rolling update: within `maxUnavailable` old Pods go before their successors come, within `maxSurge` after.
+    /// The rolling update: within `maxUnavailable` old Pods are deleted before their successors exist, within
+    /// `maxSurge` after.
     fn roll(&self, view: &View<'_>) -> Vec<Write> {
         if self.object.text("/spec/updateStrategy/type") == Some("OnDelete") {
             return Vec::new();
@@ -208,7 +209,7 @@ impl<'a> Set<'a> {
                 .find(|pod| !pod.is_deleting());
             match old {
                 Some(old) if up => candidates.push(old),
-                // One that serves nobody can go at once, whatever the margin.
+                // A Pod that is not ready can be deleted at once, whatever the margin.
                 Some(old) => {
                     unavailable += 1;
                     writes.push(Write::delete(old));
@@ -247,7 +248,7 @@ impl<'a> Set<'a> {
         writes
     }
 
-    /// A Pod that only this node can take; the scheduler binds it.
+    /// A Pod that fits only this node; the scheduler binds it.
     fn create(&self, view: &View<'_>, node: &str, number: &mut u64) -> Write {
         let template = self.object.data.pointer("/spec/template").unwrap_or(&Value::Null);
         let prefix = format!("{}-", self.object.key.name);
@@ -268,7 +269,7 @@ impl<'a> Set<'a> {
         draft.spec = self.spec.clone();
         let term =
             json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
-        // Terms are alternatives: the node's name alone replaces them, its labels have been checked already.
+        // Terms are alternatives: the node's name replaces them all, since its labels have been checked already.
         draft.spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
             json!({"nodeSelectorTerms": [term]});
         draft.create(self.object)
@@ -303,7 +304,7 @@ impl<'a> Set<'a> {
     }
 }
 
-/// The Pod spec of the template with the tolerations that every DaemonSet's Pods get.
+/// The template's Pod spec with the tolerations of every DaemonSet.
 fn daemon_spec(spec: Option<&Value>) -> Value {
     let mut spec = spec.cloned().unwrap_or_else(|| json!({}));
     let mut tolerations = list(&spec, "/tolerations").to_vec();

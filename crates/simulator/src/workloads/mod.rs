@@ -1,5 +1,5 @@
-//! The workload controllers of kube-controller-manager. Each is a pure function from what the index holds to the writes
-//! that bring its object one step further; the next look comes with the answers to those writes.
+//! The workload controllers of kube-controller-manager. Each is a pure function from the index to the writes that bring
+//! its object one step further; the answers to those writes trigger the next pass.
 
 pub(crate) mod children;
 pub(crate) mod cron_job;

@@ -1,18 +1,18 @@
-//! Names and hashes that controllers derive, in the shapes of the real ones and without their randomness.
+//! Names and hashes derived by controllers: same format as the real ones, but deterministic.
 
 use jiff::Timestamp;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Letters and digits that Kubernetes uses in generated names: no vowels and nothing that looks alike.
+/// Letters and digits that Kubernetes uses in generated names: no vowels and no similar characters.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Length of the random part of a generated name.
 const SUFFIX: usize = 5;
 /// Longest prefix that leaves room for the suffix in a DNS label.
 const MAX_PREFIX: usize = 63 - SUFFIX;
 
-/// Hash of a pod template as it stands in names and in `pod-template-hash`. `collisions` is the workload's
-/// `status.collisionCount`, which makes another hash after a clash of names; none and zero are the same.
+/// Hash of a pod template as used in names and in `pod-template-hash`. `collisions` is the workload's
+/// `status.collisionCount`, which changes the hash after a name clash; none and zero are the same.
 pub(crate) fn template_hash(template: &Value, collisions: Option<i64>) -> String {
     let mut digest = Sha256::new();
     // serde_json keeps maps sorted, so equal templates have equal text.
@@ -29,7 +29,7 @@ pub(crate) fn template_hash(template: &Value, collisions: Option<i64>) -> String
         .collect()
 }
 
-/// A name with a generated suffix: the same for the same seed, owner, time and number, and new for each of them.
+/// A name with a generated suffix, determined by seed, owner, time and number.
 pub(crate) fn generated(
     prefix: &str,
     seed: u64,
@@ -46,7 +46,7 @@ pub(crate) fn generated(
     format!("{prefix}{}", letters(&digest.finalize()))
 }
 
-/// Five letters that stand for `text`.
+/// A five-letter hash of `text`.
 pub(crate) fn fingerprint(text: &str) -> String {
     letters(&Sha256::digest(text))
 }

@@ -1,4 +1,4 @@
-//! ReplicaSet: as many Pods as it says.
+//! ReplicaSet: keeps the requested number of Pods.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::index::object::{Key, Object};
 use crate::writes::conditions::{Condition, Conditions, Custom};
 use crate::writes::{Plan, Write};
 
-/// Most Pods that one look creates or deletes (`burstReplicas`).
+/// Maximum number of Pods that one pass creates or deletes (`burstReplicas`).
 const BURST: usize = 500;
 
-/// One look at a ReplicaSet.
+/// Reconciles a ReplicaSet.
 pub(crate) fn reconcile(view: &View<'_>, set: &Object) -> Plan {
     let Some(selector) = selector(&set.data, "/spec/selector") else {
         return Plan::default();
@@ -73,7 +73,7 @@ fn wanted(set: &Object) -> usize {
     usize::try_from(set.int("/spec/replicas").unwrap_or(1)).unwrap_or(0)
 }
 
-/// Active Pods of all ReplicaSets that the same Deployment owns: a node that holds many of them gives up one first.
+/// Active Pods of all ReplicaSets with the same Deployment: scaling down starts on nodes with many of them.
 fn siblings(view: &View<'_>, set: &Object) -> Vec<Arc<Object>> {
     let sets: Vec<String> = match set.controller() {
         Some(owner) => {

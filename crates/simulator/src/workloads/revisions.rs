@@ -1,4 +1,4 @@
-//! ControllerRevisions: the pod templates that a StatefulSet or DaemonSet has had.
+//! ControllerRevisions: the past and current pod templates of a StatefulSet or DaemonSet.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 /// The revisions of a workload.
 #[derive(Debug)]
 pub(crate) struct Revisions {
-    /// The one of the current template; `None` while it has to be created or renumbered.
+    /// The revision of the current template; `None` while it must be created or renumbered.
     pub(crate) update: Option<Arc<Object>>,
     /// All, oldest first.
     pub(crate) all: Vec<Arc<Object>>,
-    /// Writes that bring the current template's revision to the front.
+    /// Writes that make the current template's revision the newest.
     pub(crate) writes: Vec<Write>,
 }
 
@@ -32,7 +32,7 @@ fn number(revision: &Object) -> i64 {
     revision.count("/revision")
 }
 
-/// Finds the revisions of a workload, and what has to be written so that the newest is the current template's.
+/// Finds the revisions of a workload, and the writes that make the current template's the newest.
 pub(crate) fn revisions(view: &View<'_>, owner: &Object) -> Revisions {
     let mut all: Vec<_> =
         view.index.owned(&owner.uid, Kind::ControllerRevision).map(Arc::clone).collect();
@@ -85,7 +85,7 @@ pub(crate) fn template_of(revision: &Object) -> Value {
     template
 }
 
-/// Deletes the oldest revisions beyond the workload's limit that no Pod is of and that are not in use.
+/// Deletes the oldest unused revisions beyond the workload's limit.
 pub(crate) fn clean_up(owner: &Object, revisions: &Revisions, in_use: &[&str]) -> Vec<Write> {
     let limit = usize::try_from(owner.int("/spec/revisionHistoryLimit").unwrap_or(10)).unwrap_or(0);
     let idle: Vec<_> = revisions

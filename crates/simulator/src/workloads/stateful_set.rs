@@ -1,4 +1,4 @@
-//! StatefulSet: Pods with ordinals and volumes of their own, one after the other unless told otherwise.
+//! StatefulSet: Pods with ordinals and their own volumes, one after the other unless configured otherwise.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ struct Set<'a> {
     partition: i64,
     on_delete: bool,
     min_ready_seconds: i64,
-    /// Names of the revisions: the one being left and the one being reached.
+    /// Names of the revisions: the one being replaced and the new one.
     current: String,
     update: String,
 }
 
-/// One look at a StatefulSet.
+/// Reconciles a StatefulSet.
 pub(crate) fn reconcile(view: &View<'_>, object: &Object) -> Plan {
     let Some(selector) = selector(&object.data, "/spec/selector") else {
         return Plan::default();
@@ -101,8 +101,8 @@ impl<'a> Set<'a> {
         is_running_and_ready(pod) && pod.pod().is_available(self.min_ready_seconds, now)
     }
 
-    /// The next writes: Pods that are missing in rising order, surplus ones in falling order, then those of another
-    /// revision in falling order. In an ordered set each step waits until the one before is done.
+    /// The next writes: creates missing Pods in rising order, deletes surplus ones in falling order, then replaces
+    /// those of another revision in falling order. In an ordered set each step waits for the previous one.
     fn step(
         &self,
         view: &View<'_>,
@@ -235,7 +235,7 @@ impl<'a> Set<'a> {
         let ready = count(&is_running_and_ready);
         let (mut current, updated) = (of(&self.current), of(&self.update));
         let mut current_revision = self.current.as_str();
-        // The rollout is over: the revision that was reached becomes the current one.
+        // The rollout is complete: the update revision becomes the current one.
         if !self.on_delete && updated == replicas && ready == replicas {
             current_revision = &self.update;
             current = updated;

@@ -1,7 +1,8 @@
 //! Deployment: a rolling change from old ReplicaSets to the one of the current template.
 //!
-//! Each look takes one step of upstream's sync loop: adopt, find or create the new ReplicaSet, keep its annotations,
-//! scale, clean up, and only when none of these wrote anything, report. A step's answers bring the next look at once.
+//! Each pass takes one step of upstream's sync loop: adopt, find or create the new ReplicaSet, update its annotations,
+//! scale, clean up, and report only if none of these wrote anything. The answers to a step trigger the next pass at
+//! once.
 
 mod revision;
 mod scale;
@@ -18,14 +19,14 @@ use crate::index::kind::Kind;
 use crate::index::object::Object;
 use crate::writes::{Plan, Write};
 
-/// `progressDeadlineSeconds` where the API server did not default it.
+/// `progressDeadlineSeconds` if the API server did not default it.
 const DEFAULT_PROGRESS_DEADLINE: i64 = 600;
-/// `revisionHistoryLimit` where the API server did not default it.
+/// `revisionHistoryLimit` if the API server did not default it.
 const DEFAULT_HISTORY_LIMIT: i64 = 10;
-/// `maxSurge` and `maxUnavailable` where the API server did not default them.
+/// `maxSurge` and `maxUnavailable` if the API server did not default them.
 const DEFAULT_MARGIN: &str = "25%";
 
-/// How the replicas of an old template make room for the new one.
+/// How old replicas are replaced by new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strategy {
     Recreate,
@@ -44,7 +45,7 @@ struct Deployment<'a> {
     strategy: Strategy,
     paused: bool,
     min_ready_seconds: i64,
-    /// `None` where the deadline is switched off.
+    /// `None` if the deadline is disabled.
     progress_deadline: Option<i64>,
     history_limit: usize,
     template: &'a Value,
@@ -77,7 +78,7 @@ impl<'a> Deployment<'a> {
         }
     }
 
-    /// How many of `spec.replicas` may be missing: none where there is nothing to roll.
+    /// How many of `spec.replicas` may be unavailable: none if there is nothing to roll.
     fn max_unavailable(&self) -> i64 {
         match self.strategy {
             Strategy::Rolling { max_unavailable, .. } if self.replicas > 0 => {
@@ -89,8 +90,8 @@ impl<'a> Deployment<'a> {
 }
 
 impl Strategy {
-    /// Percentages round up for surge and down for unavailable; both zero would never move, so one may be missing
-    /// (`ResolveFenceposts`).
+    /// Percentages round up for surge and down for unavailable; if both are zero the rollout could never move, so one
+    /// may be unavailable (`ResolveFenceposts`).
     fn read(object: &Object, replicas: i64) -> Self {
         if object.text("/spec/strategy/type") == Some("Recreate") {
             return Self::Recreate;
@@ -109,7 +110,7 @@ impl Strategy {
     }
 }
 
-/// A ReplicaSet with the counters that the rollout is decided by.
+/// A ReplicaSet with the counters that drive the rollout.
 #[derive(Debug, Clone)]
 struct Set {
     object: Arc<Object>,
@@ -152,7 +153,7 @@ impl Sets {
     }
 }
 
-/// One look at a Deployment.
+/// Reconciles a Deployment.
 pub(crate) fn reconcile(view: &View<'_>, object: &Object) -> Plan {
     let Some(selector) = selector(&object.data, "/spec/selector") else {
         return Plan::default();
@@ -195,7 +196,7 @@ fn step(view: &View<'_>, deployment: &Deployment<'_>, sets: &Sets) -> Vec<Write>
     writes
 }
 
-/// All old Pods go before the first new one comes.
+/// Strategy Recreate: all old Pods are deleted before the first new one is created.
 fn recreate(view: &View<'_>, deployment: &Deployment<'_>, sets: &Sets) -> Vec<Write> {
     let down: Vec<_> = sets.old.iter().filter_map(|set| scale::to(deployment, set, 0)).collect();
     if !down.is_empty() {

@@ -1,4 +1,4 @@
-//! Which ReplicaSet belongs to which template, and the numbers that `kubectl rollout history` reads.
+//! Maps templates to ReplicaSets, and numbers the revisions for `kubectl rollout history`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::index::kind::Kind;
 use crate::index::object::{Key, Object};
 use crate::writes::Write;
 
-/// Label that tells the Pods of one template from those of another.
+/// Label that distinguishes the Pods of different templates.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// Annotation on Deployment and ReplicaSet: the revision.
 const REVISION: &str = "deployment.kubernetes.io/revision";
-/// Annotation on a ReplicaSet: the revisions that it was before a rollback.
+/// Annotation on a ReplicaSet: its earlier revision numbers, from rollbacks.
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// Annotations that a Deployment does not pass on to its ReplicaSets.
+/// Annotations that a Deployment does not copy to its ReplicaSets.
 const NOT_PASSED_ON: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -30,7 +30,7 @@ const NOT_PASSED_ON: [&str; 6] = [
     "deprecated.deployment.rollback.to",
 ];
 
-/// Sorts ReplicaSets into the new one (of the current template; the oldest, should several match) and the others.
+/// Splits ReplicaSets into the new one (of the current template; the oldest if several match) and the others.
 pub(super) fn split(deployment: &Deployment<'_>, owned: Vec<Arc<Object>>) -> Sets {
     let mut sets: Vec<_> = owned.into_iter().map(Set::read).collect();
     sets.sort_by(|a, b| (a.object.created(), a.name()).cmp(&(b.object.created(), b.name())));
@@ -44,8 +44,8 @@ fn hash(deployment: &Deployment<'_>) -> String {
     names::template_hash(deployment.template, deployment.object.int("/status/collisionCount"))
 }
 
-/// Whether a ReplicaSet was made from the current template: by the hash in its label, or (made by other hands or
-/// another hash) by the template itself.
+/// Whether a ReplicaSet was made from the current template: by the hash in its label, or, if another tool or hash made
+/// it, by the template itself.
 fn is_of(deployment: &Deployment<'_>, set: &Set, hash: &str) -> bool {
     if set.object.label(TEMPLATE_HASH) == Some(hash) {
         return true;
@@ -71,14 +71,14 @@ fn next_revision(sets: &Sets) -> i64 {
     sets.old.iter().map(|set| revision_of(&set.object)).max().unwrap_or(0) + 1
 }
 
-/// Annotations that the new ReplicaSet has to carry besides its own.
+/// Annotations that the Deployment copies to the new ReplicaSet.
 fn passed_on(deployment: &Deployment<'_>) -> BTreeMap<String, String> {
     let mut annotations = deployment.object.annotations().clone();
     annotations.retain(|key, _| !NOT_PASSED_ON.contains(&key.as_str()));
     annotations
 }
 
-/// Keeps revision, annotations and `minReadySeconds` of the new ReplicaSet, and the Deployment's revision.
+/// Updates revision, annotations and `minReadySeconds` of the new ReplicaSet, and the Deployment's revision.
 pub(super) fn annotate(deployment: &Deployment<'_>, sets: &Sets) -> Vec<Write> {
     let Some(new) = &sets.new else {
         return Vec::new();
@@ -88,7 +88,7 @@ pub(super) fn annotate(deployment: &Deployment<'_>, sets: &Sets) -> Vec<Write> {
     let revision = has.max(due);
     annotations.insert(REVISION.to_owned(), revision.to_string());
     if has > 0 && has < due {
-        // An old template is rolled back to: it remembers the numbers that it had.
+        // A rollback to an old template: the ReplicaSet keeps its earlier revision numbers.
         let history = match new.object.annotation(REVISION_HISTORY) {
             Some(history) if !history.is_empty() => format!("{history},{has}"),
             _ => has.to_string(),
@@ -106,8 +106,8 @@ pub(super) fn annotate(deployment: &Deployment<'_>, sets: &Sets) -> Vec<Write> {
         .collect()
 }
 
-/// Creates the ReplicaSet of the current template, and says so in the status. A name that something else has already
-/// taken counts as a collision and changes the hash.
+/// Creates the ReplicaSet of the current template and reports it in the status. A name that another object has taken
+/// counts as a collision and changes the hash.
 pub(super) fn create(view: &View<'_>, deployment: &Deployment<'_>, sets: &Sets) -> Vec<Write> {
     let hash = hash(deployment);
     let key = Key::new(
@@ -142,7 +142,7 @@ pub(super) fn create(view: &View<'_>, deployment: &Deployment<'_>, sets: &Sets) 
     writes
 }
 
-/// Deletes the oldest ReplicaSets beyond `revisionHistoryLimit`, as far as nothing runs in them any more.
+/// Deletes the oldest ReplicaSets beyond `revisionHistoryLimit` that have no Pods left.
 pub(super) fn clean_up(deployment: &Deployment<'_>, sets: &Sets) -> Vec<Write> {
     let mut candidates: Vec<_> = sets.old.iter().filter(|set| !set.object.is_deleting()).collect();
     let surplus = candidates.len().saturating_sub(deployment.history_limit);

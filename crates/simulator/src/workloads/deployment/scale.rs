@@ -1,4 +1,4 @@
-//! The arithmetic of a rollout: how large each ReplicaSet is to be next.
+//! The arithmetic of a rollout: the next size of each ReplicaSet.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,10 @@ fn annotated(set: &Set, key: &str) -> Option<i64> {
     set.object.annotation(key)?.parse().ok()
 }
 
-/// Scales a ReplicaSet, or only refreshes its annotations; nothing where both are so already.
+/// Scales a ReplicaSet, or only refreshes its annotations; `None` if neither is needed.
 pub(super) fn to(deployment: &Deployment<'_>, set: &Set, replicas: i64) -> Option<Write> {
     if set.wanted == replicas && replicas == 0 {
-        // A set at rest is left alone, or a history of ten would be rewritten with each scaling.
+        // An unchanged set of size 0 is left alone; otherwise each scaling would rewrite the whole history.
         return None;
     }
     let fields = json!({
@@ -46,7 +46,7 @@ pub(super) fn is_scaling_event(deployment: &Deployment<'_>, sets: &Sets) -> bool
         .any(|desired| desired != deployment.replicas)
 }
 
-/// Size with which a new ReplicaSet starts: what surge leaves room for (`NewRSNewReplicas`).
+/// Initial size of a new ReplicaSet: the room that surge leaves (`NewRSNewReplicas`).
 pub(super) fn first_size(deployment: &Deployment<'_>, sets: &Sets) -> i64 {
     grown(deployment, sets, 0)
 }
@@ -62,7 +62,7 @@ fn grown(deployment: &Deployment<'_>, sets: &Sets, size: i64) -> i64 {
     }
 }
 
-/// The next step of a rolling update: the new set up, else the old ones down.
+/// The next step of a rolling update: scale the new set up, or else the old ones down.
 pub(super) fn roll(deployment: &Deployment<'_>, sets: &Sets, new: &Set) -> Vec<Write> {
     let size = if new.wanted > deployment.replicas {
         deployment.replicas
@@ -75,8 +75,8 @@ pub(super) fn roll(deployment: &Deployment<'_>, sets: &Sets, new: &Set) -> Vec<W
     shrink_old(deployment, sets, new)
 }
 
-/// Takes from the old sets what may be missing: first Pods that are not available anyway, then available ones down to
-/// the promised minimum, oldest set first.
+/// Scales the old sets down within `maxUnavailable`: first Pods that are unavailable anyway, then available ones down
+/// to the required minimum, oldest set first.
 fn shrink_old(deployment: &Deployment<'_>, sets: &Sets, new: &Set) -> Vec<Write> {
     let old_total: i64 = sets.old.iter().map(|set| set.wanted).sum();
     if old_total == 0 {
@@ -109,8 +109,8 @@ fn shrink_old(deployment: &Deployment<'_>, sets: &Sets, new: &Set) -> Vec<Write>
         .collect()
 }
 
-/// Follows a changed `spec.replicas` (or keeps a paused Deployment at it): with one set in use that set alone; in the
-/// middle of a rollout all in proportion to their sizes.
+/// Applies a changed `spec.replicas` (or keeps a paused Deployment at it): to the only set in use, or, in the middle of
+/// a rollout, to all sets in proportion to their sizes.
 pub(super) fn in_proportion(deployment: &Deployment<'_>, sets: &Sets) -> Vec<Write> {
     let mut active: Vec<&Set> = sets.all().filter(|set| set.wanted > 0).collect();
     let only = match active.as_slice() {
@@ -153,7 +153,7 @@ fn is_saturated(deployment: &Deployment<'_>, new: &Set) -> bool {
         && new.available == deployment.replicas
 }
 
-/// A set's share of `to_add`, bounded by what is left of it (`GetReplicaSetProportion`).
+/// A set's share of `to_add`, bounded by the remainder (`GetReplicaSetProportion`).
 fn proportion(deployment: &Deployment<'_>, set: &Set, to_add: i64, added: i64) -> i64 {
     let left = to_add - added;
     if set.wanted == 0 || left == 0 {

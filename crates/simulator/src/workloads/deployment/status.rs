@@ -1,4 +1,4 @@
-//! What a Deployment reports: counters, and the conditions Available, Progressing and ReplicaFailure.
+//! Status of a Deployment: counters, and the conditions Available, Progressing and ReplicaFailure.
 
 use jiff::Timestamp;
 
@@ -68,7 +68,7 @@ fn conditions(view: &View<'_>, deployment: &Deployment<'_>) -> Conditions {
     Conditions::of(deployment.object, Custom::Workload { has_update_time: true }, view.now)
 }
 
-/// The note that a new ReplicaSet was created: the start of the progress deadline.
+/// Reports that a new ReplicaSet was created, which starts the progress deadline.
 pub(super) fn created(view: &View<'_>, deployment: &Deployment<'_>, set: &str) -> Option<Write> {
     deployment.progress_deadline?;
     let mut conditions = conditions(view, deployment);
@@ -84,7 +84,7 @@ pub(super) fn created(view: &View<'_>, deployment: &Deployment<'_>, set: &str) -
     Write::status(deployment.object, status)
 }
 
-/// Brings the status up to date, and asks for another look when the progress deadline could pass.
+/// Updates the status, and schedules another pass for the progress deadline.
 pub(super) fn report(view: &View<'_>, deployment: &Deployment<'_>, sets: &Sets) -> Plan {
     let object = deployment.object;
     let counts = Counts::of(sets);
@@ -128,7 +128,7 @@ pub(super) fn report(view: &View<'_>, deployment: &Deployment<'_>, sets: &Sets) 
     plan
 }
 
-/// A pause stops the clock of the progress deadline; resuming starts it anew.
+/// A pause stops the progress deadline; resuming restarts it.
 fn pause(deployment: &Deployment<'_>, conditions: &mut Conditions) {
     if deployment.progress_deadline.is_none() || conditions.reason("Progressing") == Some(TIMED_OUT)
     {
@@ -206,7 +206,7 @@ fn progress(
     }
 }
 
-/// When the rollout will have gone without progress for too long; `None` where that cannot happen any more.
+/// When the progress deadline expires; `None` if it cannot expire any more.
 fn deadline(deployment: &Deployment<'_>, conditions: &Conditions) -> Option<Timestamp> {
     let seconds = deployment.progress_deadline?;
     if deployment.paused
@@ -218,7 +218,7 @@ fn deadline(deployment: &Deployment<'_>, conditions: &Conditions) -> Option<Time
     Timestamp::from_second(since.as_second().checked_add(seconds)?.checked_add(1)?).ok()
 }
 
-/// Passes on what keeps a ReplicaSet from creating its Pods, the new set's word first.
+/// Reports why a ReplicaSet cannot create its Pods; the new set's message takes precedence.
 fn replica_failure(sets: &Sets, conditions: &mut Conditions) {
     let failure = sets.new.iter().chain(&sets.old).find_map(|set| {
         list(&set.object.data, "/status/conditions")

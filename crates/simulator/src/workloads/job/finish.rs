@@ -1,4 +1,4 @@
-//! When a Job is over, and what happens then.
+//! When a Job is finished, and what happens then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const BACKOFF_FIRST: Duration = Duration::from_secs(10);
 /// Longest such wait (`MaxJobPodFailureBackOff`).
 const BACKOFF_LAST: Duration = Duration::from_secs(600);
 
-/// Where a Job is going.
+/// The outcome that a Job is heading for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Running,
@@ -28,7 +28,7 @@ pub(super) enum Verdict {
     Failed { reason: String, message: String },
 }
 
-/// Judges a Job by its counters, its clock and what was decided before.
+/// Decides by the Job's counters, its deadline and the earlier verdict.
 pub(super) fn verdict(
     view: &View<'_>,
     job: &Job<'_>,
@@ -73,7 +73,7 @@ pub(super) fn deadline(job: &Job<'_>) -> Option<Timestamp> {
     Timestamp::from_second(start.as_second().checked_add(seconds)?).ok()
 }
 
-/// Until when no Pod is created, because the latest ones failed.
+/// End of the backoff during which no Pod is created, after failures.
 pub(super) fn backoff_ends(job: &Job<'_>, pods: &[Arc<Object>]) -> Option<Timestamp> {
     let mut ends: Vec<(Timestamp, Outcome)> =
         pods.iter().filter_map(|pod| Some((ended(pod)?, job.outcome(pod)?))).collect();
@@ -84,7 +84,7 @@ pub(super) fn backoff_ends(job: &Job<'_>, pods: &[Arc<Object>]) -> Option<Timest
     Some(*last + BACKOFF_FIRST.saturating_mul(1 << doublings).min(BACKOFF_LAST))
 }
 
-/// When a Pod's last container ended; for one that is deleted, when that was asked for.
+/// When a Pod's last container ended; for a deleted Pod, when the deletion was requested.
 fn ended(pod: &Object) -> Option<Timestamp> {
     let finished = list(&pod.data, "/status/containerStatuses")
         .iter()
@@ -93,7 +93,7 @@ fn ended(pod: &Object) -> Option<Timestamp> {
     finished.or_else(|| pod.deletion())
 }
 
-/// Writes the verdict down: first where the Job is going, then, when everything is counted, that it is there.
+/// Writes the verdict: first the target condition, then, when everything is counted, the final one.
 pub(super) fn conclude(
     view: &View<'_>,
     verdict: &Verdict,
@@ -122,7 +122,7 @@ pub(super) fn conclude(
     }
 }
 
-/// A Job that is over, or being deleted, only lets its Pods go; with a time to live it is deleted after that.
+/// A Job that is finished or being deleted only releases its Pods; with a TTL it is deleted after that.
 pub(super) fn after_end(view: &View<'_>, object: &Object, pods: &[Arc<Object>]) -> Plan {
     let mut plan = Plan::of(pods.iter().filter_map(|pod| release(pod)));
     let ttl = object.int("/spec/ttlSecondsAfterFinished");

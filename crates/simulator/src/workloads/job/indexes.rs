@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(super) struct Indexes(pub(super) BTreeSet<i64>);
 
 impl Indexes {
-    /// Reads the text; parts that are no indexes are left out.
+    /// Parses the text; invalid parts are skipped.
     pub(super) fn parse(text: &str) -> Self {
         let parts = text.split(',').filter_map(|part| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -18,7 +18,7 @@ impl Indexes {
 }
 
 impl std::fmt::Display for Indexes {
-    /// Two neighbours stand apart, three or more are a range, as upstream writes them.
+    /// Two neighbours are listed separately, three or more as a range, as upstream writes them.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut runs: Vec<(i64, i64)> = Vec::new();
         for index in &self.0 {

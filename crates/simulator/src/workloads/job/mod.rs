@@ -1,6 +1,6 @@
-//! Job: Pods that run to their end, each counted exactly once.
+//! Job: Pods that run to completion, each counted exactly once.
 //!
-//! Counting survives a crash at any point, as upstream's does: a finished Pod is first noted in
+//! Counting survives a crash at any point, as upstream's does: a finished Pod is first listed in
 //! `status.uncountedTerminatedPods`, then loses its finalizer, then moves into the counter.
 
 mod finish;
@@ -60,7 +60,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether a Pod's story with this Job is over, and how it ended.
+    /// How a Pod ended for this Job; `None` if it has not.
     fn outcome(&self, pod: &Object) -> Option<tally::Outcome> {
         match pod.pod().phase {
             Phase::Succeeded => Some(tally::Outcome::Succeeded),
@@ -71,7 +71,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// One look at a Job.
+/// Reconciles a Job.
 pub(crate) fn reconcile(view: &View<'_>, object: &Object) -> Plan {
     let job = Job::read(object);
     let pods: Vec<_> = view.index.owned(&object.uid, Kind::Pod).cloned().collect();
@@ -105,7 +105,7 @@ fn wake(view: &View<'_>, job: &Job<'_>, pods: &[Arc<Object>]) -> Option<jiff::Ti
     deadline.into_iter().chain(backoff).filter(|at| *at > view.now).min()
 }
 
-/// Pods to be created or taken down.
+/// Creates or deletes Pods.
 fn manage(
     view: &View<'_>,
     job: &Job<'_>,
@@ -130,7 +130,7 @@ fn manage(
         let surplus = active.len() - wanted;
         return active.iter().take(surplus).flat_map(|pod| take_down(pod)).collect();
     }
-    // A Pod that is being deleted still holds its place where only failed ones are replaced.
+    // With `podReplacementPolicy: Failed` a Pod that is being deleted still counts as active.
     let leaving = pods.iter().filter(|pod| pod.is_deleting() && !pod.pod().is_finished()).count();
     let held = active.len() + if job.replaces_failed_only { leaving } else { 0 };
     let missing = wanted.saturating_sub(held);
@@ -146,7 +146,7 @@ fn manage(
         .collect()
 }
 
-/// Takes a Pod down without counting it as a failure: it loses its finalizer first.
+/// Deletes a Pod without counting it as a failure: its finalizer is removed first.
 fn take_down(pod: &Object) -> Vec<Write> {
     release(pod).into_iter().chain([Write::delete(pod)]).collect()
 }
@@ -242,7 +242,7 @@ fn report(
             status["startTime"] = stamp(view.now);
         }
     }
-    // The last word waits until no Pod runs and every end is in the counters.
+    // The final condition waits until no Pod runs and every end is in the counters.
     let settled = active == 0 && leaving == 0 && tally.is_settled();
     finish::conclude(view, verdict, settled, &mut conditions, &mut status);
     let list = conditions.into_value();
@@ -256,7 +256,7 @@ fn index_of(pod: &Object) -> Option<i64> {
     pod.annotation(INDEX)?.parse().ok()
 }
 
-/// Completed indexes as the status holds them.
+/// Completed indexes from the status.
 fn completed(job: &Job<'_>) -> Indexes {
     Indexes::parse(job.object.text("/status/completedIndexes").unwrap_or_default())
 }

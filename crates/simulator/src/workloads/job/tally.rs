@@ -1,4 +1,4 @@
-//! Who has finished, and how far each of them has been counted.
+//! Which Pods have finished, and how far each has been counted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ pub(super) enum Outcome {
 struct Column {
     /// In the counter already.
     counted: i64,
-    /// Noted in the status, with the finalizer still on: uids.
+    /// Listed in the status, with the finalizer still set: uids.
     noted: BTreeSet<String>,
-    /// Noted, and free of the finalizer: they move into the counter.
+    /// Listed, without the finalizer: they move into the counter.
     folded: BTreeSet<String>,
-    /// Finished and not noted yet.
+    /// Finished and not listed yet.
     fresh: BTreeSet<String>,
 }
 
@@ -111,21 +111,21 @@ impl Tally {
         self.failed.total()
     }
 
-    /// Whether the status has to note or count somebody before anything else happens.
+    /// Whether the status must list or count a Pod before anything else happens.
     pub(super) fn is_moving(&self) -> bool {
         [&self.succeeded, &self.failed]
             .iter()
             .any(|column| !column.folded.is_empty() || !column.fresh.is_empty())
     }
 
-    /// Whether this report leaves nobody uncounted.
+    /// Whether this report leaves no Pod uncounted.
     pub(super) fn is_settled(&self) -> bool {
         [&self.succeeded, &self.failed]
             .iter()
             .all(|column| column.noted.is_empty() && column.fresh.is_empty())
     }
 
-    /// Takes the finalizer off Pods that the status has noted.
+    /// Removes the finalizer from Pods that the status lists.
     pub(super) fn releases(&self, pods: &[Arc<Object>]) -> Vec<Write> {
         pods.iter()
             .filter(|pod| {
@@ -143,7 +143,7 @@ impl Tally {
             .collect()
     }
 
-    /// Writes counters and the list of the uncounted into a status.
+    /// Writes counters and the list of uncounted Pods into a status.
     pub(super) fn write(&self, job: &Job<'_>, status: &mut Value) {
         let mut uncounted = json!({});
         for (column, field) in [(&self.succeeded, "succeeded"), (&self.failed, "failed")] {
