@@ -78,7 +78,7 @@ async fn bad_queries_are_refused_and_other_users_of_the_machine_read_nothing() {
     let first = uids(&federation).await;
     assert_eq!(first.len(), 4, "{first:?}");
     let port = federation.port;
-    federation.signal("INT");
+    federation.signal("-INT");
     let federation = Federation::start(&folder, port);
     assert_eq!(uids(&federation).await, first);
     let other = Federation::start(&parent.path().join("other"), free_ports(PORTS));

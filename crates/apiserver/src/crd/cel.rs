@@ -21,14 +21,20 @@ use crate::error::{FieldError, FieldReason};
 
 /// Longest expression that is compiled, in bytes; those of published CRDs have some thousand.
 const MAX_LENGTH: usize = 16 * 1024;
-/// Deepest nesting of brackets and of conditions (`a ? b : c ? d : e`). The compiler calls itself a dozen times for each
-/// level, on a thread's stack of 2 MiB. What stands in texts is counted too: rules are not parsed before this.
+/// Deepest nesting of brackets and of conditions (`a ? b : c ? d : e`). Brackets inside string literals are counted too, because
+/// this check runs before parsing.
 const MAX_NESTING: usize = 32;
 /// Operators of one expression, each of which may be a level of the evaluation: `1+1+1`. Published CRDs have some dozen.
 const MAX_OPERATORS: usize = 250;
+/// Stack for compiling and for evaluating large expressions, in bytes. The parser needs up to 80 KiB for each nesting level
+/// in an unoptimised build, more than the 2 MiB of a runtime thread allow.
+const STACK: usize = 16 * 1024 * 1024;
+/// Operators from which on an expression is evaluated on a stack of its own: one level of evaluation needs some 10 KiB in an
+/// unoptimised build.
+const OPERATORS_ON_OWN_STACK: usize = 32;
 
-/// Refuses expressions that would exhaust the stack.
-fn bounded(text: &str) -> Result<(), String> {
+/// Refuses expressions that would exhaust even [`STACK`]; otherwise returns the number of operators.
+fn bounded(text: &str) -> Result<usize, String> {
     if text.len() > MAX_LENGTH {
         return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
     }
@@ -53,7 +59,7 @@ fn bounded(text: &str) -> Result<(), String> {
             return Err(format!("expression has more than {MAX_OPERATORS} operators"));
         }
     }
-    Ok(())
+    Ok(operators)
 }
 
 /// The compiled expressions of a schema, by their text.
@@ -63,6 +69,27 @@ struct Compiled {
     program: Program,
     /// `oldSelf` appears in it.
     transition: bool,
+    /// Evaluated on a stack of its own.
+    own_stack: bool,
+}
+
+impl Compiled {
+    fn new(text: &str) -> Result<Self, String> {
+        let operators = bounded(text)?;
+        stacker::grow(STACK, || {
+            let program = Program::compile(text).map_err(|error| error.to_string())?;
+            let transition = program.references().has_variable("oldSelf");
+            Ok(Self { program, transition, own_stack: operators >= OPERATORS_ON_OWN_STACK })
+        })
+    }
+
+    fn execute(&self, context: &Context<'_>) -> Result<cel::Value, cel::ExecutionError> {
+        if self.own_stack {
+            stacker::grow(STACK, || self.program.execute(context))
+        } else {
+            self.program.execute(context)
+        }
+    }
 }
 
 impl Programs {
@@ -95,12 +122,7 @@ impl Programs {
         if self.0.contains_key(text) {
             return;
         }
-        let compiled = bounded(text)
-            .and_then(|()| Program::compile(text).map_err(|e| e.to_string()))
-            .map(|program| {
-                let transition = program.references().has_variable("oldSelf");
-                Compiled { program, transition }
-            });
+        let compiled = Compiled::new(text);
         self.0.insert(text.to_owned(), compiled);
     }
 
@@ -194,7 +216,7 @@ fn evaluate(custom: &Custom, sites: Vec<RuleSite<'_>>, functions: &Context<'_>) 
             };
             context.add_variable_from_value("oldSelf", value);
         }
-        match compiled.program.execute(&context) {
+        match compiled.execute(&context) {
             Ok(cel::Value::Bool(true)) => {}
             Ok(cel::Value::Bool(false)) => errors.push(violation(custom, &site, &context)),
             Ok(other) => errors.push(refused(
@@ -235,7 +257,7 @@ fn violation(custom: &Custom, site: &RuleSite<'_>, context: &Context<'_>) -> Fie
     let rule: &Rule = site.rule;
     let computed = rule.message_expression.as_ref().and_then(|expression| {
         let compiled = custom.programs.0.get(expression)?.as_ref().ok()?;
-        match compiled.program.execute(context) {
+        match compiled.execute(context) {
             Ok(cel::Value::String(text)) if !text.trim().is_empty() => Some(text.trim().to_owned()),
             _ => None,
         }

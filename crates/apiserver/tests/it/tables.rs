@@ -32,7 +32,11 @@ async fn every_kind_prints_as_many_cells_as_columns_even_when_it_is_empty() {
             json!({"metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}}),
         ),
         ("/api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "x"}})),
-        ("/api/v1/namespaces/default/persistentvolumeclaims", json!({"metadata": {"name": "x"}})),
+        (
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            json!({"metadata": {"name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}}}}),
+        ),
         ("/api/v1/persistentvolumes", json!({"metadata": {"name": "x"}})),
         ("/api/v1/namespaces/default/endpoints", json!({"metadata": {"name": "x"}})),
         (
@@ -54,7 +58,8 @@ async fn every_kind_prints_as_many_cells_as_columns_even_when_it_is_empty() {
         ),
         (
             "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
-            json!({"metadata": {"name": "x"}}),
+            json!({"metadata": {"name": "x"}, "spec": {"defaultBackend": {"service": {
+                "name": "s", "port": {"number": 80}}}}}),
         ),
         ("/apis/networking.k8s.io/v1/ingressclasses", json!({"metadata": {"name": "x"}})),
         (
