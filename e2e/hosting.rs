@@ -82,7 +82,7 @@ async fn members_are_hosted_join_again_and_leave() {
     ready_replicas(&on2, 1).await;
     let table = run(&mut federation.atoll(&["get", "members"]));
     let row = table.lines().find(|line| line.starts_with("member1")).unwrap();
-    assert_eq!(row.split_whitespace().collect::<Vec<_>>()[1..3], ["Hosted", "True"], "{table}");
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>()[1..3], ["Ready", "Hosted"], "{table}");
 
     // A kubeconfig that runs a command starts nothing and is said on the Cluster; the next good one is taken at once.
     let good = secrets.get("member1-kubeconfig").await.unwrap().data["data"].clone();

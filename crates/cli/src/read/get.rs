@@ -15,7 +15,7 @@ use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::args::{Format, HubFlags, OutputFlag};
+use crate::args::{Format, HubFlags, WideFormat};
 use crate::hub::Hub;
 use crate::print::{Printer, Text, Tone};
 
@@ -30,14 +30,15 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The member clusters: session, version, replicas placed there, room free of all
+    /// The member clusters: state, replicas placed there, free and total room
     #[command(visible_alias = "member")]
     Members {
         /// Only these
         #[arg(value_name = "MEMBER")]
         names: Vec<String>,
-        #[command(flatten)]
-        output: OutputFlag,
+        /// How to print the answer; wide adds session and version
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: WideFormat,
     },
 }
 
@@ -54,37 +55,36 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
         }
         found
     };
-    match output.output {
-        Format::Table if clusters.is_empty() => out.line("No members."),
-        Format::Table => out.table_keeping(
-            3,
-            &[
-                "NAME",
-                "STATUS",
-                "REASON",
-                "MODE",
-                "SESSION",
-                "VERSION",
-                "REPLICAS",
-                "FREE CPU",
-                "FREE MEM",
-                "FREE PODS",
-            ],
-            {
-                let (shares, now) = (shares(&hub).await?, Timestamp::now());
-                let replicas = |name: &str| shares.get(name).copied().unwrap_or_default();
-                clusters.iter().map(|c| row(c, replicas(&c.name_any()), now)).collect()
-            },
-        ),
-        format => {
-            // As kubectl: managed fields are left out.
-            for cluster in &mut clusters {
-                cluster.metadata.managed_fields = None;
-            }
-            let items = serde_json::to_value(&clusters).context("write the answer")?;
-            out.object(format, &json!({"apiVersion": "v1", "kind": "List", "items": items}))
+    let format = match output {
+        WideFormat::Json => Format::Json,
+        WideFormat::Yaml => Format::Yaml,
+        WideFormat::Table | WideFormat::Wide if clusters.is_empty() => {
+            return out.line("No members.");
         }
+        WideFormat::Table | WideFormat::Wide => {
+            return table(&hub, &clusters, output == WideFormat::Wide, out).await;
+        }
+    };
+    // As kubectl: managedFields are for those who read the API.
+    for cluster in &mut clusters {
+        cluster.metadata.managed_fields = None;
     }
+    let items = serde_json::to_value(&clusters).context("write the answer")?;
+    out.object(format, &json!({"apiVersion": "v1", "kind": "List", "items": items}))
+}
+
+/// One line for each member.
+async fn table(hub: &Hub, clusters: &[Cluster], wide: bool, out: &Printer) -> anyhow::Result<()> {
+    let (shares, now) = (shares(hub).await?, Timestamp::now());
+    let replicas = |name: &str| shares.get(name).copied().unwrap_or_default();
+    let rows = clusters.iter().map(|c| row(c, replicas(&c.name_any()), wide, now)).collect();
+    let mut header = vec!["NAME", "STATUS", "REASON", "MODE", "REPLICAS"];
+    header.extend(["FREE CPU", "FREE MEM", "FREE PODS"]);
+    if wide {
+        header.extend(["SESSION", "VERSION"]);
+        return out.wide_table(&header, rows);
+    }
+    out.table_keeping(3, &header, rows)
 }
 
 /// All Clusters.
@@ -149,7 +149,7 @@ fn free(summary: Option<&ResourceSummary>, resource: &str, unit: i128, suffix: &
     format!("{}/{}", tenths(all - taken), tenths(all))
 }
 
-fn row(cluster: &Cluster, replicas: i64, now: Timestamp) -> Vec<Text> {
+fn row(cluster: &Cluster, replicas: i64, wide: bool, now: Timestamp) -> Vec<Text> {
     let status = cluster.status.clone().unwrap_or_default();
     let terminating = cluster.metadata.deletion_timestamp.is_some();
     let said = MemberState::of(&cluster.spec, &status.conditions, terminating);
@@ -162,21 +162,24 @@ fn row(cluster: &Cluster, replicas: i64, now: Timestamp) -> Vec<Text> {
         Some("Ready") if said.state == "Ready" => Tone::Good,
         _ => Tone::Warn,
     };
-    vec![
+    let mut cells = vec![
         cluster.name_any().into(),
-        // One state per line: a drained member has three, and the row must fit.
+        // One state per line: a drained member has three, and the table must fit the terminal.
         Text::toned(said.state.replace(',', "\n"), tone),
         said.reason.replace(',', "\n").into(),
         format!("{:?}", cluster.spec.mode).into(),
-        match (state, since.map(|since| age(since.0, now))) {
-            (SessionState::Connected, Some(age)) => age.into(),
-            (state, Some(age)) => format!("{state:?} {age}").into(),
-            (state, None) => format!("{state:?}").into(),
-        },
-        status.kubernetes_version.unwrap_or_else(|| "-".to_owned()).into(),
         replicas.into(),
         free(status.resource_summary.as_ref(), "cpu", 1, "").into(),
         free(status.resource_summary.as_ref(), "memory", 1 << 30, "Gi").into(),
         free(status.resource_summary.as_ref(), "pods", 1, "").into(),
-    ]
+    ];
+    if wide {
+        cells.push(match (state, since.map(|since| age(since.0, now))) {
+            (SessionState::Connected, Some(age)) => age.into(),
+            (state, Some(age)) => format!("{state:?} {age}").into(),
+            (state, None) => format!("{state:?}").into(),
+        });
+        cells.push(status.kubernetes_version.unwrap_or_else(|| "-".to_owned()).into());
+    }
+    cells
 }
