@@ -125,7 +125,7 @@ async fn members_are_registered_cordoned_and_invited_again() {
     let drained = "cluster.atoll.dev/drain=:NoExecute";
     let expected = [cordoned, drained, "gpu=only:NoSchedule", "old=:NoExecute"];
     assert_eq!(taints(&cluster().await), expected);
-    let unheard = fail(&mut verb(&["drain", "east", "--timeout", "0"]));
+    let unheard = fail(&mut verb(&["drain", "east", "--timeout", "1s"]));
     assert!(unheard.contains("no controller has said"), "{unheard}");
     run(&mut verb(&["uncordon", "east"]));
     assert_eq!(taints(&cluster().await), ["gpu=only:NoSchedule", "old=:NoExecute"]);
