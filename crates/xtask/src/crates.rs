@@ -35,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "api",
             "decision",
             "interpreter",
+            "merge",
             "scheduler",
             "render",
             "history",
