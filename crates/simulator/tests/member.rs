@@ -78,7 +78,7 @@ impl Rig {
         self.api::<K>().patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Waits until an object satisfies a condition; at most so many simulated seconds.
+    /// Waits until an object meets a condition, for at most this many simulated seconds.
     async fn until<K>(&self, seconds: u64, name: &str, holds: impl Fn(&K) -> bool)
     where
         K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
@@ -107,7 +107,7 @@ impl Rig {
         self.api::<Pod>().list(&ListParams::default()).await.unwrap().items
     }
 
-    /// Lets simulated time pass in which something is to stay as it is.
+    /// Lets simulated time pass.
     async fn rest(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
@@ -300,7 +300,7 @@ async fn a_stopped_member_does_nothing_and_goes_on_where_it_was() {
     assert_eq!(rig.pods().await.len(), 4);
 }
 
-/// Names, addresses, times and versions: all of it.
+/// Compares everything: names, addresses, times and versions.
 #[tokio::test(start_paused = true)]
 async fn two_runs_of_one_seed_end_in_the_same_objects() {
     let mut runs = Vec::new();

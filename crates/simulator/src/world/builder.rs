@@ -1,4 +1,4 @@
-//! How a World comes about.
+//! Builds a World.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -35,27 +35,27 @@ use super::tap::HUB;
 use super::view::condition;
 use crate::simulated_clock;
 
-/// Where every World's clock starts: 2026-01-01.
+/// Start time of every World: 2026-01-01.
 const START: i64 = 1_767_225_600;
 /// Longest wait for a start, in simulated time.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Life of the agents' tokens.
+/// Lifetime of the agents' tokens.
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(15);
-/// Distance of the seeds of two Worlds, so that no parts of theirs share one.
+/// Distance between the seeds of two Worlds, so that none of their parts share a seed.
 const STRIDE: u64 = 1 << 16;
 
-/// How agents show who they are.
+/// How agents authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Identities {
     /// They enrol with a token and speak mutual TLS, as in production. Keys are random, and therefore left out of
     /// [`World::account`].
     #[default]
     Enrolled,
-    /// They are known by their stream; no TLS. Quicker, for runs of many seeds.
+    /// They are identified by their stream, without TLS. Faster, for runs of many seeds.
     Known,
 }
 
-/// How a World is made.
+/// Configuration of a World.
 #[derive(Debug, Clone)]
 pub struct Builder {
     seed: u64,
@@ -82,50 +82,50 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Where everything random comes from. Default 0.
+    /// Seed of everything random. Default 0.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// How many members there are, `member1` and so on, each with three standard nodes. Default 3.
+    /// Number of members, named `member1` and so on, each with three standard nodes. Default 3.
     #[must_use]
     pub fn members(mut self, members: u64) -> Self {
         self.members = members;
         self
     }
 
-    /// Times of health. Default: those of production.
+    /// Health timings. Default: those of production.
     #[must_use]
     pub fn health(mut self, health: HealthTimes) -> Self {
         self.health = health;
         self
     }
 
-    /// How agents show who they are. Default [`Identities::Enrolled`].
+    /// How agents authenticate. Default [`Identities::Enrolled`].
     #[must_use]
     pub fn identities(mut self, identities: Identities) -> Self {
         self.identities = identities;
         self
     }
 
-    /// How many controllers there are, of which one leads. Alone, one that starts again leads at once; of several each
-    /// waits for the Lease. Default 1.
+    /// Number of controllers, one of which leads. A single one leads at once after a restart; several wait for the
+    /// Lease. Default 1.
     #[must_use]
     pub fn controllers(mut self, controllers: u32) -> Self {
         self.controllers = controllers;
         self
     }
 
-    /// Times of the election. Default: those of production.
+    /// Election timings. Default: those of production.
     #[must_use]
     pub fn lease(mut self, lease: LeaseTimes) -> Self {
         self.lease = lease;
         self
     }
 
-    /// What controllers and agents ask for when they list. Default [`Lists::Newest`].
+    /// What controllers and agents request in lists. Default [`Lists::Newest`].
     #[must_use]
     pub fn lists(mut self, lists: Lists) -> Self {
         self.lists = lists;
@@ -208,7 +208,7 @@ impl World {
             }
         };
         let server = open(&self.plan.clocks.right, seed);
-        // The empty cluster, for those who lose everything.
+        // The empty cluster, for members that lose everything.
         self.backups.insert(name.clone(), vec![copy(&server, &self.plan.clocks.right, seed)]);
         let (client, kinds) = (server.client(), kinds::on_member());
         let followed = self.token.child_token();
@@ -229,8 +229,8 @@ impl World {
         self.members.insert(name, member);
     }
 
-    /// Starts another cluster whose agent shows a member's identity: stolen, or copied with the machine. Answers with
-    /// its name, under which it is a member of the World, but not of the federation.
+    /// Starts another cluster whose agent has a member's identity: stolen, or cloned with the machine. Returns its
+    /// name, under which it is a member of the World, but not of the federation.
     pub async fn impostor(&mut self, of: &str) -> String {
         let name = format!("{of}-impostor");
         self.starts += 1;
@@ -245,7 +245,7 @@ impl World {
         name
     }
 
-    /// A token for a member, and what it is to expect of the controller.
+    /// A join token for a member, with the controller's CA hash.
     async fn invite(&self, cluster: &Cluster) -> atoll_agent::Join {
         let (client, clock) = (self.server.client(), &self.plan.clocks.right);
         let token = members::create_token(&client, clock, cluster, TOKEN_LIFE).await;
@@ -261,7 +261,7 @@ fn open(clock: &Clock, seed: u64) -> Server {
     must("open an API server", Server::open(options(clock, seed)))
 }
 
-/// A backup of a server; what is brought up from it gives out other uids.
+/// A backup of a server; a server restored from it assigns different uids.
 pub(super) fn copy(server: &Server, clock: &Clock, seed: u64) -> Server {
     must("copy an API server", server.copy(options(clock, seed)))
 }
@@ -271,7 +271,7 @@ fn options(clock: &Clock, seed: u64) -> Options {
     Options { clock: Arc::new(move || now.now()), seed, ..Options::memory() }
 }
 
-/// Installs Atoll's kinds and waits until they are served.
+/// Installs Atoll's CRDs and waits until they are served.
 async fn install(client: &kube::Client) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in atoll_api::crds::all() {

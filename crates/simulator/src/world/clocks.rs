@@ -1,4 +1,4 @@
-//! Clocks on the wall: each process has its own, and it may be wrong.
+//! Wall clocks: each process has its own, and it may be wrong.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ use jiff::Timestamp;
 
 use super::line::Who;
 
-/// How a clock on the wall is wrong.
+/// The error of a wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Skew {
-    /// It is fast by so much.
+    /// Fast by this much.
     Ahead(Duration),
-    /// It is slow by so much.
+    /// Slow by this much.
     Behind(Duration),
-    /// It stands still.
+    /// Stopped.
     Frozen,
 }
 
@@ -26,7 +26,7 @@ enum Wrong {
     At(Timestamp),
 }
 
-/// The time, and who is wrong about it. What processes measure on their own (`tokio::time`) is never wrong.
+/// The right time, and the processes whose wall clock is wrong. Monotonic time (`tokio::time`) is never wrong.
 #[derive(Clone)]
 pub(super) struct Clocks {
     pub(super) right: Clock,
@@ -54,7 +54,7 @@ impl Clocks {
         };
     }
 
-    /// The clock of a process, also of the one that starts after it.
+    /// The clock of a process; it also applies after a restart.
     pub(super) fn of(&self, who: Who) -> Clock {
         let clocks = self.clone();
         Clock::from_fn(move || {

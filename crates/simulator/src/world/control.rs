@@ -1,4 +1,4 @@
-//! The controllers of the day.
+//! The running controllers.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use super::clocks::Clocks;
 use super::database::Reached;
 use super::line::{Line, Lists, Who};
 
-/// Connections that may wait for a controller.
+/// Connections waiting for a controller.
 const BACKLOG: usize = 64;
 
-/// What every controller of a World is made of.
+/// What every controller of a World is built from.
 pub(super) struct Plan {
     pub(super) clocks: Clocks,
     pub(super) lists: Lists,
@@ -29,23 +29,23 @@ pub(super) struct Plan {
     pub(super) lease: LeaseTimes,
     pub(super) trust_domain: TrustDomain,
     pub(super) seed: u64,
-    /// There is one controller at a time, so that the next one need not wait for the Lease.
+    /// Only one controller runs at a time, so a restarted one does not wait for the Lease.
     pub(super) alone: bool,
 }
 
-/// A controller that runs.
+/// A running controller.
 pub(super) struct Running {
     token: CancellationToken,
     task: JoinHandle<Result<(), ControllerError>>,
     leadership: watch::Receiver<Option<atoll_controller::leader::Leadership>>,
     pub(super) line: Arc<Line>,
     pub(super) arrivals: mpsc::Sender<Arrival>,
-    /// Ends when its connections are to break.
+    /// Cancelled to break its connections.
     pub(super) alive: CancellationToken,
 }
 
 impl Running {
-    /// Starts a controller at this place, for the nth time in the World.
+    /// Starts a controller with this number; `nth` counts the starts in the World.
     pub(super) fn start(
         plan: &Plan,
         client: kube::Client,
@@ -90,7 +90,7 @@ impl Running {
         self.leadership.borrow().is_some_and(|leadership| leadership.in_force().is_some())
     }
 
-    /// Lets it end in order.
+    /// Stops it gracefully.
     pub(super) async fn stop(self) {
         self.token.cancel();
         let ended = self.task.await;
@@ -102,12 +102,12 @@ impl Running {
         }
     }
 
-    /// Takes the hub and its members away from it at once, so that nothing that is under way is written or sent any more,
-    /// as if it had died.
+    /// Disconnects it from the hub and the members at once, so that nothing in flight is written or sent any more, as
+    /// in a crash.
     pub(super) async fn crash(self) {
         self.line.cut();
         self.token.cancel();
-        // How it ends without a hub is its own matter; that it ends is not.
+        // How it ends without a hub does not matter, only that it ends.
         if let Err(error) = self.task.await {
             panic!("the controller failed: {error}");
         }

@@ -1,4 +1,4 @@
-//! The history database as one controller reaches it. What can be wrong with the database itself is the store's matter
+//! The history database as one controller reaches it. Faults of the database itself are injected by the store
 //! ([`atoll_history::Fault`]).
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::line::Line;
 
-/// The store of all controllers, as one reaches it over its line: it may die on its writes.
+/// The shared store as reached over one controller's line; the controller may crash on its writes.
 pub(super) struct Reached {
     pub(super) rows: Arc<MemoryStore>,
     pub(super) line: Arc<Line>,

@@ -1,4 +1,4 @@
-//! What can be done to a World: power, processes, networks, watches, databases, backups.
+//! Faults of a World: power, processes, networks, watches, databases, backups.
 
 use std::time::Duration;
 
@@ -13,40 +13,40 @@ use super::{World, kinds};
 /// Directions in which a partition cuts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Neither hears the other.
+    /// Both directions.
     Both,
-    /// The controller does not hear the agent.
+    /// From the agent to the controller.
     ToController,
-    /// The agent does not hear the controller.
+    /// From the controller to the agent.
     ToAgent,
 }
 
-/// What becomes of the events of a client's watches.
+/// Fault of the events in a client's watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Events {
-    /// They come as they should.
+    /// No fault.
     Normal,
-    /// They are lost. When that is over the watches expire, so that the client lists again: it never sees what was
+    /// Events are lost. Afterwards the watches expire, so that the client lists again: it never sees the states in
     /// between.
     Lost,
-    /// None comes until this is over: a replica that lags behind. What is read with `resourceVersion=0` is of the moment
-    /// in which it fell behind; everything else is of the newest state still, as API servers guarantee. A process that
-    /// starts again meanwhile reads from the same replica.
+    /// Events stop until the fault ends: a stale replica. Reads with `resourceVersion=0` return the state at the start
+    /// of the fault; all others still return the newest state, as API servers guarantee. A process that restarts during
+    /// the fault reads from the same replica.
     Behind,
-    /// Every one comes twice.
+    /// Every event is delivered twice.
     Twice,
-    /// Every one comes so much later, in order within its watch.
+    /// Every event is delayed by this much, in order within its watch.
     Late(Duration),
 }
 
 impl World {
-    /// Takes a member's power: its objects stay, nothing of it acts or answers.
+    /// Cuts a member's power: its objects are kept, but none of its parts acts or answers.
     pub async fn stop_member(&mut self, name: &str) {
         self.mirror.power(name, false);
         self.member_mut(name).stop().await;
     }
 
-    /// Gives a member power, network and an agent.
+    /// Restores a member's power, network and agent.
     pub async fn start_member(&mut self, name: &str) {
         self.mirror.power(name, true);
         let member = self.member_mut(name);
@@ -55,12 +55,12 @@ impl World {
         self.lag(&Who::Agent(name.to_owned()));
     }
 
-    /// Takes the network of a member's agent; its workloads go on.
+    /// Cuts the network of a member's agent; its workloads continue.
     pub fn cut_member(&mut self, name: &str) {
         self.member_mut(name).link.up(false);
     }
 
-    /// Cuts the network of a member's agent in these directions, or gives it back.
+    /// Cuts the network of a member's agent in this direction, or restores it.
     pub fn partition(&mut self, name: &str, way: Option<Way>) {
         self.member_mut(name).link.change(|road| {
             road.there = !matches!(way, Some(Way::Both | Way::ToController));
@@ -68,18 +68,18 @@ impl World {
         });
     }
 
-    /// Makes the network of a member's agent so slow that it carries so many bytes at once with a pause after each; normal
-    /// with `None`.
+    /// Slows the network of a member's agent: it carries this many bytes at once, with a pause after each; normal with
+    /// `None`.
     pub fn slow_network(&mut self, name: &str, pace: Option<(usize, Duration)>) {
         self.member_mut(name).link.change(|road| road.pace = pace);
     }
 
-    /// Breaks the connection of a member's agent once so many more bytes of the controller have arrived.
+    /// Breaks the connection of a member's agent after this many more bytes from the controller.
     pub fn break_stream(&mut self, name: &str, after: Option<usize>) {
         self.member_mut(name).link.break_after(after);
     }
 
-    /// The agent of a member dies; the rest of the member goes on.
+    /// Crashes the agent of a member; the rest of the member continues.
     pub async fn crash_agent(&mut self, name: &str) {
         self.member_mut(name).crash_agent().await;
     }
@@ -90,16 +90,16 @@ impl World {
         self.lag(&Who::Agent(name.to_owned()));
     }
 
-    /// Keeps what a member holds now, to come back to.
+    /// Takes a backup of a member.
     pub fn back_up(&mut self, name: &str) {
         let count = self.backups.get(name).map_or(0, Vec::len) as u64;
-        // Uids that the restored cluster gives out are not those of the one that is lost.
+        // The restored cluster must not assign the same uids as the lost one.
         let seed = self.plan.seed ^ ((count + 1) << 40);
         let backup = copy(self.member_ref(name).server(), &self.plan.clocks.right, seed);
         self.backups.entry(name.to_owned()).or_default().push(backup);
     }
 
-    /// Brings a member up with what it held at an earlier time: the last backup, or nothing at all (`wiped`).
+    /// Restores a member from its last backup, or empty (`wiped`).
     ///
     /// # Panics
     /// When there is no backup.
@@ -108,11 +108,11 @@ impl World {
         let backups = self.backups.get(name).map(Vec::as_slice).unwrap_or_default();
         let backup = if wiped { backups.first() } else { backups.last() };
         let Some(backup) = backup else { panic!("{name} has no backup") };
-        // The backup itself stays as it is.
+        // The backup itself is not changed.
         let seed = self.plan.seed ^ (u64::from(self.starts + 1) << 44);
         self.starts += 1;
         let server = copy(backup, &self.plan.clocks.right, seed);
-        // What lagged behind was of the store that is gone.
+        // A stale replica belonged to the old store.
         self.replicas.remove(&Who::Agent(name.to_owned()));
         let followed = self.token.child_token();
         let member = self.member_mut(name);
@@ -124,12 +124,12 @@ impl World {
         self.start_member(name).await;
     }
 
-    /// Ends the controller in order.
+    /// Stops the controller gracefully.
     pub async fn stop_controller(&mut self) {
         self.stop_controller_at(1).await;
     }
 
-    /// Ends the controller of this number in order.
+    /// Stops the controller with this number gracefully.
     pub async fn stop_controller_at(&mut self, number: u32) {
         self.door.close(number);
         if let Some(controller) = self.controllers.remove(&number) {
@@ -137,12 +137,12 @@ impl World {
         }
     }
 
-    /// Ends the controller in the middle of what it does: not one more request of it reaches the hub.
+    /// Crashes the controller: no further request of it reaches the hub.
     pub async fn crash_controller(&mut self) {
         self.crash_controller_at(1).await;
     }
 
-    /// The same with the controller of this number.
+    /// Crashes the controller with this number.
     pub async fn crash_controller_at(&mut self, number: u32) {
         self.door.close(number);
         if let Some(controller) = self.controllers.remove(&number) {
@@ -158,7 +158,7 @@ impl World {
         self.start_controller_at(1);
     }
 
-    /// Starts a controller of this number.
+    /// Starts the controller with this number.
     ///
     /// # Panics
     /// When it runs.
@@ -178,32 +178,31 @@ impl World {
         }
     }
 
-    /// Numbers of the controllers that run.
+    /// Numbers of the running controllers.
     #[must_use]
     pub fn controllers(&self) -> Vec<u32> {
         self.controllers.keys().copied().collect()
     }
 
-    /// The controllers that believe that they lead. Two at once would be a broken invariant, but for the time in which a
-    /// step down is under way.
+    /// The controllers that believe they lead. Two at once violate an invariant, except while one is stepping down.
     #[must_use]
     pub fn leaders(&self) -> Vec<u32> {
         let leading = self.controllers.iter().filter(|(_, controller)| controller.leads());
         leading.map(|(number, _)| *number).collect()
     }
 
-    /// Holds everything between a process and its API server: what it sends arrives when the line is given back, whether
-    /// it still waits for it or not.
+    /// Holds all traffic between a process and its API server: requests arrive when the line is released, even if the
+    /// process no longer waits for the answer.
     pub fn hold(&self, who: &Who, held: bool) {
         self.with_line(who, |line| line.set(if held { Flow::Held } else { Flow::Open }));
     }
 
-    /// Makes every request between a process and its API server take so much longer.
+    /// Adds latency to every request between a process and its API server.
     pub fn slow_api(&self, who: &Who, latency: Duration) {
         self.with_line(who, |line| line.set_latency(latency));
     }
 
-    /// What becomes of the events of a process' watches from now on.
+    /// Sets the fault of the events in a process' watches.
     pub fn events(&mut self, who: &Who, events: Events) {
         match events {
             Events::Behind if !self.replicas.contains_key(who) => {
@@ -235,7 +234,7 @@ impl World {
         });
     }
 
-    /// A process that started reads from the replica that its forerunner read from.
+    /// A restarted process reads from the same stale replica as before.
     fn lag(&self, who: &Who) {
         if let Some(replica) = self.replicas.get(who) {
             self.with_line(who, |line| {
@@ -245,12 +244,12 @@ impl World {
         }
     }
 
-    /// How the clock on a process' wall is wrong from now on; right with `None`.
+    /// Sets the error of a process' wall clock; right with `None`.
     pub fn skew(&self, who: &Who, skew: Option<Skew>) {
         self.plan.clocks.set(who, skew);
     }
 
-    /// The API server of a process as that process reaches it, for looking.
+    /// A client for the API server of a process, over that process' line.
     ///
     /// # Panics
     /// When the process does not run.
@@ -271,12 +270,12 @@ impl World {
         tap::client(server, HUB, actor, &self.ledger, line)
     }
 
-    /// Makes a process die at one of its writes; or not, with `None`. [`World::death`] tells when it did.
+    /// Makes a process crash at one of its writes; `None` cancels that. [`World::death`] reports the crash.
     pub fn lay(&self, who: &Who, fuse: Option<Fuse>) {
         self.with_line(who, |line| line.lay(fuse));
     }
 
-    /// Waits for the next death by a fuse. What is dead still has to be taken away, by a crash.
+    /// Waits for the next crash by a fuse. The caller must still clean up with a crash method.
     pub async fn death(&mut self) -> Who {
         match self.died.recv().await {
             Some(who) => who,
@@ -290,7 +289,7 @@ impl World {
             Who::Controller(number) => self.controllers.get(number).map(|running| &running.line),
             Who::Agent(name) => self.members.get(name).and_then(|member| member.line()),
         };
-        // A process that does not run has no line, and nothing can happen on it.
+        // A process that does not run has no line.
         if let Some(line) = line {
             act(line);
         }

@@ -10,7 +10,7 @@ use super::ledger::{Ledger, claims};
 use super::tap::HUB;
 use super::view::{View, condition, shares};
 
-/// What an object that was just set breaks.
+/// The invariants that a changed object violates.
 pub(super) fn broken(
     view: &View,
     ledger: &Ledger,
@@ -30,7 +30,7 @@ pub(super) fn broken(
     checks.into_iter().filter_map(Result::err).collect()
 }
 
-/// I1: shares and pending replicas make up what is asked for.
+/// I1: shares plus pending replicas equal the requested replicas.
 fn conservation(view: &View, binding: &Value) -> Result<(), String> {
     let spec = &binding["spec"];
     let decision = &spec["decision"];
@@ -42,7 +42,7 @@ fn conservation(view: &View, binding: &Value) -> Result<(), String> {
     let given: i64 = shares.values().sum();
     let pending = decision["pending"].as_array().into_iter().flatten();
     let pending: i64 = pending.filter_map(|group| group["replicas"].as_i64()).sum();
-    // Where nothing fits everything stays as it is, also when fewer are asked for.
+    // If nothing fits, the shares stay unchanged, even if fewer replicas are requested.
     let stays = ["NoFit", "FailoverInfeasible", "Invalid", "Unschedulable"];
     let stays = stays.iter().any(|outcome| decision["outcome"] == *outcome);
     if divides(view, spec) {
@@ -87,7 +87,7 @@ fn divides(view: &View, spec: &Value) -> bool {
     steered.any(|steered| steered)
 }
 
-/// I2: one share and one task for each cluster; what is both keeps replicas that the task names.
+/// I2: at most one share and one task per cluster; a cluster with both keeps the replicas in the task.
 fn one_share(binding: &Value) -> Result<(), String> {
     let spec = &binding["spec"];
     let names = |list: &str, field: &str| -> Vec<String> {
@@ -114,7 +114,7 @@ fn one_share(binding: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// I3 and I10: terms never fall, and a decision names the one before it.
+/// I3 and I10: terms never decrease, and a decision names its predecessor.
 fn single_writer(before: &Value, binding: &Value) -> Result<(), String> {
     if before["metadata"]["uid"] != binding["metadata"]["uid"] {
         return Ok(());
@@ -133,7 +133,7 @@ fn single_writer(before: &Value, binding: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// I3 on a member: the highest term that its agent obeyed never falls.
+/// I3 on a member: the highest term that its agent obeyed never decreases.
 fn obeys_no_earlier_one(before: &Value, lease: &Value) -> Result<(), String> {
     let term =
         |lease: &Value| lease["metadata"]["annotations"][marks::TERM].as_str()?.parse::<u64>().ok();
@@ -143,11 +143,11 @@ fn obeys_no_earlier_one(before: &Value, lease: &Value) -> Result<(), String> {
     }
 }
 
-/// I4: what we applied was given to the member by a decision.
+/// I4: a decision assigned every object that we applied to its member.
 fn no_orphan(ledger: &Ledger, member: &str, object: &Value) -> Result<(), String> {
     if object["metadata"]["labels"][marks::MANAGED_BY] != marks::MANAGED_BY_VALUE
         || object["kind"] == "Namespace"
-        // The agent's own objects (Lease, identity, inventory index) are nobody's.
+        // The agent's own objects (Lease, identity, inventory index) belong to no binding.
         || object["metadata"]["namespace"] == marks::SYSTEM_NAMESPACE
     {
         return Ok(());
@@ -164,7 +164,7 @@ fn no_orphan(ledger: &Ledger, member: &str, object: &Value) -> Result<(), String
     }
 }
 
-/// I2 on a member: a binding has one object there.
+/// I2 on a member: each binding has one object there.
 fn one_object(view: &View, member: &str, object: &Value) -> Result<(), String> {
     for claim in claims(object) {
         let held = view.managed(member).filter(|(_, _, other)| claims(other).contains(&claim));
@@ -176,10 +176,11 @@ fn one_object(view: &View, member: &str, object: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether observed is desired (I9): every share runs where it should, nothing else does, and nobody is leaving.
+/// Whether the observed state equals the desired state (I9): every share runs where it should, nothing else does, and
+/// no member is leaving.
 ///
 /// # Errors
-/// What is not so.
+/// The first difference.
 pub(super) fn settled(view: &View) -> Result<(), String> {
     let mut wanted: BTreeMap<(String, String), i64> = BTreeMap::new();
     let mut known: BTreeSet<&str> = BTreeSet::new();
@@ -206,7 +207,7 @@ pub(super) fn settled(view: &View) -> Result<(), String> {
             for claim in claims(object) {
                 let share = wanted.remove(&((*member).to_owned(), claim.to_owned()));
                 match share {
-                    // What a backup brought back of a binding that is gone is reported and kept.
+                    // A restored object whose binding is gone is reported and kept.
                     None if view.was_restored(member) && !known.contains(claim) => {}
                     None => return Err(format!("I4: {} {key} of {member} is nobody's", kind.kind)),
                     Some(share) if replicas.is_some_and(|replicas| replicas != share) => {

@@ -1,6 +1,6 @@
-//! The kinds that a World follows.
+//! The kinds that a World watches.
 
-/// A kind of object, with what it takes to ask for it.
+/// A kind and how to request it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
     /// For example `apps/v1`.
@@ -66,10 +66,10 @@ pub const RESOURCE_BINDING: Kind =
 pub const CLUSTER_RESOURCE_BINDING: Kind =
     cluster("work.atoll.dev/v1alpha1", "ClusterResourceBinding", "clusterresourcebindings");
 
-/// What users may put on the hub, and what a member runs of it.
+/// Kinds that users create on the hub and members run.
 const TEMPLATES: [Kind; 6] = [CONFIG_MAP, SECRET, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB];
 
-/// What is followed on the hub.
+/// Kinds watched on the hub.
 pub(super) fn on_hub() -> Vec<Kind> {
     let own = [
         NAMESPACE,
@@ -86,13 +86,13 @@ pub(super) fn on_hub() -> Vec<Kind> {
     own.into_iter().chain(TEMPLATES).collect()
 }
 
-/// What is followed on a member.
+/// Kinds watched on a member.
 pub(super) fn on_member() -> Vec<Kind> {
     let own = [NAMESPACE, LEASE, NODE, POD, REPLICA_SET];
     own.into_iter().chain(TEMPLATES).collect()
 }
 
-/// The kind of a manifest, where it is one of ours.
+/// The kind of a manifest, if the World watches it.
 pub(super) fn of(api_version: &str, kind: &str) -> Option<Kind> {
     let mut all = on_hub().into_iter().chain(on_member());
     all.find(|known| known.api_version == api_version && known.kind == kind)

@@ -1,4 +1,4 @@
-//! What was written where, by whom, and which decisions the hub has acknowledged.
+//! Records all writes with their author, and the decisions that the hub has acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// Who writes.
+/// The author of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
     /// The controller, on the hub.
@@ -20,7 +20,7 @@ pub enum Actor {
     Machinery,
 }
 
-/// A request that may have changed something, refused ones included. Dry runs and reviews are none.
+/// A request that may have changed something, including refused ones, but not dry runs and reviews.
 #[derive(Debug, Clone)]
 pub struct Write {
     /// When it was sent.
@@ -49,11 +49,11 @@ impl fmt::Display for Write {
     }
 }
 
-/// A place in the ledger: what is written after it counts.
+/// A position in the ledger; later writes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(usize);
 
-/// A committed decision, as a binding's write was acknowledged.
+/// A committed decision, from an acknowledged write of a binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Committed {
     pub(super) id: String,
@@ -63,26 +63,26 @@ pub(super) struct Committed {
 #[derive(Default)]
 struct Book {
     writes: Vec<Write>,
-    /// Every request that was ever made, reads included, as `METHOD uri`.
+    /// Every distinct request, including reads, as `METHOD uri`.
     asked: BTreeSet<(Actor, String)>,
-    /// Replicas that some acknowledged decision gave a cluster, kept ones included, by (binding's uid, cluster). A kind
-    /// without replicas has `None`.
+    /// Replicas that any acknowledged decision gave a cluster, including kept ones, by (binding's uid, cluster). `None`
+    /// for a kind without replicas.
     shares: BTreeMap<(String, String), BTreeSet<Option<i64>>>,
     decisions: BTreeMap<String, Vec<Committed>>,
-    /// Clusters that the last acknowledged decision of a binding wants something on, by the binding's uid.
+    /// Clusters with a share or task in the last acknowledged decision of a binding, by the binding's uid.
     wanted: BTreeMap<String, BTreeSet<String>>,
-    /// (binding's uid, cluster) for which some acknowledged decision ended a share.
+    /// (binding's uid, cluster) of shares that an acknowledged decision ended.
     ended: BTreeSet<(String, String)>,
     /// Templates by the uid of their binding: `kind ns/name`.
     templates: BTreeMap<String, String>,
-    /// Templates that a user deleted at some time, and bindings that the controller deleted.
+    /// Templates that a user deleted, and bindings that the controller deleted.
     deleted: BTreeSet<String>,
-    /// Answers of an earlier time that somebody got.
+    /// Number of stale answers received.
     stale: BTreeMap<Actor, u64>,
     violations: Vec<String>,
 }
 
-/// The ledger of a World. Entries are made where requests pass, so their order is the order in which things happened.
+/// The ledger of a World. Entries are made where requests pass, so they are in the order of events.
 pub(super) struct Ledger {
     clock: Clock,
     book: Mutex<Book>,
@@ -93,22 +93,22 @@ impl Ledger {
         Self { clock, book: Mutex::default() }
     }
 
-    /// A request is made, of whatever kind.
+    /// Records a request of any kind.
     pub(super) fn asked(&self, actor: Actor, method: &http::Method, uri: &http::Uri) {
         self.book().asked.insert((actor, format!("{method} {uri}")));
     }
 
-    /// An answer of an earlier time is given.
+    /// Records a stale answer.
     pub(super) fn answered_stale(&self, actor: Actor) {
         *self.book().stale.entry(actor).or_default() += 1;
     }
 
-    /// How many of those somebody got.
+    /// Number of stale answers that an actor received.
     pub(super) fn stale_answers(&self, of: Actor) -> u64 {
         self.book().stale.get(&of).copied().unwrap_or(0)
     }
 
-    /// What somebody asked for so far, each request once.
+    /// All distinct requests of an actor.
     pub(super) fn requests(&self, of: Actor) -> Vec<String> {
         let book = self.book();
         book.asked.iter().filter(|(actor, _)| *actor == of).map(|(_, line)| line.clone()).collect()
@@ -119,7 +119,7 @@ impl Ledger {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a request down; `None` when it changes nothing.
+    /// Records a request; `None` if it changes nothing.
     pub(super) fn sent(
         &self,
         site: &str,
@@ -161,8 +161,8 @@ impl Ledger {
         self.book().deleted.insert(format!("{kind} {key}"));
     }
 
-    /// Holds what an agent is about to delete against what is known: an object that we applied goes because a decision
-    /// ended its share, or because binding or template are gone (I12).
+    /// Checks a deletion by an agent: an object that we applied may be deleted only if a decision ended its share, or
+    /// if its binding or template is gone (I12).
     pub(super) fn deleting(&self, member: &str, object: &Value) {
         let unproven: Vec<String> = {
             let book = self.book();
@@ -182,7 +182,7 @@ impl Ledger {
         }
     }
 
-    /// Takes note of a binding that the hub has acknowledged, or has `removed`.
+    /// Records a binding that the hub has acknowledged, or has `removed`.
     pub(super) fn committed(&self, object: &Value, removed: bool) {
         let kind = object["kind"].as_str().unwrap_or_default();
         let Some(uid) = object["metadata"]["uid"].as_str() else { return };
@@ -228,7 +228,7 @@ impl Ledger {
         }
     }
 
-    /// Holds a request of an agent against the acknowledged decisions (I4, I5).
+    /// Checks a request of an agent against the acknowledged decisions (I4, I5).
     pub(super) fn claimed(&self, member: &str, object: &Value) {
         let replicas = object["spec"]["replicas"].as_i64();
         let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
@@ -251,7 +251,7 @@ impl Ledger {
         }
     }
 
-    /// Whether some acknowledged decision gave the cluster a share of the binding.
+    /// Whether any acknowledged decision gave the cluster a share of the binding.
     pub(super) fn ever_given(&self, claim: &str, cluster: &str) -> bool {
         self.book().shares.contains_key(&(claim.to_owned(), cluster.to_owned()))
     }
@@ -260,7 +260,7 @@ impl Ledger {
         self.book().decisions.clone()
     }
 
-    /// Notes that an invariant does not hold.
+    /// Records a violated invariant.
     pub(super) fn violation(&self, text: String) {
         let text = format!("{} {text}", self.clock.now());
         self.book().violations.push(text);
@@ -278,20 +278,20 @@ impl Ledger {
         self.book().writes[mark.0..].iter().filter(|write| counts(write)).cloned().collect()
     }
 
-    /// When the last write that counts was sent.
+    /// Time of the last matching write.
     pub(super) fn last(&self, counts: impl Fn(&Write) -> bool) -> Option<Instant> {
         let book = self.book();
         book.writes.iter().rev().find(|write| counts(write)).map(|write| write.instant)
     }
 }
 
-/// uids of the bindings that want an object.
+/// uids of the bindings that claim an object.
 pub(super) fn claims(object: &Value) -> Vec<&str> {
     let claims = object["metadata"]["annotations"][marks::CLAIMS].as_str().unwrap_or_default();
     claims.split(',').filter(|claim| !claim.is_empty()).collect()
 }
 
-/// Whether a path is that of all objects of a kind, of one namespace or of all.
+/// Whether a path is a collection, of one namespace or of all.
 pub(super) fn is_collection(path: &str) -> bool {
     let (resource, key) = target(path);
     let namespaced = resource != "namespaces" && path.contains("/namespaces/");
@@ -307,7 +307,7 @@ fn target(path: &str) -> (String, String) {
     let skip = if segments.next() == Some("api") { 1 } else { 2 };
     let rest: Vec<&str> = segments.skip(skip).collect();
     let (namespace, rest) = match rest.as_slice() {
-        // `namespaces/x/status` and `namespaces/x/finalize` are of the namespace itself.
+        // `namespaces/x/status` and `namespaces/x/finalize` are subresources of the namespace itself.
         ["namespaces", _, "status" | "finalize"] | ["namespaces"] | ["namespaces", _] => {
             (None, rest.as_slice())
         }

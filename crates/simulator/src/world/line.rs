@@ -1,4 +1,4 @@
-//! A client's way to its API server, and everything that can go wrong on it.
+//! A client's connection to its API server, with fault injection.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,37 +12,38 @@ use tokio_util::sync::CancellationToken;
 pub(super) enum Flow {
     /// They do.
     Open,
-    /// Connections are refused and open ones are closed.
+    /// New connections are refused and open ones are closed.
     Refused,
-    /// Everything waits: what was sent arrives when the line is open again, even if nobody waits for the answer any more.
+    /// Everything waits: requests arrive when the line is open again, even if the client no longer waits for the
+    /// answer.
     Held,
 }
 
-/// What happens to the events of watches.
+/// Fault of watch events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Weather {
-    /// They are lost.
+    /// Events are lost.
     Lost,
-    /// They wait until the weather changes, and come then.
+    /// Events wait until the fault ends.
     Behind,
-    /// They come twice.
+    /// Events are delivered twice.
     Twice,
-    /// Each comes so much later.
+    /// Each event is delayed by this much.
     Late(Duration),
 }
 
-/// The moment of a death: at the nth write that counts.
+/// The moment of a crash: at the nth matching write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fuse {
-    /// `METHOD resource` of the writes that count; all but Leases where it is `None`.
+    /// `METHOD resource` of the matching writes; with `None`, all except Leases.
     pub site: Option<String>,
-    /// Which of them, from 1 on.
+    /// Which of them, from 1.
     pub nth: u32,
-    /// Whether that write still takes effect, its answer lost; otherwise it never left.
+    /// Whether that write still takes effect, with its answer lost; otherwise it is never sent.
     pub after: bool,
 }
 
-/// Whose line it is.
+/// The process at the end of a line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// The controller of this number.
@@ -51,14 +52,14 @@ pub enum Who {
     Agent(String),
 }
 
-/// What lists are asked for that say nothing of how new they are to be.
+/// What lists request that do not specify a resource version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lists {
     /// The newest state, which is what our clients ask for.
     #[default]
     Newest,
-    /// Anything that the server has at hand (`resourceVersion=0`), as if our clients asked as client-go's informers do:
-    /// what is lost by asking for it.
+    /// Any version that the server has cached (`resourceVersion=0`), as client-go's informers request: shows what that
+    /// would break.
     AtHand,
 }
 
@@ -66,27 +67,27 @@ pub enum Lists {
 struct State {
     latency: Duration,
     fuse: Option<Fuse>,
-    /// The API server of an earlier time that answers what may be answered from an earlier time.
+    /// The stale API server that answers the reads that may be stale.
     replica: Option<Service>,
     lists: Lists,
 }
 
-/// A line of one client. It outlives nothing: a process that starts again gets a new one.
+/// The line of one client. A restarted process gets a new one.
 pub(super) struct Line {
     who: Option<Who>,
     flow: watch::Sender<Flow>,
-    /// Ends with the process: so do its connections.
+    /// Cancelled when the process ends, together with its connections.
     dead: CancellationToken,
-    /// Counts up when all watches are to be told that they expired.
+    /// Incremented to expire all watches.
     expired: watch::Sender<u64>,
     weather: watch::Sender<Option<Weather>>,
     state: Mutex<State>,
-    /// Told when the fuse burns down.
+    /// Notified when the fuse fires.
     deaths: Option<mpsc::UnboundedSender<Who>>,
 }
 
 impl Line {
-    /// A line on which nothing goes wrong but a loss of power.
+    /// A line without faults except loss of power.
     pub(super) fn plain() -> Arc<Self> {
         Arc::new(Self {
             who: None,
@@ -117,12 +118,12 @@ impl Line {
     }
 
     pub(super) fn set(&self, flow: Flow) {
-        // Who was refused once is dead, and stays so.
+        // A refused process is dead, and stays so.
         self.flow
             .send_if_modified(|now| *now != Flow::Refused && std::mem::replace(now, flow) != flow);
     }
 
-    /// Ends with the process.
+    /// Cancelled when the process ends.
     pub(super) fn dead(&self) -> CancellationToken {
         self.dead.clone()
     }
@@ -139,7 +140,7 @@ impl Line {
         self.expired.subscribe()
     }
 
-    /// Waits while the line is held; whether requests get through then.
+    /// Waits while the line is held; returns whether requests get through then.
     pub(super) async fn released(&self) -> bool {
         let mut flow = self.flow.subscribe();
         // The sender is this line's own.
@@ -162,7 +163,7 @@ impl Line {
         self.state().latency
     }
 
-    /// The replica at the other end lags behind from now on, or no more.
+    /// Sets or removes the stale replica at the other end.
     pub(super) fn set_replica(&self, replica: Option<Service>) {
         self.state().replica = replica;
     }
@@ -179,7 +180,7 @@ impl Line {
         self.state().lists
     }
 
-    /// Ends all watches with 410: their clients list again.
+    /// Ends all watches with 410, so that their clients list again.
     pub(super) fn expire(&self) {
         self.expired.send_modify(|count| *count += 1);
     }
@@ -188,7 +189,7 @@ impl Line {
         self.state().fuse = fuse;
     }
 
-    /// A write is about to happen: the phase of the death that comes with it, if one does.
+    /// Called before a write: the phase of the crash that it triggers, if any.
     pub(super) fn burn(&self, method: &str, resource: &str) -> Option<bool> {
         let mut state = self.state();
         let fuse = state.fuse.as_mut()?;
@@ -208,16 +209,16 @@ impl Line {
         Some(after)
     }
 
-    /// The process at this end is dead from now on: nothing of it goes out, no answer comes in.
+    /// Crashes the process: it sends nothing and receives no answer any more.
     pub(super) fn die(&self) {
         self.cut();
         if let (Some(deaths), Some(who)) = (&self.deaths, &self.who) {
-            // The World is gone: then nobody needs to know.
+            // The World is gone, so no receiver is left.
             let _ = deaths.send(who.clone());
         }
     }
 
-    /// The same without telling anybody: who calls knows.
+    /// As [`Self::die`], but without a notification, for callers that end the process themselves.
     pub(super) fn cut(&self) {
         self.flow.send_replace(Flow::Refused);
         self.dead.cancel();

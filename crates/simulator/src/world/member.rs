@@ -1,4 +1,4 @@
-//! A member of a World: its API server, its machinery, its agent, and their power switch.
+//! A member of a World: its API server, its simulator, its agent, and their power switch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use crate::{Member, MemberOptions};
 /// Longest wait for a member's parts to end, in simulated time.
 const STOP: Duration = Duration::from_secs(30);
 
-/// How an agent shows who it is.
+/// How an agent authenticates.
 #[derive(Debug, Clone)]
 pub(super) enum Credentials {
     /// It enrols with a token, over TLS.
     Enrol(Join),
-    /// It is known, and no TLS is spoken.
+    /// It is identified by its stream, without TLS.
     Known(ClusterUid),
 }
 
-/// What a member is made of; it stays the same over stops and starts.
+/// The parts of a member that survive stops and starts.
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) seed: u64,
@@ -48,13 +48,13 @@ pub(super) struct WorldMember {
     parts: Parts,
     pub(super) site: Site,
     pub(super) link: Link,
-    /// Ends the mirror's watches of the store of the day.
+    /// Cancelled to end the mirror's watches of the current store.
     pub(super) followed: CancellationToken,
     running: Option<Running>,
     agent: Option<Agent>,
 }
 
-/// What runs while the power is on, besides the agent.
+/// What runs while the power is on, except the agent.
 struct Running {
     token: CancellationToken,
     tasks: TaskTracker,
@@ -62,7 +62,7 @@ struct Running {
     line: Arc<Line>,
 }
 
-/// An agent that runs.
+/// A running agent.
 struct Agent {
     token: CancellationToken,
     tasks: TaskTracker,
@@ -75,7 +75,7 @@ impl WorldMember {
         Self { parts, site, link: Link::default(), followed, running: None, agent: None }
     }
 
-    /// Another cluster, without power, that shows the identity of this one.
+    /// Another cluster, without power, that uses the identity of this one.
     pub(super) fn impostor(
         &self,
         name: &str,
@@ -101,18 +101,18 @@ impl WorldMember {
         &self.parts.server
     }
 
-    /// The agent's way to its API server, while it runs.
+    /// The agent's line to its API server, while it runs.
     pub(super) fn line(&self) -> Option<&Arc<Line>> {
         self.agent.as_ref().map(|agent| &agent.line)
     }
 
-    /// Another store takes the place of this one, which has no power.
+    /// Replaces the store; the member must be off.
     pub(super) fn replace(&mut self, server: Server) {
         self.site = Site::new(&self.parts.name, server.client(), self.parts.ledger.clone());
         self.parts.server = server;
     }
 
-    /// Gives power; nothing where there is some.
+    /// Starts the member; does nothing if it runs.
     pub(super) async fn start(&mut self) {
         if self.running.is_none() {
             self.start_machinery().await;
@@ -138,7 +138,7 @@ impl WorldMember {
         self.running = Some(Running { token, tasks, machinery, line });
     }
 
-    /// Starts the agent, where the member has power and none runs.
+    /// Starts the agent, if the member has power and none runs.
     pub(super) fn start_agent(&mut self) {
         if self.agent.is_some() || self.running.is_none() {
             return;
@@ -185,7 +185,7 @@ impl WorldMember {
         self.agent = Some(Agent { token, tasks, line });
     }
 
-    /// The agent dies in the middle of what it does: not one more of its requests reaches the member.
+    /// Crashes the agent: no further request of it reaches the member.
     pub(super) async fn crash_agent(&mut self) {
         let Some(agent) = self.agent.take() else { return };
         agent.line.cut();
@@ -196,7 +196,7 @@ impl WorldMember {
         }
     }
 
-    /// Takes the power away: from now on nothing of it is written and its connections are closed.
+    /// Cuts the power: nothing is written any more, and the connections are closed.
     pub(super) async fn stop(&mut self) {
         if let Some(running) = &self.running {
             running.line.cut();

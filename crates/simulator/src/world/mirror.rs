@@ -1,4 +1,4 @@
-//! Follows every site by watches, checks invariants at every event, and wakes who waits for something.
+//! Watches every site, checks invariants at every event, and wakes waiting conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +19,13 @@ use super::ledger::Ledger;
 use super::site::{resource, value};
 use super::view::View;
 
-/// A rule that must hold after every event; the text says how it does not.
+/// A rule that must hold after every event; the error says how it is violated.
 type Rule = Box<dyn FnMut(&View) -> Result<(), String> + Send>;
 
 /// One event of a watch.
 struct Entry {
     site: String,
-    /// How often the site was brought up from a backup: its versions begin anew.
+    /// How often the site was restored from a backup: its versions restart then.
     life: u32,
     version: u64,
     line: String,
@@ -40,7 +40,7 @@ struct State {
     last_rule: u64,
 }
 
-/// A rule of a test, by which it is lifted again.
+/// Handle of a test's rule, for lifting it.
 #[derive(Debug)]
 #[must_use = "a rule holds until it is lifted"]
 pub struct RuleId(u64);
@@ -85,7 +85,7 @@ impl Mirror {
         self.state().view.power(member, on);
     }
 
-    /// The store of a member is another one from now on; nobody follows the old one any more.
+    /// The store of a member is replaced; the old one is no longer watched.
     pub(super) fn forget(&self, member: &str) {
         let mut state = self.state();
         state.view.forget(member);
@@ -96,12 +96,12 @@ impl Mirror {
     pub(super) fn log(&self) -> Vec<String> {
         let state = self.state();
         let mut entries: Vec<&Entry> = state.log.iter().collect();
-        // Stable: what has one version (a list, several watches) keeps the order in which it came.
+        // Stable: events with the same version (a list, several watches) keep their order of arrival.
         entries.sort_by_key(|entry| (&entry.site, entry.life, entry.version));
         entries.into_iter().map(|entry| format!("{} {}", entry.site, entry.line)).collect()
     }
 
-    /// Follows these kinds of a site; answers when all of them have been listed.
+    /// Watches these kinds of a site; returns when all of them have been listed.
     pub(super) async fn follow(
         self: &Arc<Self>,
         site: &str,
@@ -130,7 +130,7 @@ impl Mirror {
             });
         }
         drop(listed);
-        // The senders go with their followers, which end with the World.
+        // The followers own the senders and end with the World.
         let _ = all.wait_for(|listed| *listed == count).await;
     }
 
@@ -187,7 +187,7 @@ struct Follower {
     mirror: Arc<Mirror>,
     site: String,
     kind: Kind,
-    /// Keys that a list under way has not named yet.
+    /// Keys that the current list has not returned yet.
     listing: Option<BTreeSet<String>>,
     listed: Option<watch::Sender<usize>>,
 }
@@ -222,7 +222,7 @@ impl Follower {
                 mirror.take(site, kind, object, false);
             }
             Event::InitDone => {
-                // Every event is kept by these servers for longer than a watch takes to come back.
+                // These servers keep every event for longer than a watch takes to reconnect.
                 let missed = self.listing.take().filter(|rest| !rest.is_empty());
                 if let Some(missed) = missed {
                     let text = format!(

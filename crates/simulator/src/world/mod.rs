@@ -65,7 +65,7 @@ use tokio::sync::mpsc;
 /// Longest wait for the World's own tasks to end.
 const STOP: Duration = Duration::from_secs(30);
 
-/// Runs a test of a World on a runtime of its own, so that two runs of one seed begin alike.
+/// Runs a test of a World on its own runtime, so that two runs of one seed start in the same state.
 ///
 /// # Panics
 /// When the test does, or no runtime can be made.
@@ -78,7 +78,7 @@ pub fn simulate<T>(test: impl Future<Output = T>) -> T {
     }
 }
 
-/// A federation. It is a harness for tests: its methods panic where something fails, and say what.
+/// A federation. It is a test harness: its methods panic with an explanation when something fails.
 pub struct World {
     server: Server,
     hub: Site,
@@ -87,9 +87,9 @@ pub struct World {
     backups: BTreeMap<String, Vec<Server>>,
     controllers: BTreeMap<u32, Running>,
     starts: u32,
-    /// API servers of an earlier time, by the process that reads from it instead.
+    /// Stale API servers, by the process that reads from them.
     replicas: BTreeMap<Who, Service>,
-    /// Who died of a fuse.
+    /// Processes that crashed by a fuse.
     deaths: mpsc::UnboundedSender<Who>,
     died: mpsc::UnboundedReceiver<Who>,
     plan: Plan,
@@ -128,16 +128,16 @@ impl World {
         self.plan.clocks.right.clone()
     }
 
-    /// What hub and members hold now.
+    /// The current state of hub and members.
     pub fn read<T>(&self, read: impl FnOnce(&View) -> T) -> T {
         self.mirror.read(read)
     }
 
-    /// Waits, at most so long in simulated time, until a condition holds, and answers with what it found. The condition is
-    /// looked at after every event of any watch; its error says what is still missing.
+    /// Waits, up to `limit` in simulated time, until a condition holds, and returns its result. The condition is
+    /// checked after every event of any watch; its error says what is still missing.
     ///
     /// # Panics
-    /// When the limit has passed, with the last error and what hub and members hold; when an invariant was broken.
+    /// When the limit has passed, with the last error and the state of hub and members; when an invariant was broken.
     pub async fn until<T>(
         &self,
         what: &str,
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// Waits until an object of a site (`hub` or a member) is as wanted, and answers with it.
+    /// Waits until an object of a site (`hub` or a member) meets a condition, and returns it.
     ///
     /// # Panics
     /// As [`World::until`]; the message has the whole object.
@@ -183,7 +183,8 @@ impl World {
         self.until(what, limit, look).await
     }
 
-    /// Waits until observed is desired (I9): every share runs where it should and nothing else does.
+    /// Waits until the observed state equals the desired state (I9): every share runs where it should and nothing else
+    /// does.
     ///
     /// # Panics
     /// As [`World::until`].
@@ -199,7 +200,7 @@ impl World {
         decisions.into_iter().filter_map(|(uid, all)| Some((uid, last(all)?))).collect()
     }
 
-    /// Adds a rule that must hold after every event from now on, until it is lifted.
+    /// Adds a rule that must hold after every event until it is lifted.
     pub fn always(
         &self,
         name: &str,
@@ -213,30 +214,30 @@ impl World {
         self.mirror.lift(&rule);
     }
 
-    /// Everything written after this is in [`World::writes`] of it.
+    /// A mark for [`World::writes`]: later writes count.
     #[must_use]
     pub fn mark(&self) -> Mark {
         self.ledger.mark()
     }
 
-    /// Writes since a mark that count.
+    /// Matching writes since a mark.
     pub fn writes(&self, since: Mark, counts: impl Fn(&Write) -> bool) -> Vec<Write> {
         self.ledger.since(since, counts)
     }
 
-    /// What somebody asked of its API server so far, reads included: each request once, as `METHOD uri`.
+    /// All distinct requests of an actor to its API server, including reads, as `METHOD uri`.
     #[must_use]
     pub fn requests(&self, of: Actor) -> Vec<String> {
         self.ledger.requests(of)
     }
 
-    /// How many answers of an earlier time somebody got from API servers that lag behind.
+    /// Number of stale answers that an actor received from API servers that lag behind.
     #[must_use]
     pub fn stale_answers(&self, of: Actor) -> u64 {
         self.ledger.stale_answers(of)
     }
 
-    /// Waits until nothing that counts has been written for so long.
+    /// Waits until no matching write has happened for `span`.
     ///
     /// # Panics
     /// When that takes longer than `limit`.
@@ -252,16 +253,16 @@ impl World {
         }
     }
 
-    /// Lets time pass in which something is to stay as it is.
+    /// Lets time pass.
     pub async fn rest(&self, span: Duration) {
         tokio::time::sleep(span).await;
         self.check();
     }
 
-    /// Checks that no invariant and no rule was broken so far.
+    /// Checks that no invariant and no rule was violated so far.
     ///
     /// # Panics
-    /// When one was, with all that were.
+    /// When one was, with all violations.
     pub fn check(&self) {
         let violations = self.ledger.violations();
         if !violations.is_empty() {
@@ -269,8 +270,8 @@ impl World {
         }
     }
 
-    /// All events of all watches and all of history, in an order that does not depend on the order of arrival of events of
-    /// different sites. Two runs of one seed agree in it, unless something random or a wall clock got in.
+    /// All events of all watches and all of history, in an order that does not depend on the arrival order across
+    /// sites. Two runs of one seed are equal, unless randomness or a wall clock leaked in.
     pub async fn account(&self) -> Vec<String> {
         records::account(self, &self.mirror).await
     }
@@ -285,10 +286,10 @@ impl World {
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Ends everything and checks the invariants a last time, history among them.
+    /// Stops everything and checks the invariants a last time, including history.
     ///
     /// # Panics
-    /// When one is broken, or a part does not end.
+    /// When one is violated, or a part does not stop.
     pub async fn end(mut self) {
         self.check_history().await;
         for member in self.members.values_mut() {

@@ -1,7 +1,7 @@
 //! The network between an agent and the controllers, in memory.
 //!
-//! A cut is a partition, not a reset: open connections go silent, new ones do not come about, and what was on its way
-//! arrives when the network is back, as with TCP. A reset is another thing that can happen.
+//! A cut is a partition, not a reset: open connections go silent, new ones fail, and bytes in flight arrive when the
+//! network is back, as with TCP. Resets are a separate fault.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ use tokio_util::task::TaskTracker;
 
 /// Longest wait for a connection while the network is cut.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Bytes that may be under way in one direction of one half of a connection.
+/// Bytes in flight in one direction of one half of a connection.
 const WINDOW: usize = 256 * 1024;
-/// Bytes that are carried at once.
+/// Bytes carried at once.
 const CHUNK: usize = 16 * 1024;
 
 /// A controller behind the door.
@@ -35,7 +35,7 @@ struct Hall {
     turn: usize,
 }
 
-/// Where agents find the controllers: one address, which leads to each of them in turn.
+/// The controllers' common address, which connects agents to each of them in turn.
 #[derive(Clone, Default)]
 pub(super) struct Door(Arc<Mutex<Hall>>);
 
@@ -44,7 +44,7 @@ impl Door {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets agents in to a controller, until `alive` ends: then its connections break.
+    /// Accepts agents for a controller until `alive` is cancelled, which breaks their connections.
     pub(super) fn open(
         &self,
         number: u32,
@@ -75,22 +75,22 @@ impl Door {
     }
 }
 
-/// How the road of one agent is.
+/// State of one agent's network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Road {
-    /// The agent's words arrive.
+    /// Bytes from the agent arrive.
     pub(super) there: bool,
-    /// The controller's words arrive.
+    /// Bytes from the controller arrive.
     pub(super) back: bool,
-    /// So many bytes at once, each time after such a wait.
+    /// Bytes carried at once, and the pause after each.
     pub(super) pace: Option<(usize, Duration)>,
 }
 
-/// The road of one agent, and what can go wrong on it.
+/// One agent's network with its faults.
 #[derive(Clone)]
 pub(super) struct Link {
     road: Arc<watch::Sender<Road>>,
-    /// After so many more bytes to the agent its connection breaks.
+    /// Bytes to the agent until its connection breaks.
     breaks_after: Arc<Mutex<Option<usize>>>,
 }
 
@@ -106,17 +106,17 @@ impl Link {
         self.road.send_modify(change);
     }
 
-    /// Both ways, or neither.
+    /// Opens or cuts both directions.
     pub(super) fn up(&self, up: bool) {
         self.change(|road| (road.there, road.back) = (up, up));
     }
 
-    /// Breaks the agent's connection after so many bytes to it; not at all with `None`.
+    /// Breaks the agent's connection after this many bytes to it; never with `None`.
     pub(super) fn break_after(&self, bytes: Option<usize>) {
         *self.breaks_after.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
     }
 
-    /// How many of these bytes still arrive before the connection breaks, if it does.
+    /// How many of these bytes still arrive before the connection breaks, if it breaks.
     fn spend(&self, bytes: usize) -> Option<usize> {
         let mut left = self.breaks_after.lock().unwrap_or_else(PoisonError::into_inner);
         match *left {
@@ -133,7 +133,7 @@ impl Link {
     }
 }
 
-/// A connector of one agent, whose connections end with `token`. With an `identity` no TLS is spoken.
+/// A connector of one agent, whose connections end with `token`. With an `identity`, TLS is skipped.
 pub(super) fn connector(
     door: Door,
     link: Link,
@@ -163,7 +163,7 @@ pub(super) fn connector(
     })
 }
 
-/// Carries bytes both ways while the network is up.
+/// Copies bytes both ways while the network is up.
 async fn carry(near: DuplexStream, far: DuplexStream, link: Link) -> io::Result<()> {
     let (near_read, near_write) = tokio::io::split(near);
     let (far_read, far_write) = tokio::io::split(far);

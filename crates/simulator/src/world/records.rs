@@ -10,15 +10,15 @@ use super::World;
 use super::ledger::Committed;
 use super::mirror::Mirror;
 
-/// How long the recorder may take for what is committed.
+/// How long the recorder may take for a committed decision.
 const RECORDED: Duration = Duration::from_secs(30);
 /// More rows than any World writes.
 const ROWS: usize = 1_000_000;
-/// The trigger of a binding's end, which is recorded without a commit.
+/// The trigger of a withdrawn binding, which is recorded without a commit.
 const WITHDRAWN: &str = "Withdrawn";
 
 impl World {
-    /// The database of history, to be taken away and to be looked into.
+    /// The history database, for faults and inspection.
     #[must_use]
     pub fn history_store(&self) -> &MemoryStore {
         &self.plan.history
@@ -50,11 +50,12 @@ impl World {
         rows.iter().filter(|row| is_it(row)).map(|row| row.record.trigger.to_string()).collect()
     }
 
-    /// Checks I10: history has exactly one row for every committed decision, each behind its parent; besides them only the
-    /// ends of bindings.
+    /// Checks I10: history has exactly one row for every committed decision, each after its parent; apart from them
+    /// only
+    /// withdrawals.
     ///
     /// # Panics
-    /// When that is not so within 30 s.
+    /// When that does not hold within 30 s.
     pub async fn check_history(&self) {
         let mut written = self.plan.history.written();
         let until = Instant::now() + RECORDED;
@@ -102,7 +103,7 @@ fn complete(committed: &BTreeMap<String, Vec<Committed>>, rows: &[Record]) -> Re
     }
 }
 
-/// Everything that a run showed: the watch log of each site, then history.
+/// Everything that a run observed: the watch log of each site, then history.
 pub(super) async fn account(world: &World, mirror: &Mirror) -> Vec<String> {
     let mut lines = mirror.log();
     for row in world.history().await {

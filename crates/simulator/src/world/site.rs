@@ -14,8 +14,8 @@ use super::tap::HUB;
 /// Field manager of the user of a World.
 const USER: &str = "user";
 
-/// The hub or a member, by a user's client. What the user does is not counted, and works on a member without power too:
-/// it is the store that is read.
+/// The hub or a member, through a user's client. The user's writes are not counted, and reach the store of a member
+/// even without power.
 ///
 /// # Panics
 /// All methods panic when the API server refuses: in a test that is the report.
@@ -31,13 +31,13 @@ impl Site {
         Self { name: name.to_owned(), client, ledger }
     }
 
-    /// The client, for what is not here.
+    /// The client, for requests without a method here.
     #[must_use]
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
-    /// Applies a manifest (server-side, by force) and answers with the object.
+    /// Applies a manifest (server-side, forced) and returns the object.
     pub async fn apply(&self, manifest: Value) -> Value {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&manifest["apiVersion"]), text(&manifest["kind"]));
@@ -60,7 +60,7 @@ impl Site {
         }
     }
 
-    /// The same with what may not be there: `None` then.
+    /// As [`Site::merge`]; `None` if the object does not exist.
     pub async fn merge_if_there(&self, kind: &Kind, key: &str, patch: Value) -> Option<Value> {
         let (namespace, name) = split(key);
         let params = PatchParams { field_manager: Some(USER.to_owned()), ..PatchParams::default() };
@@ -82,7 +82,7 @@ impl Site {
         self.must(&format!("delete {} {key}", kind.kind), deleted.map(drop));
     }
 
-    /// Reads an object; `Value::Null` where there is none.
+    /// Reads an object; `Value::Null` if it does not exist.
     pub async fn get(&self, kind: &Kind, key: &str) -> Value {
         let (namespace, name) = split(key);
         let found = self.api(kind, namespace).get_opt(name).await;
@@ -117,7 +117,7 @@ pub(super) fn resource(kind: &Kind) -> ApiResource {
     }
 }
 
-/// An object as JSON, without the bookkeeping of field managers.
+/// An object as JSON, without managed fields.
 pub(super) fn value(mut object: DynamicObject) -> Value {
     object.metadata.managed_fields = None;
     serde_json::to_value(object).expect("what was read from JSON can be written as JSON")

@@ -1,4 +1,4 @@
-//! The events of a watch on their way to a client, through what happens to them.
+//! The events of a watch on their way to a client, with faults.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::line::{Flow, Line, Weather};
 
-/// What a watch ends with whose past is gone.
+/// The last event of an expired watch.
 const EXPIRED: &[u8] = b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old resource version\",\"reason\":\"Expired\",\"code\":410}}\n";
 
 struct Flowing {
@@ -26,7 +26,7 @@ struct Flowing {
     ended: bool,
 }
 
-/// The body of a watch, as the line lets it through.
+/// The body of a watch with the line's faults.
 pub(super) fn weathered(body: Body, line: Arc<Line>) -> Body {
     let frames = body.into_data_stream().filter_map(|frame| async move {
         match frame {
@@ -61,7 +61,7 @@ impl Flowing {
         loop {
             let frame = tokio::select! {
                 biased;
-                // The sender is the line's, which this holds.
+                // The line owns the sender, and this holds the line.
                 _ = self.flow.wait_for(|flow| *flow == Flow::Refused) => return None,
                 _ = self.expired.changed() => {
                     self.ended = true;

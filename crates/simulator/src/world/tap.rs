@@ -1,4 +1,4 @@
-//! A client's way to its API server, with a counter and everything that can go wrong on it.
+//! A client's connection to its API server, with counting and fault injection.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -33,7 +33,7 @@ pub(super) struct Tap {
     line: Arc<Line>,
 }
 
-/// A client whose writes are counted and for which things go wrong as its line says.
+/// A client whose writes are counted and that has the faults of its line.
 pub(super) fn client(
     server: &Server,
     site: &str,
@@ -64,14 +64,14 @@ fn is_watch(parts: &Parts) -> bool {
     parameters(parts).any(|(name, value)| name == "watch" && matches!(value, "true" | "1"))
 }
 
-/// Whether an answer may be of an earlier time: it was said that any will do. Everything else is of now, or of the
-/// revision that it names (Kubernetes API concepts, "Semantics for get and list").
+/// Whether an answer may be stale: the request accepts any version. Every other answer is current, or of the named
+/// revision (Kubernetes API concepts, "Semantics for get and list").
 fn may_be_stale(parts: &Parts) -> bool {
     parameters(parts).any(|pair| pair == ("resourceVersion", "0"))
         && !parameters(parts).any(|(name, _)| name == "continue")
 }
 
-/// Asks for what is at hand, where nothing is said of how new it is to be.
+/// Requests the cached state, unless the request specifies a resource version.
 fn ask_for_less(parts: &mut Parts) {
     let silent = !parameters(parts).any(|(name, value)| {
         matches!(name, "resourceVersion" | "continue" | "watch") && !value.is_empty()
@@ -100,11 +100,11 @@ impl Tap {
                 }
             }
             Flow::Held => {
-                // The bytes are out: the write happens whenever they arrive, whoever still waits for it.
+                // The request is out: the write happens when it arrives, even if the sender no longer waits.
                 let (answer, wait) = oneshot::channel();
                 tokio::spawn(async move {
                     self.line.released().await;
-                    // Who sent it may be gone by now.
+                    // The sender may be gone by now.
                     let _ = answer.send(self.write(request).await);
                 });
                 return wait.await?;
@@ -185,7 +185,7 @@ impl Tap {
         Ok(answer)
     }
 
-    /// Holds what an agent is about to delete against what is known (I12).
+    /// Checks a deletion by an agent (I12).
     async fn look_at_deletion(&self, parts: &Parts) {
         let Ok(request) = Request::get(parts.uri.path()).body(Body::empty()) else { return };
         let bytes = whole(self.forward(request).await.into_body()).await;

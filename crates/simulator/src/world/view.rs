@@ -1,4 +1,4 @@
-//! What hub and members hold, as their watches told.
+//! The state of hub and members, from their watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,8 +11,8 @@ use super::tap::HUB;
 
 static NOTHING: Value = Value::Null;
 
-/// Objects of every site by kind and key (`ns/name`, or `name` for kinds without namespace). Each watch is in order; between
-/// kinds and sites the order is that of arrival.
+/// Objects of every site by kind and key (`ns/name`, or `name` for kinds without namespace). Each watch is in order;
+/// across kinds and sites the order is that of arrival.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     sites: BTreeMap<String, BTreeMap<Kind, BTreeMap<String, Value>>>,
@@ -21,13 +21,13 @@ pub struct View {
 }
 
 impl View {
-    /// An object of the hub; `Null` where there is none.
+    /// An object of the hub; `Null` if it does not exist.
     #[must_use]
     pub fn hub(&self, kind: &Kind, key: &str) -> &Value {
         self.on(HUB, kind, key)
     }
 
-    /// An object of a member (or of `hub`); `Null` where there is none.
+    /// An object of a member (or of `hub`); `Null` if it does not exist.
     #[must_use]
     pub fn on(&self, site: &str, kind: &Kind, key: &str) -> &Value {
         self.kind(site, kind).and_then(|objects| objects.get(key)).unwrap_or(&NOTHING)
@@ -56,7 +56,7 @@ impl View {
         self.counts(kind, key, "/spec/replicas")
     }
 
-    /// Objects of a member that Atoll applied, with their kind and key; namespaces are nobody's.
+    /// Objects of a member that Atoll applied, with their kind and key; namespaces are not counted.
     pub fn managed(&self, member: &str) -> impl Iterator<Item = (&Kind, &String, &Value)> {
         let kinds = self.sites.get(member).into_iter().flatten();
         let objects = kinds.flat_map(|(kind, objects)| {
@@ -65,7 +65,7 @@ impl View {
         objects.filter(|(kind, _, object)| kind.kind != "Namespace" && is_managed(object))
     }
 
-    /// What runs and what should, in a few lines.
+    /// Observed and desired replicas in a few lines.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut text = String::new();
@@ -135,12 +135,12 @@ impl View {
         self.kind(site, kind).into_iter().flat_map(|objects| objects.keys().cloned()).collect()
     }
 
-    /// Whether a member was brought up from a backup at some time.
+    /// Whether a member was ever restored from a backup.
     pub(super) fn was_restored(&self, member: &str) -> bool {
         self.restored.contains(member)
     }
 
-    /// Nothing is known of a member any more: another store takes its place.
+    /// Drops all state of a member, because another store replaces it.
     pub(super) fn forget(&mut self, member: &str) {
         self.sites.insert(member.to_owned(), BTreeMap::new());
         self.restored.insert(member.to_owned());
@@ -159,7 +159,7 @@ fn is_managed(object: &Value) -> bool {
     object["metadata"]["labels"][marks::MANAGED_BY] == marks::MANAGED_BY_VALUE
 }
 
-/// Status of a condition, empty where there is none.
+/// Status of a condition; empty if it is missing.
 #[must_use]
 pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a str {
     let conditions = object["status"]["conditions"].as_array();

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use crate::index::fields::{list, stamp, text, time};
 use crate::index::object::Object;
 
-/// Which of the two customs of setting a condition a kind follows.
+/// How a kind updates its conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Custom {
-    /// Workload controllers: same status and reason is no change, whatever the message; `lastUpdateTime` only where
-    /// the kind (Deployment) has it.
+    /// Workload controllers: the same status and reason is no change, whatever the message; only Deployments have
+    /// `lastUpdateTime`.
     Workload { has_update_time: bool },
     /// Pods and Nodes: a changed message is a change.
     Exact,
@@ -25,7 +25,7 @@ pub(crate) struct Condition<'a> {
     pub(crate) message: &'a str,
 }
 
-/// The conditions of an object, to be changed and written back.
+/// The conditions of an object, for editing.
 #[derive(Debug, Clone)]
 pub(crate) struct Conditions {
     all: Vec<Value>,
@@ -36,7 +36,7 @@ pub(crate) struct Conditions {
 impl Conditions {
     pub(crate) fn of(object: &Object, custom: Custom, now: Timestamp) -> Self {
         let mut all = list(&object.data, "/status/conditions").to_vec();
-        // kube-apiserver writes `lastProbeTime: null` into a bound Pod; a null means the same as nothing.
+        // kube-apiserver writes `lastProbeTime: null` into a bound Pod; null and absent are the same.
         for condition in all.iter_mut().filter_map(Value::as_object_mut) {
             condition.retain(|_, value| !value.is_null());
         }
@@ -56,7 +56,7 @@ impl Conditions {
         self.get(type_).is_some_and(|condition| text(condition, "/status") == Some(status))
     }
 
-    /// When the condition was last set, for kinds that say so.
+    /// When the condition was last set, for kinds that record it.
     pub(crate) fn updated(&self, type_: &str) -> Option<Timestamp> {
         time(self.get(type_)?, "/lastUpdateTime")
     }
@@ -65,7 +65,7 @@ impl Conditions {
         self.all.retain(|condition| text(condition, "/type") != Some(type_));
     }
 
-    /// Sets a condition by the custom of the kind. `lastTransitionTime` moves with the status only.
+    /// Sets a condition as the kind does. `lastTransitionTime` changes only with the status.
     pub(crate) fn set(&mut self, condition: Condition<'_>) {
         let Condition { type_, status, reason, message } = condition;
         let old = self.get(type_);
@@ -81,7 +81,7 @@ impl Conditions {
         self.put(condition);
     }
 
-    /// Sets a condition even where nothing but its time changes, as a Deployment does with each step of progress.
+    /// Sets a condition even if only its time changes, as a Deployment does with each step of progress.
     pub(crate) fn put(&mut self, condition: Condition<'_>) {
         let Condition { type_, status, reason, message } = condition;
         let position = self.all.iter().position(|old| text(old, "/type") == Some(type_));
@@ -106,7 +106,7 @@ impl Conditions {
         }
     }
 
-    /// The list to be written.
+    /// The edited list.
     pub(crate) fn into_value(self) -> Value {
         Value::Array(self.all)
     }

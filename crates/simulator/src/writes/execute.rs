@@ -11,18 +11,18 @@ use super::{Target, Write, Writer};
 use crate::index::kind::Kind;
 use crate::index::object::Object;
 
-/// Longest wait for one answer. An API server in the same process answers in well under a millisecond; one that is
-/// overloaded within a second.
+/// Timeout of one call. An API server in the same process answers in well under a millisecond; an overloaded one within
+/// a second.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the server made of a write.
+/// The server's answer to a write.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The object as it is now.
+    /// The current object.
     Is(Box<Object>),
     /// The object is gone.
     Gone,
-    /// Done, but the answer does not hold the object: the watch will bring it.
+    /// Done, but the answer does not contain the object: the watch will deliver it.
     Done,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum WriteError {
 }
 
 impl WriteError {
-    /// Whether it says that the object has changed or gone since we looked: an event with the news is on its way.
+    /// Whether the object has changed or is gone since the last event: the next event is on its way.
     pub(crate) fn is_race(&self) -> bool {
         matches!(self, Self::Refused { code: 404 | 409, .. })
     }
@@ -101,7 +101,7 @@ async fn call(client: &kube::Client, write: &Write, writer: Writer) -> Result<An
     Ok(read_answer(write, answer))
 }
 
-/// The patch with the identity and the version that it was made for.
+/// The patch with the uid and resourceVersion that it was computed for.
 fn guarded(target: &Target, patch: &Value) -> Value {
     let mut patch = patch.clone();
     patch["metadata"]["uid"] = json!(target.uid);
@@ -137,7 +137,7 @@ fn refused(error: kube::Error) -> WriteError {
     }
 }
 
-/// Reads an answer: the object, or a `Status` where the server has nothing more to show.
+/// Parses an answer: the object, or a `Status` without one.
 fn read_answer(write: &Write, answer: Value) -> Answer {
     let deleted = matches!(write, Write::Delete { .. });
     if answer.get("kind").and_then(Value::as_str) != Some(write.kind().name()) {
@@ -147,7 +147,7 @@ fn read_answer(write: &Write, answer: Value) -> Answer {
         return Answer::Done;
     };
     let object = Object::new(write.kind(), object);
-    // A deleted object is shown although it is gone, unless something still holds it: a grace period or a finalizer.
+    // A delete returns the object even if it is gone, unless a grace period or a finalizer still holds it.
     let held = object.meta.deletion_grace_period_seconds.unwrap_or(0) > 0
         || object.meta.finalizers.iter().flatten().next().is_some();
     if !held && (deleted || object.is_deleting()) {

@@ -1,4 +1,4 @@
-//! What a behaviour wants done: the writes of one look at one object, in order, and when to look again.
+//! The output of a behaviour: the writes of one pass over one object, in order, and when to run again.
 
 pub(crate) mod conditions;
 pub(crate) mod execute;
@@ -10,7 +10,7 @@ use crate::index::fields::merge_patch;
 use crate::index::kind::Kind;
 use crate::index::object::{Key, Object};
 
-/// Who writes, as `managedFields` names the real components.
+/// The writing component, named in `managedFields` as the real ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writer {
     ControllerManager,
@@ -28,7 +28,7 @@ impl Writer {
     }
 }
 
-/// An existing object at the version that the decision was made on: a write against another version is refused.
+/// An existing object at the version that the decision used: a write to another version is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) kind: Kind,
@@ -80,14 +80,14 @@ impl Write {
         Self::Create { kind, key, object }
     }
 
-    /// Makes the object's `status` equal `status`; nothing when it is so already.
+    /// Sets the object's `status`; `None` if it is unchanged.
     pub(crate) fn status(object: &Object, status: Value) -> Option<Self> {
         let patch = merge_patch(&object.status(), &status)?;
         Some(Self::PatchStatus { target: object.into(), patch: json!({"status": patch}) })
     }
 
-    /// Makes the fields in `fields` so (as a merge patch reads them); nothing when they are so already. Metadata other
-    /// than labels, annotations, ownerReferences and finalizers is not compared.
+    /// Sets these fields (a merge patch); `None` if they are unchanged. Metadata other than labels, annotations,
+    /// ownerReferences and finalizers is not compared.
     pub(crate) fn fields(object: &Object, fields: Value) -> Option<Self> {
         let mut current = object.data.clone();
         current["metadata"] = json!({
@@ -165,12 +165,12 @@ fn needed(current: &Value, patch: &Value) -> Option<Value> {
     (!rest.is_empty()).then_some(Value::Object(rest))
 }
 
-/// What one look at one object came to.
+/// The result of one pass over one object.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// In the order in which they are to be done; the first that fails ends the plan.
+    /// In order of execution; the first failure ends the plan.
     pub(crate) writes: Vec<Write>,
-    /// When to look again although nothing has changed.
+    /// When to run again without a change.
     pub(crate) again: Option<Timestamp>,
 }
 
@@ -184,7 +184,7 @@ impl Plan {
         self.writes.extend(write);
     }
 
-    /// Asks for another look at `at`; the earliest wish wins.
+    /// Requests another pass at `at`; the earliest request wins.
     pub(crate) fn again_at(&mut self, at: Timestamp) {
         self.again = Some(self.again.map_or(at, |again| again.min(at)));
     }

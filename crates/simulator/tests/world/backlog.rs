@@ -1,4 +1,4 @@
-//! Much to say over a road that carries little: signs of life do not wait behind it, so nobody is taken for lost.
+//! Much data over a slow network: heartbeats do not queue behind it, so no member is declared lost.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::etcd;
 
 /// 40 KiB/s.
 const ROAD: (usize, Duration) = (4096, Duration::from_millis(100));
-/// Far more than a member may be silent for.
+/// Far longer than a member may be silent.
 const LONG: Duration = Duration::from_secs(45);
-/// What a backlog takes at most.
+/// Longest time for a backlog to drain.
 const LIMIT: Duration = Duration::from_secs(600);
 
 fn member1_stays_ready(world: &World) -> RuleId {
@@ -22,7 +22,7 @@ fn member1_stays_ready(world: &World) -> RuleId {
     })
 }
 
-/// 4 MB for a member, which takes minutes; the controller's words pile up, the agent's do not.
+/// 4 MB for a member, which takes minutes; the controller's messages queue, the agent's do not.
 #[tokio::test(start_paused = true)]
 async fn a_member_with_a_large_backlog_is_not_taken_for_lost() {
     const COUNT: usize = 20;
@@ -64,7 +64,7 @@ async fn a_member_with_a_large_backlog_is_not_taken_for_lost() {
     world.end().await;
 }
 
-/// A new leader asks a member for all that it holds and how it is; the agent's words pile up.
+/// A new leader requests a member's whole inventory and status; the agent's messages queue.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_has_much_to_tell_is_not_taken_for_lost() {
     const COUNT: u64 = 30;
@@ -74,7 +74,7 @@ async fn a_member_that_has_much_to_tell_is_not_taken_for_lost() {
     world.crash_controller().await;
     world.start_controller();
     let ready = member1_stays_ready(&world);
-    // Meanwhile everything changes, so that there is as much to say once more.
+    // Meanwhile everything changes, which doubles the data to report.
     for number in 0..COUNT {
         let key = format!("default/many{number}");
         world.hub().merge(&DEPLOYMENT, &key, json!({"spec": {"replicas": 6}})).await;

@@ -1,5 +1,5 @@
-//! Random histories: users change their minds while members and controllers come and go. Whatever happens, the invariants
-//! hold at every event, and when the last fault is over everything runs where it should.
+//! Random histories: users make changes while members and controllers come and go. The invariants hold at every event,
+//! and after the last fault everything runs where it should.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 
 use crate::scenario::{BINDING, LIMIT, NGINX, apply};
 
-/// Seeds of a normal run; 8 and 9 once found workloads that were waited for in vain. `ATOLL_SEEDS=from..to` runs others, for example those of a night.
+/// Seeds of a normal run; 8 and 9 once found workloads that never became ready. `ATOLL_SEEDS=from..to` runs others, for
+/// example nightly.
 const SEEDS: std::ops::Range<u64> = 0..12;
-/// Things that happen in one history.
+/// Actions of one history.
 const STEPS: usize = 10;
 const MEMBERS: u64 = 3;
 
@@ -21,7 +22,7 @@ fn member(random: &mut Random) -> String {
     format!("member{}", 1 + random.below(MEMBERS))
 }
 
-/// As `atoll up` has them: failover within seconds.
+/// As in `atoll up`: failover within seconds.
 fn health() -> HealthTimes {
     let seconds = Duration::from_secs;
     HealthTimes {
@@ -138,21 +139,21 @@ async fn history(seed: u64) {
     };
     world.until("observed is desired", LIMIT, settled).await;
     world.until_settled(LIMIT).await;
-    // And stays.
+    // And it stays so.
     world.rest(Duration::from_secs(120)).await;
     world.until("still", Duration::ZERO, settled).await;
     world.until_settled(Duration::ZERO).await;
     world.end().await;
 }
 
-/// Once, a member whose stream lived through a cut of some seconds was back, and its reports counted as its last words
-/// for ever: nobody moved back to it, and its replicas were shown as unknown.
+/// Regression: a member whose stream survived a cut of some seconds was back, but its reports still counted as stale:
+/// nothing moved back to it, and its replicas were shown as unknown.
 #[test]
 fn a_member_that_returns_on_a_stream_that_lived_is_certain_again() {
     simulate(history(68));
 }
 
-/// Once, a workload that was scaled down while no cluster fitted kept more replicas than were asked for.
+/// Regression: a workload that was scaled down while no cluster fitted kept more replicas than requested.
 #[test]
 fn scaling_down_is_followed_while_no_cluster_fits() {
     for seed in [65, 95] {

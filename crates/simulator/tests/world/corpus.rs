@@ -55,7 +55,7 @@ async fn a_users_taint_lives_beside_those_of_health_whoever_writes_when() {
     }
 }
 
-/// Karmada 1.17: a scale down was divided over clusters that were not the workload's any more.
+/// Karmada 1.17: a scale down was divided over clusters that the policy no longer selected.
 #[tokio::test(start_paused = true)]
 async fn a_scale_down_counts_only_clusters_of_today() {
     let world = world(52).await;
@@ -75,7 +75,7 @@ async fn a_scale_down_counts_only_clusters_of_today() {
     world.end().await;
 }
 
-/// Karmada #7426: credentials that failed in passing made a member not ready, and its workloads moved.
+/// Karmada #7426: a transient credential failure made a member not ready, and its workloads moved.
 #[tokio::test(start_paused = true)]
 async fn an_api_that_fails_in_passing_moves_nobody() {
     let world = world(53).await;
@@ -97,8 +97,8 @@ async fn an_api_that_fails_in_passing_moves_nobody() {
     world.end().await;
 }
 
-/// Karmada 1.11: who registered under a name that was taken took the place of the one that had it. Here a cluster comes
-/// with all that member1 shows of itself, and is another.
+/// Karmada 1.11: a cluster that registered under a taken name replaced the existing one. Here another cluster presents
+/// the full identity of member1.
 #[tokio::test(start_paused = true)]
 async fn a_new_member_takes_nothing_from_the_one_whose_name_it_comes_with() {
     let mut world = world(54).await;
@@ -106,7 +106,7 @@ async fn a_new_member_takes_nothing_from_the_one_whose_name_it_comes_with() {
     let before = world.decided();
     let impostor = world.impostor("member1").await;
     world.rest(Duration::from_secs(60)).await;
-    // Not even when the other one is silent for a while.
+    // Not even when the real member is silent for a while.
     world.stop_member("member1").await;
     world.rest(Duration::from_secs(60)).await;
     world.start_member("member1").await;
@@ -123,7 +123,7 @@ async fn a_new_member_takes_nothing_from_the_one_whose_name_it_comes_with() {
     world.end().await;
 }
 
-/// The same with objects: what a new member runs already is its own until somebody says otherwise.
+/// The same with objects: what a new member already runs stays its own until a user claims it.
 #[tokio::test(start_paused = true)]
 async fn a_new_members_own_object_is_left_alone() {
     let world = world(55).await;
@@ -151,8 +151,8 @@ async fn a_new_members_own_object_is_left_alone() {
     world.end().await;
 }
 
-/// Two leaders, and a child whose name the server makes up: it comes twice. Ours has a name that follows from the
-/// template's, so the second to make it finds it made.
+/// Two leaders, and a child whose name the server generates: it is created twice. Ours has a name derived from the
+/// template's, so the second leader finds it already created.
 #[tokio::test(start_paused = true)]
 async fn two_leaders_make_one_binding() {
     let builder = World::builder().seed(56).controllers(3).identities(Identities::Known);
@@ -161,7 +161,7 @@ async fn two_leaders_make_one_binding() {
     let old = world.leaders()[0];
     let who = Who::Controller(old);
     let mark = world.mark();
-    // Its writes take their time, and in the middle of that time they are held until another one leads.
+    // Its writes are slow, and in the middle of one they are held until another controller leads.
     world.slow_api(&who, Duration::from_secs(2));
     world.hub().apply(etcd::deployment("many1", 3)).await;
     world.rest(Duration::from_secs(1)).await;

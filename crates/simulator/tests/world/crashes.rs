@@ -1,8 +1,10 @@
-//! A process dies at each of its durable writes, before and after it, and the next one goes on.
+//! A process crashes at each of its durable writes, before and after it, and the next one continues.
 //!
-//! Every write of a life is counted, from the start of the process on: the fuse is laid at the first, the second and so on,
-//! until a life ends in which nobody died. Renewals of Leases go on for ever and are looked at by kind. A write is whole or
-//! it is not there, as Kubernetes and databases have it; what is half there is damaged in random histories.
+//! Every write of a run is counted, from the start of the process: the fuse is set to the first write, the second and
+//! so
+//! on, until a run ends without a crash. Renewals of Leases never end and are tested by kind. A write is complete or
+//! absent,
+//! as Kubernetes and databases guarantee; the random histories cover damaged data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,11 +15,11 @@ use serde_json::json;
 
 use crate::scenario::{self, LIMIT, NGINX};
 
-/// How long a process is away that died.
+/// How long a crashed process stays down.
 const AWAY: Duration = Duration::from_secs(3);
-/// Writes of a Lease that a process dies at, each in a run of its own.
+/// Writes of a Lease to crash at, each in its own run.
 const LEASES: u32 = 2;
-/// More writes than any of these lives has.
+/// More writes than any of these runs has.
 const MOST: u32 = 400;
 
 async fn world() -> World {
@@ -26,8 +28,8 @@ async fn world() -> World {
     world
 }
 
-/// A workload comes, is scaled, and goes; the process that dies at its fuse comes back after a moment, and dies at the next
-/// one again. How many died.
+/// A workload is created, scaled and deleted; the process crashes at its fuse, restarts after a moment, and crashes at
+/// the next one. Returns the number of crashes.
 async fn life(world: &mut World, who: Option<&Who>, mut next: Option<Fuse>) -> u32 {
     let mut deaths = 0;
     let steps: [(&str, Option<i64>); 3] = [("comes", Some(3)), ("grows", Some(6)), ("goes", None)];
@@ -51,7 +53,7 @@ async fn life(world: &mut World, who: Option<&Who>, mut next: Option<Fuse>) -> u
             holds.then_some(()).ok_or_else(|| format!("{what}: {ready} ready, {shown:?} shown"))
         };
         loop {
-            // What dies is taken away and comes back; the wait then goes on.
+            // The crashed process is cleaned up and restarted; then the wait continues.
             let died = tokio::time::timeout(AWAY, world.death()).await.ok();
             if let Some(died) = died {
                 assert_eq!(Some(&died), who);
@@ -80,10 +82,10 @@ async fn life(world: &mut World, who: Option<&Who>, mut next: Option<Fuse>) -> u
     deaths
 }
 
-/// 2026-01-01 and half an hour: far more than any of these lives takes.
+/// 2026-01-01 and half an hour: far longer than any of these runs takes.
 const END: i64 = 1_767_225_600 + 1_800;
 
-/// Kinds of writes in a life without faults, with how often each is done, by who does them.
+/// Kinds of writes in a run without faults, with their counts, for one actor.
 fn sites(actor: Actor) -> BTreeMap<String, usize> {
     let who = match actor {
         Actor::Agent => agent(),
@@ -108,7 +110,7 @@ fn agent() -> Who {
     Who::Agent("member1".to_owned())
 }
 
-/// The process starts: the controller anew, the agent on a member that has lost everything.
+/// Starts the process: a new controller, or the agent on a member that has lost everything.
 async fn begin(world: &mut World, who: &Who) {
     match who {
         Who::Controller(number) => {
@@ -119,7 +121,7 @@ async fn begin(world: &mut World, who: &Who) {
     }
 }
 
-/// A life with a death at this fuse, and at the next one. How many died.
+/// A run with a crash at this fuse, and at the next one. Returns the number of crashes.
 fn dies(who: &Who, fuse: Fuse, next: Option<Fuse>) -> u32 {
     simulate(async {
         let mut world = world().await;
@@ -132,7 +134,7 @@ fn dies(who: &Who, fuse: Fuse, next: Option<Fuse>) -> u32 {
     })
 }
 
-/// A death at every write of a life; at how many.
+/// A crash at every write of a run. Returns the number of writes.
 fn dies_everywhere(who: &Who, after: bool) -> u32 {
     for nth in 1..MOST {
         if dies(who, Fuse { site: None, nth, after }, None) == 0 {
@@ -152,7 +154,7 @@ fn dies_at_its_lease(who: &Who) {
     }
 }
 
-/// What a life writes, by kind, is what deaths are counted over.
+/// The kinds of writes of a run, over which crashes are counted.
 #[test]
 fn a_life_has_every_kind_of_write() {
     let names = |actor| sites(actor).into_keys().collect::<BTreeSet<String>>();
@@ -184,7 +186,7 @@ fn a_controller_that_dies_before_any_write_is_followed_by_one_that_goes_on() {
         .filter(|(site, _)| !site.ends_with(" leases"))
         .map(|(_, count)| count)
         .sum();
-    // Those to history are none of the hub's.
+    // Writes to history are not among the hub's.
     assert!(writes as usize > counted, "{writes} deaths, {counted} writes to the hub");
 }
 
@@ -212,7 +214,7 @@ fn an_agent_that_dies_at_any_write_is_followed_by_one_that_goes_on() {
     dies_at_its_lease(&agent());
 }
 
-/// What goes on after a death dies as well, at its first writes.
+/// The restarted process crashes as well, at its first writes.
 #[test]
 fn who_goes_on_after_a_death_may_die_too() {
     for who in [Who::Controller(1), agent()] {

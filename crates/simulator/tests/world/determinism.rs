@@ -4,7 +4,7 @@ use atoll_simulator::world::{Identities, World, simulate};
 
 use crate::scenario;
 
-/// The walk; answers with its hash and everything that it showed.
+/// Runs the walk; returns its hash and all observations.
 fn walk(seed: u64, identities: Identities) -> (String, Vec<String>) {
     simulate(async {
         let builder = World::builder().seed(seed).members(3).identities(identities);

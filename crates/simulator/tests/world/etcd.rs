@@ -1,7 +1,7 @@
-//! What etcd's robustness tests have on record, re-expressed for our streams: agents' sessions stand where etcd's watches
-//! and members stand there, terms and hashes where its revisions do.
+//! The failures recorded for etcd's robustness tests, transferred to our streams: agents' sessions correspond to etcd's
+//! watches and members, terms and hashes to its revisions.
 //!
-//! The rows are all 17 of etcd's `tests/robustness/README.md` (as of August 2026); [`ROWS`] says which test stands for which.
+//! The rows are all 17 of etcd's `tests/robustness/README.md` (as of August 2026); [`ROWS`] maps each to a test.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,21 +26,21 @@ const ROWS: [(u32, &str, &str, &str); 17] = [
         OWN,
         "nothing_is_told_that_a_death_takes_back",
     ),
-    // Who may do what is no part of what a stream carries: the certificate is looked at, and a member's own rules.
+    // Streams carry no authorisation: the certificate and the member's own rules decide.
     (
         14571,
         "members disagree over rights",
         "crates/agent/tests/it/applying.rs",
         "a_poison_object_is_reported_and_holds_nothing_else_up",
     ),
-    // Nothing of ours is rewritten in place but the agent's index; the death at its write is one of these.
+    // The agent's index is our only data rewritten in place; one of these crashes is at its write.
     (
         14685,
         "a crash while the store is rewritten",
         "crates/simulator/tests/world/crashes.rs",
         "an_agent_that_dies_at_any_write_is_followed_by_one_that_goes_on",
     ),
-    // The same over a slow and breaking road: `agreement_does_not_overtake_what_is_under_way`.
+    // The same over a slow and breaking network: `agreement_does_not_overtake_what_is_under_way`.
     (
         15220,
         "progress is told before what it is about",
@@ -68,7 +68,7 @@ const ROWS: [(u32, &str, &str, &str); 17] = [
         OWN,
         "two_full_pictures_within_a_moment_are_taken_as_they_come",
     ),
-    // A commit is one write under one version: there is no transaction that could read another.
+    // A commit is one write under one version, so no transaction can read another.
     (
         18667,
         "a transaction reads what is compacted",
@@ -93,7 +93,7 @@ const ROWS: [(u32, &str, &str, &str); 17] = [
         "crates/agent/tests/it/sessions.rs",
         "a_lower_term_is_refused_also_after_a_restart",
     ),
-    // The one thing of ours that is kept on a member and read back is the agent's: what is damaged in it is not believed.
+    // The agent's data is the only data of ours that is read back from a member; damaged data is not trusted.
     (
         20271,
         "a page of the store is not what it should be: a panic at the start",
@@ -122,7 +122,7 @@ async fn world(seed: u64) -> World {
     World::builder().seed(seed).identities(Identities::Known).build().await
 }
 
-/// So many workloads, `many0` and so on, with a replica on each member.
+/// Creates this many workloads, `many0` and so on, with a replica on each member.
 pub(crate) async fn many(world: &World, count: u64) {
     world
         .hub()
@@ -163,7 +163,7 @@ async fn scale_all(world: &World, count: u64, replicas: u64) {
     }
 }
 
-/// Every one of them runs, and the hub shows it.
+/// Waits until every one of them runs, and the hub shows it.
 pub(crate) async fn until_all(world: &World, count: u64, replicas: u64) {
     let all = |view: &View| {
         (0..count).try_for_each(|number| {
@@ -180,7 +180,7 @@ pub(crate) async fn until_all(world: &World, count: u64, replicas: u64) {
     world.until_settled(LIMIT).await;
 }
 
-/// Waits for a death by a fuse and starts again who died, after a moment.
+/// Waits for a crash by a fuse and restarts the process after a moment.
 async fn revive(world: &mut World) {
     let who = tokio::time::timeout(LIMIT, world.death()).await.expect("nobody died");
     match &who {
@@ -220,7 +220,7 @@ async fn a_death_under_load_leaves_no_two_opinions() {
 async fn nothing_is_told_that_a_death_takes_back() {
     let mut world = world(62).await;
     scenario::first(&world).await;
-    // Whenever the hub shows all replicas of the newest version, members were told so many and hold them.
+    // When the hub shows all replicas of the newest version, the members were assigned that many and hold them.
     let true_words = world.always("what is told is held", |view: &View| {
         let template = view.hub(&DEPLOYMENT, NGINX);
         let (spec, status) = (&template["spec"], &template["status"]);
@@ -247,8 +247,8 @@ async fn nothing_is_told_that_a_death_takes_back() {
     world.end().await;
 }
 
-/// Half of what a member has comes, the other half goes, over a network that carries little at once. Nothing is deleted
-/// but what was withdrawn (I12 looks at every deletion), and in the end both ends agree.
+/// Half of a member's objects are added and the other half removed, over a slow network. Only withdrawn objects are
+/// deleted (I12 checks every deletion), and in the end both ends agree.
 #[tokio::test(start_paused = true)]
 async fn agreement_does_not_overtake_what_is_under_way() {
     const COUNT: u64 = 10;
@@ -259,7 +259,7 @@ async fn agreement_does_not_overtake_what_is_under_way() {
         world.hub().delete(&DEPLOYMENT, &format!("default/many{}", COUNT / 2 + number)).await;
         world.hub().apply(deployment(&format!("many{number}"), 6)).await;
     }
-    // The stream breaks in the middle of it, so that what is held is compared anew.
+    // The stream breaks in the middle of it, so that the inventory is compared again.
     world.break_stream("member1", Some(500));
     world.rest(Duration::from_secs(60)).await;
     world.slow_network("member1", None);
@@ -267,7 +267,7 @@ async fn agreement_does_not_overtake_what_is_under_way() {
     world.end().await;
 }
 
-/// The agent's words are held back while the world goes on, and arrive when it has gone on.
+/// The agent's messages are delayed while the state moves on, and arrive afterwards.
 #[tokio::test(start_paused = true)]
 async fn what_a_partition_held_back_sets_nothing_back() {
     let mut world = world(64).await;
@@ -298,8 +298,8 @@ async fn what_a_partition_held_back_sets_nothing_back() {
     world.end().await;
 }
 
-/// The whole of what a member holds goes to the controller, and a moment later again, while the first is on its way; and
-/// both lists of the hub and those of the member are asked for twice.
+/// A member's whole inventory is sent to the controller twice within a moment, the second while the first is in flight;
+/// the lists of the hub and of the member are requested twice as well.
 #[tokio::test(start_paused = true)]
 async fn two_full_pictures_within_a_moment_are_taken_as_they_come() {
     const COUNT: u64 = 8;
@@ -350,7 +350,7 @@ async fn a_member_that_reads_slowly_misses_nothing() {
     let mut world = world(66).await;
     many(&world, COUNT).await;
     world.slow_network("member1", Some((128, Duration::from_millis(50))));
-    // More than it can read meanwhile, and of each only the last counts.
+    // More messages than it can read, of which only the last counts.
     for replicas in [6, 9, 12, 6] {
         scale_all(&world, COUNT, replicas).await;
         world.rest(Duration::from_secs(2)).await;
@@ -383,7 +383,7 @@ async fn terms_never_fall_whenever_a_leader_dies_at_its_lease() {
     let who = Who::Controller(1);
     for nth in [1, 2] {
         for after in [false, true] {
-            // One that leads dies at a renewal, the next one in taking the Lease, and the third goes on.
+            // A leader crashes at a renewal, the next one while it takes the Lease, and the third continues.
             world.lay(&who, fuse("PUT leases", nth, after));
             revive(&mut world).await;
             world.lay(&who, fuse("PUT leases", 1, after));

@@ -1,4 +1,4 @@
-//! Controllers that die and networks that break, at moments that hurt.
+//! Controllers that crash and networks that break at critical moments.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn by_controller(write: &Write) -> bool {
     write.actor == Actor::Controller && write.resource != "leases"
 }
 
-/// After each of the first writes of a scaling the controller dies, and what is under way with it.
+/// The controller crashes after each of the first writes of a scaling, and loses what is in flight.
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_dies_between_any_two_writes_is_followed_by_one_that_goes_on() {
     for writes in 0..5 {
@@ -46,7 +46,7 @@ async fn a_controller_that_dies_between_any_two_writes_is_followed_by_one_that_g
     }
 }
 
-/// A partition is not a death: what runs behind it goes on, and leaves when the network is back.
+/// A partition is not a failure of the member: its workloads continue, and leave when the network is back.
 #[tokio::test(start_paused = true)]
 async fn a_member_behind_a_partition_goes_on_and_gives_up_its_copy_afterwards() {
     let mut world = World::builder().seed(5).build().await;
@@ -63,7 +63,7 @@ async fn a_member_behind_a_partition_goes_on_and_gives_up_its_copy_afterwards() 
     until_rolled_out(&world, 9).await;
     let behind = world.read(|view| view.ready(&DEPLOYMENT, NGINX)["member1"]);
     assert_eq!(behind, 5, "nobody could tell the member to stop");
-    // A controller that starts now knows of the copy behind the partition from the binding alone.
+    // A controller that starts now learns of the copy behind the partition only from the binding.
     world.stop_controller().await;
     world.start_controller();
     world.rest(Duration::from_secs(60)).await;
@@ -78,7 +78,7 @@ async fn a_member_behind_a_partition_goes_on_and_gives_up_its_copy_afterwards() 
     world.end().await;
 }
 
-/// Kubernetes API concepts, "Semantics for get and list": only who says that anything will do hears of an earlier time.
+/// Kubernetes API concepts, "Semantics for get and list": only requests that accept any version get a stale answer.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_lags_behind_answers_as_kubernetes_says() {
     let mut world = World::builder().seed(6).identities(Identities::Known).build().await;
@@ -99,7 +99,7 @@ async fn a_replica_that_lags_behind_answers_as_kubernetes_says() {
     assert_eq!(replicas(newest.clone().limit(1)).await, 9);
     assert_eq!(api.get("nginx").await.unwrap().spec.unwrap().replicas, Some(9));
     assert_eq!(world.stale_answers(Actor::Controller), 1);
-    // A process that starts meanwhile finds the same replica.
+    // A process that restarts meanwhile uses the same replica.
     world.crash_controller().await;
     world.start_controller();
     let api: Api<Deployment> = Api::namespaced(world.client_of(&who), "default");
@@ -111,7 +111,7 @@ async fn a_replica_that_lags_behind_answers_as_kubernetes_says() {
     world.end().await;
 }
 
-/// What is deleted and written rests on lists of the newest state, so nobody may ask for less.
+/// Deletions and writes depend on lists of the newest state, so no client may accept a stale one.
 #[tokio::test(start_paused = true)]
 async fn nobody_asks_for_a_list_that_may_be_stale() {
     let mut world = World::builder().seed(7).identities(Identities::Known).build().await;
@@ -145,8 +145,8 @@ async fn nobody_asks_for_a_list_that_may_be_stale() {
     world.end().await;
 }
 
-/// What it would come to otherwise (time travel, in the words of Sieve, OSDI 2022): a controller that starts on an API server
-/// of an earlier time takes what was decided since for what nobody decided. The check of I12 sees it.
+/// Shows what would happen otherwise ("time travel" in Sieve, OSDI 2022): a controller that starts on a stale API
+/// server takes recent decisions for orphans. The check of I12 detects it.
 #[test]
 fn lists_of_an_earlier_time_would_delete_what_runs() {
     let at = |millis, action| Step { at: Duration::from_millis(millis), action };
@@ -162,7 +162,7 @@ fn lists_of_an_earlier_time_would_delete_what_runs() {
     assert!(outcome.is_ok(), "{outcome:?}");
 }
 
-/// Sessions, leases and health are measured, not read off a wall.
+/// Sessions, leases and health use monotonic time, not the wall clock.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_an_hour_off_or_stands_still_moves_nobody() {
     let hour = Duration::from_secs(3_600);

@@ -1,5 +1,5 @@
-//! History while its database, or the controller, or both fail. Every World ends with the check of I10: exactly one row for
-//! every committed decision, each behind its parent.
+//! History while its database, or the controller, or both fail. Every World ends with the check of I10: exactly one row
+//! for every committed decision, each after its parent.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -18,7 +18,7 @@ const FAULTS: [Fault; 5] = [
     Fault::Away,
     Fault::ReadOnly,
     Fault::Full,
-    // A hundred times the few milliseconds of a batch, and more.
+    // More than a hundred times the few milliseconds of a batch.
     Fault::Slow(Duration::from_secs(2)),
     Fault::LosesAnswers,
 ];
@@ -49,7 +49,7 @@ async fn whatever_the_database_does_for_ten_minutes_workloads_are_placed_and_row
             let binding = view.hub(&RESOURCE_BINDING, BINDING);
             atoll_simulator::world::condition(binding, "Recorded").to_owned()
         };
-        // A database that is slow but works is behind by seconds: that is said by the metric alone.
+        // A slow but working database lags by seconds: only the metric shows that.
         let slow = matches!(fault, Fault::Slow(_));
         assert_eq!(world.read(recorded) == "False", !slow, "{fault:?}");
         world.history_store().set_fault(Fault::None);
@@ -77,7 +77,7 @@ async fn a_controller_that_dies_at_any_step_of_recording_leaves_no_row_out_and_n
             scale(&world, 5 + n).await;
             world.crash_controller().await;
             if n == 1 {
-                // The next one finds the database as it was, and dies too.
+                // The next one finds the database unchanged, and crashes too.
                 world.start_controller();
                 scale(&world, 12).await;
                 world.crash_controller().await;
@@ -103,7 +103,7 @@ async fn a_database_that_forgets_its_last_commits_gets_them_again() {
     scale(&world, 12).await;
     world.until_settled(LIMIT).await;
     world.end().await;
-    // And from the bindings, where the controller is gone as well.
+    // And from the bindings, after the controller is gone as well.
     let mut world = self::world(41).await;
     scale(&world, 6).await;
     world.until_settled(LIMIT).await;
@@ -125,7 +125,7 @@ async fn a_withdrawal_waits_for_its_row_and_says_who_has_not_confirmed() {
     // The minute is over, the database is not back: the binding is the only record.
     let held = world.read(|view| !view.hub(&RESOURCE_BINDING, BINDING).is_null());
     assert!(held, "the binding is gone before its end is recorded");
-    // A controller that dies now is followed by one that goes on, and makes the same record.
+    // The successor of a controller that crashes now continues, and makes the same record.
     world.crash_controller().await;
     world.start_controller();
     world.rest(Duration::from_secs(120)).await;
@@ -152,7 +152,7 @@ async fn a_withdrawal_waits_for_its_row_and_says_who_has_not_confirmed() {
     world.end().await;
 }
 
-/// Values that nobody may find in history: of an environment, a Secret, an annotation, a container's command.
+/// Values that must never appear in history: of an environment, a Secret, an annotation, a container's command.
 const MARK: &str = "S3CR3T-MARK";
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +198,7 @@ async fn no_manifest_and_no_secret_value_is_in_history() {
     let rows = world.history().await;
     assert!(recorded("marked", &rows), "the Secret was never placed: the test looks for nothing");
     let store = world.history_store();
-    // What the tables hold, with every detail unpacked.
+    // The content of the tables, with every detail unpacked.
     let mut everything = String::new();
     let (mut details, mut wholes) = (0, Vec::new());
     for row in &rows {
@@ -219,7 +219,7 @@ async fn no_manifest_and_no_secret_value_is_in_history() {
     let found =
         everything.find(MARK).map(|at| everything[at..].chars().take(80).collect::<String>());
     assert_eq!(found, None);
-    // And what is in a database's file, byte by byte.
+    // And of a database file, byte by byte.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("history.db");
     tokio::time::resume();
@@ -239,7 +239,7 @@ async fn no_manifest_and_no_secret_value_is_in_history() {
 /// The same rows in a PostgreSQL database, all of whose tables are dumped as text.
 async fn in_postgres(rows: &[Record], events: &[Event]) {
     let Ok(server) = std::env::var("ATOLL_TEST_POSTGRES") else {
-        // Past the test runner's capture: a left-out part must not look like a run one.
+        // Bypasses the test runner's capture: a skipped part must be visible.
         let note = "LEFT OUT marked values in PostgreSQL: run `cargo xtask test`\n";
         std::io::stderr().write_all(note.as_bytes()).unwrap();
         return;
@@ -256,7 +256,7 @@ async fn in_postgres(rows: &[Record], events: &[Event]) {
     let store = PostgresStore::new(&url).unwrap();
     store.insert(rows).await.unwrap();
     store.note(events).await.unwrap();
-    // In the World's time. Two weeks on, who stood where has been written down as well.
+    // In the World's time. Two weeks later, the placements have been recorded as well.
     let last = rows.iter().map(Record::decided_at).max().unwrap();
     let later = last.checked_add(Duration::from_hours(24 * 14)).unwrap();
     store.maintain(later, RETENTION).await.unwrap();

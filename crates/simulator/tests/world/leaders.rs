@@ -1,4 +1,4 @@
-//! Several controllers: one writes, and the others wait for their turn.
+//! Several controllers: one writes, and the others wait as followers.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ async fn followers_write_nothing_and_agents_find_the_leader_behind_one_address()
     world.end().await;
 }
 
-/// The leader's way to the hub is held in the middle of a write, past its lease. The write arrives when another leads and
-/// has decided anew: it loses, and nothing that the old leader says reaches a member.
+/// The leader's traffic to the hub is held in the middle of a write, past its lease. The write arrives after another
+/// leads and has decided again: it is refused, and no message of the old leader reaches a member.
 #[tokio::test(start_paused = true)]
 async fn what_a_leader_of_yesterday_had_under_way_loses() {
     for seed in 0..6 {
@@ -47,7 +47,7 @@ async fn what_a_leader_of_yesterday_had_under_way_loses() {
         let old = leader(&world);
         let who = Who::Controller(old);
         world.hub().merge(&DEPLOYMENT, NGINX, json!({"spec": {"replicas": 9}})).await;
-        // A little later for each seed: before, in and after the write of the decision.
+        // A little later for each seed: before, during and after the write of the decision.
         world.rest(Duration::from_millis(seed)).await;
         world.hold(&who, true);
         let another = |binding: &Value| binding["spec"]["decision"]["desired"] == 9;
@@ -69,8 +69,8 @@ async fn what_a_leader_of_yesterday_had_under_way_loses() {
     }
 }
 
-/// A member that came while another led was new to the next leader, which waited for its first word: for ever, when member
-/// and leader had gone together.
+/// Regression: a member that joined under the previous leader was new to the next one, which waited for its first
+/// session: forever, if member and leader had failed together.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_goes_together_with_the_leader_is_missed_by_the_next() {
     let mut world = three(38).await;

@@ -1,4 +1,5 @@
-//! Leaving members for good reasons: drains, sick applications, and the way back, over deaths of the controller.
+//! Members that workloads leave for good reasons: drains, unhealthy applications, and the way back, across controller
+//! crashes.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ async fn until_trigger(world: &World, trigger: &str) -> Value {
     world.until_object("hub", &RESOURCE_BINDING, BINDING, trigger, LIMIT, holds).await
 }
 
-/// Waits until no pod of nginx is on a member, and so many are ready elsewhere.
+/// Waits until a member has no pod of nginx, and the others have this many ready.
 async fn until_left(world: &World, member: &str, replicas: i64) {
     let look = |view: &View| {
         let ready = view.ready(&DEPLOYMENT, NGINX);
@@ -66,7 +67,7 @@ async fn a_sick_application_moves_by_a_clock_that_a_controllers_death_does_not_s
     let mut world = world(22).await;
     let rules = json!({"application": {"decisionConditions": {"tolerationSeconds": 120}}});
     world.hub().merge(&PROPAGATION_POLICY, POLICY, json!({"spec": {"failover": rules}})).await;
-    // Its pods on member1 find no node any more.
+    // No node accepts its pods on member1 any more.
     let nodes: Vec<String> =
         world.read(|view| view.all("member1", &NODE).map(|(name, _)| name.clone()).collect());
     for node in nodes {
@@ -131,7 +132,7 @@ async fn a_member_that_comes_and_goes_does_not_bounce_work() {
     world.stop_member("member1").await;
     until_trigger(&world, "Failover").await;
     for _ in 0..3 {
-        // Back for four minutes, and lost for as long as moves work.
+        // Back for four minutes, and lost while work moves.
         world.start_member("member1").await;
         world.rest(Duration::from_secs(240)).await;
         world.stop_member("member1").await;

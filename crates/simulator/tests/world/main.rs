@@ -1,5 +1,5 @@
-//! The whole federation in one thread on paused time: what the README promises, counted, repeated, and with the invariants
-//! of ARCHITECTURE.md checked at every event.
+//! The whole federation in one thread on paused time: the promises of the README, measured, repeated, and with the
+//! invariants of ARCHITECTURE.md checked at every event.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
 #![allow(clippy::print_stderr, reason = "a random history tells its seed and its steps")]

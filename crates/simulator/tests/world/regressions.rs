@@ -1,4 +1,4 @@
-//! What random histories have found, each narrowed down to the lines that it takes.
+//! Bugs that random histories have found, each reduced to the necessary steps.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ fn everybody() -> Vec<String> {
     ["member1", "member2", "member3"].map(str::to_owned).to_vec()
 }
 
-/// From Duplicated to Divided: what replaces the old copies ran already, so no word of a member came that would have ended
-/// their tasks. They stayed until their deadline.
+/// From Duplicated to Divided: the replacements of the old copies ran already, so no report of a member ended their
+/// tasks. They stayed until their deadline.
 #[test]
 fn old_copies_go_when_what_replaces_them_runs_already() {
     holds(
@@ -32,7 +32,7 @@ fn old_copies_go_when_what_replaces_them_runs_already() {
     );
 }
 
-/// With no replica wanted anywhere, nothing replaces the old copies, and they were kept.
+/// With no replica requested anywhere, nothing replaced the old copies, and they were kept.
 #[test]
 fn old_copies_of_a_workload_without_replicas_go() {
     holds(
@@ -44,8 +44,8 @@ fn old_copies_of_a_workload_without_replicas_go() {
     );
 }
 
-/// Shares became smaller while all members were away. Each kept a share, so none ever said that its copy was gone, and the
-/// tasks stood for ever.
+/// Shares were reduced while all members were lost. Each kept a share, so no member ever reported its copy as removed,
+/// and the tasks stayed forever.
 #[test]
 fn a_share_that_becomes_smaller_behind_a_loss_leaves_no_task() {
     let span = Duration::from_millis(20_906);
@@ -59,8 +59,8 @@ fn a_share_that_becomes_smaller_behind_a_loss_leaves_no_task() {
     );
 }
 
-/// A leader was held with a status under way that showed all members lost. It arrived after its successor had seen them
-/// all back, and nothing changed any more that would have set it right.
+/// A leader was held with a status in flight that showed all members lost. It arrived after its successor had seen them
+/// all back, and no later change corrected it.
 #[test]
 fn a_status_of_yesterday_is_set_right() {
     holds(
@@ -88,7 +88,8 @@ fn a_status_of_yesterday_is_set_right() {
     );
 }
 
-/// An agent told that it could not apply, died, and the next one found everything applied. Nobody took the word back.
+/// An agent reported an apply error and crashed, and the next one found everything applied. The error was never
+/// cleared.
 #[test]
 fn what_hindered_an_agent_that_is_gone_hinders_no_more() {
     holds(
@@ -118,8 +119,8 @@ fn what_hindered_an_agent_that_is_gone_hinders_no_more() {
     );
 }
 
-/// A leader came back to power with what it had wanted of the members in its first term. A workload that was deleted under
-/// its successor stayed: its copy agreed with that, and nobody was left to withdraw it.
+/// A controller led again with the desired state of its first term. A workload deleted under its successor stayed: its
+/// copy matched that state, and nothing withdrew it.
 #[test]
 fn a_leader_that_leads_again_wants_nothing_of_its_earlier_term() {
     holds(
@@ -133,8 +134,8 @@ fn a_leader_that_leads_again_wants_nothing_of_its_earlier_term() {
     );
 }
 
-/// The number by which a controller tells an agent from the one it replaced could not be read any more. The agent counted
-/// from 1, was taken for one of long ago, and its member was lost for good.
+/// The counter by which a controller tells an agent from its predecessor was unreadable. The agent counted from 1, was
+/// taken for an outdated one, and its member was lost for good.
 #[test]
 fn an_agent_whose_counter_was_damaged_is_taken_back() {
     for what in [Damaged::Lease, Damaged::Index, Damaged::IndexUnreadable, Damaged::Hashes] {
@@ -148,8 +149,8 @@ fn an_agent_whose_counter_was_damaged_is_taken_back() {
     }
 }
 
-/// A wiped member came back, and within the same second its backup was put in place: the agent of the empty one had begun
-/// to count beyond the time of day, so that the one after it was refused for ever.
+/// A wiped member returned, and within the same second its backup was restored: the agent of the empty one had counted
+/// beyond the time of day, so that the next agent was refused forever.
 #[test]
 fn a_member_that_is_restored_twice_within_a_second_is_taken_back() {
     let restore = |wiped, later| Action::Restore {
@@ -167,8 +168,8 @@ fn a_member_that_is_restored_twice_within_a_second_is_taken_back() {
     );
 }
 
-/// Two leaders in turn were held while a workload was deleted and its member was cut off. The first one led again and still
-/// had the verdict of its first term: that the copy is wanted. Nobody wanted it, and nobody told.
+/// Two leaders in turn were held while a workload was deleted and its member was cut off. The first one led again and
+/// still had the verdict of its first term, that the copy was wanted, so nothing removed it.
 #[test]
 fn a_leader_that_leads_again_judges_nothing_by_its_earlier_term() {
     holds(
@@ -190,7 +191,7 @@ fn a_leader_that_leads_again_judges_nothing_by_its_earlier_term() {
     );
 }
 
-/// An agent's counter could not be read while its clock was an hour behind: the next began below where the last one was, and
+/// An agent's counter was unreadable while its clock was an hour behind: the next one started below the last value, and
 /// the member was lost for good.
 #[test]
 fn a_damaged_counter_under_a_wrong_clock_is_taken_back() {
@@ -209,8 +210,8 @@ fn a_damaged_counter_under_a_wrong_clock_is_taken_back() {
     );
 }
 
-/// An agent's index could not be read when it started, while a workload left its member behind a partition. The agent found
-/// nothing there, so nothing was removed, and nobody told of it.
+/// An agent's index was unreadable at its start, while a workload left its member behind a partition. The agent found
+/// no objects, so nothing was removed or reported.
 #[test]
 fn what_is_withdrawn_while_an_agents_index_is_damaged_goes_all_the_same() {
     for what in [Damaged::IndexUnreadable, Damaged::Index] {
@@ -236,9 +237,9 @@ fn what_is_withdrawn_while_an_agents_index_is_damaged_goes_all_the_same() {
     }
 }
 
-/// A policy changed while the controller's watch lagged, and the controller died before it saw that. The next one decided
-/// after the World had found everything as it should be by the old policy; the end of what it moved was taken for a
-/// decision without a cause.
+/// A policy changed while the controller's watch lagged, and the controller crashed before it saw that. The next one
+/// decided after the World had already matched the old policy; the end of that move was taken for a decision without a
+/// cause.
 #[test]
 fn a_policy_that_only_the_next_leader_sees_is_decided_once() {
     let who = Who::Controller(1);
@@ -260,8 +261,8 @@ fn a_policy_that_only_the_next_leader_sees_is_decided_once() {
     );
 }
 
-/// A wiped member came back while its agent's clock was an hour behind. Its new Lease began to count at that time of day,
-/// below the number that the controller had seen, and every session was refused for good.
+/// A wiped member returned while its agent's clock was an hour behind. Its new Lease started to count at that time of
+/// day, below the number that the controller had seen, and every session was refused for good.
 #[test]
 fn a_wiped_member_whose_clock_is_behind_is_taken_back() {
     let wiped = |later| Action::Restore {
@@ -278,8 +279,8 @@ fn a_wiped_member_whose_clock_is_behind_is_taken_back() {
     holds(910_217, &[at(3_435, wiped(6_940)), at(9_800, behind(37_445))]);
 }
 
-/// A new leader's watch lagged: it had listed a binding that its predecessor withdrew meanwhile, and gave it to the members
-/// again. When its watch caught up, no proof was left by which the copies could go.
+/// A new leader's watch lagged: it had listed a binding that its predecessor then withdrew, and sent it to the members
+/// again. When its watch caught up, no evidence was left to remove the copies.
 #[test]
 fn what_a_lagging_leader_gives_again_after_its_withdrawal_goes_again() {
     let first = Who::Controller(1);

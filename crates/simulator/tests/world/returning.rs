@@ -8,15 +8,15 @@ use serde_json::json;
 
 use crate::scenario::LIMIT;
 
-/// More than the limit on mass removals lets go in one window: 100 objects, or 30 % of the member's.
+/// More than the limit on mass removals allows in one window: 100 objects, or 30 % of the member's.
 const WORKLOADS: usize = 200;
 
-/// Deployments of ours on a member.
+/// Our Deployments on a member.
 fn held(view: &View, member: &str) -> usize {
     view.managed(member).filter(|(kind, ..)| **kind == DEPLOYMENT).count()
 }
 
-/// Waits until so many are on member1, and so many on the others.
+/// Waits until member1 and the other members hold these numbers.
 async fn until_held(world: &World, what: &str, limit: Duration, on_first: usize, elsewhere: usize) {
     let look = |view: &View| {
         let (first, second) = (held(view, "member1"), held(view, "member2"));

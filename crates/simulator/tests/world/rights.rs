@@ -1,4 +1,4 @@
-//! The controller asks the hub for nothing that its manifest does not give.
+//! The controller makes no request to the hub that its manifest does not allow.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ fn namespace_users_write_policies_and_no_bindings() {
     assert!(writes_policies);
 }
 
-/// The parts of the manifests find one another.
+/// The references between the manifests resolve.
 #[tokio::test]
 async fn the_manifests_fit_together() {
     let server = Server::open(atoll_apiserver::Options::memory()).unwrap();
@@ -115,7 +115,7 @@ async fn the_manifests_fit_together() {
         }
     }
     let pod = &found["Deployment"]["spec"]["template"];
-    // The leader's Pod has one label more, which it gives itself: the controller knows where it is.
+    // The leader's Pod has one more label, which it sets itself: the controller finds its own Pod.
     let mut labels = pod["metadata"]["labels"].clone();
     labels[atoll_api::marks::LEADER] = json!("true");
     assert_eq!(found["Service"]["spec"]["selector"], labels);

@@ -1,4 +1,4 @@
-//! What the tests share: the documents of `examples/`, and the walk as steps.
+//! Shared by the tests: the documents of `examples/`, and the steps of the walk.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use atoll_simulator::world::kinds::{DEPLOYMENT, POD, PROPAGATION_POLICY, RESOURC
 use atoll_simulator::world::{View, World, condition, shares};
 use serde_json::{Value, json};
 
-/// Limit of every wait, in simulated time. The longest that anything takes is a failover, with 5 minutes of patience.
+/// Limit of every wait, in simulated time. The longest is a failover with a toleration of 5 minutes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(900);
 pub(crate) const NGINX: &str = "default/nginx";
 pub(crate) const BINDING: &str = "default/nginx-deployment";
@@ -33,7 +33,7 @@ pub(crate) fn counts(expected: &[(&str, i64)]) -> BTreeMap<String, i64> {
     expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// Waits until members run exactly this of nginx.
+/// Waits until members run exactly these replicas of nginx.
 async fn until_runs(world: &World, expected: &[(&str, i64)]) {
     let wanted = counts(expected);
     let look = |view: &View| {
@@ -44,7 +44,7 @@ async fn until_runs(world: &World, expected: &[(&str, i64)]) {
     world.until(&format!("members run {expected:?}"), LIMIT, look).await;
 }
 
-/// Waits until the hub's Deployment says what `kubectl rollout status` waits for.
+/// Waits until the hub's Deployment meets the condition of `kubectl rollout status`.
 pub(crate) async fn until_rolled_out(world: &World, replicas: i64) {
     let what = format!("the hub shows {replicas} ready");
     let holds = |object: &Value| {
@@ -55,7 +55,7 @@ pub(crate) async fn until_rolled_out(world: &World, replicas: i64) {
     world.until_object("hub", &DEPLOYMENT, NGINX, &what, LIMIT, holds).await;
 }
 
-/// Waits until the binding's last decision but ends of evictions is this one, with these shares.
+/// Waits until the binding's last decision, apart from finished evictions, has this trigger and these shares.
 async fn until_decided(world: &World, trigger: &str, expected: &[(&str, i64)]) -> Value {
     let (what, wanted) = (format!("{trigger}: {expected:?}"), counts(expected));
     let holds = |binding: &Value| {
@@ -68,7 +68,7 @@ fn sum(counts: &BTreeMap<String, i64>) -> i64 {
     counts.values().sum()
 }
 
-/// Pods of nginx that run or are to, on members with power.
+/// Pods of nginx, running or pending, on members with power.
 fn pods(view: &View) -> usize {
     let all = view.running().flat_map(|member| view.all(member, &POD));
     let alive = |pod: &Value| {
@@ -96,7 +96,7 @@ pub(crate) async fn scale(world: &World) {
     world.until_settled(LIMIT).await;
 }
 
-/// 3. A third member: old copies leave only after the new ones are healthy, so 9 stay ready throughout.
+/// 3. A third member: old copies are removed only after the new ones are healthy, so 9 stay ready throughout.
 pub(crate) async fn third_member(world: &World) {
     let enough = world.always("9 replicas stay ready", |view| {
         let ready = view.ready(&DEPLOYMENT, NGINX);
@@ -140,7 +140,7 @@ pub(crate) async fn failover(world: &mut World) {
     let expected: Vec<_> = others.iter().map(|(name, count)| (name.as_str(), *count)).collect();
     until_runs(world, &expected).await;
     until_rolled_out(world, 9).await;
-    // What member1 ran when its power went is still in its store.
+    // The pods of member1 at the power cut are still in its store.
     let old = world.member("member1").get(&DEPLOYMENT, NGINX).await;
     assert_eq!(old["spec"]["replicas"], 5);
 
@@ -162,7 +162,7 @@ pub(crate) async fn failover(world: &mut World) {
     world.lift(steady);
 }
 
-/// 5. The policy goes, then the Deployment.
+/// 5. The policy is deleted, then the Deployment.
 pub(crate) async fn leave(world: &World) {
     let before = world.read(|view| view.ready(&DEPLOYMENT, NGINX));
     let stays = before.clone();

@@ -1,4 +1,4 @@
-//! An application that is sick on its members, seen from the hub.
+//! An application that is unhealthy on its members, as the hub shows it.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use atoll_simulator::world::soak::{Action, Fault, Outcome, Step, play, script, shrink};
 
-/// Plays the script of a seed; the report of a failure has what it takes to do it again.
+/// Plays the script of a seed; a failure report contains the command to repeat it.
 fn seed(seed: u64) -> Outcome {
     let script = script(seed, &Fault::ALL);
     play(seed, &script).unwrap_or_else(|error| {
@@ -15,7 +15,7 @@ fn seed(seed: u64) -> Outcome {
     })
 }
 
-/// Four tests of fifty seeds, so that they share the processors.
+/// Four tests of fifty seeds, so that they run in parallel.
 fn fifty(from: u64) {
     for number in from..from + 50 {
         seed(number);
@@ -63,8 +63,8 @@ fn every_kind_of_fault_is_drawn() {
     }
 }
 
-/// With a bug brought back (history that is acknowledged and not written), the report names it, and of the script what it
-/// takes is left: something to decide on, and the lie.
+/// With a bug injected (history that is acknowledged but not written), the report names it, and the shrunken script has
+/// only what is needed: something to decide on, and the bug.
 #[test]
 fn a_bug_is_found_and_narrowed_down_to_what_it_takes() {
     const SEED: u64 = 5;

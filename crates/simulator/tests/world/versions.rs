@@ -1,6 +1,6 @@
-//! Controllers and agents of other versions than those before them, up, down and up again. There is one version of the code
-//! here, so what another one would have left behind is put in its place: an index without a checksum and with a field that
-//! nobody knows, hashes of another way of rendering, marks that nobody knows.
+//! Controllers and agents replaced by other versions: upgrade, downgrade, upgrade again. Only one version of the code
+//! exists here, so the data of another version is faked: an index without a checksum and with an unknown field, hashes
+//! of a different renderer, unknown marks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::scenario::{self, LIMIT, NGINX};
 
 const MEMBERS: [&str; 3] = ["member1", "member2", "member3"];
 
-/// Pods by name, with the times at which they were made: one that was replaced is another.
+/// Pods by name, with their creation times, which reveal replacements.
 fn pods(view: &View) -> BTreeMap<String, String> {
     let of = |member: &'static str| {
         view.all(member, &POD).map(move |(key, pod)| {
@@ -24,7 +24,7 @@ fn pods(view: &View) -> BTreeMap<String, String> {
     MEMBERS.into_iter().flat_map(of).collect()
 }
 
-/// What is on a member is as another version would have left it.
+/// Rewrites the data on a member as another version would have left it.
 async fn rewrite(world: &World, member: &str, version: &str) {
     let site = world.member(member);
     let index = json!({"data": {"checksum": null, "kept-by": version}});
@@ -70,7 +70,7 @@ async fn whoever_is_upgraded_or_taken_back_moves_nothing() {
     world.end().await;
 }
 
-/// All agents come at once after a leader is gone, and are served within seconds.
+/// All agents reconnect at once after a leader is gone, and are served within seconds.
 #[tokio::test(start_paused = true)]
 async fn a_herd_that_comes_back_at_once_is_served_within_seconds() {
     const HERD: u64 = 24;
@@ -103,7 +103,7 @@ async fn a_herd_that_comes_back_at_once_is_served_within_seconds() {
     let old = world.leaders()[0];
     world.crash_controller_at(old).await;
     world.hub().apply(settings("two")).await;
-    // The Lease runs out within 15 s and the other looks every 2 s; agents are back 10 s later.
+    // The Lease expires within 15 s and the other polls every 2 s; agents are back 10 s later.
     let limit = Duration::from_secs(15 + 2 + 10);
     world.until("all are back", limit, everywhere("two")).await;
     world.end().await;

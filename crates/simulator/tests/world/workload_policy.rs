@@ -1,4 +1,4 @@
-//! WorkloadPolicy as in the document of Kosmos: six replicas, domains with targets member 1 and host 3.
+//! WorkloadPolicy as in the Kosmos documentation: six replicas, domains with targets member 1 and host 3.
 
 use std::collections::BTreeMap;
 

@@ -55,7 +55,7 @@ async fn subsets_are_filled_in_order_and_their_copies_patched() {
             && subsets[1]["replicas"] == 2
     };
     until_spread(&world, "web", "the subsets are counted", placed).await;
-    // The last in are the first out.
+    // Last in, first out.
     world.hub().merge(&DEPLOYMENT, WEB, json!({"spec": {"replicas": 3}})).await;
     until_runs(&world, &[("member1", 3)]).await;
     rights::assert_allowed(&world);

@@ -1,4 +1,4 @@
-//! What a workload costs the hub, and what a restart costs: nothing.
+//! The number of hub writes for a workload, and for a restart: none.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use crate::scenario::{BINDING, LIMIT, NGINX, until_rolled_out};
 
 const ALL: &str = "default/all";
-/// So long without a write is quiet: longer than every window in which writes are gathered.
+/// Without a write for this long the system is quiet: longer than every window in which writes are batched.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// Writes of the controller to the hub. Renewals of its own Lease go on for ever and are not counted.
+/// Writes of the controller to the hub, without renewals of its own Lease, which never end.
 fn by_controller(write: &Write) -> bool {
     write.actor == Actor::Controller && write.resource != "leases"
 }
 
-/// Writes of an agent to its member, but for its own Lease (which also holds the leader's term).
+/// Writes of an agent to its member, without its own Lease (which also holds the leader's term).
 fn by_agent(write: &Write) -> bool {
     write.actor == Actor::Agent && write.resource != "leases"
 }
@@ -30,7 +30,8 @@ fn lines(writes: &[Write]) -> String {
     writes.iter().map(|write| format!("{write}\n")).collect()
 }
 
-/// nginx and so many workloads more, each with a replica on three members, everything quiet; with the mark from before them.
+/// nginx and `more` other workloads, each with a replica on three members, everything quiet; with the mark from before
+/// them.
 async fn propagated(more: usize) -> (World, Mark) {
     let world = World::builder().seed(3).members(3).build().await;
     world
@@ -75,7 +76,7 @@ async fn propagated(more: usize) -> (World, Mark) {
 }
 
 /// The binding, its Event, its status, the template's status; and for all workloads of a policy together, at most every
-/// 10 s, the policy's own figures.
+/// 10 s, the policy's own status.
 #[tokio::test(start_paused = true)]
 async fn a_workload_on_three_members_costs_the_hub_four_writes() {
     for more in [0, 9] {
@@ -101,7 +102,7 @@ async fn a_restarted_controller_writes_nothing() {
     let mark = world.mark();
     world.stop_controller().await;
     world.start_controller();
-    // Past the grace of a new leader and the longest wait of agents for it.
+    // Past a new leader's grace period and the agents' longest wait for it.
     world.rest(Duration::from_secs(180)).await;
     let leases = world.writes(mark, |write| {
         write.actor == Actor::Controller && write.resource == "leases" && write.status == 200
@@ -109,7 +110,7 @@ async fn a_restarted_controller_writes_nothing() {
     assert!(!leases.is_empty(), "the new controller leads");
     let writes = world.writes(mark, any);
     assert!(writes.is_empty(), "{} writes:\n{}", writes.len(), lines(&writes));
-    // It does lead: what changes now arrives.
+    // It does lead: a change now takes effect.
     world.hub().merge(&DEPLOYMENT, NGINX, json!({"spec": {"replicas": 6}})).await;
     until_rolled_out(&world, 6).await;
     world.until_settled(LIMIT).await;

@@ -1,4 +1,4 @@
-//! Each check finds what it is for: states that are broken in one way, by hand.
+//! Each check finds its violation: hand-made states with one error each.
 
 use atoll_api::Clock;
 use jiff::Timestamp;
@@ -108,7 +108,7 @@ fn a_term_that_falls_on_a_member_is_found() {
     assert!(broken("4", "3").contains("I3"));
 }
 
-/// A federation in which all is well (I9), and every way in which it can be not.
+/// A federation that is settled (I9), and every way in which it can fail to be.
 #[test]
 fn everything_that_is_not_settled_is_found() {
     let binding = |shares: Value, tasks: Value, applied: &str| {

@@ -1,4 +1,4 @@
-//! What can happen in a history.
+//! Actions of a random history.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use super::super::{Events, Fuse, Skew, Way, Who};
 pub enum Fault {
     /// A crash before or after a durable write.
     Crash,
-    /// A crash between two steps of a decision's way: decided, committed, sent, applied, reported, recorded.
+    /// A crash between two steps of a decision: decided, committed, sent, applied, reported, recorded.
     Gap,
     /// Events are lost, then everything is listed again.
     LostEvents,
-    /// Events come twice or late.
+    /// Events are duplicated or delayed.
     OddEvents,
-    /// A view of an earlier time: a replica that lags behind.
+    /// A stale replica.
     Stale,
-    /// A process starts on a replica that lags behind: what it lists is of now, what it watches is of then.
+    /// A process starts on a stale replica: its lists are current, its watches are stale.
     TimeTravel,
     /// A partition: both ways, one way, flapping.
     Partition,
-    /// A leader is held past its lease in mid-write and comes back beside the next one.
+    /// A leader is held past its lease in mid-write and returns beside its successor.
     TwoLeaders,
-    /// The history database is away, silent, or its answers are lost.
+    /// The history database is unreachable, silent, or loses its answers.
     History,
     /// A slow member.
     Slow,
@@ -32,13 +32,13 @@ pub enum Fault {
     Poison,
     /// A member comes back empty or from a backup.
     Restored,
-    /// A third, two thirds or all of the members are gone at once.
+    /// A third, two thirds or all of the members fail at once.
     Mass,
     /// A stream breaks in the middle of a message.
     Break,
-    /// A clock on the wall that is wrong.
+    /// A wrong wall clock.
     Clock,
-    /// What an agent keeps on its member is damaged.
+    /// Data that an agent keeps on its member is damaged.
     Damage,
 }
 
@@ -63,7 +63,7 @@ impl Fault {
         Self::Damage,
     ];
 
-    /// A word for the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ impl Fault {
     }
 }
 
-/// How members go.
+/// How members fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Going {
     /// Without power.
@@ -96,20 +96,20 @@ pub enum Going {
     Cut,
 }
 
-/// What of an agent's memory on its member is damaged.
+/// Which of an agent's data on its member is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damaged {
     /// Half of the index of kinds and namespaces is gone.
     Index,
-    /// The index says nothing that can be read.
+    /// The index cannot be parsed.
     IndexUnreadable,
-    /// The hashes of what was applied have a wrong bit.
+    /// The hashes of applied objects have a wrong bit.
     Hashes,
     /// Epoch and term of the Lease cannot be read.
     Lease,
 }
 
-/// An object that hurts.
+/// An object that cannot be handled normally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Poison {
     /// A Deployment with an annotation of 200 KiB.
@@ -124,10 +124,10 @@ pub enum Poison {
     Taken,
 }
 
-/// One thing that happens.
+/// One action.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// A user makes a workload and its policy.
+    /// A user creates a workload and its policy.
     Create {
         /// Number of the workload.
         app: u64,
@@ -145,7 +145,7 @@ pub enum Action {
     Scale {
         /// Number of the workload.
         app: u64,
-        /// To so many.
+        /// New number of replicas.
         replicas: u64,
     },
     /// A user changes the image.
@@ -162,130 +162,130 @@ pub enum Action {
         /// Seed of its placement.
         placement: u64,
     },
-    /// A process dies at a write, or at the end of the time if there is none; after a while it starts again.
+    /// A process crashes at a write, or at the end of `within` if there is none; it restarts later.
     Die {
-        /// Which.
+        /// The process.
         who: Who,
-        /// At which write.
+        /// The write.
         fuse: Fuse,
-        /// How long the write is waited for.
+        /// How long to wait for the write.
         within: Duration,
-        /// How long it is away.
+        /// How long it stays down.
         away: Duration,
     },
-    /// Something becomes of a process' events for a time.
+    /// A process' watch events have a fault for a time.
     Watches {
-        /// Whose.
+        /// The process.
         who: Who,
-        /// What.
+        /// The fault.
         events: Events,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
-    /// A process' replica falls behind; the process dies and starts again on it.
+    /// A process' replica becomes stale; the process crashes and restarts on it.
     Older {
-        /// Whose.
+        /// The process.
         who: Who,
-        /// How long it is behind when the process dies.
+        /// Time from the start of the fault to the crash.
         after: Duration,
-        /// How long it is behind in all.
+        /// Total duration of the fault.
         span: Duration,
     },
-    /// A clock on the wall.
+    /// A wrong wall clock.
     Clock {
-        /// Whose.
+        /// The process.
         who: Who,
-        /// How it is wrong.
+        /// The error.
         skew: Skew,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
-    /// What an agent keeps on its member is damaged, and the agent starts again.
+    /// An agent's data on its member is damaged, and the agent restarts.
     Damage {
-        /// Whose.
+        /// The member.
         member: String,
-        /// What.
+        /// The damaged data.
         what: Damaged,
     },
     /// A partition.
     Cut {
-        /// Whose agent.
+        /// The agent's member.
         member: String,
-        /// Which way.
+        /// Direction.
         way: Way,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
     /// A partition that comes and goes.
     Flap {
-        /// Whose agent.
+        /// The agent's member.
         member: String,
-        /// How long it is cut.
+        /// Duration of each cut.
         down: Duration,
-        /// How long not.
+        /// Pause between cuts.
         up: Duration,
-        /// How often.
+        /// Number of cuts.
         times: u32,
     },
-    /// The leader's way to the hub is held.
+    /// The leader's traffic to the hub is held.
     Hold {
-        /// How long; past the lease another leads meanwhile.
+        /// Duration; past the lease, another controller leads.
         span: Duration,
     },
-    /// The history database.
+    /// A fault of the history database.
     History {
-        /// How it is.
+        /// The fault.
         how: atoll_history::Fault,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
     /// A slow member: its network and its API.
     Slow {
-        /// Which.
+        /// The member.
         member: String,
         /// Bytes that its network carries at once.
         bytes: usize,
-        /// The pause after them, and what each request to its API takes longer.
+        /// The pause after them, and the added latency of each request to its API.
         pause: Duration,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
-    /// An object that hurts, for a time.
+    /// A problematic object, for a time.
     Poisoned {
-        /// Which.
+        /// The object.
         what: Poison,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
-    /// A member is backed up now, and brought up from that later.
+    /// A member is backed up now and restored from that later.
     Restore {
-        /// Which.
+        /// The member.
         member: String,
-        /// With nothing at all.
+        /// Whether it is restored empty.
         wiped: bool,
-        /// After this.
+        /// Time until the restore.
         later: Duration,
     },
-    /// Members go at once and come back.
+    /// Members fail at once and return.
     Gone {
-        /// Which.
+        /// The members.
         members: Vec<String>,
-        /// How.
+        /// How they fail.
         how: Going,
-        /// How long.
+        /// Duration.
         span: Duration,
     },
     /// A stream breaks.
     Break {
-        /// Whose.
+        /// The member.
         member: String,
-        /// After so many bytes to the agent.
+        /// Bytes to the agent until it breaks.
         after: usize,
     },
 }
 
 impl Action {
-    /// What kind of fault it is; `None` for what users do.
+    /// The kind of fault; `None` for user actions.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         let fault = match self {
@@ -315,12 +315,12 @@ impl Action {
     }
 }
 
-/// A line of a script.
+/// One step of a script.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// When, from the beginning of the script.
+    /// Time from the start of the script.
     pub at: Duration,
-    /// What.
+    /// The action.
     pub action: Action,
 }
 

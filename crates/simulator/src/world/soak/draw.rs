@@ -9,14 +9,14 @@ use super::action::{Action, Damaged, Fault, Going, Poison, Step};
 use super::{MEMBERS, health, lease};
 use crate::random::Random;
 
-/// Workloads that users play with.
+/// Number of workloads that users change.
 pub(super) const APPS: u64 = 3;
-/// Things that happen after the first workloads are there.
+/// Number of actions after the first workloads exist.
 const STEPS: u64 = 8;
 /// Longest pause between two of them, in milliseconds.
 const PAUSE: u64 = 5_000;
 
-/// Where a controller can die on a decision's way.
+/// Where a controller can crash while it handles a decision.
 const HUB_GAPS: [&str; 7] = [
     "POST resourcebindings",
     "PATCH resourcebindings",
@@ -26,11 +26,11 @@ const HUB_GAPS: [&str; 7] = [
     "DELETE resourcebindings",
     "INSERT history",
 ];
-/// Where an agent can.
+/// Where an agent can crash.
 const MEMBER_GAPS: [&str; 4] =
     ["PATCH deployments", "DELETE deployments", "PUT leases", "PATCH configmaps"];
 
-/// How the database of history can be.
+/// Faults of the history database.
 const BROKEN: [Database; 6] = [
     Database::Away,
     Database::Silent,
@@ -48,7 +48,7 @@ fn member(random: &mut Random) -> String {
     format!("member{}", 1 + random.below(MEMBERS))
 }
 
-/// The controller that runs alone, or an agent.
+/// The single controller, or an agent.
 fn anybody(random: &mut Random) -> Who {
     match random.chance(60) {
         true => Who::Controller(1),

@@ -1,4 +1,4 @@
-//! The users' objects, and what is to be seen of them in the end.
+//! The users' objects, and the expected final state.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +109,7 @@ pub(super) fn config_map(name: &str, text: &str) -> Value {
     })
 }
 
-/// Objects that hurt.
+/// Problematic objects.
 pub(super) fn poison(what: Poison) -> Vec<Value> {
     let name = poison_name(what);
     let mut deployment = named_deployment(&name, 2, "500m");
@@ -142,7 +142,7 @@ pub(super) fn poison(what: Poison) -> Vec<Value> {
     }
 }
 
-/// Whether the hub says of every member that it is well, and keeps nothing away from it.
+/// Whether the hub shows every member as healthy and excludes none from placement.
 pub(super) fn all_well(view: &View) -> Result<(), String> {
     members().iter().try_for_each(|name| {
         let cluster = view.hub(&CLUSTER, name);
@@ -153,7 +153,7 @@ pub(super) fn all_well(view: &View) -> Result<(), String> {
     })
 }
 
-/// Whether every workload runs as its policy says and the hub shows it.
+/// Whether every workload runs as its policy requires and the hub shows it.
 pub(super) fn as_desired(view: &View) -> Result<(), String> {
     let templates: BTreeMap<&String, &Value> = view.all("hub", &DEPLOYMENT).collect();
     for (key, template) in templates {

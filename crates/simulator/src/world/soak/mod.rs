@@ -1,8 +1,9 @@
-//! Random histories: users change their minds while everything fails that can. A seed is a script of steps, drawn before
-//! it is played; leaving steps out changes none of the others, so what makes a history fail can be narrowed down.
+//! Random histories: users make changes while anything can fail. A seed is a script of steps, drawn before it is
+//! played;
+//! leaving steps out changes none of the others, so the cause of a failure can be narrowed down.
 //!
-//! Whatever happens, the invariants hold at every event; and when the last fault is over everything runs where it should,
-//! history is complete, and nothing moves any more.
+//! The invariants must hold at every event. After the last fault everything must run where it should, history must be
+//! complete, and nothing may move any more.
 
 mod action;
 mod draw;
@@ -27,28 +28,27 @@ use perform::Player;
 
 /// Members of a history.
 pub const MEMBERS: u64 = 3;
-/// How long things may take to become as they should after the last fault, in simulated time.
+/// Longest recovery after the last fault, in simulated time.
 const LIMIT: Duration = Duration::from_secs(100);
-/// How long it may take, once health has said of every member that it is back, until a change is decided on that changes
-/// nothing.
+/// After all members are healthy: how long until a decision is made on a change that has no effect.
 const HEARD: Duration = Duration::from_secs(5);
-/// How long they are watched then.
+/// How long the settled state is observed.
 const STAYS: Duration = Duration::from_secs(15);
 
-/// What a history came to.
+/// The result of a history.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Simulated time.
     pub simulated: Duration,
-    /// Time from the last fault until all was well.
+    /// Time from the last fault to recovery.
     pub recovery: Duration,
     /// Faults that took place.
     pub faults: BTreeMap<Fault, u32>,
-    /// Hash of everything that was seen.
+    /// Hash of all observations.
     pub digest: String,
 }
 
-/// Seconds instead of minutes, as `atoll up` has them.
+/// Seconds instead of minutes, as in `atoll up`.
 fn health() -> HealthTimes {
     let seconds = Duration::from_secs;
     HealthTimes {
@@ -56,7 +56,7 @@ fn health() -> HealthTimes {
         silent_after: seconds(5),
         settle: seconds(3),
         failover_after: seconds(6),
-        // Longer than the longest wait of an agent for its next try.
+        // Longer than an agent's longest pause between attempts.
         leader_grace: seconds(12),
         suspicion_window: seconds(10),
         ..HealthTimes::default()
@@ -72,12 +72,12 @@ fn lease() -> LeaseTimes {
 /// Plays a script in a World of this seed.
 ///
 /// # Errors
-/// What did not hold, for people.
+/// The violated expectation, as text.
 pub fn play(seed: u64, script: &[Step]) -> Result<Outcome, String> {
     play_asking(Lists::default(), seed, script)
 }
 
-/// The same with controllers and agents that ask for such lists.
+/// As [`play`], with controllers and agents that make such lists.
 ///
 /// # Errors
 /// As [`play`].
@@ -105,16 +105,16 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
     let Player { world, faults, .. } = player;
     world.until("observed is desired", LIMIT, expect::as_desired).await;
     world.until_settled(LIMIT).await;
-    // A member may be back long after everything runs elsewhere: its agent waits before its next try, and then it must
-    // stay for a while. Only then is there nothing more to decide.
+    // A member may return long after everything runs elsewhere: its agent waits before its next attempt, and then it
+    // must stay healthy for a while. Only then is nothing left to decide.
     world.until("all members are well", LIMIT, expect::all_well).await;
     let recovery = healed.elapsed();
-    // What was changed last may leave everything as it is, and is decided all the same.
+    // The last change may have no effect, but still causes a decision.
     world.rest(HEARD).await;
-    // A controller that was away learns only now what was changed meanwhile: what it decided then has to come to its end too.
+    // A controller that was down sees earlier changes only now: its decisions have to complete too.
     world.until("observed is desired again", LIMIT, expect::as_desired).await;
     world.until_settled(LIMIT).await;
-    // And stays: what nobody changes does not move.
+    // Unchanged workloads must not move.
     let before = world.decided();
     world.rest(STAYS).await;
     world.until("still as desired", Duration::ZERO, expect::as_desired).await;
@@ -132,7 +132,7 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
     Outcome { simulated: began.elapsed(), recovery, faults, digest }
 }
 
-/// Whether nothing was decided while there was nothing to decide (I6).
+/// Whether no decision was made without a reason (I6).
 fn unmoved(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
@@ -147,7 +147,7 @@ fn unmoved(
     }
 }
 
-/// A decision in a line.
+/// A decision as one line.
 fn line(row: &atoll_history::Record) -> String {
     let shares = |shares: &[atoll_api::binding::TargetCluster]| {
         let shares = shares.iter().map(|share| format!("{} {}", share.name, share.replicas));

@@ -1,4 +1,4 @@
-//! Plays a script: what is to happen at which moment, and what ends what has begun.
+//! Plays a script: starts each action on time, and ends it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::expect::{self, app_name, poison_name};
 use crate::world::kinds::{CONFIG_MAP, DEPLOYMENT, Kind, LEASE, PROPAGATION_POLICY};
 use crate::world::{Events, Way, Who, World};
 
-/// How long a process is away that is started again by its supervisor at once.
+/// Downtime of a process whose supervisor restarts it at once.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
-/// Something that is due.
+/// A scheduled event.
 enum Due {
     Begin(Action),
     Death(Who, Duration),
@@ -37,12 +37,12 @@ enum Due {
 pub(super) struct Player {
     pub(super) world: World,
     pub(super) faults: BTreeMap<Fault, u32>,
-    /// What is due, by time and in the order in which it was put here.
+    /// Scheduled events, by time and order of scheduling.
     agenda: BTreeMap<(Instant, u64), Due>,
     entries: u64,
-    /// Processes that wait for their fuse, and how long they are away after it.
+    /// Processes with a pending fuse, and their downtime after it.
     fuses: BTreeMap<Who, Duration>,
-    /// Processes that are down until a time of the agenda.
+    /// Processes that are down until a scheduled time.
     down: BTreeSet<Who>,
 }
 
@@ -63,7 +63,7 @@ impl Player {
         self.agenda.insert((Instant::now() + after, self.entries), due);
     }
 
-    /// Everything that the script says, and the end of everything that it begins.
+    /// Plays all actions of the script and their ends.
     pub(super) async fn play(&mut self, script: &[Step]) {
         for step in script {
             self.later(step.at, Due::Begin(step.action.clone()));
@@ -87,7 +87,7 @@ impl Player {
         }
     }
 
-    /// The last fault is over: everything that there is runs and reaches everything else.
+    /// After the last fault: starts everything and restores all connections.
     pub(super) async fn heal(&mut self) {
         for number in self.world.controllers() {
             self.calm(&Who::Controller(number));
@@ -111,7 +111,7 @@ impl Player {
         self.world.slow_api(who, Duration::ZERO);
     }
 
-    /// A process is dead: what is left of it goes, and it starts again later.
+    /// Cleans up a crashed process and schedules its restart.
     async fn take_away(&mut self, who: Who, away: Duration) {
         match &who {
             Who::Controller(number) => self.world.crash_controller_at(*number).await,
@@ -254,13 +254,13 @@ impl Player {
             }
             Action::Break { member, after } => {
                 self.world.break_stream(&member, Some(after));
-                // Where nothing is said, nothing breaks.
+                // Without traffic nothing breaks.
                 self.later(Duration::from_secs(10), Due::Mend(member));
             }
         }
     }
 
-    /// Somebody else, or a disk, changes what an agent reads when it starts.
+    /// Another user or a disk error changes data that an agent reads at its start.
     async fn damage(&self, member: &str, what: Damaged) {
         let site = self.world.member(member);
         let in_system = |name: &str| format!("{}/{name}", marks::SYSTEM_NAMESPACE);
@@ -312,7 +312,7 @@ impl Player {
         }
     }
 
-    /// Deletes what a script may have deleted before.
+    /// Deletes an object that may not exist any more.
     async fn delete(&self, kind: &Kind, name: &str) {
         let key = format!("default/{name}");
         if !self.world.hub().get(kind, &key).await.is_null() {
@@ -320,7 +320,7 @@ impl Player {
         }
     }
 
-    /// Changes what may not be there.
+    /// Patches an object that may not exist.
     async fn change(&self, kind: &Kind, name: &str, patch: Value) {
         self.world.hub().merge_if_there(kind, &format!("default/{name}"), patch).await;
     }

@@ -1,9 +1,9 @@
-//! Narrows down what makes a history fail: delta debugging (Zeller and Hildebrandt 2002) over the lines of its script.
+//! Finds a minimal failing history: delta debugging (Zeller and Hildebrandt 2002) over the steps of its script.
 
 use super::action::Step;
 
-/// The shortest script that was found to fail still, with as many tries as `may_go_on` allows. What it fails of may be
-/// something else than at first: it is a fault all the same.
+/// The shortest script found that still fails, with as many tries as `may_go_on` allows. It may fail for a different
+/// reason than the original; that is a bug all the same.
 pub fn shrink(
     script: &[Step],
     mut fails: impl FnMut(&[Step]) -> bool,

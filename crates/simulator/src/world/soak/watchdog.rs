@@ -1,4 +1,4 @@
-//! A panic anywhere in a history is its end and its report, also one in a task that nobody waits for.
+//! A panic anywhere in a history ends and fails it, including one in a task that no code joins.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,11 +7,11 @@ use std::sync::Once;
 static HOOK: Once = Once::new();
 
 thread_local! {
-    /// Panics of a history that is played on this thread; `None` while none is.
+    /// Panics of the history on this thread; `None` while none is played.
     static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Runs a history. Its panics are not printed, they are the error.
+/// Runs a history. Its panics are returned as the error instead of printed.
 pub(super) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
