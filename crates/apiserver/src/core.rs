@@ -1,4 +1,4 @@
-//! What all parts of one server share.
+//! State shared by all parts of one server.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::{
     store::{ObjectKey, Record, Store, TableId},
 };
 
-/// Namespaces that exist from the start, as kube-apiserver's system namespace controller makes them.
+/// Namespaces created at the start, as by kube-apiserver's system namespace controller.
 pub(crate) const SYSTEM_NAMESPACES: [&str; 4] =
     ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// The system namespaces that may not be deleted (upstream's namespace lifecycle admission).
+/// The system namespaces that cannot be deleted (upstream's namespace lifecycle admission).
 pub(crate) const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 /// Store, catalogue, clock and ids of one server.
@@ -47,7 +47,7 @@ impl Core {
         Self::over(store, options)
     }
 
-    /// A server over a store that is open.
+    /// A server over an open store.
     pub(crate) fn over(store: Store, options: Options) -> Result<Arc<Core>, OpenError> {
         let ids = Ids::new(options.seed, store.opening());
         let core = Core {
@@ -76,7 +76,7 @@ impl Core {
         self.catalog.snapshot()
     }
 
-    /// Serves what the stored CRDs say now.
+    /// Serves the kinds of the stored CRDs.
     pub(crate) fn sync_catalog(&self) {
         self.catalog.sync(|| self.store.list(&crd::table(), None).1);
     }
@@ -101,7 +101,7 @@ impl Core {
         }
     }
 
-    /// The metadata that a new object gets whatever its kind.
+    /// Sets the metadata that every new object gets.
     pub(crate) fn stamp(&self, object: &mut Value) {
         let (uid, now) = (self.ids.uid(), meta::seconds(self.now()));
         let fields = meta::of(object);

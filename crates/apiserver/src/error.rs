@@ -1,16 +1,16 @@
-//! Every refusal of the server: an HTTP code with the `metav1.Status` body that upstream sends for it.
-//! Wording follows k8s.io/apimachinery `api/errors` and `util/validation/field`, since people and tools match on it.
+//! All errors of the server: an HTTP code with upstream's `metav1.Status` body. The wording follows k8s.io/apimachinery
+//! `api/errors` and `util/validation/field`, since users and tools match on it.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// Why one field is refused; the names are upstream's `field.ErrorType`s.
+/// Why one field is refused; the names of upstream's `field.ErrorType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldReason {
     /// A required field is absent.
     Required,
-    /// The value has the right type and is not acceptable.
+    /// The value has the right type but is not acceptable.
     Invalid,
     /// The value has the wrong type.
     TypeInvalid,
@@ -120,7 +120,7 @@ pub struct ApiError {
     pub code: u16,
     /// `metav1.StatusReason`; empty for upstream's unknown reason.
     pub reason: &'static str,
-    /// For people.
+    /// The message for users.
     pub message: String,
     /// `metav1.StatusDetails`.
     pub details: Option<Value>,
@@ -180,7 +180,7 @@ impl ApiError {
             .about(group, resource, name)
     }
 
-    /// 404 for a path that no kind answers.
+    /// 404 for a path without a kind.
     pub fn no_such_path() -> Self {
         let mut error =
             Self::new(404, "NotFound", "the server could not find the requested resource");
@@ -197,7 +197,7 @@ impl ApiError {
         )
     }
 
-    /// 406: nothing that the client accepts can be sent.
+    /// 406: the server supports no format that the client accepts.
     pub fn not_acceptable(supported: &str) -> Self {
         Self::new(
             406,
@@ -206,7 +206,7 @@ impl ApiError {
         )
     }
 
-    /// 415: the body is in a format that is not read here.
+    /// 415: the format of the body is not supported.
     pub fn unsupported_media_type(supported: &str) -> Self {
         Self::new(
             415,
@@ -217,7 +217,7 @@ impl ApiError {
         )
     }
 
-    /// 413: the body is larger than the server reads.
+    /// 413: the body exceeds the server's limit.
     pub fn too_large(limit: usize) -> Self {
         Self::new(
             413,
@@ -226,7 +226,7 @@ impl ApiError {
         )
     }
 
-    /// 413: what the patch asks for costs too much.
+    /// 413: the patch is too expensive.
     pub fn patch_too_large(why: impl Into<String>) -> Self {
         Self::new(413, "RequestEntityTooLarge", why)
     }
@@ -241,7 +241,7 @@ impl ApiError {
         .about(group, resource, name)
     }
 
-    /// 409 Conflict with a reason of its own.
+    /// 409 Conflict with a custom reason.
     pub fn conflict(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
         Self::new(
             409,
@@ -277,7 +277,7 @@ impl ApiError {
         error
     }
 
-    /// 410: the resourceVersion or continue token is older than what is kept.
+    /// 410: the resourceVersion or continue token is older than the log.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
@@ -316,7 +316,7 @@ impl ApiError {
         Self::new(422, "Invalid", message)
     }
 
-    /// 429: a bounded queue is full, or a disruption budget says no. `retry_after` in seconds.
+    /// 429: a bounded queue is full, or a disruption budget forbids it. `retry_after` in seconds.
     pub fn too_many_requests(message: impl Into<String>, retry_after: u32) -> Self {
         let mut error = Self::new(429, "TooManyRequests", message);
         error.details = Some(json!({"retryAfterSeconds": retry_after}));
@@ -336,7 +336,7 @@ impl ApiError {
         Self::new(503, "ServiceUnavailable", message)
     }
 
-    /// 504 of a list or watch at a resourceVersion that has not happened yet.
+    /// 504 of a list or watch at a resourceVersion in the future.
     pub fn resource_version_too_large(asked: u64, current: u64) -> Self {
         let mut error = Self::new(
             504,

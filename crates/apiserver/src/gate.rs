@@ -1,23 +1,23 @@
-//! Authentication and authorisation by somebody else, for servers that are not alone on their machine.
+//! Pluggable authentication and authorisation, for servers that are reachable from outside their machine.
 
 use futures::future::BoxFuture;
 use http::HeaderMap;
 
 use crate::{error::ApiError, http::auth::Identity};
 
-/// What a request wants, as authorisers see it.
+/// The attributes of a request for authorisation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; of a path that is no object's,
-    /// the method in lower case.
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for non-resource paths, the
+    /// method in lower case.
     pub verb: String,
     /// The path.
     pub path: String,
-    /// Which objects; `None` for a path that is no object's.
+    /// The objects; `None` for a non-resource path.
     pub resource: Option<Resource>,
 }
 
-/// Objects, as authorisers name them.
+/// Objects, in the terms of authorisers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resource {
     /// API group.
@@ -34,13 +34,13 @@ pub struct Resource {
     pub name: String,
 }
 
-/// Says who makes a request, and whether they may.
+/// Authenticates and authorises requests.
 pub trait Gate: Send + Sync + 'static {
-    /// Admits a request. `peer` is the subject of the client certificate that TLS has verified; nothing without one, and
-    /// for callers in this process. Health paths pass without being asked about.
+    /// Admits a request. `peer` is the subject of the verified client certificate; `None` without one, and
+    /// for callers in this process. Health paths pass unchecked.
     ///
     /// # Errors
-    /// What the client is told: 401 where nobody knows who it is, 403 where it may not.
+    /// The client's answer: 401 if the user is unknown, 403 if the request is not allowed.
     fn admit<'a>(
         &'a self,
         peer: Option<&'a Identity>,

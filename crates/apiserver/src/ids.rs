@@ -1,5 +1,5 @@
-//! Uids and generated name suffixes: a function of the seed, the opening and a counter, so that two
-//! runs of one seed agree.
+//! Uids and generated name suffixes: a function of the seed, the opening and a counter, so that two runs of one seed
+//! are equal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ const SUFFIX: usize = 5;
 /// Longest prefix kept of `generateName`, so that name and suffix fit 63 characters.
 const MAX_PREFIX: usize = 63 - SUFFIX;
 
-/// Gives out uids and names.
+/// Generates uids and names.
 #[derive(Debug)]
 pub(crate) struct Ids {
     seed: u64,
@@ -21,8 +21,8 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// `opening` counts how often the store has been opened: the counter starts anew each time, so without it
-    /// a restart would give out its first uids again.
+    /// `opening` counts how often the store has been opened: the counter restarts each time, so without it a restart
+    /// would repeat its first uids.
     pub(crate) fn new(seed: u64, opening: u64) -> Self {
         Ids { seed, opening, next: AtomicU64::new(0) }
     }
@@ -59,7 +59,7 @@ impl Ids {
         u32::from_be_bytes([b[0], b[1], b[2], b[3]]) % bound
     }
 
-    /// `prefix` with a random suffix, as `metadata.generateName` asks for.
+    /// `prefix` with a random suffix, for `metadata.generateName`.
     pub(crate) fn name(&self, prefix: &str) -> String {
         let b = self.draw("name");
         let mut end = prefix.len().min(MAX_PREFIX);

@@ -2,9 +2,8 @@
 //! tower service in this process, in memory or with one redb file behind it.
 //!
 //! It is meant for one machine: the hub and the simulated members of `atoll up`, and tests on a paused clock.
-//! What it mirrors is written at each module's head with the upstream source; the tests carry the names of the
-//! upstream behaviours. It is never the truth about Kubernetes: where it differs from a real API server, it is
-//! wrong.
+//! Each module's head names the upstream source that it mirrors; the tests carry the names of the upstream
+//! behaviours. It is not a reference for Kubernetes: where it differs from a real API server, it is wrong.
 //!
 //! ```text
 //! request ── http ──▶ verbs ──▶ kinds, crd (what the object must be) ──▶ store ──▶ watch log, disk
@@ -12,7 +11,7 @@
 //!              └─▶ discovery
 //! ```
 //!
-//! Left to others: merging and schemas (`atoll-merge`), admission webhooks and real authorisation (nobody).
+//! Out of scope: merging and schemas (in `atoll-merge`), admission webhooks and real authorisation (not implemented).
 
 mod controllers;
 mod core;

@@ -1,4 +1,4 @@
-//! Reading and writing `metadata` of objects that travel as JSON values.
+//! Reads and writes `metadata` of objects as JSON values.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -28,17 +28,17 @@ pub(crate) fn resource_version(object: &Value) -> Option<&str> {
     Some(text(object, "resourceVersion")).filter(|v| !v.is_empty())
 }
 
-/// `metadata.<field>` if it is there and not null.
+/// `metadata.<field>` if it is present and not null.
 pub(crate) fn get<'a>(object: &'a Value, field: &str) -> Option<&'a Value> {
     object.get("metadata").and_then(|m| m.get(field)).filter(|v| !v.is_null())
 }
 
-/// The fields of `metadata`, made when absent (or not an object, which decoding has refused before).
+/// The fields of `metadata`, created if absent (decoding has refused any other type).
 pub(crate) fn of(object: &mut Value) -> &mut Fields {
     child(object, "metadata")
 }
 
-/// The object at `field`, made when absent, null or of another type.
+/// The object at `field`, created if absent, null or of another type.
 pub(crate) fn child<'a>(object: &'a mut Value, field: &str) -> &'a mut Fields {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -51,7 +51,7 @@ pub(crate) fn child<'a>(object: &'a mut Value, field: &str) -> &'a mut Fields {
     slot.as_object_mut().expect("made an object above")
 }
 
-/// Sets `metadata.<field>`, or takes it out.
+/// Sets or removes `metadata.<field>`.
 pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
     match value {
         Some(value) => {

@@ -1,4 +1,4 @@
-//! How a server is opened: where it keeps its objects, what time it is, which uids it gives out.
+//! Options for opening a server: storage, clock, uids.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -30,26 +30,25 @@ impl fmt::Display for Version {
     }
 }
 
-/// What [`crate::Server::open`] needs to know.
+/// Options of [`crate::Server::open`].
 #[derive(Clone)]
 pub struct Options {
-    /// The redb file that holds the objects; it is created when missing. `None` keeps them in memory only,
-    /// and then nothing in the server leaves the async thread (paused time works).
+    /// The redb file of the objects; created if missing. `None` keeps them in memory only, and then nothing in the
+    /// server leaves the async thread (paused time works).
     pub data: Option<PathBuf>,
     /// Wall time for `creationTimestamp`, managed fields and ages in tables.
     pub clock: Clock,
     /// Uids and generated names are a function of this and of the order of writes. Two servers of one
     /// federation need two seeds.
     pub seed: u64,
-    /// Whether `propagationPolicy` and ownerReferences mean anything. With `false`, `Foreground` and `Orphan`
-    /// are taken as `Background` and owned objects stay (as kube-apiserver with `--enable-garbage-collector=false`).
+    /// Whether `propagationPolicy` and ownerReferences have an effect. With `false`, `Foreground` and `Orphan` are
+    /// treated as `Background` and owned objects stay (as kube-apiserver with `--enable-garbage-collector=false`).
     pub garbage_collection: bool,
-    /// What `/version` says.
+    /// The version that `/version` reports.
     pub version: Version,
-    /// Whether Kubernetes' own kinds are served. With `false` there are only the mounted ones, as an extension API
-    /// server has them.
+    /// Whether Kubernetes' own kinds are served. With `false` only mounted kinds are, as in an extension API server.
     pub builtins: bool,
-    /// Who may do what. With `None` everybody who is somebody may do everything.
+    /// Authentication and authorisation. With `None` every authenticated user may do everything.
     pub gate: Option<Arc<dyn Gate>>,
 }
 
@@ -67,7 +66,7 @@ impl Options {
         }
     }
 
-    /// A server in memory of mounted kinds only, behind a gate.
+    /// A server in memory with mounted kinds only, behind a gate.
     pub fn extension(gate: Arc<dyn Gate>) -> Self {
         Options { builtins: false, gate: Some(gate), ..Self::memory() }
     }
@@ -89,7 +88,7 @@ impl fmt::Debug for Options {
 /// Why a server could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process (or another server of this process) has the file.
+    /// Another process (or another server of this process) holds the file.
     #[error("{} is in use by another process; stop it or choose another data folder", path.display())]
     InUse {
         /// The redb file.
@@ -100,11 +99,11 @@ pub enum OpenError {
     Open {
         /// The redb file.
         path: PathBuf,
-        /// What the database engine says.
+        /// The error of the database engine.
         #[source]
         source: Box<redb::Error>,
     },
-    /// The file was written by something else.
+    /// The file has another format.
     #[error("{} holds no object store of this version: {reason}", path.display())]
     Format {
         /// The redb file.

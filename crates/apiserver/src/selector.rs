@@ -51,7 +51,7 @@ pub struct FieldRequirement {
     pub equal: bool,
 }
 
-/// What a list, a watch or a deletecollection is restricted to.
+/// The restrictions of a list, a watch or a deletecollection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selectors {
     /// All must hold.
@@ -60,19 +60,19 @@ pub struct Selectors {
     pub fields: Vec<FieldRequirement>,
 }
 
-/// Which fields of a kind a field selector may name, and where they are.
+/// A field that a field selector of a kind may name, and its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectableField {
     /// The label in the selector.
     pub label: String,
     /// Dotted path in the object.
     pub path: String,
-    /// The value of an object that has none there.
+    /// The value for an object without the field.
     pub missing: String,
 }
 
 impl SelectableField {
-    /// A field that is selected by its own path, empty when missing.
+    /// A field that is selected by its own path, empty if missing.
     pub fn path(path: &str) -> Self {
         SelectableField { label: path.to_owned(), path: path.to_owned(), missing: String::new() }
     }
@@ -89,12 +89,12 @@ impl Selectors {
         Ok(Selectors { labels: parse_labels(labels)?, fields: parse_fields(fields)? })
     }
 
-    /// The name that a `metadata.name=` requirement asks for.
+    /// The name in a `metadata.name=` requirement.
     pub fn only_name(&self) -> Option<&str> {
         self.only("metadata.name")
     }
 
-    /// The value that an equality requirement on `field` asks for.
+    /// The value of an equality requirement on `field`.
     pub fn only(&self, field: &str) -> Option<&str> {
         self.fields.iter().find(|f| f.equal && f.field == field).map(|f| f.value.as_str())
     }
@@ -253,7 +253,7 @@ fn parse_fields(text: &str) -> Result<Vec<FieldRequirement>, String> {
     Ok(requirements)
 }
 
-/// Commas separate requirements unless a backslash stands before them.
+/// Commas separate requirements unless escaped by a backslash.
 fn split_fields(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! HTTPS: accepts connections, finds out who calls, hands requests to the service.
+//! HTTPS: accepts connections, authenticates clients, passes requests to the service.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -22,14 +22,14 @@ use crate::{
     pki,
 };
 
-/// A client that does not finish its TLS handshake in this time is dropped.
+/// Timeout of a client's TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long open requests get to finish when the server stops. Watches end at once; anything else takes
-/// milliseconds, so what is left after this is a client that does not read.
+/// Time for open requests to finish when the server stops. Watches end at once and other requests take milliseconds, so
+/// the rest are clients that do not read.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause after a failed accept (out of file descriptors), so that it does not spin.
+/// Pause after a failed accept (out of file descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Open connections. Every watch of a client without HTTP/2 is one, so there are many of them.
+/// Maximum open connections. Every watch of a client without HTTP/2 is one, so there are many.
 const MAX_CONNECTIONS: usize = 4096;
 /// Streams on one HTTP/2 connection: a kubectl or informer host opens one per watch.
 const MAX_STREAMS: u32 = 1000;
@@ -49,7 +49,7 @@ pub(crate) async fn serve(
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let next = async {
-            // Beyond the bound, connections wait in the listener's backlog.
+            // Beyond the limit, connections wait in the listener's backlog.
             let place = places.clone().acquire_owned().await;
             (listener.accept().await, place)
         };
@@ -70,7 +70,7 @@ pub(crate) async fn serve(
         let token = token.clone();
         connections.spawn(async move {
             let _place = place;
-            // A handshake in progress is not waited for at the end; requests are, by `graceful`.
+            // Shutdown does not wait for handshakes in progress; `graceful` waits for requests.
             if let Err(error) = connection(token).await {
                 tracing::debug!(%error, "connection ended");
             }
@@ -87,8 +87,7 @@ pub(crate) async fn serve(
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What one connection does, as a closure, so that the watcher of graceful shutdown is taken before the task
-/// starts.
+/// The task of one connection, as a closure, so that the watcher of graceful shutdown is taken before the task starts.
 fn connect(
     stream: TcpStream,
     acceptor: TlsAcceptor,
@@ -127,7 +126,7 @@ fn connect(
     }
 }
 
-/// The subject of the client's certificate, which the TLS layer has verified.
+/// The subject of the verified client certificate.
 fn identify(certificates: Option<&[CertificateDer<'static>]>) -> Identity {
     let Some(certificate) = certificates.and_then(<[_]>::first) else {
         return Identity::anonymous();

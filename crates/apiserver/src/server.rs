@@ -1,4 +1,4 @@
-//! The server that others hold.
+//! The public handle of a server.
 
 use std::{io, sync::Arc};
 
@@ -21,16 +21,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the store, makes the system namespaces, serves the stored CRDs.
+    /// Opens the store, creates the system namespaces, serves the stored CRDs.
     ///
     /// # Errors
-    /// The data file is in use, unreadable, or not one of ours.
+    /// The data file is in use, unreadable, or has another format.
     pub fn open(options: Options) -> Result<Server, OpenError> {
         Ok(Server { core: Core::open(options)? })
     }
 
-    /// A second server, in memory, that holds what this one holds now: a backup that can be brought up later. Both go
-    /// their own ways from here; uids that the copy gives out differ from this one's when its seed does.
+    /// A second server, in memory, with this one's current objects: a backup that can be started later. The two are
+    /// independent from then on; the copy assigns different uids if its seed differs.
     ///
     /// # Errors
     /// As [`Server::open`].
@@ -44,25 +44,25 @@ impl Server {
         Service::new(self.core.clone())
     }
 
-    /// A client without sockets. Needs a tokio runtime to be entered, as every kube client does.
+    /// A client without sockets. Must be called inside a tokio runtime, like every kube client.
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.service(), "default")
     }
 
-    /// Serves a read-only kind whose objects are elsewhere. Mounting the kind again replaces it; built-in
-    /// kinds of the same name keep their place.
+    /// Serves a read-only kind whose objects are stored elsewhere. Mounting the kind again replaces it; built-in kinds
+    /// of the same name take precedence.
     pub fn mount(&self, api: Arc<dyn VirtualResource>) {
         self.core.catalog.mount(api);
     }
 
-    /// Runs namespace deletion, garbage collection (unless it was switched off), the cleanup behind deleted CRDs,
-    /// default ServiceAccounts and the expiry of Events, until the token is cancelled.
+    /// Runs namespace deletion, garbage collection (if enabled), the cleanup of deleted CRDs, default ServiceAccounts
+    /// and the expiry of Events, until the token is cancelled.
     pub async fn run_controllers(&self, token: CancellationToken) {
         controllers::run(self.core.clone(), token).await;
     }
 
     /// Serves HTTPS (HTTP/1.1 and HTTP/2) on a listener until the token is cancelled, then ends watches and
-    /// waits a bounded time for the other requests.
+    /// waits a bounded time for other requests.
     ///
     /// # Errors
     /// The listener's address cannot be read; connections' errors are logged.

@@ -14,7 +14,7 @@ use crate::{
     table,
 };
 
-/// An object on its way out.
+/// An object for an answer.
 #[derive(Clone)]
 pub(crate) enum Item {
     /// From the store, in stored form.
@@ -68,7 +68,7 @@ impl FrameType {
     }
 }
 
-/// How one request wants its objects.
+/// The representation that one request asks for.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) kind: Arc<Kind>,
@@ -90,7 +90,7 @@ impl View {
         }
     }
 
-    /// One object as it is.
+    /// One object as JSON.
     fn json(&self, item: &Item) -> Bytes {
         match item {
             Item::Stored(record) if self.kind.shows_as_is(record.api_version()) => {
@@ -113,7 +113,7 @@ impl View {
             .iter()
             .map(|item| {
                 let shown = self.value(item);
-                // Cells are computed from the stored form, of which the kind's printer knows the fields.
+                // Cells are computed from the stored form, whose fields the kind's printer reads.
                 let cells = match item {
                     Item::Stored(record) => table::cells(&self.kind, &record.value(), now),
                     Item::Plain(value) => table::cells(&self.kind, value, now),
@@ -155,7 +155,7 @@ impl View {
     pub(crate) fn list(&self, items: &[Item], meta: &ListMeta, now: Timestamp) -> Bytes {
         match self.shape {
             Shape::Object => {
-                // Items are copied as text: most of them have been serialised before.
+                // Items are copied as text: most of them are serialised already.
                 let parts: Vec<Bytes> = items.iter().map(|item| self.json(item)).collect();
                 let size: usize = parts.iter().map(|p| p.len() + 1).sum();
                 let mut out = Vec::with_capacity(size + 256);

@@ -36,7 +36,7 @@ pub(super) async fn run(core: &Arc<Core>) {
             });
             let request = call(core, kind, &key, NAME);
             match write::create(&request, write::draft(object)).await {
-                // The namespace is gone or going, or somebody else made it.
+                // The namespace is gone or terminating, or another writer created the account.
                 Err(error) if !matches!(error.code, 403 | 404 | 409) => {
                     tracing::warn!(namespace = key.namespace, %error, "no default service account");
                     failed = true;

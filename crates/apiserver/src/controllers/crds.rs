@@ -52,7 +52,7 @@ pub(super) async fn run(core: &Arc<Core>) {
     }
 }
 
-/// Deletes the objects; once there are none, takes the CRD's finalizer, and with it the CRD.
+/// Deletes the objects; when none are left, removes the CRD's finalizer, and with it the CRD.
 async fn clean(core: &Arc<Core>, crd: &Value) -> Result<(), ApiError> {
     if !meta::finalizers(crd).contains(&definition::CLEANUP) {
         return Ok(());

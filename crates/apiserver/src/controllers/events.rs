@@ -15,7 +15,7 @@ use crate::{
 
 /// How long an Event is kept.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(1);
-/// How often old ones are looked for; an Event lives at most this much longer.
+/// Interval of the check for old Events; an Event lives at most this much longer.
 const EVERY: Duration = Duration::from_secs(600);
 
 pub(super) async fn run(core: &Arc<Core>) {
@@ -42,7 +42,7 @@ pub(super) async fn run(core: &Arc<Core>) {
     }
 }
 
-/// The latest of an Event's times. One without any is as old as time and goes.
+/// The latest of an Event's times. An Event without any counts as expired.
 fn last_write(event: &Value) -> Timestamp {
     ["metadata.creationTimestamp", "lastTimestamp", "series.lastObservedTime", "eventTime"]
         .iter()

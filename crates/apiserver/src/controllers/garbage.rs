@@ -1,9 +1,10 @@
-//! Garbage collection by ownerReferences (kubernetes `pkg/controller/garbagecollector`): dependents of owners
-//! that are gone go too; `foregroundDeletion` makes an owner wait for its blocking dependents; `orphan` cuts
-//! dependents loose first.
+//! Garbage collection by ownerReferences (kubernetes `pkg/controller/garbagecollector`): dependents of deleted owners
+//! are deleted; `foregroundDeletion` makes an owner wait for its blocking dependents; `orphan` removes the references
+//! of
+//! dependents first.
 //!
-//! The graph of owners is kept from the tables' logs. It is complete up to a revision of the store, so an owner
-//! that is not in it does not exist, and no second look at the API is needed.
+//! The graph of owners is built from the tables' logs. It is complete up to a revision of the store, so an owner
+//! that is not in it does not exist, and no live lookup is needed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +38,7 @@ struct Owner {
     blocks: bool,
 }
 
-/// What is known of an object.
+/// A node of the graph.
 #[derive(Debug)]
 struct Node {
     table: TableId,
@@ -80,7 +81,7 @@ struct Graph {
     nodes: BTreeMap<String, Node>,
     /// Owner's uid to dependents' uids; owners may be absent from `nodes`.
     dependents: BTreeMap<String, BTreeSet<String>>,
-    /// Uids to look at.
+    /// Uids to process.
     work: BTreeSet<String>,
 }
 
@@ -108,7 +109,7 @@ pub(super) async fn run(core: &Arc<Core>) {
 }
 
 impl Graph {
-    /// Reads what happened since the last look.
+    /// Reads the changes since the last call.
     fn follow(&mut self, core: &Core) {
         let tables = core.store.tables();
         let known: Vec<TableId> = self.cursors.keys().cloned().collect();
@@ -131,7 +132,7 @@ impl Graph {
         }
     }
 
-    /// Reads a whole table anew: at the start, and when the log is too short.
+    /// Reads a whole table again: at the start, and when the log is too short.
     fn relist(&mut self, core: &Core, table: &TableId) {
         let (revision, records) = core.store.list(table, None);
         let present: BTreeSet<String> =
@@ -151,7 +152,7 @@ impl Graph {
         self.cursors.insert(table.clone(), revision);
     }
 
-    /// Takes in an object's new state and notes what has to be looked at because of it.
+    /// Applies an object's new state and queues the objects that it affects.
     fn see(&mut self, table: &TableId, record: &Record, gone: bool) {
         let value = record.value();
         let uid = meta::uid(&value);
@@ -165,7 +166,7 @@ impl Graph {
         let node = Node::of(table, &value);
         if let Some(old) = self.nodes.remove(uid) {
             self.unlink(uid, &old.owners);
-            // A dependent that stops to block may set its owner free.
+            // A dependent that no longer blocks may release its owner.
             self.work.extend(old.owners.into_iter().map(|o| o.uid));
         }
         for owner in &node.owners {
@@ -180,7 +181,7 @@ impl Graph {
         self.nodes.insert(uid.to_owned(), node);
     }
 
-    /// Takes an object out of its owners' dependents.
+    /// Removes an object from its owners' dependents.
     fn unlink(&mut self, uid: &str, owners: &[Owner]) {
         for owner in owners {
             if let Some(set) = self.dependents.get_mut(&owner.uid) {
@@ -192,7 +193,7 @@ impl Graph {
         }
     }
 
-    /// The object is gone: its dependents and its waiting owners have to be looked at.
+    /// The object is gone: queues its dependents and its waiting owners.
     fn forget(&mut self, uid: &str) {
         if let Some(node) = self.nodes.remove(uid) {
             self.unlink(uid, &node.owners);
@@ -209,7 +210,7 @@ impl Graph {
         visible.then_some(found)
     }
 
-    /// Does what is to be done about one object now. Everything it waits for comes back through the log.
+    /// Takes the next step for one object. The results come back through the log.
     async fn attempt(&mut self, core: &Arc<Core>, uid: &str) -> Result<(), ApiError> {
         let Some(node) = self.nodes.get(uid) else { return Ok(()) };
         let kinds = core.kinds().tables();
@@ -259,7 +260,7 @@ impl Graph {
         ignore(delete::one(core, kind, &node.key, &options).await)
     }
 
-    /// Cuts the dependents loose, then lets the owner go.
+    /// Removes the dependents' references, then the owner's finalizer.
     async fn orphan(
         &self,
         core: &Arc<Core>,
@@ -278,7 +279,7 @@ impl Graph {
     }
 }
 
-/// The object may have gone or changed identity meanwhile; the log will say so.
+/// The object may be gone or replaced by now; the log will show it.
 fn ignore<T>(result: Result<T, ApiError>) -> Result<(), ApiError> {
     match result {
         Err(error) if !matches!(error.code, 404 | 409) => Err(error),
@@ -307,7 +308,7 @@ async fn drop_finalizer(
     ignore(written.await)
 }
 
-/// Takes references to owners that are gone, or are leaving, off an object that stays.
+/// Removes references to deleted or terminating owners from an object that stays.
 async fn drop_owners(
     core: &Arc<Core>,
     kind: &Arc<Kind>,
@@ -318,7 +319,7 @@ async fn drop_owners(
     let request = call(core, kind, key, NAME);
     let written = write::modify(&request, Part::Internal, |live| {
         let mut object = live.clone();
-        // Another object under the same name has nothing to do with this.
+        // Another object with the same name is not affected.
         if meta::uid(live) == uid {
             let left: Vec<Value> = meta::get(live, "ownerReferences")
                 .and_then(Value::as_array)

@@ -1,9 +1,9 @@
-//! What kube-controller-manager and the apiextensions API server do behind the API: empty terminating
-//! namespaces, remove the objects of deleted CRDs, collect garbage, give namespaces their default
-//! ServiceAccount, let Events expire.
+//! The background work of kube-controller-manager and the apiextensions API server: emptying terminating
+//! namespaces, removing the objects of deleted CRDs, collecting garbage, creating namespaces' default
+//! ServiceAccount, expiring Events.
 //!
 //! Controllers read the store's logs directly and write through the same verbs as clients. They wait for
-//! changes; only Events' expiry and the pause after an error wait for time.
+//! changes; only the expiry of Events and the pause after an error are timed.
 
 mod accounts;
 mod crds;
@@ -24,9 +24,9 @@ use crate::{
     verbs::Call,
 };
 
-/// Pause after a failed pass (a full disk, say) before everything is looked at again.
+/// Pause after a failed pass (a full disk, for example) before everything is checked again.
 const RETRY: Duration = Duration::from_secs(1);
-/// Deletions under way at once: with a disk they share commits.
+/// Concurrent deletions: with a disk they share commits.
 const CONCURRENCY: usize = 64;
 
 /// Runs all controllers until the token is cancelled.
@@ -53,7 +53,7 @@ pub(crate) async fn run(core: Arc<Core>, token: CancellationToken) {
     }
 }
 
-/// A request of a controller for one object.
+/// A controller's request for one object.
 fn call(core: &Arc<Core>, kind: &Arc<Kind>, key: &ObjectKey, controller: &'static str) -> Call {
     let mut headers = HeaderMap::new();
     headers.insert(header::USER_AGENT, HeaderValue::from_static(controller));

@@ -1,4 +1,4 @@
-//! Empties terminating namespaces and lets go of them (kubernetes `pkg/controller/namespace/deletion`).
+//! Empties terminating namespaces and removes their finalizer (kubernetes `pkg/controller/namespace/deletion`).
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -41,7 +41,7 @@ pub(super) async fn run(core: &Arc<Core>) {
             tokio::time::sleep(RETRY).await;
             continue;
         }
-        // Only while something terminates do changes of other kinds matter.
+        // Changes of other kinds matter only while a namespace is terminating.
         let changed = tokio::select! {
             biased;
             changed = signal.changed() => changed,
@@ -53,7 +53,7 @@ pub(super) async fn run(core: &Arc<Core>) {
     }
 }
 
-/// Brings the set of terminating namespaces up to date.
+/// Updates the set of terminating namespaces.
 fn follow(core: &Core, cursor: &mut Option<u64>, terminating: &mut BTreeSet<String>) {
     let table = Core::namespaces();
     let changes = cursor.map(|c| core.store.changes(&table, c, usize::MAX));
@@ -70,7 +70,7 @@ fn follow(core: &Core, cursor: &mut Option<u64>, terminating: &mut BTreeSet<Stri
         *cursor = Some(upto);
         return;
     }
-    // The first look, or the log is too short.
+    // The first read, or the log is too short.
     let (revision, all) = core.store.list(&table, None);
     *terminating = all
         .iter()
@@ -80,7 +80,7 @@ fn follow(core: &Core, cursor: &mut Option<u64>, terminating: &mut BTreeSet<Stri
     *cursor = Some(revision);
 }
 
-/// Deletes what is in the namespace and, once nothing is left, takes its finalizer.
+/// Deletes everything in the namespace and, once it is empty, removes its finalizer.
 async fn empty(core: &Arc<Core>, name: &str) -> Result<(), ApiError> {
     let kinds = core.kinds().tables();
     let tables = core.store.step(|step| Ok::<_, ApiError>(step.tables_with(name)))?;
@@ -125,8 +125,8 @@ async fn empty(core: &Arc<Core>, name: &str) -> Result<(), ApiError> {
     request.subresource = Some("finalize".to_owned());
     ignore_missing(
         write::modify(&request, Part::Internal, |live| {
-            // Nothing can have come in since the look above: creates are refused in a terminating namespace,
-            // and they find that out in the same step that would make the object.
+            // The namespace is still empty: creates are refused in a terminating namespace, and they check that in the
+            // same step that would create the object.
             let mut object = live.clone();
             meta::child(&mut object, "spec").remove("finalizers");
             Ok(write::draft(object))
@@ -157,7 +157,7 @@ fn put(object: &mut Value, condition: &Value) {
 
 type Left = (Arc<crate::kinds::Kind>, Vec<Arc<crate::store::Record>>);
 
-/// What is left, and which finalizers it waits for.
+/// The remaining objects, and the finalizers they wait for.
 fn conditions(core: &Core, remaining: &[Left]) -> Vec<Value> {
     let now = meta::seconds(core.now());
     let content: Vec<String> = remaining

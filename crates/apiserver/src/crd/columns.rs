@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{jsonpath::JsonPath, text};
 use crate::{table::age, virtual_resource::Column};
 
-/// A column and where its cells come from.
+/// A column and the path of its cells.
 pub(crate) struct PrinterColumn {
     pub(crate) column: Column,
     path: JsonPath,
@@ -15,7 +15,7 @@ pub(crate) struct PrinterColumn {
 const AGE_HELP: &str =
     "CreationTimestamp is a timestamp representing the server time when this object was created.";
 
-/// The columns of a version, after the name: its own ones, or the age.
+/// The columns of a version, after the name: the declared ones, or the age.
 pub(super) fn of(version: &Value) -> Vec<PrinterColumn> {
     let own = version.get("additionalPrinterColumns").and_then(Value::as_array);
     let own: Vec<PrinterColumn> = own
@@ -48,7 +48,7 @@ pub(super) fn of(version: &Value) -> Vec<PrinterColumn> {
     path.into_iter().map(|path| PrinterColumn { column: column.clone(), path }).collect()
 }
 
-/// Why a column cannot be served, if so.
+/// Why a column cannot be served; `None` if it can.
 pub(super) fn problem(column: &Value) -> Option<(&'static str, String)> {
     if text(column, "name").is_empty() {
         return Some(("name", "Required value".to_owned()));
@@ -65,7 +65,7 @@ pub(super) fn problem(column: &Value) -> Option<(&'static str, String)> {
     JsonPath::parse(path).err().map(|why| ("jsonPath", format!("Invalid value: {path:?}: {why}")))
 }
 
-/// A cell; null where there is nothing, or not what the column's type says.
+/// A cell; null if the value is missing or does not have the column's type.
 pub(crate) fn cell(column: &PrinterColumn, object: &Value, now: Timestamp) -> Value {
     let Some(value) = column.path.first(object) else { return Value::Null };
     match (column.column.kind.as_str(), value) {

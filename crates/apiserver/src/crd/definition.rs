@@ -48,7 +48,7 @@ pub(crate) fn is_established(definition: &Value) -> bool {
     condition(definition, "Established").is_some_and(|c| c["status"] == "True")
 }
 
-/// Sets a condition, keeping the time of one that says the same.
+/// Sets a condition, keeping the time if it is unchanged.
 fn put_condition(
     definition: &mut Value,
     kind: &str,
@@ -73,7 +73,7 @@ fn put_condition(
     set_condition(meta::child(definition, "status"), new);
 }
 
-/// Names that other CRDs of the group have taken: why these ones are not accepted.
+/// The reason and message if another CRD of the group has taken the names.
 fn conflict(definition: &Value, core: &Core) -> Option<(&'static str, String)> {
     let names = |d: &Value| -> BTreeSet<String> {
         let mut all: BTreeSet<String> = texts(d, "spec.names.shortNames").into_iter().collect();
@@ -101,9 +101,8 @@ fn conflict(definition: &Value, core: &Core) -> Option<(&'static str, String)> {
     None
 }
 
-/// Does at once what upstream's controllers do after a write: accepts the names, marks the CRD established,
-/// remembers stored versions, and adds the finalizer. Its status is the server's, so this runs on every write
-/// of the main object.
+/// Does in one step what upstream's controllers do after a write: accepts the names, marks the CRD established, records
+/// stored versions, and adds the finalizer. The server owns the status, so this runs on every write of the main object.
 pub(crate) fn establish(definition: &mut Value, live: Option<&Value>, core: &Core) {
     let now = meta::seconds(core.now());
     let conflict = conflict(definition, core);
@@ -186,7 +185,7 @@ pub(crate) fn check(check: &mut Check<'_>) {
     }
 }
 
-/// Conversion webhooks are not called here, so a CRD that needs one is refused rather than served wrongly.
+/// Conversion webhooks are not supported, so a CRD that needs one is refused rather than served wrongly.
 fn check_conversion(check: &mut Check<'_>) {
     check.one_of("spec.conversion.strategy", &["None", "Webhook"]);
     let served = check
@@ -298,7 +297,7 @@ fn check_scale(check: &mut Check<'_>, at: &str, version: &Value) {
     }
 }
 
-/// Whether anything of a CRD is left in the store.
+/// Whether any object of a CRD is left in the store.
 pub(crate) fn has_objects(definition: &Value, core: &Core) -> bool {
     !core.store.list(&objects_table(definition), None).1.is_empty()
 }

@@ -1,7 +1,8 @@
 //! CEL functions that Kubernetes adds to the language: strings, lists, regular expressions, quantities compared
 //! as numbers (apiserver `pkg/cel/library`), and `size` of strings in characters.
 //!
-//! Left out: url, ip, cidr, format and semver libraries, dates; a CRD that uses one is accepted and its rule then
+//! Not implemented: url, ip, cidr, format and semver libraries, dates; a CRD that uses one is accepted and its rule
+//! then
 //! refuses objects with the function's name in the message.
 
 use std::sync::Arc;
@@ -31,11 +32,11 @@ pub(super) fn optional(value: Option<Value>) -> Value {
 }
 
 thread_local! {
-    /// Filled once: the functions are many, and rules are evaluated on every write.
+    /// Filled once: there are many functions, and rules are evaluated on every write.
     static ALL: Context<'static> = context();
 }
 
-/// Gives a context with every function.
+/// Runs `work` with a context that has every function.
 pub(super) fn with_all<T>(work: impl FnOnce(&Context<'static>) -> T) -> T {
     ALL.with(work)
 }
@@ -114,7 +115,7 @@ fn last_index_of(This(this): This<Value>, wanted: Value) -> Outcome {
     position(&this, &wanted, true)
 }
 
-/// Where an item or substring is, -1 where it is not. Strings are indexed in characters.
+/// Index of an item or substring, -1 if absent. Strings are indexed in characters.
 fn position(this: &Value, wanted: &Value, last: bool) -> Outcome {
     let found = match (this, wanted) {
         (Value::String(t), Value::String(w)) => {

@@ -36,7 +36,7 @@ impl JsonPath {
     }
 }
 
-/// Every value that the path leads to.
+/// All values at the path.
 fn find<'a>(path: &[Segment], value: &'a Value) -> Vec<&'a Value> {
     let mut current = vec![value];
     for segment in path {
@@ -71,7 +71,7 @@ fn step<'a>(segment: &Segment, value: &'a Value) -> Vec<&'a Value> {
     }
 }
 
-/// Parses the steps. What client-go knows beyond them (recursion, slices, unions) is refused by name.
+/// Parses the steps. client-go's other features (recursion, slices, unions) are refused by name.
 fn segments(mut rest: &str) -> Result<Vec<Segment>, String> {
     let fail = |why: &str, at: &str| Err(format!("{why} at {at:?}"));
     let mut all = Vec::new();
@@ -98,7 +98,7 @@ fn segments(mut rest: &str) -> Result<Vec<Segment>, String> {
     Ok(all)
 }
 
-/// A field name, in which a backslash hides the next character (`.metadata.labels.app\.io/x`).
+/// A field name, in which a backslash escapes the next character (`.metadata.labels.app\.io/x`).
 fn field(text: &str) -> (String, &str) {
     let (mut name, mut escaped) = (String::new(), false);
     for (at, c) in text.char_indices() {
@@ -115,7 +115,7 @@ fn field(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// Where the bracket that was opened before `text` closes, quotes and nested brackets regarded.
+/// Position of the closing bracket, honouring quotes and nested brackets.
 fn closing(text: &str) -> Option<usize> {
     let (mut quote, mut depth) = (None, 0_u32);
     for (at, c) in text.char_indices() {
@@ -136,7 +136,7 @@ fn unquote(text: &str) -> Option<&str> {
     ['\'', '"'].iter().find_map(|q| text.strip_prefix(*q)?.strip_suffix(*q))
 }
 
-/// What stands between brackets: an index, a quoted name, `*` or a filter.
+/// The content of brackets: an index, a quoted name, `*` or a filter.
 fn bracket(inner: &str) -> Result<Segment, String> {
     let inner = inner.trim();
     if inner == "*" {

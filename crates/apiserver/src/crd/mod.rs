@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: what makes one acceptable, and the kinds that an accepted one serves.
+//! CustomResourceDefinitions: their validation, and the kinds they serve.
 
 pub(crate) mod cel;
 pub(crate) mod columns;
@@ -18,9 +18,9 @@ use crate::{
     store::TableId,
 };
 
-/// What a custom kind has beyond any kind.
+/// The additional data of a custom kind.
 pub(crate) struct Custom {
-    /// The revision of the CRD that this was made of; a newer CRD makes a new kind.
+    /// The revision of the source CRD; a newer CRD makes a new kind.
     revision: u64,
     /// The CRD is being deleted: nothing new may be created.
     pub(crate) terminating: bool,
@@ -44,14 +44,13 @@ fn texts(value: &Value, path: &str) -> Vec<String> {
     list.into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
 }
 
-/// The table that a CRD's objects are in.
+/// The table of a CRD's objects.
 pub(crate) fn objects_table(definition: &Value) -> TableId {
     TableId::new(text(definition, "spec.group"), text(definition, "spec.names.plural"))
 }
 
-/// Whether the value at a path is what it was before the update. Violations of such values are passed over
-/// (validation ratcheting, so that a stricter CRD does not freeze the objects that are there). A missing
-/// value is unchanged where its parent is.
+/// Whether the update left the value at a path unchanged. Violations of such values are ignored (validation ratcheting,
+/// so that a stricter CRD does not freeze existing objects). A missing value is unchanged if its parent is.
 pub(crate) fn unchanged(old: &Value, new: &Value, path: &str) -> bool {
     let Ok(parsed) = jsonpath::JsonPath::parse(path) else { return false };
     match (parsed.first(old), parsed.first(new)) {
@@ -69,8 +68,7 @@ fn undotted(path: &str) -> String {
     path.strip_prefix('.').unwrap_or(path).to_owned()
 }
 
-/// The kinds that an established CRD serves. Unchanged ones are taken over from `previous`, with their compiled
-/// rules.
+/// The kinds that an established CRD serves. Unchanged ones are reused from `previous`, with their compiled rules.
 pub(crate) fn served(definition: &Value, revision: u64, previous: &Snapshot) -> Vec<Arc<Kind>> {
     if !definition::is_established(definition) {
         return Vec::new();
@@ -82,7 +80,7 @@ pub(crate) fn served(definition: &Value, revision: u64, previous: &Snapshot) -> 
             let known = previous.find(group, text(version, "name"), plural);
             match known.map(|kind| (kind, &kind.origin)) {
                 Some((kind, Origin::Custom(c))) if c.revision == revision => Some(kind.clone()),
-                // A built-in kind keeps its place.
+                // A built-in kind takes precedence.
                 Some((_, Origin::Builtin(_))) => None,
                 _ => Some(Arc::new(kind(definition, version, revision))),
             }

@@ -1,16 +1,16 @@
-//! Strategic merge's words in schemas: `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. k8s-openapi has none
-//! of them, and kubectl computes the patches of `kubectl apply` with what the server's documents say.
+//! Strategic merge annotations in schemas: `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`.
+//! k8s-openapi lacks them, and kubectl computes the patches of `kubectl apply` from the server's documents.
 
 use std::collections::BTreeSet;
 
 use atoll_merge::schema::Schema;
 use serde_json::{Map, Value};
 
-/// Fields that keep of a union's members only the one that a patch names: (definition, field). The table of
-/// [`Schema::builtin`] does not say it, because the server's side of a patch needs no rule for it.
+/// Unions in which a patch keeps only the member it names: (definition, field). [`Schema::builtin`] lacks them, because
+/// the server's side of a patch needs no rule for it.
 const RETAIN_KEYS: [(&str, &str); 2] = [("DeploymentSpec", "strategy"), ("PodSpec", "volumes")];
 
-/// Adds them to the definition of this name and to those below it. `done` has the names that were visited.
+/// Adds them to the definition of this name and to those below it. `done` has the visited names.
 pub(super) fn annotate(
     schemas: &mut Map<String, Value>,
     name: &str,
@@ -46,7 +46,7 @@ pub(super) fn annotate(
     }
 }
 
-/// The definition that a field, its items or its values refer to, with what is known of it.
+/// The definition that a field, its items or its values refer to, with its schema.
 fn references(property: &Value, schema: &Schema) -> Option<(String, Schema)> {
     if let Some(name) = reference(property) {
         return Some((name, schema.clone()));

@@ -1,5 +1,5 @@
-//! Discovery: which groups, versions and kinds there are, in the legacy documents and in the aggregated one that
-//! kubectl asks for, and the OpenAPI index.
+//! Discovery: the served groups, versions and kinds, in the legacy documents and in the aggregated one that kubectl
+//! requests, and the OpenAPI index.
 
 mod merge_keys;
 mod openapi;
@@ -26,7 +26,7 @@ use crate::{
     verbs::subresource,
 };
 
-/// OpenAPI documents by path, made when first asked for and dropped when the catalogue changes.
+/// OpenAPI documents by path, built at the first request and dropped when the catalogue changes.
 #[derive(Default)]
 pub(crate) struct Documents {
     cache: Mutex<(u64, BTreeMap<String, Bytes>)>,
@@ -57,7 +57,7 @@ impl Documents {
     }
 }
 
-/// What a kind's subresources are: (name, group, version, kind, verbs).
+/// A kind's subresources: (name, group, version, kind, verbs).
 fn subresources(
     kind: &Kind,
 ) -> Vec<(&'static str, String, String, String, &'static [&'static str])> {
@@ -205,7 +205,7 @@ fn discovered(kind: &Kind) -> Value {
     resource
 }
 
-/// Everything in one document, which saves kubectl a request for each group version.
+/// Everything in one document, which saves kubectl a request per group version.
 fn aggregated(core: &Core, version: &'static str, wanted: impl Fn(&str) -> bool) -> Response<Body> {
     let kinds = core.kinds();
     let items: Vec<Value> = kinds
@@ -252,7 +252,7 @@ fn find_document<'a>(kinds: &'a Snapshot, path: &str) -> Option<(&'a str, &'a st
     })
 }
 
-/// `/openapi/v3`. The hash in the addresses is what clients cache by.
+/// `/openapi/v3`. Clients use the hash in the addresses for caching.
 pub(crate) fn openapi_index(core: &Core) -> Response<Body> {
     let kinds = core.kinds();
     let mut paths = serde_json::Map::new();
@@ -289,7 +289,7 @@ pub(crate) fn openapi(
     path: &str,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
-    // Only JSON is written; a client that wants nothing else is told so.
+    // Only JSON is written; a client that does not accept it gets an error.
     accept::shape(headers)?;
     let kinds = core.kinds();
     let document = core.documents.get(kinds.generation, path, || {

@@ -17,7 +17,7 @@ use crate::{
 
 const COMPONENTS: &str = "#/components/schemas/";
 
-/// Changes when the document does.
+/// A hash that changes with the document.
 pub(super) fn fingerprint(kinds: &Snapshot, group: &str, version: &str) -> String {
     let mut hash = Sha256::new();
     hash.update(env!("CARGO_PKG_VERSION"));

@@ -1,6 +1,6 @@
-//! The operations of a group version's OpenAPI document. kubectl reads two things out of them: that a PATCH
-//! exists with the kind's `x-kubernetes-group-version-kind` and a `fieldValidation` parameter (else it wants the
-//! old protobuf document), and which kind a path is about (`kubectl explain`).
+//! The operations of a group version's OpenAPI document. kubectl reads two things from them: that a PATCH exists with
+//! the kind's `x-kubernetes-group-version-kind` and a `fieldValidation` parameter (otherwise it requests the old
+//! protobuf document), and the kind of a path (`kubectl explain`).
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,5 @@
-//! The OpenAPI v2 document. kubectl checks a `kind: List` against its definitions, and an aggregator asks for it and goes on
-//! asking, with an error in its log each time, where there is none (kube-aggregator, `pkg/controllers/openapi`).
+//! The OpenAPI v2 document. kubectl checks a `kind: List` against its definitions, and without it an aggregator retries
+//! forever and logs an error each time (kube-aggregator, `pkg/controllers/openapi`).
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use crate::{
     options::Version,
 };
 
-/// Words of version 3 and of structural schemas that version 2 lacks.
+/// Keywords of version 3 and of structural schemas that version 2 lacks.
 const LATER_WORDS: [&str; 6] = ["allOf", "anyOf", "oneOf", "not", "nullable", "example"];
 
 /// The document of all kinds.
@@ -42,8 +42,8 @@ pub(super) fn document(kinds: &Snapshot, server: &Version) -> Value {
     })
 }
 
-/// Only the kinds' own schemas, for an aggregator: what others have too would have the same name as the aggregator's and
-/// another text, and both would be kept side by side.
+/// Only the kinds' own schemas, for an aggregator: shared schemas would have the same name as the aggregator's but
+/// different text, and it would keep both.
 fn extension(
     kinds: &Snapshot,
     (group, version): (&str, &str),
@@ -59,7 +59,7 @@ fn extension(
     }
 }
 
-/// Every definition of a version 3 document. One that several documents have names its kind in its own group's only.
+/// Every definition of a version 3 document. A definition in several documents lists its kind only in its own group's.
 fn all(third: &mut Value, definitions: &mut Map<String, Value>) {
     let Value::Object(schemas) = third["components"]["schemas"].take() else { return };
     for (name, mut schema) in schemas {
@@ -86,7 +86,7 @@ fn lower(schema: &mut Value) {
         fields.insert("type".to_owned(), "string".into());
         fields.insert("format".to_owned(), "int-or-string".into());
     }
-    // Clients refuse fields that a definition does not declare: what takes any field declares none.
+    // Clients refuse undeclared fields, so a schema that accepts any field declares none.
     if set(fields, "x-kubernetes-preserve-unknown-fields") {
         for word in ["type", "properties", "additionalProperties", "items", "required"] {
             fields.remove(word);
@@ -101,7 +101,7 @@ fn lower(schema: &mut Value) {
     properties.into_iter().flatten().for_each(|(_, property)| lower(property));
 }
 
-/// A path as version 2 has it: parameters have their type themselves, answers their schema, and no body is sent.
+/// A path in version 2: parameters have their type inline, answers their schema, and no body is sent.
 fn reduced(mut item: Value) -> Value {
     let flatten = |parameters: &mut Value| {
         for parameter in parameters.as_array_mut().into_iter().flatten() {

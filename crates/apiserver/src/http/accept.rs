@@ -1,4 +1,4 @@
-//! Which representation of objects a client asked for.
+//! Which representation of objects a client requests.
 
 use http::HeaderMap;
 
@@ -10,7 +10,7 @@ pub(crate) enum Shape {
     /// The object itself.
     #[default]
     Object,
-    /// `meta.k8s.io/v1` Table, for people.
+    /// `meta.k8s.io/v1` Table, for display.
     Table,
     /// `meta.k8s.io/v1` PartialObjectMetadata(List).
     Metadata,
@@ -20,7 +20,7 @@ pub(crate) enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiscoveryShape {
     Legacy,
-    /// With the version that was asked for.
+    /// In the requested version.
     Aggregated(&'static str),
 }
 
@@ -54,8 +54,8 @@ fn media_types(headers: &HeaderMap) -> Vec<MediaType<'_>> {
         .collect()
 }
 
-/// The first shape of the client's list that this server can write. Protobuf, YAML and CBOR are passed over;
-/// 406 when nothing is left.
+/// The first shape of the client's list that this server can write. Protobuf, YAML and CBOR are skipped; 406 if none is
+/// left.
 pub(crate) fn shape(headers: &HeaderMap) -> Result<Shape, ApiError> {
     let types = media_types(headers);
     if types.is_empty() {
@@ -77,12 +77,12 @@ pub(crate) fn shape(headers: &HeaderMap) -> Result<Shape, ApiError> {
         .ok_or_else(|| ApiError::not_acceptable("application/json"))
 }
 
-/// Whether one of the client's media types is one of these.
+/// Whether the client accepts one of these media types.
 pub(crate) fn names_one_of(headers: &HeaderMap, known: &[&str]) -> bool {
     media_types(headers).iter().any(|t| known.contains(&t.essence))
 }
 
-/// Which discovery document `/api` and `/apis` answer with.
+/// Which discovery document `/api` and `/apis` return.
 pub(crate) fn discovery(headers: &HeaderMap) -> DiscoveryShape {
     for t in media_types(headers).iter().filter(|t| t.is_json()) {
         match (t.get("as"), t.get("g"), t.get("v")) {

@@ -1,7 +1,7 @@
-//! Who asks: a client certificate, a ServiceAccount's bearer token, nobody, or a caller in this process.
+//! Authentication: a client certificate, a ServiceAccount's bearer token, anonymous, or a caller in this process.
 //!
-//! Everybody who is somebody may do everything (the server listens on loopback); anonymous requests get the
-//! health and version paths only.
+//! Every authenticated user may do everything (the server listens on loopback); anonymous requests may read only the
+//! health and version paths.
 
 use std::sync::OnceLock;
 
@@ -21,7 +21,7 @@ use crate::{
     store::{ObjectKey, TableId},
 };
 
-/// Group of all who are known.
+/// Group of all authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 const MASTERS: &str = "system:masters";
 /// `iss` and default `aud` of tokens.
@@ -31,8 +31,8 @@ const DEFAULT_LIFETIME: i64 = 3600;
 const MIN_LIFETIME: i64 = 600;
 const MAX_LIFETIME: i64 = 1 << 32;
 
-/// Who makes a request. The TLS listener puts one into the request's extensions; a request without one comes
-/// from this process and may do everything.
+/// The user of a request. The TLS listener adds it to the request's extensions; a request without one comes from this
+/// process and may do everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Name, from the certificate's CN or the token's subject.
@@ -53,7 +53,7 @@ impl Identity {
         }
     }
 
-    /// Nobody in particular.
+    /// The anonymous user.
     pub fn anonymous() -> Self {
         Identity {
             user: "system:anonymous".to_owned(),
@@ -62,7 +62,7 @@ impl Identity {
         }
     }
 
-    /// A user with groups, as a client certificate names them.
+    /// A user with groups, as named by a client certificate.
     pub fn user(user: impl Into<String>, groups: impl IntoIterator<Item = String>) -> Self {
         let mut groups: Vec<String> = groups.into_iter().collect();
         groups.push(AUTHENTICATED.to_owned());
@@ -83,7 +83,7 @@ impl Identity {
     }
 }
 
-/// Signs and checks ServiceAccount tokens (JWT, HS256: nobody but this server has to check them).
+/// Signs and checks ServiceAccount tokens (JWT, HS256: only this server has to check them).
 #[derive(Default)]
 pub(crate) struct Tokens {
     key: OnceLock<hmac::Key>,
@@ -94,8 +94,8 @@ fn part(value: &Value) -> String {
 }
 
 impl Tokens {
-    /// The key is made when the first token is asked for and kept in the store, out of reach of any path, so
-    /// that tokens outlive a restart. It comes from the system's randomness, never from the seed.
+    /// The key is created with the first token and kept in the store, where no path reaches it, so that tokens survive
+    /// a restart. It comes from the system's randomness, never from the seed.
     fn key(&self, core: &Core) -> Result<&hmac::Key, ApiError> {
         if let Some(key) = self.key.get() {
             return Ok(key);
@@ -119,7 +119,7 @@ impl Tokens {
         Ok(self.key.get_or_init(|| hmac::Key::new(hmac::HMAC_SHA256, &bytes)))
     }
 
-    /// A token for a ServiceAccount and when it ends.
+    /// A token for a ServiceAccount, and its expiry.
     pub(crate) fn issue(
         &self,
         core: &Core,
@@ -150,7 +150,7 @@ impl Tokens {
         Ok((format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag)), end))
     }
 
-    /// Whose token this is. `None`: not ours, expired, or the account is gone or was made anew.
+    /// The identity of a token. `None`: not ours, expired, or the account was deleted or recreated.
     pub(crate) fn check(&self, core: &Core, token: &str) -> Result<Option<Identity>, ApiError> {
         let Some((signed, tag)) = token.rsplit_once('.') else { return Ok(None) };
         let Ok(tag) = URL_SAFE_NO_PAD.decode(tag) else { return Ok(None) };
@@ -187,7 +187,7 @@ impl Tokens {
     }
 }
 
-/// The identity of a request: what the listener found out, replaced by a bearer token if there is one.
+/// The identity of a request: the listener's, replaced by a bearer token if there is one.
 pub(super) fn identify(
     core: &Core,
     listener: Option<&Identity>,
@@ -208,7 +208,7 @@ pub(super) fn identify(
     Ok(impersonated(headers).filter(|_| !identity.is_anonymous()).unwrap_or(identity))
 }
 
-/// Whom an authenticated user wants to act as (`kubectl --as`); everybody may.
+/// The user that an authenticated user impersonates (`kubectl --as`); every user may.
 fn impersonated(headers: &HeaderMap) -> Option<Identity> {
     let text = |v: &http::HeaderValue| v.to_str().ok().map(str::to_owned);
     let user = headers.get("impersonate-user").and_then(text).filter(|u| !u.is_empty())?;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{error::ApiError, protobuf};
 
-/// Largest body that is read, in bytes: kube-apiserver's own limit for writes.
+/// Maximum body size in bytes: kube-apiserver's own limit for writes.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
 /// Reads a whole body.

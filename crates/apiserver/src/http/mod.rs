@@ -1,5 +1,5 @@
-//! The HTTP face: a tower service over any body. It reads paths, queries, headers and bodies, asks
-//! [`crate::verbs`] and friends, and writes answers. It knows nothing about where objects are kept.
+//! The HTTP layer: a tower service over any body. It reads paths, queries, headers and bodies, calls [`crate::verbs`]
+//! and others, and writes answers. It does not depend on how objects are stored.
 
 pub(crate) mod accept;
 pub(crate) mod auth;
@@ -26,7 +26,7 @@ use crate::{core::Core, error::ApiError, store::encode};
 /// The body of every answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// In a request's extensions: cancelled when the listener that took it stops.
+/// In a request's extensions: cancelled when its listener stops.
 #[derive(Clone)]
 pub(crate) struct Closing(pub(crate) CancellationToken);
 

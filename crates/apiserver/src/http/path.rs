@@ -1,4 +1,4 @@
-//! What a path asks for.
+//! Parses request paths.
 
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum Target {
     OpenApi(String),
     /// Objects of a kind.
     Object(ObjectPath),
-    /// Nothing this server has.
+    /// A path that this server does not have.
     Unknown,
 }
 

@@ -23,7 +23,7 @@ pub(crate) enum VersionMatch {
     NotOlderThan,
 }
 
-/// Everything that this server reads from a query.
+/// All query parameters that this server reads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
     pub(crate) selectors: Selectors,
@@ -49,7 +49,7 @@ pub(crate) struct Query {
     pub(crate) include_object: Option<String>,
 }
 
-/// Percent decoding; what is no valid escape stays as it is.
+/// Percent decoding; an invalid escape is kept unchanged.
 fn decode(text: &str, plus_is_space: bool) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -74,7 +74,7 @@ pub(super) fn decode_path(part: &str) -> String {
     decode(part, false)
 }
 
-/// Splits a query into its parameters; the first of a name counts.
+/// Splits a query into its parameters; the first value of a name counts.
 pub(crate) fn parameters(query: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {

@@ -1,4 +1,4 @@
-//! From a request to the verb that answers it.
+//! Routes a request to its verb.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ where
     object(&call, &parts.method, &bytes).await
 }
 
-/// What a request wants, by upstream's RequestInfoFactory.
+/// The attributes of a request, by upstream's RequestInfoFactory.
 fn wanted(target: &Target, parts: &Parts) -> Result<Attributes, ApiError> {
     let path = parts.uri.path().to_owned();
     let Target::Object(object) = target else {
@@ -101,7 +101,7 @@ fn wanted(target: &Target, parts: &Parts) -> Result<Attributes, ApiError> {
     Ok(Attributes { verb: verb.to_owned(), path, resource: Some(resource) })
 }
 
-/// Everything that is no object.
+/// Answers non-resource paths.
 fn document(core: &Core, target: &Target, parts: &Parts) -> Result<Response<Body>, ApiError> {
     match target {
         Target::Version => Ok(respond_json(200, &version(core))),
@@ -132,7 +132,7 @@ fn version(core: &Core) -> serde_json::Value {
     })
 }
 
-/// The request for objects of a kind, with everything about it read and typed.
+/// The parsed request for objects of a kind.
 fn call(
     core: Arc<Core>,
     path: ObjectPath,

@@ -38,7 +38,7 @@ pub(crate) struct Builtin {
     pub(crate) name: fn(&str) -> Result<(), String>,
     /// OpenAPI schema, for documents only.
     pub(crate) openapi: fn(&mut SchemaGenerator) -> Schema,
-    /// Fills in what kube-apiserver fills in; must be idempotent.
+    /// Sets kube-apiserver's defaults; must be idempotent.
     pub(crate) default: fn(&mut Value),
     pub(crate) validate: fn(&mut rules::Check<'_>),
     pub(crate) printer: &'static Printer,

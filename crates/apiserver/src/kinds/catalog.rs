@@ -1,4 +1,4 @@
-//! The kinds that are served now. Requests take a snapshot; installing a CRD or mounting a kind swaps it.
+//! The currently served kinds. Requests take a snapshot; installing a CRD or mounting a kind replaces it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,12 +17,12 @@ use crate::{
 
 type KindKey = (String, String, String);
 
-/// One look at the kinds.
+/// A consistent snapshot of the kinds.
 #[derive(Default)]
 pub(crate) struct Snapshot {
     /// By group, version, plural.
     kinds: BTreeMap<KindKey, Arc<Kind>>,
-    /// Grows with every change; discovery documents are cached under it.
+    /// Increases with every change; the cache key of discovery documents.
     pub(crate) generation: u64,
     tables: OnceLock<Arc<BTreeMap<TableId, Arc<Kind>>>>,
 }
@@ -49,7 +49,7 @@ impl Snapshot {
         self.all().filter(move |k| k.group == group && k.version == version)
     }
 
-    /// One kind for each table, the one that shows the stored form where there is one.
+    /// One kind for each table, preferably the storage version.
     pub(crate) fn tables(&self) -> Arc<BTreeMap<TableId, Arc<Kind>>> {
         let made = self.tables.get_or_init(|| {
             let mut tables: BTreeMap<TableId, Arc<Kind>> = BTreeMap::new();
@@ -106,7 +106,7 @@ fn version_rank(version: &str) -> (u8, std::cmp::Reverse<(u64, u64)>, String) {
     }
 }
 
-/// See the module.
+/// The current snapshot; see the module.
 pub(crate) struct Catalog {
     current: RwLock<State>,
 }
@@ -132,7 +132,7 @@ impl Catalog {
         work(&mut state);
     }
 
-    /// Serves a kind that is not stored. Mounting a kind again replaces it.
+    /// Serves a virtual kind. Mounting a kind again replaces it.
     pub(crate) fn mount(&self, resource: Arc<dyn VirtualResource>) {
         let kind = Arc::new(from_virtual(resource));
         self.change(|state| {
@@ -145,8 +145,8 @@ impl Catalog {
         });
     }
 
-    /// Makes the custom kinds those of the CRDs that `read` gives. Read under the catalogue's lock, so that of
-    /// two concurrent syncs the later one has seen the newer CRDs.
+    /// Replaces the custom kinds by those of the CRDs that `read` returns. `read` runs under the catalogue's lock, so
+    /// that of two concurrent syncs the later one has seen the newer CRDs.
     pub(crate) fn sync<'a>(&self, read: impl FnOnce() -> Vec<Arc<crate::store::Record>> + 'a) {
         self.change(|state| {
             let definitions = read();
@@ -164,7 +164,7 @@ impl Catalog {
     }
 }
 
-/// How a path names the kind.
+/// The kind's key in paths.
 fn key(kind: &Kind) -> KindKey {
     (kind.group.clone(), kind.version.clone(), kind.plural.clone())
 }
@@ -177,7 +177,7 @@ fn owned(list: &[&str]) -> Vec<String> {
     list.iter().map(|s| (*s).to_owned()).collect()
 }
 
-/// A row of the table as a kind.
+/// Converts a row of the table.
 fn from_builtin(b: &'static builtin::Builtin) -> Kind {
     let (storage_group, conversion) = match (b.group, b.kind) {
         ("events.k8s.io", "Event") => ("", Conversion::Event),
@@ -253,7 +253,7 @@ impl Kind {
     }
 }
 
-/// The `spec.versions` entries of a CRD value, for those who only look.
+/// The `spec.versions` entries of a CRD value, read-only.
 pub(crate) fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
     definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten()
 }

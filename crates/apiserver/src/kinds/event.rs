@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-/// (core/v1, events.k8s.io/v1); fields that are not listed have one name in both.
+/// (core/v1, events.k8s.io/v1); unlisted fields have the same name in both.
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),

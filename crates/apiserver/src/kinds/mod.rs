@@ -1,5 +1,5 @@
-//! What the server knows of each kind: names, scope, subresources, schema, rules. A [`Kind`] is one served
-//! version of a kind, whether built in, defined by a CRD or mounted.
+//! The definition of each kind: names, scope, subresources, schema, rules. A [`Kind`] is one served version of a kind,
+//! whether built in, defined by a CRD or mounted.
 
 pub(crate) mod builtin;
 pub(crate) mod catalog;
@@ -25,7 +25,7 @@ use crate::{
     virtual_resource::{VirtualKind, VirtualResource},
 };
 
-/// Where a kind comes from.
+/// The origin of a kind.
 pub(crate) enum Origin {
     Builtin(&'static Builtin),
     Custom(Custom),
@@ -41,7 +41,7 @@ pub(crate) enum Conversion {
     Event,
 }
 
-/// Where `/scale` finds its numbers: dotted paths without a leading dot.
+/// Where `/scale` finds its fields: dotted paths without a leading dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
     pub(crate) spec_replicas: String,
@@ -68,7 +68,7 @@ pub(crate) struct Kind {
     /// Whether `/status` exists.
     pub(crate) status: bool,
     pub(crate) scale: Option<Scale>,
-    /// Field selectors besides name and namespace.
+    /// Selectable fields in addition to name and namespace.
     pub(crate) selectable: Vec<SelectableField>,
     pub(crate) origin: Origin,
     pub(crate) schema: OnceLock<Schema>,
@@ -131,7 +131,7 @@ impl Kind {
         self.builtin().is_some() && self.group == group && self.kind == kind
     }
 
-    /// Whether changes of anything but metadata and status count in `metadata.generation`.
+    /// Whether changes outside metadata and status increment `metadata.generation`.
     pub(crate) fn has_generation(&self) -> bool {
         match &self.origin {
             Origin::Builtin(b) => b.generation,
@@ -153,7 +153,7 @@ impl Kind {
         ApiError::not_found(&self.group, &self.plural, name)
     }
 
-    /// A stored object as this version shows it.
+    /// Converts a stored object to this version.
     pub(crate) fn outgoing<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
         if self.shows_as_is(stored.get("apiVersion").and_then(Value::as_str).unwrap_or("")) {
             return Cow::Borrowed(stored);
@@ -168,20 +168,20 @@ impl Kind {
         }
     }
 
-    /// Whether a stored object is shown byte for byte. Objects keep the version that was the storage version
-    /// when they were written, so this is a question about the object's `apiVersion`.
+    /// Whether a stored object is returned byte for byte. Objects keep the version that was the storage version when
+    /// they were written, so this depends on the object's `apiVersion`.
     pub(crate) fn shows_as_is(&self, api_version: &str) -> bool {
         self.conversion == Conversion::ApiVersion
             && is_api_version(api_version, &self.group, &self.version)
     }
 
-    /// Whether new objects are stored as this version shows them.
+    /// Whether new objects are stored in this version.
     pub(crate) fn is_storage_version(&self) -> bool {
         self.conversion == Conversion::ApiVersion
             && is_api_version(&self.stored_api_version, &self.group, &self.version)
     }
 
-    /// An object of this version in its stored form.
+    /// Converts an object of this version to its stored form.
     pub(crate) fn incoming(&self, mut value: Value) -> Value {
         match self.conversion {
             Conversion::ApiVersion => {

@@ -47,7 +47,7 @@ pub(crate) fn dns_subdomain(text: &str) -> Result<(), String> {
     })
 }
 
-/// A name that fits one path segment; RBAC objects may be called almost anything.
+/// A name that fits one path segment; RBAC objects may have almost any name.
 pub(crate) fn path_segment(text: &str) -> Result<(), String> {
     if matches!(text, "." | "..") {
         return Err(format!("may not be '{text}'"));

@@ -40,7 +40,7 @@ pub(super) fn write(folder: &Path, name: &str, credentials: &Credentials) -> Res
     replace(&certificate, &credentials.certificate, 0o644)
 }
 
-/// Writes beside the file and renames, so that a crash leaves the old file or the new one.
+/// Writes a new file and renames it, so that a crash leaves the old file or the new one.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
     let beside = path.with_extension("new");
     let mut options = fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! Kubeconfig files. They are written as JSON, which is YAML that needs no escaping rules of its own.
+//! Kubeconfig files. They are written as JSON, which is valid YAML without its escaping rules.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub struct Context {
     pub namespace: Option<String>,
 }
 
-/// A kubeconfig with these contexts, of which `current` is used when none is named.
+/// A kubeconfig with these contexts; `current` is the current context.
 pub fn kubeconfig(contexts: &[Context], current: &str) -> String {
     let named = |field: &str, make: &dyn Fn(&Context) -> Value| -> Value {
         contexts.iter().map(|c| json!({"name": c.name, field: make(c)})).collect()

@@ -1,7 +1,6 @@
-//! Certificates of one embedded API server: its own authority, the certificate it serves with, client
-//! certificates whose subject is the user (CN) and the groups (O), all kept as PEM files in a folder so that
-//! kubeconfigs stay valid over restarts. Validity is counted on the machine's clock, since that is what the other
-//! end of a connection checks it by.
+//! Certificates of one embedded API server: its own authority, the serving certificate, client certificates whose
+//! subject is the user (CN) and the groups (O), all stored as PEM files in a folder so that kubeconfigs stay valid
+//! across restarts. Validity is based on the machine's clock, which the other end of a connection also uses.
 
 mod files;
 mod kubeconfig;
@@ -23,14 +22,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub use self::kubeconfig::{Context, kubeconfig};
 
-/// How long certificates are valid, in days: ten years for the authority, one for what it signs. All of it is
-/// local to one folder, and what runs out is made anew at the next start.
+/// Validity of certificates in days: ten years for the authority, one for those it signs. All of them are local to one
+/// folder, and an expired one is replaced at the next start.
 const CA_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 365;
 /// A certificate with less time left than this, in days, is replaced when it is opened.
 const RENEW_DAYS: i64 = 30;
 
-/// What went wrong with keys and certificates.
+/// Errors of keys and certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// A file or the folder cannot be read or written.
@@ -42,13 +41,13 @@ pub enum PkiError {
         #[source]
         source: io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has unexpected content.
     #[error("{} holds no usable certificate or key; remove it to have it made anew", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
     },
-    /// A certificate cannot be made.
+    /// A certificate cannot be created.
     #[error("make a certificate")]
     Make(#[from] rcgen::Error),
     /// TLS refuses the certificates.
@@ -57,7 +56,7 @@ pub enum PkiError {
     /// TLS refuses the authority.
     #[error("set up client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    /// Something that should be a certificate is none.
+    /// The data is not a certificate.
     #[error("read a certificate: {0}")]
     Parse(String),
 }
@@ -78,7 +77,7 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Whom a certificate is for.
+/// The subject of a certificate.
 enum Subject<'a> {
     Server(&'a [String]),
     Client { user: &'a str, groups: &'a [&'a str] },
@@ -91,7 +90,7 @@ fn lifetime(params: &mut CertificateParams, days: i64) {
         let date = now.checked_add(days.days()).unwrap_or(now);
         rcgen::date_time_ymd(date.year().into(), date.month() as u8, date.day() as u8)
     };
-    // A day back, for members whose clocks are behind.
+    // One day back, for members whose clocks are behind.
     params.not_before = date(-1);
     params.not_after = date(days);
 }
@@ -170,7 +169,7 @@ impl Authority {
             }
             Subject::Client { user, groups } => {
                 params.distinguished_name.push(DnType::CommonName, *user);
-                // rcgen keeps one value for each attribute type, so one group; more of them come joined.
+                // rcgen keeps one value per attribute type, so several groups are joined into one.
                 if !groups.is_empty() {
                     params
                         .distinguished_name
@@ -188,7 +187,7 @@ impl Authority {
         Ok(credentials)
     }
 
-    /// Whether a certificate found on disk still serves: ours, with time left, for the same subject.
+    /// Whether a stored certificate is still usable: ours, with time left, for the same subject.
     fn fits(&self, found: &Credentials, wanted: &Subject<'_>) -> Result<bool, PkiError> {
         if remaining_days(&found.certificate)? < RENEW_DAYS {
             return Ok(false);

@@ -2,8 +2,8 @@
 //! `application/vnd.kubernetes.protobuf` and do not fall back; answers are JSON, which they accept.
 //!
 //! A body is four magic bytes and a `runtime.Unknown` message around the object. Decoding is driven by a table of
-//! field numbers and gives the JSON form. Go writes the zero values of fields that JSON leaves out; the table
-//! says of which.
+//! field numbers and returns the JSON form. Go writes zero values of fields that JSON omits; the table marks
+//! those fields.
 
 pub(crate) mod openapi;
 mod table;
@@ -63,13 +63,13 @@ fn utf8(bytes: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|e| format!("a string is not UTF-8: {e}"))
 }
 
-/// The fields of one message that the table knows.
+/// The fields of one message that are in the table.
 fn message(bytes: &[u8], fields: &[Field], depth: u32) -> Result<Map<String, Value>, String> {
     let depth = depth.checked_sub(1).ok_or("messages are nested too deeply")?;
     let mut out = Map::new();
     let mut reader = Reader::new(bytes);
     while let Some((number, wire)) = reader.next()? {
-        // Fields of newer versions are passed over, as any protobuf reader does.
+        // Unknown fields of newer versions are skipped, as by any protobuf reader.
         let Some(field) = fields.iter().find(|f| f.number == number) else { continue };
         if field.name == "^" {
             if let Value::Object(embedded) = value(&field.kind, &wire, depth)? {

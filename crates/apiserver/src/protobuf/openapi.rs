@@ -1,15 +1,16 @@
-//! The OpenAPI v2 document as kubectl wants it: the protobuf form of gnostic (`openapiv2/OpenAPIv2.proto`).
+//! The OpenAPI v2 document in kubectl's format: the protobuf form of gnostic (`openapiv2/OpenAPIv2.proto`).
 //!
-//! Only definitions are written. kubectl reads operations out of the v3 documents since 1.27, and everything that it looks for
-//! in this one (a `kind: List` is checked against it) are the kinds' definitions.
+//! Only definitions are written. kubectl reads operations from the v3 documents since 1.27, and looks up only the
+//! kinds'
+//! definitions in this one (to check a `kind: List`).
 
 use serde_json::Value;
 
 use super::wire::Writer;
 
-/// The media type of answers. Go's clients cannot read one with an `@`.
+/// The media type of answers. Go's clients cannot parse one with an `@`.
 pub(crate) const ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// The media types that clients ask for.
+/// The media types that clients request.
 pub(crate) const MEDIA_TYPES: [&str; 2] =
     ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", ANSWER];
 
@@ -46,7 +47,7 @@ fn any(out: &mut Writer, number: u32, value: &Value) {
     out.message(number, |any| any.text(2, &value.to_string()));
 }
 
-/// One schema. What version 2 has no word for (`anyOf`, `nullable`) is left out, as kube-apiserver leaves it out.
+/// One schema. Keywords that version 2 lacks (`anyOf`, `nullable`) are omitted, as by kube-apiserver.
 fn schema(out: &mut Writer, of: &Value) {
     let Some(fields) = of.as_object() else { return };
     for (name, value) in fields {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-/// How a field is written.
+/// The encoding of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Type {
     Text,
@@ -97,7 +97,7 @@ fn parse(text: &'static str) -> Table {
                 table.roots.insert((&api_version[1..], kind), current);
             }
         }
-        // Words that are no fields do not occur: `check` compares the counts.
+        // Invalid field definitions do not occur: `check` compares the counts.
         table.messages.entry(current).or_default().extend(words.filter_map(field));
     }
     table

@@ -1,4 +1,4 @@
-//! The protobuf wire format: fields as they come and go.
+//! Reads and writes the protobuf wire format.
 
 /// The content of one field.
 pub(super) enum Wire<'a> {

@@ -1,8 +1,8 @@
-//! The redb file behind a store. One thread owns it: it takes everything that is waiting and commits it as one
-//! transaction, so that many writers share one fsync, then tells them and the watches.
+//! The redb file behind a store. One thread owns it: it takes all waiting writes and commits them as one
+//! transaction, so that many writers share one fsync, then notifies them and the watches.
 //!
-//! A failed commit (disk full) is tried again every [`RETRY`] with the same writes; meanwhile writers are told
-//! what the disk said, because their write may still become durable and must not be taken for refused.
+//! A failed commit (disk full) is retried every [`RETRY`] with the same writes; meanwhile writers get the disk's
+//! error, because their write may still become durable and must not be reported as refused.
 
 use std::{
     path::Path,
@@ -24,13 +24,13 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// Raised when the layout changes in a way that an older binary must not touch.
 const FORMAT: u64 = 1;
 
-/// Writes that may wait for the disk. Beyond it writers get 429: 16384 objects of some KiB are tens of MiB,
-/// and a disk that far behind is not going to catch up by queueing more.
+/// Maximum writes waiting for the disk. Beyond it writers get 429: 16384 objects of some KiB are tens of MiB, and a
+/// longer queue would not help such a slow disk.
 const MAX_WAITING: usize = 16_384;
-/// Pause before a failed commit is tried again.
+/// Pause before a failed commit is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// One write on its way to the disk; no record means removal.
+/// One write on its way to the disk; without a record it is a removal.
 pub(super) struct DiskOp {
     pub(super) table: TableId,
     pub(super) key: ObjectKey,
@@ -39,14 +39,14 @@ pub(super) struct DiskOp {
     pub(super) signal: watch::Sender<u64>,
 }
 
-/// What the file held.
+/// The content of the file.
 pub(super) struct Loaded {
     pub(super) revision: u64,
     pub(super) opening: u64,
     pub(super) objects: Vec<(TableId, ObjectKey, u64, Value)>,
 }
 
-/// How far the disk is. Waiters and readers look at this alone.
+/// Progress of the disk, the only state that waiters and readers look at.
 #[derive(Clone, Default)]
 struct Progress {
     durable: u64,
@@ -61,7 +61,7 @@ struct Queue {
     closed: bool,
 }
 
-/// What the thread and the store share.
+/// State shared by the thread and the store.
 struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
@@ -74,7 +74,7 @@ impl Shared {
     }
 }
 
-/// Makes an empty file that only its owner reads, or restricts the one that is there: Secrets are objects too.
+/// Creates an empty file that only its owner can read, or restricts an existing one: it contains Secrets.
 fn private(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     const OWNER_ONLY: u32 = 0o600;
@@ -92,7 +92,7 @@ fn private(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The writer's side of the file. Dropping it writes what waits and releases the file's lock.
+/// The writer's side of the file. Dropping it writes the waiting operations and releases the file's lock.
 pub(super) struct Disk {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -150,13 +150,13 @@ impl Disk {
         Ok(())
     }
 
-    /// Queues writes. Called under the store's lock, so that the queue has the order of revisions; nothing here waits.
+    /// Queues writes. Called under the store's lock, so that the queue is in order of revisions; this never blocks.
     pub(super) fn push(&self, ops: Vec<DiskOp>) {
         self.shared.queue().waiting.extend(ops);
         self.shared.wake.notify_one();
     }
 
-    /// Waits until a revision is on the disk. An error says that nobody knows: the write is still going to be tried.
+    /// Waits until a revision is on the disk. An error means that the outcome is unknown: the write is still retried.
     pub(super) async fn wait(&self, revision: u64) -> Result<(), ApiError> {
         let mut progress = self.shared.progress.subscribe();
         let state = progress
@@ -173,7 +173,7 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// Writes what is waiting and gives the file free.
+    /// Writes the waiting operations and releases the file.
     fn drop(&mut self) {
         self.shared.queue().closed = true;
         self.shared.wake.notify_one();
@@ -217,7 +217,7 @@ fn mark_opened(database: &Database, path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Reads every object. What is no JSON is reported with its key: this file is nobody's to repair silently.
+/// Reads every object. Invalid JSON is reported with its key, never repaired silently.
 fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
     let fail =
         |source: redb::Error| OpenError::Open { path: path.to_owned(), source: Box::new(source) };
@@ -258,7 +258,7 @@ fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
     }
 }
 
-/// The thread: takes what waits, commits it as one transaction, tells waiters, then watches.
+/// The thread: takes the waiting writes, commits them as one transaction, notifies waiters, then watches.
 fn write_loop(database: &Database, shared: &Shared, signal: &watch::Sender<u64>, path: &Path) {
     let mut batch = Vec::new();
     loop {
@@ -287,7 +287,7 @@ fn write_loop(database: &Database, shared: &Shared, signal: &watch::Sender<u64>,
                 }
                 shared.progress.send_modify(|p| p.failure = Some(why.as_str().into()));
                 let queue = shared.queue();
-                // Woken early only by the store being closed or by writes admitted before the failure.
+                // Woken early only when the store closes or by writes admitted before the failure.
                 drop(
                     shared.wake.wait_timeout(queue, RETRY).unwrap_or_else(PoisonError::into_inner),
                 );
@@ -296,7 +296,7 @@ fn write_loop(database: &Database, shared: &Shared, signal: &watch::Sender<u64>,
     }
 }
 
-/// One transaction: the objects and the revision that they bring the store to.
+/// One transaction: the objects and the new revision of the store.
 fn commit(database: &Database, batch: &[DiskOp], revision: u64) -> Result<(), redb::Error> {
     let txn = database.begin_write()?;
     {

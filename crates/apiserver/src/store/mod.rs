@@ -1,11 +1,11 @@
-//! The objects: one lock around ordered tables, one growing revision for all of them, a bounded log of changes
-//! for each table that watches read, and (when given a file) a thread that makes writes durable.
+//! The objects: one lock around ordered tables, one increasing revision for all of them, a bounded log of changes
+//! for each table that watches read, and (with a file) a thread that makes writes durable.
 //!
-//! Kept in memory: every object as JSON text, those that were written last also taken apart, the last
-//! minutes of changes of each table. Kept on disk: every object and the revision; logs are not, so a watch
-//! from before a restart is told that it expired. Nothing is shown to a reader before it is durable.
+//! In memory: every object as JSON text, recently written ones also parsed, and the last minutes of changes of each
+//! table. On disk: every object and the revision. Logs are not on disk, so a watch from before a restart expires.
+//! Readers see only durable state.
 //!
-//! The store knows no kinds: it is told which table and which key.
+//! The store does not know about kinds: callers pass table and key.
 
 mod disk;
 mod page;
@@ -27,17 +27,17 @@ use self::disk::{Disk, DiskOp};
 pub(crate) use self::page::Continue;
 use crate::{error::ApiError, meta, options::OpenError};
 
-/// Changes that a table's log keeps however old they are. A watch that lags further behind, or starts further
-/// back than the log, gets 410 and lists again.
+/// Changes that a table's log always keeps. A watch that lags further behind, or starts before the log, gets 410 and
+/// lists again.
 const LOG_KEPT: usize = 1024;
-/// Beyond that, changes are kept for this long: a client that lost its connection is back by then.
+/// Further changes are kept for this long: a client that lost its connection is back by then.
 const LOG_AGE: Duration = Duration::from_secs(300);
-/// Changes that are kept at most. It covers a burst of some ten thousand writes while slow readers catch up;
-/// each change holds one version of its object in memory.
+/// Maximum changes in a log. It covers a burst of some ten thousand writes while slow readers catch up; each change
+/// holds one version of its object in memory.
 const LOG_MAX: usize = 16_384;
 
-/// Records that are kept taken apart as well: those that were written last, which controllers and the next write look
-/// at. A value takes some ten times the memory of its text, and an old one is parsed again in some ten microseconds.
+/// Records that are also kept parsed: the latest written ones, which controllers and the next write use. A parsed value
+/// takes about ten times the memory of its text, and parsing takes about ten microseconds.
 const APART: usize = 1024;
 
 /// Names a table: `<group>/<plural>`, with an empty group for core.
@@ -111,7 +111,7 @@ impl Record {
         })
     }
 
-    /// Keeps the text only.
+    /// Drops the parsed value and keeps the text.
     fn fold(&self) {
         self.apart().take();
     }
@@ -138,7 +138,7 @@ pub(crate) enum ChangeType {
 pub(crate) struct Change {
     pub(crate) revision: u64,
     pub(crate) kind: ChangeType,
-    /// The object after the change; of a deletion the last state under the deletion's own revision.
+    /// The object after the change; for a deletion, its last state with the deletion's own revision.
     pub(crate) object: Arc<Record>,
     /// The object before the change.
     pub(crate) previous: Option<Arc<Record>>,
@@ -148,7 +148,7 @@ pub(crate) struct Change {
 struct Table {
     objects: BTreeMap<ObjectKey, Arc<Record>>,
     log: VecDeque<Arc<Change>>,
-    /// The log is complete after this revision.
+    /// The log is complete from this revision on.
     floor: u64,
     /// Latest revision of this table that readers may see. Dropped with the table, which ends its watches.
     signal: watch::Sender<u64>,
@@ -190,12 +190,12 @@ impl Table {
 
 struct Inner {
     revision: u64,
-    /// Records that are kept taken apart, oldest first.
+    /// Records that are kept parsed, oldest first.
     apart: VecDeque<Arc<Record>>,
     tables: BTreeMap<TableId, Table>,
-    /// Where the logs of tables that were not dropped begin: the revision at which the store was opened.
+    /// Start of the logs of existing tables: the revision at which the store was opened.
     floor: u64,
-    /// Tables that were dropped, and when: their earlier changes are forgotten.
+    /// Dropped tables, with the revision: their earlier changes are forgotten.
     dropped: BTreeMap<TableId, u64>,
 }
 
@@ -204,7 +204,7 @@ impl Inner {
         Inner { revision, apart: VecDeque::new(), tables, floor, dropped: BTreeMap::new() }
     }
 
-    /// A record was written: it stays taken apart, one that was written long ago does not.
+    /// Keeps a new record parsed, and drops the oldest parsed one.
     fn remember(&mut self, record: Arc<Record>) {
         self.apart.push_back(record);
         if self.apart.len() > APART
@@ -220,7 +220,7 @@ impl Inner {
     }
 }
 
-/// What a watch gets when it asks for changes after its cursor.
+/// The changes after a watch's cursor.
 pub(crate) enum Changes {
     /// The changes, and the revision up to which they are complete.
     Batch(Vec<Arc<Change>>, u64),
@@ -230,18 +230,18 @@ pub(crate) enum Changes {
     Gone,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Store {
     inner: Mutex<Inner>,
     disk: Option<Disk>,
-    /// How often the file was opened, 0 in memory.
+    /// How often the file has been opened, 0 in memory.
     opening: u64,
     /// The latest revision of any table that readers may see.
     signal: watch::Sender<u64>,
 }
 
-/// Reads and staged writes of one atomic step. Writes take effect together when the step's closure returns `Ok`,
-/// and are not visible to the step's own reads.
+/// Reads and staged writes of one atomic step. The writes take effect together when the step's closure returns `Ok`;
+/// the step's own reads do not see them.
 pub(crate) struct Step<'a> {
     inner: &'a Inner,
     staged: Vec<Staged>,
@@ -318,8 +318,8 @@ impl Store {
         }
     }
 
-    /// A store in memory with the objects of this one and its revision. As after a restore from a backup, there is no
-    /// log: watches from before are told that they expired.
+    /// A store in memory with the objects and the revision of this one. As after a restore from a backup, there is no
+    /// log: earlier watches expire.
     pub(crate) fn copy(&self) -> Self {
         let inner = self.lock();
         let revision = inner.revision;
@@ -360,8 +360,8 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under the lock would be a bug in this module; the tables are changed last, so what is
-        // there is whole and going on is better than failing every request.
+        // A panic under the lock would be a bug in this module; the tables are changed last, so their state is
+        // consistent, and continuing is better than failing every request.
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -384,8 +384,8 @@ impl Store {
         }
     }
 
-    /// Runs one atomic step. What it staged is visible to later steps at once and to readers when it is durable,
-    /// which the caller awaits with [`Store::durable`].
+    /// Runs one atomic step. Its writes are visible to later steps at once, and to readers when they are durable, which
+    /// the caller awaits with [`Store::durable`].
     pub(crate) fn step<T, E: From<ApiError>>(
         &self,
         work: impl FnOnce(&mut Step<'_>) -> Result<T, E>,
@@ -434,18 +434,18 @@ impl Store {
                 }
                 self.signal.send_replace(inner.revision);
             }
-            // Under the lock, so that the order of the queue is the order of revisions.
+            // Under the lock, so that the queue is in order of revisions.
             Some(disk) => disk.push(ops),
         }
         Ok(result)
     }
 
-    /// One object, as of the latest write; the caller awaits that it is durable.
+    /// One object, as of the latest write; the caller waits for durability.
     pub(crate) fn get(&self, table: &TableId, key: &ObjectKey) -> Option<Arc<Record>> {
         self.lock().tables.get(table)?.objects.get(key).cloned()
     }
 
-    /// All objects of a table and the revision of that look.
+    /// All objects of a table, with the revision of the read.
     pub(crate) fn list(&self, table: &TableId, namespace: Option<&str>) -> (u64, Vec<Arc<Record>>) {
         let inner = self.lock();
         let records = inner
@@ -456,18 +456,18 @@ impl Store {
         (inner.revision, records)
     }
 
-    /// The tables there are.
+    /// All tables.
     pub(crate) fn tables(&self) -> Vec<TableId> {
         self.lock().tables.keys().cloned().collect()
     }
 
-    /// A receiver that changes when any table has something new to see.
+    /// A receiver that changes when any table has new visible changes.
     pub(crate) fn subscribe_all(&self) -> watch::Receiver<u64> {
         self.signal.subscribe()
     }
 
-    /// A receiver that changes when the table has something new to see, and closes when the table is dropped.
-    /// The table is made when missing, so that a watch can wait for its first object.
+    /// A receiver that changes when the table has new visible changes, and closes when the table is dropped. The table
+    /// is created if missing, so that a watch can wait for its first object.
     pub(crate) fn subscribe(&self, table: &TableId) -> watch::Receiver<u64> {
         self.lock().table(table).signal.subscribe()
     }
@@ -495,7 +495,7 @@ impl Store {
         Changes::Batch(batch, upto)
     }
 
-    /// Forgets an empty table: its watches end. Tables with objects stay.
+    /// Drops an empty table, which ends its watches. Tables with objects stay.
     pub(crate) fn drop_table(&self, table: &TableId) {
         let mut inner = self.lock();
         if inner.tables.get(table).is_some_and(|t| t.objects.is_empty()) {

@@ -1,5 +1,5 @@
-//! Lists in pages. All pages of one list show the same revision: what changed since the first page is undone
-//! from the table's log, and when the log no longer reaches that far the list has expired.
+//! Paginated lists. All pages of one list show the same revision: changes since the first page are undone from the
+//! table's log; if the log no longer reaches back that far, the list has expired.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Changes, ObjectKey, Record, Store, Table, TableId};
 use crate::error::ApiError;
 
-/// Where a list goes on. Opaque for clients.
+/// The position after a page. Opaque to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Continue {
     /// The revision that all pages show.
@@ -50,7 +50,7 @@ pub(crate) struct Page {
 }
 
 impl Store {
-    /// The objects after `start` as of `at`, or as of now. `Err` when `at` is older than the log.
+    /// The objects after `start` at revision `at`, or current ones. `Err` when `at` is older than the log.
     pub(crate) fn page(
         &self,
         table: &TableId,
@@ -90,7 +90,7 @@ impl Store {
     }
 }
 
-/// The table as it was at `revision`: the first change of an object after that tells its state then.
+/// The table as it was at `revision`: an object's first later change contains its earlier state.
 fn rewind(
     table: &Table,
     namespace: Option<&str>,

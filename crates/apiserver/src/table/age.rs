@@ -1,13 +1,13 @@
-//! Durations for people, as `k8s.io/apimachinery/pkg/util/duration` writes them.
+//! Human-readable durations, as in `k8s.io/apimachinery/pkg/util/duration`.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::meta;
 
-/// Shown where there is nothing to show.
+/// Shown for an empty value.
 pub(crate) const NONE: &str = "<none>";
-/// Shown where there ought to be something.
+/// Shown for a missing required value.
 pub(crate) const UNKNOWN: &str = "<unknown>";
 
 const MINUTE: i64 = 60;
@@ -15,7 +15,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// `5m`, `2d3h`, two units at most and fewer the longer it is.
+/// `5m`, `2d3h`: at most two units, fewer for longer durations.
 pub fn human(seconds: i64) -> String {
     let pair = |big: i64, unit: &str, rest: i64, small: &str| {
         if rest == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{rest}{small}") }

@@ -42,7 +42,7 @@ pub(super) fn pairs(labels: Option<&Value>) -> Value {
     or_none(&pairs.join(","))
 }
 
-/// A `metav1.LabelSelector` in kubectl's words.
+/// A `metav1.LabelSelector` as kubectl prints it.
 pub(super) fn selector(selector: Option<&Value>) -> Value {
     let Some(selector) = selector else { return NONE.into() };
     let mut parts: Vec<String> = Vec::new();
@@ -122,7 +122,7 @@ pub(super) fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Newer Events have `eventTime` and a series, older ones first and last times and a count; this reads either.
+/// Newer Events have `eventTime` and a series, older ones first and last times and a count; both are supported.
 pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let time = |paths: &[&str]| paths.iter().find_map(|p| meta::at(object, p)).cloned();
     let first = time(&["firstTimestamp", "eventTime", "metadata.creationTimestamp"]);
@@ -217,7 +217,7 @@ fn access_modes(modes: &[Value]) -> String {
     modes.iter().map(short).collect::<Vec<_>>().join(",")
 }
 
-/// A deleted volume says so; otherwise its phase.
+/// `Terminating` for a deleted volume; otherwise its phase.
 fn phase(object: &Value) -> Value {
     if meta::is_deleting(object) {
         "Terminating".into()
@@ -264,7 +264,7 @@ pub(super) fn persistent_volume(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Shows at most three, then says how many more.
+/// Shows at most three, then the number of the rest.
 fn some(all: &[String]) -> Value {
     const SHOWN: usize = 3;
     if all.len() > SHOWN {

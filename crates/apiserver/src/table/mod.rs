@@ -16,7 +16,7 @@ use crate::{
     virtual_resource::Column,
 };
 
-/// How much of each object comes along with its row.
+/// How much of each object is included in its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,

@@ -1,4 +1,4 @@
-//! Cells of pods and of what makes pods.
+//! Cells of pods and workloads.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -98,7 +98,7 @@ fn pod_status(pod: &Value) -> String {
     reason
 }
 
-/// READY counts containers; RESTARTS says when the last one was.
+/// READY counts containers; RESTARTS includes the time of the last one.
 pub(super) fn pod(object: &Value, now: Timestamp) -> Vec<Value> {
     let statuses = list(object, "status.containerStatuses");
     let ready = statuses.iter().filter(|s| is_true(s, "ready")).count();
@@ -316,7 +316,7 @@ fn metric(spec: &Value, current: &[Value]) -> String {
     format!("{name}{}", age::UNKNOWN)
 }
 
-/// TARGETS shows two metrics, and how many more there are.
+/// TARGETS shows two metrics, and the number of the rest.
 pub(super) fn horizontal_pod_autoscaler(object: &Value, now: Timestamp) -> Vec<Value> {
     const SHOWN: usize = 2;
     let target = format!(

@@ -1,4 +1,4 @@
-//! Reviews: who am I, may I. Everybody who is authenticated may do everything here, and the answers say so.
+//! Reviews of identity and access. Every authenticated user may do everything here, and the answers reflect that.
 
 use http::Response;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub(crate) fn review(call: &Call, mut body: Value) -> Result<Response<Body>, Api
     Ok(web::respond_json(201, &body))
 }
 
-/// `allowed`, once the question is one.
+/// `allowed`, if the review is valid.
 fn access(body: &Value, field: &str) -> Result<Value, ApiError> {
     let given = |path: &str| body.pointer(path).is_some_and(Value::is_object);
     if given("/spec/resourceAttributes") == given("/spec/nonResourceAttributes") {
@@ -57,7 +57,7 @@ fn subject_access(body: &Value) -> Result<Value, ApiError> {
     Ok(status)
 }
 
-/// Whose token it is, if it is one of ours.
+/// The identity of a token, if this server issued it.
 fn token(call: &Call, body: &Value) -> Result<Value, ApiError> {
     let token = body.pointer("/spec/token").and_then(Value::as_str).unwrap_or("");
     if token.is_empty() {

@@ -1,4 +1,4 @@
-//! Server-side apply: PATCH with `application/apply-patch+yaml`. The merge itself is atoll-merge's.
+//! Server-side apply: PATCH with `application/apply-patch+yaml`. `atoll-merge` does the merge.
 
 use http::Response;
 use serde_json::Value;
@@ -18,7 +18,7 @@ fn options(error: FieldError) -> ApiError {
     ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error])
 }
 
-/// Creates what is not there, merges into what is.
+/// Creates a missing object, or merges into an existing one.
 pub(super) async fn apply(
     call: &Call,
     mut applied: Value,
@@ -51,7 +51,7 @@ pub(super) async fn apply(
     loop {
         if part == Part::Main && call.core.store.get(&call.kind.table, &call.key()).is_none() {
             match fresh(call, &applied).await {
-                // Somebody else created it meanwhile: apply onto theirs.
+                // Another writer created it in between: apply onto that object.
                 Err(error) if error.reason == "AlreadyExists" && !create_only(&applied) => continue,
                 result => return call.respond_written(&result?),
             }
@@ -61,7 +61,7 @@ pub(super) async fn apply(
                 let kind = &call.kind;
                 return Err(ApiError::modified(&kind.group, &kind.plural, &call.name));
             }
-            // The merge ignores identity and version of what is applied: they are preconditions.
+            // The merge ignores uid and version of the applied configuration: they are preconditions.
             prepare::same_object(call, live, &applied)?;
             Ok(Draft { object: managed::apply(call, Some(live), &applied)?, managed: true })
         })
@@ -74,12 +74,12 @@ pub(super) async fn apply(
     }
 }
 
-/// `resourceVersion: "0"` in an apply asks for creation and nothing else.
+/// `resourceVersion: "0"` in an apply means create only.
 fn create_only(applied: &Value) -> bool {
     meta::resource_version(applied) == Some("0")
 }
 
-/// The apply that creates. A configuration that names an object's uid or version cannot mean a new one.
+/// An apply that creates. A configuration with a uid or version cannot mean a new object.
 async fn fresh(call: &Call, applied: &Value) -> Result<super::Written, ApiError> {
     let kind = &call.kind;
     if !meta::uid(applied).is_empty() {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{error::ApiError, http::Body, meta};
 
-/// The namespace of a body must be that of the path; an absent one is filled in.
+/// The namespace of a body must equal that of the path; an absent one is filled in.
 pub(super) fn place(call: &Call, object: &mut Value) -> Result<(), ApiError> {
     let namespace = call.namespace.clone().unwrap_or_default();
     let sent = meta::namespace(object).to_owned();

@@ -21,13 +21,13 @@ use crate::{
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer that keeps dependents.
 pub(crate) const ORPHAN: &str = "orphan";
-/// Seconds that a pod gets when it does not say.
+/// Default grace period of a pod in seconds.
 const POD_GRACE: i64 = 30;
-/// The longest grace, in seconds, whatever the pod or the client says: a hundred years. With more the time of the deletion
-/// is no date any more.
+/// Maximum grace period in seconds, whatever pod or client request: a hundred years. Beyond that the deletion time is
+/// not a valid date.
 const MAX_GRACE: i64 = 100 * 366 * 24 * 60 * 60;
 
-/// What becomes of dependents.
+/// What happens to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Propagation {
     Background,
@@ -53,7 +53,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// From the body, or from the query when there is no body.
+    /// Parses the body, or the query if there is no body.
     pub(crate) fn read(call: &Call, bytes: &[u8]) -> Result<Self, ApiError> {
         let mut options = if bytes.is_empty() {
             Options {
@@ -84,7 +84,7 @@ impl Options {
         Ok(options)
     }
 
-    /// For controllers: this very object, in this way.
+    /// For controllers: exactly this object, with this policy.
     fn of(uid: &str, policy: &str) -> Self {
         Options {
             preconditions: Some(Preconditions {
@@ -110,7 +110,7 @@ impl Options {
         !self.dry_run.is_empty()
     }
 
-    /// The caller's word, else what an earlier deletion left, else the kind's default.
+    /// The caller's policy, else that of an earlier deletion, else the kind's default.
     fn propagation(
         &self,
         core: &Core,
@@ -129,8 +129,8 @@ impl Options {
                 &other.into(),
                 &["Background", "Foreground", "Orphan"],
             ))),
-            // Nothing was said: finalizers set by an earlier delete count, then the kind's default, which
-            // is background but for batch/v1 Jobs (batch/job/strategy.go keeps their pods).
+            // Without a policy, finalizers set by an earlier delete count, then the kind's default, which is background
+            // except for batch/v1 Jobs (batch/job/strategy.go keeps their pods).
             (None, None) if meta::finalizers(object).contains(&ORPHAN) => Ok(Propagation::Orphan),
             (None, None) if meta::finalizers(object).contains(&FOREGROUND) => {
                 Ok(Propagation::Foreground)
@@ -146,7 +146,7 @@ fn refused(error: FieldError) -> ApiError {
     ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error])
 }
 
-/// The object must still be the one that the caller means.
+/// The object must still match the caller's preconditions.
 fn preconditions(kind: &Kind, live: &Value, options: &Options) -> Result<(), ApiError> {
     let Some(wanted) = &options.preconditions else { return Ok(()) };
     let name = meta::name(live);
@@ -174,17 +174,17 @@ fn preconditions(kind: &Kind, live: &Value, options: &Options) -> Result<(), Api
     Ok(())
 }
 
-/// What a deletion does to an object now.
+/// The effect of a deletion on an object.
 enum Plan {
-    /// Already as far as it can be.
+    /// No further change.
     Nothing,
-    /// Marked; something else has to finish it.
+    /// Marked as deleted; another component has to finish it.
     Mark(Value),
-    /// Gone.
+    /// Removed.
     Remove(Value),
 }
 
-/// Seconds that a pod gets to end.
+/// Grace period of a pod in seconds.
 fn grace(kind: &Kind, live: &Value, options: &Options) -> i64 {
     if !kind.is("", "Pod") {
         return 0;
@@ -199,7 +199,7 @@ fn grace(kind: &Kind, live: &Value, options: &Options) -> i64 {
     options.grace_period_seconds.or(own).unwrap_or(POD_GRACE).clamp(0, MAX_GRACE)
 }
 
-/// What a deletion comes to: `BeforeDelete` and `deletionFinalizersForGarbageCollection` of upstream's store.
+/// Plans a deletion: `BeforeDelete` and `deletionFinalizersForGarbageCollection` of upstream's store.
 fn plan(core: &Core, kind: &Kind, live: &Value, options: &Options) -> Result<Plan, ApiError> {
     let propagation = options.propagation(core, kind, live)?;
     let mut new = live.clone();
@@ -242,7 +242,7 @@ fn plan(core: &Core, kind: &Kind, live: &Value, options: &Options) -> Result<Pla
     Ok(Plan::Mark(new))
 }
 
-/// Sets the marks of a deletion that takes effect `grace` seconds from now.
+/// Marks a deletion that takes effect `grace` seconds from now.
 fn mark(object: &mut Value, now: Timestamp, grace: i64) {
     let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
     meta::set(object, "deletionTimestamp", Some(meta::seconds(at).into()));
@@ -316,7 +316,7 @@ pub(crate) async fn delete(call: &Call, bytes: &[u8]) -> Result<Response<Body>, 
     ))
 }
 
-/// Deletes everything that the selectors match; answers with what was there.
+/// Deletes everything that the selectors match; returns the objects.
 pub(crate) async fn collection(call: &Call, bytes: &[u8]) -> Result<Response<Body>, ApiError> {
     read::selectable(call)?;
     let options = Options::read(call, bytes)?;

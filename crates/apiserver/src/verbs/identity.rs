@@ -11,7 +11,7 @@ use crate::{
 /// Total bytes of annotation keys and values.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// Checks what a writer said about the object itself.
+/// Validates the metadata that a writer sent.
 pub(super) fn check(kind: &Kind, object: &Value, errors: &mut Vec<FieldError>) {
     let rule = match &kind.origin {
         Origin::Builtin(b) => b.name,
@@ -104,7 +104,7 @@ pub(super) fn check_finalizers(old: &Value, new: &Value, errors: &mut Vec<FieldE
     }
 }
 
-/// Fields of `metadata` that are the server's: whatever a writer sends, they stay.
+/// Fields of `metadata` that only the server sets; writers' values are ignored.
 const SERVER_OWNED: [&str; 8] = [
     "name",
     "namespace",
@@ -116,19 +116,19 @@ const SERVER_OWNED: [&str; 8] = [
     "selfLink",
 ];
 
-/// Puts the server's fields back.
+/// Restores the server's fields.
 pub(super) fn restore(old: &Value, new: &mut Value) {
     for field in SERVER_OWNED {
         meta::set(new, field, meta::get(old, field).cloned());
     }
 }
 
-/// Drops empty maps and lists from `metadata`, which Go's encoder leaves out too; without this, removing the
-/// last label would leave `{}` behind and look like a change for ever.
+/// Drops empty maps and lists from `metadata`, as Go's encoder does; otherwise removing the last label would leave `{}`
+/// behind and look like a permanent change.
 pub(super) fn tidy(object: &mut Value) {
     meta::of(object).retain(|name, value| match value {
         Value::Null => false,
-        // An explicit empty list asks for a reset, which managed fields see to.
+        // An explicit empty list requests a reset, which the managed fields code handles.
         _ if name == "managedFields" => true,
         Value::Object(fields) => !fields.is_empty(),
         Value::Array(items) => !items.is_empty(),

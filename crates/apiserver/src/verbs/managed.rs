@@ -1,4 +1,4 @@
-//! Managed fields of writes: who owns what, through atoll-merge.
+//! Managed fields of writes: field ownership, through `atoll-merge`.
 
 use atoll_merge::managed::{self, ApplyError, Endpoint, Writer};
 use serde_json::Value;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::Call;
 use crate::{error::ApiError, meta};
 
-/// Longest manager name that is taken from a user agent (upstream cuts there too).
+/// Maximum length of a manager name from a user agent (same as upstream).
 const MANAGER_MAX: usize = 128;
 
-/// Who writes: the `fieldManager` parameter or the first part of the user agent.
+/// The manager: the `fieldManager` parameter or the first part of the user agent.
 fn manager(call: &Call) -> &str {
     if let Some(given) = &call.query.field_manager {
         return given;
@@ -36,7 +36,7 @@ fn with_writer<T>(call: &Call, work: impl FnOnce(&Writer<'_>) -> T) -> T {
     })
 }
 
-/// The object with `metadata.managedFields` as they are after this writer's plain write.
+/// The object with `metadata.managedFields` updated for this writer's plain write.
 pub(super) fn update(call: &Call, live: Option<&Value>, new: Value) -> Value {
     with_writer(call, |writer| managed::update(live, new, writer, call.kind.schema()))
 }
@@ -64,7 +64,7 @@ pub(super) fn apply(call: &Call, live: Option<&Value>, applied: &Value) -> Resul
     })
 }
 
-/// Where only the times of managed fields differ, the old times stay: such a write changes nothing.
+/// If only the times of managed fields differ, the old times stay: such a write changes nothing.
 pub(super) fn keep_times(live: &Value, new: &mut Value) {
     let held = meta::get(live, "managedFields");
     let found = meta::get(new, "managedFields");
@@ -75,7 +75,7 @@ pub(super) fn keep_times(live: &Value, new: &mut Value) {
     meta::set(new, "managedFields", held);
 }
 
-/// Whether two lists of managed fields say the same of different times.
+/// Whether two lists of managed fields are equal except for their times.
 fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> bool {
     let (Some(a), Some(b)) = (a.and_then(Value::as_array), b.and_then(Value::as_array)) else {
         return a == b;
@@ -83,13 +83,12 @@ fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_but(a, b, "time", |_, _| true))
 }
 
-/// Whether two objects are the same but for their managed fields.
+/// Whether two objects are equal except for their managed fields.
 fn same_but_entries(a: &Value, b: &Value) -> bool {
     same_but(a, b, "metadata", |a, b| same_but(a, b, "managedFields", |_, _| true))
 }
 
-/// Whether two objects have the same fields; of one field, `same` says whether it counts as the same. It may be
-/// absent on either side.
+/// Whether two objects are equal, with `same` comparing one field, which may be absent on either side.
 fn same_but(a: &Value, b: &Value, field: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
     let others = |fields: &meta::Fields| fields.len() - usize::from(fields.contains_key(field));

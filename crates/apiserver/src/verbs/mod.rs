@@ -1,4 +1,4 @@
-//! The verbs: what a request does to objects. One file for each, plus what writes have in common.
+//! The verbs: one file for each, plus the code that writes share.
 
 pub(crate) mod access;
 mod apply;
@@ -47,11 +47,11 @@ pub(crate) struct Call {
     /// Empty for a collection.
     pub(crate) name: String,
     pub(crate) subresource: Option<String>,
-    /// Cancelled when the listener that took the request stops: watches end.
+    /// Cancelled when the request's listener stops, which ends watches.
     pub(crate) closing: CancellationToken,
 }
 
-/// What a write did.
+/// The result of a write.
 pub(crate) struct Written {
     pub(crate) item: Item,
     pub(crate) code: u16,

@@ -47,7 +47,7 @@ pub(super) fn decode(call: &Call, bytes: &[u8]) -> Result<Patch, ApiError> {
     }
 }
 
-/// A malformed patch is a bad request, one that does not fit the object is unprocessable.
+/// A malformed patch is a bad request; one that does not fit the object is unprocessable.
 fn refused(error: &patches::PatchError) -> ApiError {
     match error {
         patches::PatchError::TooLarge(why) => ApiError::patch_too_large(why),
@@ -77,8 +77,8 @@ impl Patch {
     }
 }
 
-/// PATCH to an object or its status. Without a resourceVersion inside, the patch is computed again on the newest
-/// object until nobody came in between.
+/// PATCH to an object or its status. Without a resourceVersion, the patch is recomputed on the newest object until no
+/// other write intervenes.
 pub(crate) async fn patch(
     call: &Call,
     bytes: &[u8],

@@ -1,5 +1,5 @@
-//! What every write goes through between decoding and the store: types, unknown fields, defaults, the fields
-//! that are the server's, generation, managed fields, validation. Pure but for the clock and the ids.
+//! The steps of every write between decoding and the store: types, unknown fields, defaults, server-owned fields,
+//! generation, managed fields, validation. Pure except for the clock and the ids.
 
 use atoll_merge::schema;
 use serde_json::Value;
@@ -24,20 +24,20 @@ pub(crate) enum Part {
     Internal,
 }
 
-/// A body turned into the object that the writer wants, in the request's version.
+/// The object that the writer wants, in the request's version.
 pub(crate) struct Draft {
     pub(crate) object: Value,
     /// Server-side apply has computed the managed fields already.
     pub(crate) managed: bool,
 }
 
-/// What an update comes to.
+/// The result of an update.
 pub(crate) enum Outcome {
     /// Nothing changed: no new resourceVersion, no event.
     Unchanged,
     /// The new state, in stored form.
     Put(Value),
-    /// The last finalizer of a deleted object is gone: the object goes too.
+    /// The last finalizer of a deleted object was removed: the object is removed too.
     Remove(Value),
 }
 
@@ -77,7 +77,7 @@ fn decode(call: &Call, object: &mut Value, warnings: &mut Vec<String>) -> Result
     let kind = &call.kind;
     type_meta(kind, object)?;
     let schema = kind.schema();
-    // First, because it takes out nulls, which every decoder takes for absent.
+    // First, because it removes nulls, which every decoder treats as absent.
     schema::default(object, schema);
     if kind.builtin().is_some() {
         let wrong = schema::validate(object, schema)
@@ -115,7 +115,7 @@ fn decode(call: &Call, object: &mut Value, warnings: &mut Vec<String>) -> Result
     Ok(())
 }
 
-/// Everything that is wrong with an object, all at once, as a 422.
+/// All validation errors of an object, as a 422.
 fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut errors = Vec::new();
     identity::check(kind, new, &mut errors);
@@ -133,7 +133,7 @@ fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), ApiErro
             }
             let structural = violations.is_empty();
             errors.extend(violations.into_iter().map(from_schema));
-            // Upstream runs CEL only on objects that fit their schema.
+            // Upstream runs CEL only on objects that match their schema.
             if structural {
                 errors.extend(crd::cel::check(custom, kind.schema(), new, old));
             }
@@ -161,7 +161,7 @@ fn from_schema(error: schema::FieldError) -> FieldError {
     FieldError { path, reason, message: error.message }
 }
 
-/// A new object in the request's version, with a name. The name may still be taken.
+/// A new object in the request's version, with a name, which may turn out to be taken.
 pub(super) fn create(
     call: &Call,
     draft: Draft,
@@ -170,7 +170,7 @@ pub(super) fn create(
     let kind = &call.kind;
     let mut object = draft.object;
     decode(call, &mut object, warnings)?;
-    // Labels that a name decides (a namespace's own) can only be defaulted once there is one.
+    // Labels derived from the name (a namespace's own) can be defaulted only once there is one.
     let prefix = meta::text(&object, "generateName").to_owned();
     if meta::name(&object).is_empty() && !prefix.is_empty() {
         let name = call.core.ids.name(&prefix);
@@ -180,7 +180,7 @@ pub(super) fn create(
         }
     }
     call.core.stamp(&mut object);
-    // Some defaults are made of the uid (a job's selector).
+    // Some defaults depend on the uid (a job's selector).
     if let Origin::Builtin(b) = &kind.origin {
         (b.default)(&mut object);
     }
@@ -265,7 +265,7 @@ pub(super) fn update(
     Ok(if gone { Outcome::Remove(stored) } else { Outcome::Put(stored) })
 }
 
-/// Whether a deleted object has nothing left to wait for.
+/// Whether a deleted object has no finalizer or grace period left.
 pub(super) fn is_finished(object: &Value) -> bool {
     let waiting = |path: &str| {
         object.pointer(path).and_then(Value::as_array).is_some_and(|list| !list.is_empty())
@@ -318,7 +318,7 @@ pub(super) fn same_object(call: &Call, live: &Value, new: &Value) -> Result<(), 
     }
 }
 
-/// Puts a top-level field back to what it was.
+/// Restores a top-level field.
 fn keep(live: &Value, new: &mut Value, field: &str) {
     let Some(fields) = new.as_object_mut() else { return };
     match live.get(field) {
@@ -332,8 +332,8 @@ fn keep(live: &Value, new: &mut Value, field: &str) {
     }
 }
 
-/// What `/status` may not change. A custom object keeps all its metadata; built-in ones keep labels (but those
-/// of nodes and pods, which kubelets set) and owners.
+/// Restores what `/status` may not change. A custom object keeps all its metadata; built-in ones keep labels (except
+/// those of nodes and pods, which kubelets set) and owners.
 fn keep_all_but_status(kind: &Kind, live: &Value, new: &mut Value) {
     // An apply has computed the managed fields; a plain write's are computed later.
     let open: &[&str] = match &kind.origin {
@@ -349,11 +349,11 @@ fn keep_all_but_status(kind: &Kind, live: &Value, new: &mut Value) {
     if let Some(held) = held.and_then(Value::as_object) {
         keep_fields(held, fields, open);
     }
-    // Absent or null: the writer does not want them.
+    // Absent or null: the writer removes them.
     fields.retain(|name, value| !open.contains(&name.as_str()) || !value.is_null());
 }
 
-/// Puts all fields but the open ones back to what they were. Most are that already, and are not copied.
+/// Restores all fields except the open ones. Most are equal already, and are not copied.
 fn keep_fields(held: &meta::Fields, fields: &mut meta::Fields, open: &[&str]) {
     fields.retain(|name, _| open.contains(&name.as_str()) || held.contains_key(name));
     for (name, value) in held.iter().filter(|(name, _)| !open.contains(&name.as_str())) {
@@ -363,7 +363,7 @@ fn keep_fields(held: &meta::Fields, fields: &mut meta::Fields, open: &[&str]) {
     }
 }
 
-/// Whether anything that counts for `metadata.generation` differs.
+/// Whether any field that counts for `metadata.generation` differs.
 fn spec_changed(kind: &Kind, live: &Value, new: &Value) -> bool {
     let counts = |name: &str| {
         !(matches!(name, "metadata" | "apiVersion" | "kind") || name == "status" && kind.status)

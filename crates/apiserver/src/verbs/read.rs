@@ -19,7 +19,7 @@ pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(call.respond(200, call.view()?.object(&item, call.core.now())))
 }
 
-/// The object wherever it is kept.
+/// The object from the store or a virtual kind.
 async fn find(call: &Call) -> Result<Option<Item>, ApiError> {
     if let Origin::Virtual(resource, _) = &call.kind.origin {
         let found = resource.get(call.namespace.as_deref(), &call.name).await?;
@@ -31,7 +31,7 @@ async fn find(call: &Call) -> Result<Option<Item>, ApiError> {
     Ok(call.core.read(&call.kind, &call.key()).await?.map(Item::Stored))
 }
 
-/// Refuses a version that has not happened: upstream waits a little, then says the same.
+/// Refuses a version in the future: upstream waits a little, then refuses too.
 fn fresh(call: &Call, asked: u64) -> Result<(), ApiError> {
     let current = call.core.store.revision();
     if asked > current {
@@ -40,8 +40,8 @@ fn fresh(call: &Call, asked: u64) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses field selectors that the kind does not know. Kinds that are no objects of a store are asked mostly by
-/// fields, so they name theirs; the others say what every API server says.
+/// Refuses unknown field selectors. Virtual kinds depend on field selectors, so their error lists the known ones; other
+/// kinds return every API server's message.
 pub(super) fn selectable(call: &Call) -> Result<(), ApiError> {
     let known = &call.kind.selectable;
     call.query.selectors.check(known).map_err(|problem| match &call.kind.origin {
@@ -74,7 +74,7 @@ pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(call.respond(200, call.view()?.list(&items, &meta, call.core.now())))
 }
 
-/// The request as a mounted kind understands it.
+/// The request in the form for virtual kinds.
 pub(super) fn virtual_query(call: &Call) -> VirtualQuery {
     let mut selectors = call.query.selectors.clone();
     if !call.name.is_empty() {
@@ -93,7 +93,7 @@ pub(super) fn virtual_query(call: &Call) -> VirtualQuery {
     }
 }
 
-/// The revision that a list is read at; `None` is now. The rules are those of apimachinery's list options.
+/// The revision of a list; `None` is current. The rules are those of apimachinery's list options.
 fn revision(call: &Call) -> Result<Option<u64>, ApiError> {
     let query = &call.query;
     let refuse = |error| Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error]));
@@ -125,8 +125,8 @@ fn revision(call: &Call) -> Result<Option<u64>, ApiError> {
     }
 }
 
-/// The one object that a `metadata.name` selector leaves, where its key is known: one name in one namespace or
-/// of a cluster-scoped kind needs no walk.
+/// The single object that a `metadata.name` selector can match, if its key is known: one name in one namespace or of a
+/// cluster-scoped kind needs no scan.
 pub(super) fn only_object(
     kind: &Kind,
     namespace: &Option<String>,
@@ -175,7 +175,7 @@ async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
     let remaining = records.count() as u64;
     if remaining > 0 {
         meta.continue_token = Some(Continue::after(page.revision, &last).encode());
-        // Upstream does not count behind a selector.
+        // Upstream does not count the remainder with a selector.
         meta.remaining = query.selectors.is_empty().then_some(remaining);
     }
     Ok((items, meta))

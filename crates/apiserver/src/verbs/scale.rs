@@ -1,4 +1,4 @@
-//! `/scale`: `autoscaling/v1` Scale as a small window on an object's replicas.
+//! `/scale`: an `autoscaling/v1` Scale as a view of an object's replicas.
 
 use http::{Method, Response};
 use serde_json::{Map, Value, json};
@@ -37,7 +37,7 @@ pub(crate) async fn answer(
             write(call, scale, |_| Ok(sent.clone())).await
         }
         Method::PATCH => match patch::decode(call, bytes)? {
-            // Scale is a scalar window: applying it and merging it are the same, and the manager owns replicas.
+            // A Scale has only scalar fields, so applying and merging are the same; the manager owns replicas.
             Patch::Apply(applied) => {
                 write(call, scale, |current| Patch::Merge(applied.clone()).onto(call, current))
                     .await
@@ -52,7 +52,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// The selector as text, which is how Scale carries it.
+/// The selector as text, as in a Scale.
 fn selector_text(kind: &Kind, scale: &Scale, object: &Value) -> Option<String> {
     if let Some(path) = &scale.selector {
         return meta::at(object, path).and_then(Value::as_str).map(str::to_owned);
@@ -107,7 +107,7 @@ fn show(kind: &Kind, scale: &Scale, object: &Value) -> Value {
     })
 }
 
-/// Sets the value at a dotted path, making objects on the way.
+/// Sets the value at a dotted path, creating parents.
 fn set_at(object: &mut Value, path: &str, value: Value) {
     match path.split_once('.') {
         None => {
@@ -124,7 +124,7 @@ fn set_at(object: &mut Value, path: &str, value: Value) {
     }
 }
 
-/// Writes a changed Scale back: replicas, and the preconditions that came with it. The rest of a Scale is read-only.
+/// Writes a changed Scale back: replicas and its preconditions. The rest of a Scale is read-only.
 async fn write(
     call: &Call,
     scale: &Scale,

@@ -13,7 +13,7 @@ use crate::{
     store::Step,
 };
 
-/// 10.96.0.0/16 less network, the API server's own 10.96.0.1, DNS's 10.96.0.10 and broadcast.
+/// 10.96.0.0/16 without network, the API server's own 10.96.0.1, DNS's 10.96.0.10 and broadcast.
 const IP_PREFIX: [u8; 2] = [10, 96];
 const FIRST_HOST: u32 = 11;
 const LAST_HOST: u32 = 65_534;
@@ -32,7 +32,7 @@ fn node_ports(service: &Value) -> impl Iterator<Item = u64> {
     ports(service).filter_map(|p| p.get("nodePort")?.as_u64()).filter(|p| *p != 0)
 }
 
-/// Fills in what a Service needs and checks what it asks for. Other kinds pass.
+/// Allocates a Service's addresses and ports and checks requested ones. Other kinds pass.
 pub(super) fn allocate(
     step: &Step<'_>,
     kind: &Kind,
@@ -111,7 +111,7 @@ pub(super) fn allocate(
     Ok(())
 }
 
-/// Gives each port a node port if the type wants them: the one of the same port before, or the lowest free one.
+/// Gives each port a node port if the type needs them: the previous one of the port, or the lowest free one.
 fn assign_node_ports(
     service: &mut Value,
     old: Option<&Value>,
@@ -146,7 +146,7 @@ fn assign_node_ports(
     }
 }
 
-/// A free address: the place to start looking comes from the ids, so that addresses are not reused at once.
+/// A free address: the search starts at a generated position, so that addresses are not reused at once.
 fn free_ip(used: &BTreeSet<String>, ids: &Ids) -> Option<String> {
     let hosts = LAST_HOST - FIRST_HOST + 1;
     let start = ids.below(hosts);

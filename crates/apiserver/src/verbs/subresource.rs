@@ -50,7 +50,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// What binding and eviction answer.
+/// The answer of binding and eviction.
 fn success() -> Response<Body> {
     web::respond_json(
         201,
@@ -94,8 +94,8 @@ async fn bind(call: &Call, binding: &Value) -> Result<Response<Body>, ApiError> 
     Ok(success())
 }
 
-/// Deletes a pod unless a disruption budget forbids it. A budget's status is its controller's; an allowed
-/// eviction takes one from `disruptionsAllowed` in the same way as upstream does.
+/// Deletes a pod unless a disruption budget forbids it. Its controller owns a budget's status; an allowed eviction
+/// decrements `disruptionsAllowed`, as upstream does.
 async fn evict(call: &Call, eviction: &Value) -> Result<Response<Body>, ApiError> {
     let pod = call
         .core
@@ -117,7 +117,7 @@ async fn evict(call: &Call, eviction: &Value) -> Result<Response<Body>, ApiError
     Ok(success())
 }
 
-/// Takes one disruption from the pod's budget, in one step with the check that there is one.
+/// Takes one disruption from the pod's budget, atomically with the check that one is left.
 async fn take_from_budget(call: &Call, pod: &Value) -> Result<(), ApiError> {
     let table = TableId::new("policy", "poddisruptionbudgets");
     let (core, namespace) = (&call.core, meta::namespace(pod));
@@ -167,7 +167,7 @@ async fn take_from_budget(call: &Call, pod: &Value) -> Result<(), ApiError> {
     }
 }
 
-/// Replaces a namespace's `spec.finalizers`; the last one gone, a deleted namespace goes.
+/// Replaces a namespace's `spec.finalizers`; without any left, a deleted namespace is removed.
 async fn finalize(call: &Call, sent: Value) -> Result<Response<Body>, ApiError> {
     let written = write::modify(call, Part::Internal, |live| {
         let mut object = live.clone();

@@ -14,8 +14,8 @@ use crate::{
     meta,
 };
 
-/// Replaces an object, or its status. Without a resourceVersion, built-in kinds are replaced whatever they are now;
-/// custom ones are not (`AllowUnconditionalUpdate`).
+/// Replaces an object, or its status. Without a resourceVersion, built-in kinds are replaced unconditionally; custom
+/// ones are refused (`AllowUnconditionalUpdate`).
 pub(crate) async fn update(
     call: &Call,
     mut object: Value,
@@ -48,7 +48,7 @@ pub(crate) async fn update(
             return Err(ApiError::invalid(&kind.group, &kind.kind, &call.name, &[error]));
         }
         let mut object = object.clone();
-        // A writer that sends no managed fields leaves them alone; an explicit empty list resets them.
+        // Without managed fields in the body they stay unchanged; an explicit empty list resets them.
         if meta::get(&object, "managedFields").is_none() {
             meta::set(&mut object, "managedFields", meta::get(live, "managedFields").cloned());
         }

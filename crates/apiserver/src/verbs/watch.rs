@@ -1,8 +1,7 @@
-//! watch: the present state if asked for, then every change, as newline-delimited JSON.
+//! watch: the current state if requested, then every change, as newline-delimited JSON.
 //!
-//! A watch holds no queue of its own: it reads the table's log from its cursor, in batches, when the table
-//! signals. A reader that is slower than the log is long gets `410 Expired` and lists again, which is what
-//! upstream's watch cache does with slow watchers.
+//! A watch has no queue of its own: it reads the table's log from its cursor, in batches, when the table
+//! signals. A reader that falls behind the log gets `410 Expired` and lists again, as with upstream's watch cache.
 
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -28,11 +27,11 @@ use crate::{
     virtual_resource::{VirtualEvent, VirtualStream},
 };
 
-/// How long a watch lasts when the client does not say, in seconds. Upstream draws between 30 and 60 minutes.
+/// Default duration of a watch in seconds. Upstream draws between 30 and 60 minutes.
 const DEFAULT_TIMEOUT: u64 = 1800;
-/// The longest watch, in seconds, whatever the client asks for: a day. Clients start a new one when theirs ends.
+/// Maximum duration of a watch in seconds: a day. Clients start a new one when theirs ends.
 const MAX_TIMEOUT: u64 = 24 * 60 * 60;
-/// Pause between bookmarks while nothing else happens; upstream's is about a minute too.
+/// Interval of bookmarks without other events; upstream's is about a minute too.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Changes taken from the log under one lock.
 const BATCH: usize = 256;
@@ -104,11 +103,11 @@ pub(crate) async fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(respond(call, frames))
 }
 
-/// What a watch starts with.
+/// The start of a watch.
 enum Initial {
     /// Changes after this revision.
     None(u64),
-    /// All objects as ADDED, and after them a marked bookmark if asked for.
+    /// All objects as ADDED, then a marked bookmark if requested.
     Objects { end_mark: bool },
 }
 
@@ -143,7 +142,7 @@ fn initial_events(call: &Call) -> Result<Initial, ApiError> {
     }
 }
 
-/// An answer whose body goes on.
+/// An answer with a streaming body.
 fn respond(
     call: &Call,
     frames: impl futures::Stream<Item = Bytes> + Send + 'static,
@@ -168,7 +167,7 @@ struct State {
     bookmarks: bool,
     next_bookmark: Instant,
     ready: VecDeque<Bytes>,
-    /// No frame was sent yet: the next table carries the columns.
+    /// No frame was sent yet: the next table includes the columns.
     first: bool,
     ended: bool,
 }
@@ -194,7 +193,7 @@ impl State {
                 biased;
                 () = self.closing.cancelled() => self.ended = true,
                 changed = self.signal.changed() => {
-                    // Closed: the kind is gone.
+                    // Closed: the kind was removed.
                     self.ended |= changed.is_err();
                 }
                 () = tokio::time::sleep_until(wake) => self.timer(),
@@ -202,7 +201,7 @@ impl State {
         }
     }
 
-    /// A bookmark is due, or the end is.
+    /// Handles a due bookmark or the timeout.
     fn timer(&mut self) {
         let now = Instant::now();
         if self.bookmarks {
@@ -212,7 +211,7 @@ impl State {
         self.ended |= now >= self.deadline;
     }
 
-    /// Reads the log up to what is durable and turns it into lines.
+    /// Reads the durable part of the log and turns it into lines.
     fn fill(&mut self) {
         match self.core.store.changes(&self.kind.table, self.cursor, BATCH) {
             Changes::Gone => self.ended = true,

@@ -19,20 +19,20 @@ use crate::{
     view::Item,
 };
 
-/// How often a write without a resourceVersion is computed again because somebody else was faster. Upstream
-/// gives up after five; here a try costs microseconds.
+/// Retries of a write without a resourceVersion after conflicts with other writers. Upstream stops after five; here a
+/// try costs microseconds.
 const TRIES: usize = 64;
-/// How many generated names are tried before a create gives up (upstream: 8).
+/// Generated names to try before a create fails (upstream: 8).
 const NAME_TRIES: usize = 8;
 
-/// What a step came to.
+/// The result of a step.
 enum Act {
     Done(Arc<Record>),
     DryRun(Value),
     Retry,
 }
 
-/// Refuses objects in namespaces that are missing or going away.
+/// Refuses objects in missing or terminating namespaces.
 pub(super) fn namespace_accepts(
     step: &Step<'_>,
     kind: &Kind,
@@ -106,8 +106,8 @@ pub(crate) async fn create(call: &Call, draft: Draft) -> Result<Written, ApiErro
     Err(ApiError::internal("no free name was found"))
 }
 
-/// Changes an existing object: `work` gets it in the request's version and says what it should become. Runs
-/// again when somebody else wrote in between.
+/// Changes an existing object: `work` gets it in the request's version and returns the new state. Runs again if another
+/// write intervened.
 pub(crate) async fn modify(
     call: &Call,
     part: Part,
@@ -145,7 +145,7 @@ pub(crate) async fn modify(
     Err(ApiError::modified(&kind.group, &kind.plural, &call.name))
 }
 
-/// Waits until a write is durable and says what became of it.
+/// Waits until a write is durable and returns the result.
 async fn finish(
     call: &Call,
     act: Act,
@@ -154,13 +154,13 @@ async fn finish(
 ) -> Result<Written, ApiError> {
     let item = match act {
         Act::Done(record) => {
-            // Before the wait: a caller that goes away there must not leave the catalogue behind the store.
+            // Before the wait: if the caller is cancelled there, the catalogue must not lag behind the store.
             settled(&call.core, &call.kind);
             call.core.store.durable(record.revision).await?;
             Item::Stored(record)
         }
         Act::DryRun(mut value) => {
-            // Nothing was written, so there is no version of this.
+            // Nothing was written, so there is no new version.
             if code == 201 {
                 meta::set(&mut value, "resourceVersion", None);
             }
@@ -171,7 +171,7 @@ async fn finish(
     Ok(Written { item, code, warnings })
 }
 
-/// What follows a write at once: a changed CRD changes what is served.
+/// The immediate effects of a write: a changed CRD changes the served kinds.
 pub(super) fn settled(core: &Core, kind: &Kind) {
     if kind.table == crd::table() {
         core.sync_catalog();

@@ -44,7 +44,7 @@ pub(crate) fn replication_controller(value: &mut Value) {
     }
 }
 
-/// `SetDefaults_StatefulSet`. Claim templates get what a claim gets, and the status Go writes for them.
+/// `SetDefaults_StatefulSet`. Claim templates get the defaults of a claim, and the status that Go writes for them.
 pub(crate) fn stateful_set(value: &mut Value) {
     let spec = spec(value);
     set_default(spec, "replicas", 1);
@@ -120,7 +120,7 @@ pub(crate) fn check_replicas(check: &mut Check<'_>) {
     pod::check_spec(check, "spec.template.spec");
 }
 
-/// What ReplicaSets and DaemonSets share with the others.
+/// Shared by ReplicaSets, DaemonSets and the other workloads.
 pub(crate) fn check_workload(check: &mut Check<'_>) {
     check_selector(check);
     check_replicas(check);
@@ -132,7 +132,7 @@ pub(crate) fn check_workload(check: &mut Check<'_>) {
     }
 }
 
-/// `ValidateDeploymentSpec`: an update strategy must leave a way to make progress.
+/// `ValidateDeploymentSpec`: an update strategy must be able to make progress.
 pub(crate) fn check_deployment(check: &mut Check<'_>) {
     check_workload(check);
     check.not_negative("spec.progressDeadlineSeconds");
@@ -157,7 +157,7 @@ pub(crate) fn check_deployment(check: &mut Check<'_>) {
     }
 }
 
-/// `ValidateStatefulSetUpdate`: what its pods and claims are made of may not change but through the template.
+/// `ValidateStatefulSetUpdate`: pods and claims may change only through the template.
 pub(crate) fn check_stateful_set(check: &mut Check<'_>) {
     check_workload(check);
     check.one_of("spec.podManagementPolicy", &["OrderedReady", "Parallel"]);

@@ -32,7 +32,7 @@ pub(crate) fn job(value: &mut Value) {
     let spec = meta::child(value, "spec");
     job_spec(spec);
     let manual = spec.get("manualSelector") == Some(&Value::Bool(true));
-    // The selector is made of the uid, which is there from the second look on (see `generate_selector`).
+    // The selector contains the uid, which exists from the second call on (see `generate_selector`).
     if !manual && !uid.is_empty() && spec.get("selector").is_none_or(Value::is_null) {
         generate_selector(spec, &uid, &name);
     }
@@ -50,7 +50,7 @@ pub(crate) fn generate_selector(spec: &mut Fields, uid: &str, name: &str) {
     spec.insert("selector".to_owned(), json!({"matchLabels": {CONTROLLER_UID: uid}}));
 }
 
-/// `SetDefaults_CronJob`. The job template gets its defaults when a Job is made of it, its pod template here.
+/// `SetDefaults_CronJob`. The job template gets its defaults when a Job is created from it, its pod template here.
 pub(crate) fn cron_job(value: &mut Value) {
     let spec = meta::child(value, "spec");
     set_default_text(spec, "concurrencyPolicy", "Allow");

@@ -15,14 +15,14 @@ use crate::{
 /// Total bytes of a ConfigMap's or Secret's values.
 const DATA_MAX: usize = 1024 * 1024;
 
-/// The label with its name, and the finalizer that the namespace controller takes away.
+/// The label with its name, and the finalizer that the namespace controller removes.
 pub(crate) fn namespace(value: &mut Value) {
     let name = meta::name(value).to_owned();
     if !name.is_empty() {
         made(meta::of(value), "labels")
             .insert("kubernetes.io/metadata.name".to_owned(), name.into());
     }
-    // A namespace that is on its way out must be able to lose its finalizer.
+    // A terminating namespace must be able to lose its finalizer.
     if !meta::is_deleting(value) {
         set_default(meta::child(value, "spec"), "finalizers", json!(["kubernetes"]));
     }
@@ -60,7 +60,7 @@ pub(crate) fn service(value: &mut Value) {
     }
 }
 
-/// The type, and `stringData` moved into `data`, over keys that are there.
+/// The default type; moves `stringData` into `data`, replacing existing keys.
 pub(crate) fn secret(value: &mut Value) {
     let Some(fields) = value.as_object_mut() else { return };
     set_default_text(fields, "type", "Opaque");
@@ -120,7 +120,7 @@ pub(crate) fn persistent_volume(value: &mut Value) {
     }
 }
 
-/// `ValidateService`, in part. Allocation checks what depends on other Services.
+/// `ValidateService`, in part. Allocation checks everything that depends on other Services.
 pub(crate) fn check_service(check: &mut Check<'_>) {
     check.one_of("spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
     let (kind, headless) = (check.text("spec.type"), check.text("spec.clusterIP") == "None");
@@ -248,7 +248,7 @@ pub(crate) fn check_secret(check: &mut Check<'_>) {
     }
 }
 
-/// An Event lives in the namespace of what it is about (`default` for cluster-scoped objects).
+/// An Event lives in the namespace of its object (`default` for cluster-scoped objects).
 pub(crate) fn check_event(check: &mut Check<'_>) {
     let events_group = check.new["apiVersion"] == "events.k8s.io/v1";
     let subject = if events_group { "regarding" } else { "involvedObject" };
@@ -272,7 +272,7 @@ pub(crate) fn check_event(check: &mut Check<'_>) {
     }
 }
 
-/// Limits are quantities. Quotas are kept and not enforced.
+/// Limits are quantities. Quotas are stored but not enforced.
 pub(crate) fn check_resource_quota(check: &mut Check<'_>) {
     let hard = check.at("spec.hard").and_then(Value::as_object);
     for (name, value) in hard.into_iter().flatten() {

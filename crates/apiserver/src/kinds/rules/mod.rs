@@ -29,10 +29,10 @@ use crate::{
     selector::LabelRequirement,
 };
 
-/// The default of kinds without defaults.
+/// No defaults.
 pub(crate) fn nothing(_: &mut Value) {}
 
-/// The validation of kinds whose types say enough.
+/// No validation beyond the types.
 pub(crate) fn anything(_: &mut Check<'_>) {}
 
 /// An object under validation.
@@ -68,7 +68,7 @@ impl<'a> Check<'a> {
         self.errors.push(error);
     }
 
-    /// Absent and empty values are refused.
+    /// Refuses absent and empty values.
     pub(crate) fn required(&mut self, path: &str) {
         let empty = match self.at(path) {
             None => true,
@@ -81,7 +81,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whole numbers below zero are refused; absent ones are fine.
+    /// Refuses negative integers; an absent one is fine.
     pub(crate) fn not_negative(&mut self, path: &str) {
         if let Some(value) = self.at(path)
             && value.as_i64().is_some_and(|n| n < 0)
@@ -90,7 +90,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Any other value than these is refused; an absent one is fine.
+    /// Refuses any value but these; an absent one is fine.
     pub(crate) fn one_of(&mut self, path: &str, allowed: &[&str]) {
         if let Some(value) = self.at(path)
             && value.as_str().is_none_or(|v| !allowed.contains(&v))
@@ -99,7 +99,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A change by an update is refused.
+    /// Refuses a change by an update.
     pub(crate) fn immutable(&mut self, path: &str) {
         if let Some(old) = self.old
             && meta::at(old, path) != self.at(path)
@@ -124,7 +124,7 @@ pub(super) fn set_default_text(fields: &mut Fields, name: &str, value: &str) {
     }
 }
 
-/// The object at `name`, if there is one.
+/// The object at `name`, if present.
 pub(super) fn object<'a>(fields: &'a mut Fields, name: &str) -> Option<&'a mut Fields> {
     fields.get_mut(name).and_then(Value::as_object_mut)
 }
@@ -138,7 +138,7 @@ pub(super) fn objects<'a>(
     list.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// The object at `name`, made when absent.
+/// The object at `name`, created if absent.
 pub(super) fn made<'a>(fields: &'a mut Fields, name: &str) -> &'a mut Fields {
     let slot = fields.entry(name).or_insert(Value::Null);
     if !slot.is_object() {
@@ -172,7 +172,7 @@ pub(crate) fn initial_status(kind: &Kind, object: &Value) -> Option<Value> {
     })
 }
 
-/// Puts a condition into a status' `conditions`, replacing the one of its type.
+/// Sets a condition in a status' `conditions`, replacing the one of its type.
 pub(crate) fn set_condition(status: &mut Fields, condition: Value) {
     let slot = status.entry("conditions").or_insert_with(|| json!([]));
     if !slot.is_array() {
@@ -243,7 +243,7 @@ pub(crate) fn selects(selector: Option<&Value>, object: &Value) -> bool {
     crate::selector::Selectors { labels, fields: Vec::new() }.matches(object, &[])
 }
 
-/// A quantity in thousandths; `None` for what is none.
+/// A quantity in thousandths; `None` if it is invalid.
 pub(crate) fn milli(value: &Value) -> Option<i128> {
     let text = match value {
         Value::Number(number) => number.to_string(),

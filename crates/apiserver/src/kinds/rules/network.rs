@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Check;
 use crate::error::FieldError;
 
-/// `ValidateIngressSpec`, in part: an Ingress leads somewhere.
+/// `ValidateIngressSpec`, in part: an Ingress must have a backend.
 pub(crate) fn check_ingress(check: &mut Check<'_>) {
     let default = check.at("spec.defaultBackend").filter(|backend| !backend.is_null());
     let rules: Vec<(String, &Value)> = check.items("spec.rules").collect();
@@ -41,7 +41,7 @@ fn check_path(check: &mut Check<'_>, at: &str, path: &Value) {
         Some(kind) if kind.as_str().is_none_or(|kind| !TYPES.contains(&kind)) => {
             check.add(FieldError::unsupported(format!("{at}.pathType"), kind, &TYPES));
         }
-        // Only what an implementation reads by its own rules may be empty or relative.
+        // Only type ImplementationSpecific may be empty or relative.
         Some(kind) if kind != "ImplementationSpecific" && !wanted.starts_with('/') => {
             let why = "must be an absolute path";
             check.add(FieldError::invalid(format!("{at}.path"), &wanted.into(), why));
@@ -91,7 +91,7 @@ fn check_backend(check: &mut Check<'_>, at: &str, backend: &Value) {
     }
 }
 
-/// `ValidateNetworkPolicySpec`, in part: who a rule is about.
+/// `ValidateNetworkPolicySpec`, in part: the peers of rules.
 pub(crate) fn check_network_policy(check: &mut Check<'_>) {
     for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
         for (at, rule) in check.items(&format!("spec.{rules}")) {

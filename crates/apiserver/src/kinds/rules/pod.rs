@@ -10,8 +10,8 @@ use crate::{error::FieldError, kinds::names, meta, meta::Fields};
 /// `spec.os`-independent paths of a pod spec within its carrier.
 const CONTAINER_LISTS: [&str; 2] = ["initContainers", "containers"];
 
-/// A pod on its own: what its spec has as a template, and what the pod admission plugins add (ServiceAccount,
-/// Priority), which are always on.
+/// A bare pod: the defaults of a template's spec, plus those of the pod admission plugins (ServiceAccount, Priority),
+/// which are always on.
 pub(crate) fn pod(value: &mut Value) {
     let spec = meta::child(value, "spec");
     set_default_text(spec, "serviceAccountName", "default");
@@ -19,7 +19,7 @@ pub(crate) fn pod(value: &mut Value) {
     set_default(spec, "enableServiceLinks", true);
     set_default(spec, "preemptionPolicy", "PreemptLowerPriority");
     set_default(spec, "priority", 0);
-    // A pod whose containers have limits without requests asks for its limits.
+    // Limits without requests become the requests.
     for list in CONTAINER_LISTS {
         for container in objects(spec, list) {
             let Some(resources) = object(container, "resources") else { continue };
@@ -45,7 +45,7 @@ pub(super) fn template(template: &mut Fields) {
     }
 }
 
-/// `SetDefaults_PodSpec` and what hangs below it. Runs on pods and on every template.
+/// `SetDefaults_PodSpec` and its nested types. Runs on pods and on every template.
 fn pod_spec(spec: &mut Fields) {
     set_default_text(spec, "dnsPolicy", "ClusterFirst");
     set_default_text(spec, "restartPolicy", "Always");
@@ -170,7 +170,7 @@ fn default_volume(volume: &mut Fields) {
     }
 }
 
-/// The quality of service that a pod's requests and limits earn (`component-helpers/.../qos.go`).
+/// The quality of service class by a pod's requests and limits (`component-helpers/.../qos.go`).
 pub(super) fn qos_class(pod: &Value) -> &'static str {
     let mut any = false;
     let mut guaranteed = true;
@@ -199,7 +199,7 @@ pub(super) fn qos_class(pod: &Value) -> &'static str {
 pub(crate) fn check_pod(check: &mut Check<'_>) {
     check_spec(check, "spec");
     let Some(old) = check.old else { return };
-    // Fields that may change are few (validation.go, ValidatePodUpdate).
+    // Few fields may change (validation.go, ValidatePodUpdate).
     let fixed = |value: &Value| {
         let mut spec = value.get("spec").cloned().unwrap_or_default();
         for list in CONTAINER_LISTS {
@@ -276,7 +276,7 @@ pub(super) fn check_spec(check: &mut Check<'_>, path: &str) {
     }
 }
 
-/// `validateContainerCommon`, in part: what a manifest gets wrong most.
+/// `validateContainerCommon`, in part: the most common mistakes.
 fn check_container(check: &mut Check<'_>, at: &str, container: &Value) {
     let text = |field: &str| container.get(field).and_then(Value::as_str).unwrap_or("");
     if text("image").trim().is_empty() {
@@ -325,8 +325,8 @@ fn check_container(check: &mut Check<'_>, at: &str, container: &Value) {
     }
 }
 
-/// `ValidateContainerResourceRequirements`: no more is asked for than is allowed, and just as much of what cannot be
-/// overcommitted.
+/// `ValidateContainerResourceRequirements`: requests must not exceed limits, and must equal them for resources that
+/// cannot be overcommitted.
 fn check_requests(check: &mut Check<'_>, at: &str, container: &Value) {
     let list =
         |kind: &str| container.pointer(&format!("/resources/{kind}")).and_then(Value::as_object);

@@ -17,7 +17,7 @@ pub(crate) fn horizontal_pod_autoscaler(value: &mut Value) {
     }
 }
 
-/// `SetDefaults_NetworkPolicy`: egress counts where there are egress rules.
+/// `SetDefaults_NetworkPolicy`: type Egress is added if there are egress rules.
 pub(crate) fn network_policy(value: &mut Value) {
     let spec = meta::child(value, "spec");
     made(spec, "podSelector");
@@ -59,8 +59,8 @@ const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM_PRIORITIES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-/// `ValidatePriorityClass` and `ValidatePriorityClassUpdate`. That at most one class is the default is an admission
-/// plugin's rule for Pods, which nobody runs here.
+/// `ValidatePriorityClass` and `ValidatePriorityClassUpdate`. That at most one class is the default is checked by an
+/// admission plugin for Pods, which this server does not have.
 pub(crate) fn check_priority_class(check: &mut Check<'_>) {
     check.required("value");
     check.one_of("preemptionPolicy", &["PreemptLowerPriority", "Never"]);
@@ -186,7 +186,7 @@ fn check_policy_rules(check: &mut Check<'_>, namespaced: bool) {
     }
 }
 
-/// `ValidateRoleBinding`: who may do something may change, what it is may not.
+/// `ValidateRoleBinding`: the subjects may change, the role may not.
 pub(crate) fn check_role_binding(check: &mut Check<'_>) {
     check.required("roleRef.kind");
     check.required("roleRef.name");
