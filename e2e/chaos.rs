@@ -1,8 +1,7 @@
-//! Controllers and agents are killed at random moments under load, with a network between them that drops, delays and
-//! half-closes. In the end everything is as it should be.
+//! Controllers and agents are killed at random moments under load, over a network that drops, delays and half-closes
+//! connections. In the end everything must be as desired.
 //!
-//! `ATOLL_CHAOS_SECONDS` says how long it goes on (120 without it), `ATOLL_CHAOS_SEED` which of all
-//! the ways it goes.
+//! `ATOLL_CHAOS_SECONDS` sets the duration (default 120), `ATOLL_CHAOS_SEED` the random seed.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 #![expect(clippy::print_stdout, reason = "the seed and what happened are for the reader")]
@@ -23,9 +22,9 @@ use support::plane::Plane;
 use support::wait;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// Time between two things that happen.
+/// Time between two actions.
 const TICK: Duration = Duration::from_millis(250);
-/// From the last blow until all is well: leases, sessions and Pods on a busy machine.
+/// Longest recovery after the last fault: leases, sessions and Pods on a busy machine.
 const RECOVERY: Duration = Duration::from_secs(120);
 const CONTROLLERS: usize = 2;
 const MEMBERS: usize = 3;
@@ -37,7 +36,7 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect(variable))
 }
 
-/// Decisions of bindings as the hub showed them: (binding's uid, decision's id), each once.
+/// Decisions of bindings as observed on the hub: (binding's uid, decision's id), each once.
 fn decisions(api: Api<DynamicObject>) -> Arc<Mutex<Vec<(String, String)>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
@@ -53,11 +52,11 @@ fn decisions(api: Api<DynamicObject>) -> Arc<Mutex<Vec<(String, String)>>> {
     seen
 }
 
-/// What should be killed comes back after some ticks.
+/// Killed processes restart after some ticks.
 struct Chaos {
     plane: Plane,
     random: Random,
-    /// Ticks until the controller of this number starts again.
+    /// Ticks until the controller with this number restarts.
     controllers: [u64; CONTROLLERS],
     agents: [u64; MEMBERS],
     kills: [u32; 2],
@@ -118,7 +117,7 @@ impl Chaos {
         }
     }
 
-    /// The last blow has fallen.
+    /// Ends all faults.
     fn heal(&mut self) {
         self.plane.forwarder.set(Mood::Calm);
         for number in 0..CONTROLLERS {
@@ -187,7 +186,7 @@ async fn as_desired(plane: &Plane) -> Result<(), String> {
     wanted.is_empty().then_some(()).ok_or_else(|| format!("not there: {wanted:?}"))
 }
 
-/// Whether history has every decision that was seen once, and those of each binding in one chain.
+/// Whether history has every observed decision once, and those of each binding in one chain.
 fn complete(rows: &[Record], seen: &[(String, String)]) -> Result<(), String> {
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
     let mut times: BTreeMap<&str, u32> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! History read with kubectl, as a person would: on the hub of `atoll up`, and as an aggregated API behind
-//! kube-apiserver, where `KUBEBUILDER_ASSETS` names a folder with one.
+//! History read with kubectl: on the hub of `atoll up`, and as an aggregated API behind kube-apiserver, if
+//! `KUBEBUILDER_ASSETS` names a folder with one.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 #![expect(
@@ -35,7 +35,7 @@ const SHOP: &str = "shop";
 /// The APIService of history.
 const API_SERVICE: &str = "v1alpha1.history.atoll.dev";
 
-/// `kubectl` on one context, as its admin or as somebody else.
+/// `kubectl` on one context, as its admin or as another user.
 struct Kubectl {
     kubeconfig: PathBuf,
     context: &'static str,
@@ -58,7 +58,7 @@ impl Kubectl {
         fail(&mut self.command(args))
     }
 
-    /// Names of what a list prints.
+    /// Names in the output of a list.
     fn names(&self, args: &[&str]) -> Vec<String> {
         let args = [args, &["-o", "name"]].concat();
         self.run(&args).lines().map(|line| line.rsplit('/').next().unwrap().to_owned()).collect()
@@ -69,7 +69,7 @@ impl Kubectl {
     }
 }
 
-/// A workload that follows its policy over all members, scaled a few times.
+/// Creates a workload that follows its policy over all members, and scales it a few times.
 async fn decide(client: &Client) {
     create(client, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}}))
         .await;
@@ -130,7 +130,7 @@ async fn scale(client: &Client, replicas: i64) {
     api.patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
 
-/// So many are placed and healthy, and history says so.
+/// Waits until this many replicas are placed and healthy, and history shows it.
 async fn settled(client: &Client, replicas: i64) {
     let ready = format!("{replicas} ready");
     let binding = until(&bindings(client, SHOP), "web-deployment", &ready, |b| {
@@ -154,7 +154,7 @@ async fn settled(client: &Client, replicas: i64) {
     tokio::time::timeout(LIMIT, recorded).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
-/// What kubectl shows of the decisions about `web`: First, then four times Scale, nothing else.
+/// Checks what kubectl shows of the decisions about `web`: First, then four times Scale, nothing else.
 fn reads(kubectl: &Kubectl) {
     // What there is.
     let group = ["--api-group", "history.atoll.dev"];
@@ -194,7 +194,7 @@ fn reads(kubectl: &Kubectl) {
     assert!(columns.iter().all(|column| wide.contains(column)), "{wide}");
     assert!(kubectl.run(&["get", "decisions", "-A"]).contains(SHOP));
 
-    // In parts, nothing twice and nothing left out.
+    // In pages, without duplicates or gaps.
     let names = kubectl.names(&["get", "decisions", "-n", SHOP]);
     let parts = kubectl
         .command(&["get", "decisions", "-n", SHOP, "--chunk-size=2", "-o", "name", "-v=6"])
@@ -225,7 +225,7 @@ fn reads(kubectl: &Kubectl) {
     assert_eq!(select("--field-selector", &format!("metadata.name={}", names[0])), 1);
     assert_eq!(select("--field-selector", "since=2001-01-01T00:00:00Z"), 5);
     assert_eq!(select("--field-selector", "until=2001-01-01T00:00:00Z"), 0);
-    // What is no selector of decisions says so, by its name; what looks like SQL is a name that nobody has.
+    // The error for an unknown selector names it; an SQL injection is just a name without matches.
     assert_eq!(select("--field-selector", "spec.workload.name=web' OR '1'\\='1"), 0);
     assert_eq!(select("--field-selector", "spec.cluster=member1'; DROP TABLE decisions; --"), 0);
     for (flag, selector, part) in [
@@ -335,7 +335,7 @@ async fn kubectl_reads_decisions_on_the_embedded_hub() {
     lines.until(&["Scale", "member1 5 -> member1 6"]);
 }
 
-/// Controllers on a hub of their own, each serving history.
+/// Controllers on their own hub, each serving history.
 struct Aggregated {
     hub: ApiServer,
     folder: PathBuf,
@@ -354,19 +354,19 @@ impl Aggregated {
         command.args(["--listen", &format!("127.0.0.1:{}", self.port(number, false))]);
         command.args(["--api-address", &format!("127.0.0.1:{}", self.port(number, true))]);
         command.arg("--history").arg(self.folder.join("history.db"));
-        // With the rights of its service account, which are those of the manifests.
+        // With the rights of its service account from the manifests.
         command.arg("--kubeconfig").arg(self.hub.kubeconfig_of("atoll-system", "atoll-controller"));
         Process::spawn(&format!("c{number}"), command.stdin(Stdio::null()))
     }
 
-    /// Leads the hub to what controller `number` serves, and waits until it finds it.
+    /// Points the hub's Service at controller `number`, and waits until the hub reaches it.
     async fn lead_to(&self, number: u16) {
         let services = self.api_services();
         let patch = json!({"spec": {"service": {"port": self.port(number, true)}}});
         let params = PatchParams::default();
         services.patch(API_SERVICE, &params, &Patch::Merge(&patch)).await.unwrap();
         self.available("True", |_| true).await;
-        // The condition may still be of the server before; an answer is not.
+        // The condition may still describe the previous server; an answer does not.
         let path = "/apis/history.atoll.dev/v1alpha1/decisions";
         let answers = async {
             loop {
@@ -397,7 +397,7 @@ impl Aggregated {
     }
 }
 
-/// The manifest, with a Service that leads to this machine.
+/// The manifest, with a Service that points to this machine.
 fn manifest() -> String {
     let text = std::fs::read_to_string(root().join("deploy/controller/api.yaml")).unwrap();
     let inside = "  selector: {app.kubernetes.io/name: atoll-controller}\n";
@@ -429,7 +429,7 @@ async fn kubectl_reads_decisions_through_kube_apiserver() {
     })
     .await;
 
-    // Registered after the start: the controller fills in by which authority to know it.
+    // Registered after the start: the controller fills in the CA bundle.
     hub.apply(&manifest()).await;
     let services = plane.api_services();
     until(&services, API_SERVICE, "a caBundle", |s| s["spec"]["caBundle"].is_string()).await;
@@ -446,7 +446,7 @@ async fn kubectl_reads_decisions_through_kube_apiserver() {
     verbs(&kubectl.kubeconfig);
     rights(&kubectl, &hub.client).await;
 
-    // Another replica, which does not lead: it has all of it, and news that the leader writes.
+    // Another replica, a follower: it serves all of it, including the leader's new decisions.
     let second = plane.controller(1);
     plane.lead_to(1).await;
     reads(&kubectl);
@@ -462,13 +462,13 @@ async fn kubectl_reads_decisions_through_kube_apiserver() {
     lines.until(&["Scale", "member1 5 -> member1 6"]);
     followed.until(&["Scale", "member1 5 -> member1 6"]);
 
-    // The replica that serves dies: the hub says so, kubectl says so, and what else the hub serves is not touched.
+    // The serving replica dies: the hub and kubectl report that, and the hub's other APIs are not affected.
     second.signal("-KILL");
     plane.available("False", |_| true).await;
     let away = kubectl.fail(&["get", "decisions", "-n", SHOP]);
     assert!(away.contains("currently unable") || away.contains("unavailable"), "{away}");
     assert!(kubectl.run(&["get", "deployments", "-n", SHOP]).contains("web"));
-    // A decision meanwhile; whoever followed gets it once history is back, and nothing twice.
+    // A decision meanwhile: a follower receives it once history is back, without duplicates.
     scale(&hub.client, 7).await;
     until(&bindings(&hub.client, SHOP), "web-deployment", "7 ready", |binding| {
         binding["status"]["summary"]["ready"] == 7
@@ -480,7 +480,7 @@ async fn kubectl_reads_decisions_through_kube_apiserver() {
     let line = followed.next();
     assert!(line.contains("member1 7 -> member1 8"), "{line}");
 
-    // Someone applies the APIService anew with another authority: it is set right.
+    // The APIService is applied again with another authority: the controller corrects it.
     let wrong = json!({"spec": {"caBundle": null, "insecureSkipTLSVerify": false}});
     services.patch(API_SERVICE, &PatchParams::default(), &Patch::Merge(&wrong)).await.unwrap();
     first.take().unwrap().signal("-TERM");
@@ -491,7 +491,7 @@ async fn kubectl_reads_decisions_through_kube_apiserver() {
     drop((first, agent));
 }
 
-/// Returns once the hub's own documents hold the kinds: both versions of OpenAPI.
+/// Waits until the hub's own OpenAPI documents, both versions, contain the kinds.
 async fn until_explained(client: &Client) {
     let path = "/apis/history.atoll.dev/v1alpha1/namespaces/{namespace}/decisions";
     let known = async {
@@ -526,7 +526,7 @@ fn join(plane: &Aggregated, member: &ApiServer) -> Process {
     Process::spawn("atoll agent", command.stdin(Stdio::null()))
 }
 
-/// The hub's RBAC: alice may view shop, bob nothing, both by the ClusterRoles that people know.
+/// The hub's RBAC: alice may view shop, bob nothing, both by the default ClusterRoles.
 async fn rights(kubectl: &Kubectl, client: &Client) {
     create(
         client,
@@ -543,7 +543,7 @@ async fn rights(kubectl: &Kubectl, client: &Client) {
         let output = kubectl.command(&args).output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim() == "yes"
     };
-    // What the role was aggregated from is taken over by a controller of the hub.
+    // A controller of the hub copies the aggregated rules.
     let taken = async {
         while !may("alice", &["list", "decisions.history.atoll.dev", "-n", SHOP]) {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! A member is drained with real agents over real sockets: what was said to move moves, and the end is said.
+//! A member is drained with real agents over real sockets: the planned moves happen, and completion is reported.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ async fn a_drained_member_is_empty_when_the_verb_says_so() {
         serde_json::from_str(&run(&mut federation.atoll(args))).expect("it is JSON")
     };
 
-    // Asking changes nothing; what it says is what then happens.
+    // A dry run changes nothing, and predicts what the drain does.
     let plan = json(&["drain", "member1", "--dry-run", "-o", "json"]);
     assert_eq!((&plan["moving"], &plan["staying"]), (&json!(1), &json!(0)));
     assert_eq!(plan["items"][0]["moves"], json!([{"to": "member2", "replicas": 2}]));

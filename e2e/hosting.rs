@@ -1,4 +1,4 @@
-//! A member whose agent runs beside the controller, one with an agent of its own; who may join again; and how both leave.
+//! A member whose agent runs beside the controller, and one with its own agent; who may rejoin; and how both leave.
 
 use std::pin::pin;
 use std::process::Command;
@@ -18,7 +18,7 @@ use crate::support::wait::{LIMIT, until, until_gone};
 use crate::{Processes, create_example, epoch, ready_replicas};
 
 impl Processes {
-    /// A printed command on another member, with an identity and a namespace of its own.
+    /// Runs a printed command on another member, with its own identity and namespace.
     fn elsewhere(&self, words: &[String], member: &ApiServer, name: &str) -> Command {
         let mut command = on_member(words, &member.kubeconfig);
         command.arg("--identity-dir").arg(self.folder().join(name));
@@ -26,7 +26,7 @@ impl Processes {
         command
     }
 
-    /// The words of a new command for a member that joined once.
+    /// The arguments of a new command for a member that has joined before.
     fn rejoin(&self, member: &str) -> Vec<String> {
         let args = ["rejoin", member, "--address", &self.address, "-o", "json"];
         printed_words(&mut self.atoll(&args))
@@ -49,7 +49,7 @@ async fn members_are_hosted_join_again_and_leave() {
     let secrets = objects(&hub.client, "", "v1", "Secret", "atoll-system");
     until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
 
-    // Hosted: the way to the member goes to the controller, and nothing has to be run.
+    // Hosted: the controller gets the member's kubeconfig, and no agent has to be started.
     let join = ["join", "member1", "--mode", "hosted"];
     let refused = fail(&mut federation.atoll(&join));
     assert!(refused.contains("--member-kubeconfig"), "{refused}");

@@ -33,14 +33,14 @@ async fn members_are_registered_cordoned_and_invited_again() {
     let clusters = cluster_objects(&hub.client);
     let cluster = async || serde_json::to_value(clusters.get("east").await.unwrap()).unwrap();
 
-    // Without a controller nobody can join, and nothing is left behind.
+    // Without a controller no member can join, and nothing is left behind.
     let join = ["join", "east", "--address", "hub.example:7443"];
     assert!(fail(&mut verb(&join)).contains("start `atoll controller` first"));
     assert!(clusters.get_opt("east").await.unwrap().is_none());
     let domain = TrustDomain::new("atoll.local").unwrap();
     let authority = members::load_or_create(&hub.client, &Clock::system(), &domain).await.unwrap();
 
-    // What cannot be understood names the flag and the fix, before anything is written.
+    // Errors name the flag and the fix, before anything is written.
     for (flag, value, fix) in [
         ("--taints", "gpu", "gpu=only:NoSchedule"),
         ("--labels", "prod", "KEY=VALUE"),

@@ -1,5 +1,4 @@
-//! Every kind that the manifests give rights for, from the hub to a member and away again, between people who edit,
-//! delete and hold on to things.
+//! Every kind that the manifests grant, from the hub to a member and back, while users edit, delete and add finalizers.
 
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use crate::support::federation::{bindings, cluster_objects, objects};
 use crate::support::servers::ApiServer;
 use crate::support::wait::{until, until_gone};
 
-/// Label of what the policy takes along.
+/// Label of the objects that the policy selects.
 const ALONG: &str = "along";
 
 fn pod(name: &str) -> Value {
@@ -19,7 +18,7 @@ fn pod(name: &str) -> Value {
     })
 }
 
-/// One object of each kind, with a second version that a member's API server can take.
+/// One object of each kind, with a second version that a member's API server accepts.
 fn all() -> Vec<(Value, Value)> {
     let selected = |name: &str| json!({"matchLabels": {"app": name}});
     let once = |mut pod: Value| {
@@ -166,7 +165,7 @@ fn group_version(object: &Value) -> (&str, &str) {
     version.split_once('/').unwrap_or(("", version))
 }
 
-/// Where objects of this one's kind are.
+/// The API of the object's kind.
 fn api(server: &ApiServer, object: &Value) -> Api<DynamicObject> {
     let (group, version) = group_version(object);
     objects(&server.client, group, version, object["kind"].as_str().unwrap(), "shop")
@@ -181,7 +180,7 @@ fn binding_of(object: &Value) -> String {
     atoll_api::names::binding_name(name(object), kind, group_version(object).0)
 }
 
-/// Applies an object on a server as a person does, whoever else has fields of it.
+/// Applies an object as a user, forcing conflicts.
 async fn apply(server: &ApiServer, object: &Value) {
     let params = PatchParams::apply("kubectl").force();
     let applied = api(server, object).patch(name(object), &params, &Patch::Apply(object)).await;
@@ -193,7 +192,7 @@ async fn edit(api: &Api<DynamicObject>, name: &str, patch: Value) -> DynamicObje
     api.patch(name, &params, &Patch::Merge(patch)).await.unwrap()
 }
 
-/// What the binding says of member1.
+/// What the binding reports about member1.
 fn reported(binding: &Value) -> &Value {
     binding["status"]["aggregatedStatus"].get(0).unwrap_or(&Value::Null)
 }
@@ -213,7 +212,7 @@ async fn every_kind_goes_to_a_member_and_away_with_the_rights_of_the_manifests()
     .await;
     hub.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}").await;
 
-    // Somebody has one of the names on the member already: his object stays as it is and holds nothing else up.
+    // One name is taken on the member already: that object stays unchanged and does not block the others.
     member.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}").await;
     let theirs = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -256,7 +255,7 @@ async fn every_kind_goes_to_a_member_and_away_with_the_rights_of_the_manifests()
     let configs = api(&member, &theirs);
     assert_eq!(configs.get("theirs").await.unwrap().data["data"]["whose"], "theirs");
 
-    // The second version of each, over what member and controllers have filled in meanwhile.
+    // The second version of each, over fields that member and controllers have set.
     for (first, second) in &all {
         if first != second {
             apply(hub, second).await;
@@ -270,7 +269,7 @@ async fn every_kind_goes_to_a_member_and_away_with_the_rights_of_the_manifests()
     let config = configs.get("configmap").await.unwrap();
     assert_eq!(config.data["data"], json!({"a": "2"}), "what is dropped goes");
 
-    // People edit and delete: both are put right.
+    // Users edit and delete on the member: both are reverted.
     edit(&configs, "configmap", json!({"data": {"a": "3"}})).await;
     until(&configs, "configmap", "put right", |o| o["data"]["a"] == "2").await;
     let services = objects(&member.client, "", "v1", "Service", "shop");
@@ -278,7 +277,7 @@ async fn every_kind_goes_to_a_member_and_away_with_the_rights_of_the_manifests()
     services.delete("service", &DeleteParams::default()).await.unwrap();
     until(&services, "service", "made again", |o| o["metadata"]["uid"] != uid.as_str()).await;
 
-    // One that does not want to go holds none of the others up.
+    // An object with a finalizer does not block the others.
     edit(&configs, "configmap", json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
     for (object, _) in &all {
         api(hub, object).delete(name(object), &DeleteParams::background()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Three controllers on one hub, as processes: who leads, what the others do, and how the work changes hands.
+//! Three controllers on one hub, as processes: election, followers, and handover.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 #![expect(clippy::print_stdout, reason = "what a test measured is for its reader")]
@@ -15,14 +15,14 @@ use support::federation::{bindings, deployments};
 use support::plane::{Plane, holder, term};
 use support::wait::{self, until};
 
-/// `LeaseTimes::default()`: a record that has not changed for so long belongs to nobody.
+/// `LeaseTimes::default()`: a Lease that has not changed for this long has expired.
 const LEASE: Duration = Duration::from_secs(15);
-/// For what a busy machine adds.
+/// Extra time for a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
 /// From a command to the readiness of Pods on the members, on a busy machine.
 const ARRIVES: Duration = Duration::from_secs(60);
 
-/// Every state that the objects of a kind had, in order.
+/// All states of the objects of a kind, in order.
 fn follow(api: Api<DynamicObject>) -> Arc<Mutex<Vec<Value>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
@@ -42,7 +42,7 @@ async fn a_killed_leader_is_followed_within_the_lease_and_a_stopped_one_at_once(
     plane.create("web", 2).await;
     plane.until_ready("web", 2, ARRIVES).await;
 
-    // Killed: nobody gives the Lease up, so it has to run out.
+    // Killed: the Lease is not released, so it has to expire.
     let (first, lease) = plane.leader(&[]).await;
     let first_term = term(&lease);
     plane.controllers[first].take().unwrap().signal("-KILL");
@@ -56,10 +56,10 @@ async fn a_killed_leader_is_followed_within_the_lease_and_a_stopped_one_at_once(
     let decided = |b: &Value| b["spec"]["replicas"] == 4 && b["spec"]["decision"]["desired"] == 4;
     until(&binding, "web-deployment", "the new leader's decision", decided).await;
     println!("kill -9: another leads after {took:?}, and has decided after {:?}", killed.elapsed());
-    // Agents find it by themselves, behind the address that leads to any of them.
+    // Agents reconnect through the address that leads to any of them.
     plane.until_ready("web", 4, ARRIVES).await;
 
-    // Stopped in order: the Lease is given up.
+    // Stopped gracefully: the Lease is released.
     plane.start_controller(first);
     plane.until_says(first, false).await;
     let process = plane.controllers[second].take().unwrap();
@@ -75,8 +75,8 @@ async fn a_killed_leader_is_followed_within_the_lease_and_a_stopped_one_at_once(
     plane.until_ready("web", 1, ARRIVES).await;
 }
 
-/// A process that is stopped does not know that time passes. When it goes on it believes that it leads, with a decision
-/// half-way to the hub.
+/// A suspended process does not notice time passing. When it resumes it believes that it leads, with a decision in
+/// flight to the hub.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes_in_mid_write() {
     const MANY: usize = 12;
@@ -94,7 +94,7 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes_in_mid
     let (old, lease) = plane.leader(&[]).await;
     let old_term = term(&lease);
 
-    // In the middle of a burst of decisions it is stopped.
+    // It is suspended in the middle of a burst of decisions.
     for name in &names {
         plane.scale(name, 3).await;
     }
@@ -113,9 +113,9 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes_in_mid
     let (hub_mark, member_mark) = (on_hub.lock().unwrap().len(), on_member.lock().unwrap().len());
 
     plane.controllers[old].as_mut().unwrap().send("-CONT");
-    // It notices by itself that it leads no more, and everything that it still sent has been answered by then.
+    // It notices that it no longer leads, and by then all its requests have been answered.
     plane.until_says(old, false).await;
-    // What comes after that goes the whole way, so whatever the sleeper sent would have been applied before it.
+    // A later change is applied completely, so anything from the suspended leader would have been applied before it.
     plane.create("after", 1).await;
     plane.until_ready("after", 1, ARRIVES).await;
     assert_eq!(plane.leader(&[]).await.0, new, "the sleeper took the lease back");
@@ -138,7 +138,7 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes_in_mid
     for name in &names {
         plane.until_ready(name, 2, ARRIVES).await;
     }
-    // The followers wrote nothing: of all that controllers write, what took the sleeper's place came first.
+    // The followers wrote nothing: the first write came from the new leader.
     for log in &written {
         let log = log.lock().unwrap();
         let between = |object: &&Value| (before + 1..taken).contains(&version(object));

@@ -26,7 +26,7 @@ use support::process::Process;
 use support::servers::ApiServer;
 use support::wait::until;
 
-/// A stop is clean when it is over after this: 5 s, and something for a slow machine.
+/// Limit of a clean stop: 5 s, plus some for a slow machine.
 const QUICK: Duration = Duration::from_secs(10);
 
 /// One federation of processes: what they are started with stays over their deaths.
@@ -56,7 +56,7 @@ impl Processes {
         command
     }
 
-    /// With the rights of its service account, which are those of its manifest.
+    /// With the rights of its service account from its manifest.
     fn controller(&self) -> Process {
         let mut command = atoll();
         command.args(["controller", "--listen", &self.address, "--kubeconfig"]);
@@ -72,7 +72,7 @@ impl Processes {
     }
 
     /// Registers a member, applies the manifest that `atoll join` prints for it, and runs its container as the kubelet
-    /// would. Its port for the probe is one of this machine's.
+    /// would. The probe uses a port of this machine.
     async fn install(&self, name: &str, member: &ApiServer) -> Process {
         let args = ["join", name, "--address", &self.address, "--region", "north", "-o", "yaml"];
         let documents = member.apply(&run(&mut self.atoll(&args))).await;
@@ -122,7 +122,7 @@ async fn create_example(hub: &ApiServer, name: &str) {
     }
 }
 
-/// Sends a ConfigMap all the way to the members and waits for it there: whatever was sent to them before is applied.
+/// Propagates a ConfigMap to the members and waits for it there: everything sent before has been applied by then.
 async fn pass_through(hub: &ApiServer, name: &str, members: &[&ApiServer]) {
     hub.create(
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}}),
@@ -200,7 +200,7 @@ async fn killed_parts_come_back_and_write_nothing() {
         fail(&mut federation.atoll(&["join", "member1", "--address", &federation.address]));
     assert!(refused.contains("atoll rejoin member1"), "{refused}");
 
-    // Every write of the controller says whose it is.
+    // Every write of the controller carries its field manager.
     let leases = objects(&hub.client, "coordination.k8s.io", "v1", "Lease", "atoll-system");
     assert_eq!(managers(&leases, "atoll-controller").await, ["atoll"]);
     assert_eq!(managers(&secrets, "atoll-ca").await, ["atoll"]);
@@ -208,7 +208,7 @@ async fn killed_parts_come_back_and_write_nothing() {
     assert!(managers(&template, "nginx").await.contains(&"atoll-status".to_owned()));
     assert!(!managers(&clusters, "member1").await.contains(&"unknown".to_owned()));
 
-    // The agent dies and comes back: it finds everything as it should be.
+    // The agent is killed and restarted: it finds everything as desired.
     let versions = async || {
         let version = async |api: &Api<DynamicObject>, name: &str| {
             api.get(name).await.unwrap().metadata.resource_version.unwrap()
@@ -226,7 +226,7 @@ async fn killed_parts_come_back_and_write_nothing() {
     pass_through(hub, "after-agent", &[&member1, &member2]).await;
     assert_eq!(versions().await.0, before_members, "the restart of an agent wrote to its member");
 
-    // The controller dies and another comes: nothing changes, neither on the hub nor on the members.
+    // The controller is killed and another starts: nothing changes, neither on the hub nor on the members.
     until(&binding, "nginx-deployment", "no news", |b| {
         b["status"]["observedGeneration"].is_null()
             || b["status"]["observedGeneration"] == b["metadata"]["generation"]
@@ -240,7 +240,7 @@ async fn killed_parts_come_back_and_write_nothing() {
     let term = |cluster: &Value| cluster["status"]["conditions"][0]["status"] == "True";
     until(&clusters, "member1", "Ready", term).await;
 
-    // Told to end, each ends well.
+    // On a signal each stops cleanly.
     for (name, process) in [("controller", controller), ("agent1", agent1), ("agent2", agent2)] {
         let (took, code) = process.signal("-TERM");
         assert_eq!(code, Some(0), "{name}");

@@ -121,7 +121,7 @@ async fn the_walk_through_of_the_readme() {
     until(&on(1), "nginx", "5 on member1", |d| d["spec"]["replicas"] == 5 && ready(d, 5)).await;
     until(&on(2), "nginx", "2 on member2", |d| d["spec"]["replicas"] == 2 && ready(d, 2)).await;
 
-    // 4. A member goes down, its share moves; it comes back, its old copy goes.
+    // 4. A member goes down and its share moves; it comes back and its old copy is removed.
     run(&mut federation.sim(&["stop", "member1"]));
     let failed_over = until(&binding, "nginx-deployment", "member1's share elsewhere", |b| {
         let shares = shares(b);
@@ -140,7 +140,7 @@ async fn the_walk_through_of_the_readme() {
 
     let live = history(&federation, &kubectl);
 
-    // 8 and 9. Without a policy everything runs on; without the template nothing does.
+    // 8 and 9. Without the policy everything keeps running; without the template everything is removed.
     kubectl(&["delete", "propagationpolicy", "nginx-propagation"]);
     let unclaimed = until(&binding, "nginx-deployment", "Claimed=False", |b| {
         condition(b, "Claimed").as_deref() == Some("False")
@@ -152,14 +152,14 @@ async fn the_walk_through_of_the_readme() {
     until_gone(&on(2), "nginx").await;
     until_gone(&on(3), "nginx").await;
     until_gone(&binding, "nginx-deployment").await;
-    // 7. What was followed tells of the end, too.
+    // 7. The follower shows the end, too.
     live.until(&["Withdrawn", "default deployment/nginx"]);
     drop(live);
 
     workload_policy(&federation).await;
     many_fail_over_and_come_back(&federation).await;
 
-    // A stop is quick and clean, and loses nothing; nor does a kill.
+    // A stop is quick and clean, and loses nothing; neither does a kill.
     let port = federation.port;
     let (took, code) = federation.signal("-TERM");
     assert_eq!(code, Some(0));
@@ -179,7 +179,7 @@ async fn the_walk_through_of_the_readme() {
     let config = objects(&federation.client("hub").await, "", "v1", "ConfigMap", "default");
     assert!(config.get_opt("kept").await.unwrap().is_some(), "an acknowledged object was lost");
 
-    // What cannot work says why in one line.
+    // Failures explain themselves in one line.
     let refused = fail(support::cli::atoll().args(["up", "--data-dir"]).arg(&folder));
     assert!(refused.contains("in use") && refused.contains("--data-dir"), "{refused}");
     let other = data.path().join("other");
@@ -189,7 +189,7 @@ async fn the_walk_through_of_the_readme() {
     assert!(refused.contains(&busy) && refused.contains("--port"), "{refused}");
 }
 
-/// 5, 6 and 7: what was decided, why, how long it took, and what follows; with what follows from now on.
+/// 5, 6 and 7: the decisions, their reasons, how long they took, and their effects, with live updates.
 fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Lines {
     let atoll = |args: &[&str]| run(&mut federation.atoll(args));
     let narrow = |text: &str| {
@@ -210,7 +210,7 @@ fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Line
     assert!(wide.contains("HEALTHY") && wide.contains("SLOWEST"), "{wide}");
     let yaml = atoll(&["history", "deploy/nginx", "-o", "yaml"]);
     assert!(yaml.contains("kind: DecisionList") && yaml.contains("trigger: Failover"), "{yaml}");
-    // Narrowed by everything that there is a flag for.
+    // Filtered by every flag.
     let count = |args: &[&str]| {
         let args = [&["history", "deploy/nginx", "-o", "json"], args].concat();
         let list: Value = serde_json::from_str(&atoll(&args)).unwrap();
@@ -235,7 +235,7 @@ fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Line
         assert!(refused.contains(part), "{args:?}: {refused}");
     }
 
-    // Why, for every cluster, from what, by whom, and how long it took where.
+    // The reason for every cluster, the inputs, the author, and how long it took on which member.
     let explained = atoll(&["explain", "deploy/nginx"]);
     narrow(&explained);
     for part in
@@ -256,7 +256,7 @@ fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Line
         "{decisions}"
     );
 
-    // The picture, and the difference of two.
+    // The picture, and a comparison of two decisions.
     let drawn = atoll(&["timeline", "deploy/nginx"]);
     narrow(&drawn);
     for part in ["member1", "member2", "member3", "Failover"] {
@@ -281,7 +281,7 @@ fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Line
         assert!(life[step].is_string(), "{step}: {life:#}");
     }
 
-    // A member: what was decided about it, and what happened to it.
+    // A member: the decisions about it, and its events.
     let member = atoll(&["history", "--member", "member1"]);
     narrow(&member);
     for part in ["Failover", "Lost", "Ready"] {
@@ -296,13 +296,13 @@ fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Line
     live
 }
 
-/// The WorkloadPolicy of the Kosmos document, both of its tests.
+/// The WorkloadPolicy of the Kosmos documentation, both of its tests.
 async fn workload_policy(federation: &Federation) {
     let kubectl = |args: &[&str]| run(federation.kubectl("hub").args(args));
     let hub = federation.client("hub").await;
     let binding = bindings(&hub, "workload-test");
     let name = "clusterlink-floater-mix-deployment";
-    // member1 was down: it takes new work again a moment after it is back.
+    // member1 was down: it accepts new work shortly after its return.
     let clusters = cluster_objects(&hub);
     until(&clusters, "member1", "no taints", |c| {
         c["spec"].get("taints").is_none_or(|taints| taints == &json!([]))
@@ -332,7 +332,7 @@ async fn workload_policy(federation: &Federation) {
         .await;
 }
 
-/// 13: more than the limit on mass removals lets go at once fails over, and a returning member gives up all of it.
+/// 13: more objects than the limit on mass removals allows fail over, and a returning member removes all of them.
 async fn many_fail_over_and_come_back(federation: &Federation) {
     const MANY: usize = 300;
     let kubectl = |args: &[&str]| run(federation.kubectl("hub").args(args));
@@ -386,7 +386,7 @@ async fn many_fail_over_and_come_back(federation: &Federation) {
     kubectl(&["delete", "namespace", "many"]);
 }
 
-/// The first steps by the client library alone.
+/// The first steps with the client library alone.
 async fn without_kubectl(federation: &Federation) {
     let hub = federation.client("hub").await;
     let text = std::fs::read_to_string(example("01-nginx.yaml")).unwrap();

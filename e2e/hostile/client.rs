@@ -1,6 +1,6 @@
-//! Clients that do what a test wants, at every layer: TCP, TLS, HTTP/2, gRPC, and a member's session.
+//! Clients for hostile tests at every layer: TCP, TLS, HTTP/2, gRPC, and a member's session.
 //!
-//! They believe any server, so that a foreign certificate gets as far as the controller lets it.
+//! They accept any server certificate, so that only the controller refuses.
 #![allow(dead_code, reason = "each topic uses its part of this")]
 
 use std::io;
@@ -30,15 +30,15 @@ use tonic::{Status, Streaming};
 use crate::support::wait::LIMIT;
 use crate::target::StolenMember;
 
-/// TCP from this address of the loopback network: another host, as far as the controller can tell.
+/// TCP from this loopback address: the controller sees another host.
 pub(crate) async fn tcp_from(source: [u8; 4], address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((source, 0)))?;
     socket.connect(address).await
 }
 
-/// TLS 1.3 over TCP, showing this certificate. Note that in TLS 1.3 a client finishes before the server has looked at
-/// its certificate: a refusal shows at the first read.
+/// TLS 1.3 over TCP with this certificate. In TLS 1.3 a client finishes before the server has checked its certificate:
+/// a refusal appears at the first read.
 pub(crate) async fn tls(
     address: SocketAddr,
     identity: Option<&MemberIdentity>,
@@ -56,12 +56,12 @@ pub(crate) async fn http2(
 ) -> io::Result<SendRequest<Bytes>> {
     let stream = tls(address, identity).await?;
     let (requests, connection) = h2::client::handshake(stream).await.map_err(io::Error::other)?;
-    // It ends with the connection; what went wrong shows at the request.
+    // It ends with the connection; errors appear at the request.
     tokio::spawn(connection);
     Ok(requests)
 }
 
-/// The head of a gRPC call of `method`: `Enroll`, `Renew` or `Session`.
+/// The headers of a gRPC call of `method`: `Enroll`, `Renew` or `Session`.
 pub(crate) fn call(method: &str) -> http::Request<()> {
     http::Request::post(format!(
         "https://controller.atoll.dev/atoll.agent.v1.AgentService/{method}"
@@ -72,7 +72,7 @@ pub(crate) fn call(method: &str) -> http::Request<()> {
     .unwrap()
 }
 
-/// The prefix of a gRPC message that says how many bytes follow.
+/// The prefix of a gRPC message with its length.
 pub(crate) fn prefix(length: u32) -> Bytes {
     let mut prefix = vec![0];
     prefix.extend(length.to_be_bytes());
@@ -88,7 +88,7 @@ pub(crate) async fn grpc(
     Ok(transport::client(transport::channel(stream, config(identity)).await?))
 }
 
-/// A Hello that says what an honest agent without any objects would say.
+/// A Hello of an honest agent without any objects.
 pub(crate) fn hello(member: &StolenMember) -> v1::Hello {
     v1::Hello {
         cluster_uid: member.identity.cluster_uid().to_string(),
@@ -107,7 +107,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a session with this certificate and says Hello. The answer is not read yet.
+    /// Opens a session with this certificate and sends Hello. The answer is not read yet.
     pub(crate) async fn open(
         address: SocketAddr,
         identity: &MemberIdentity,
@@ -121,7 +121,7 @@ impl Session {
         Ok(Self { say, hear })
     }
 
-    /// Sends a message; whether the session still takes any.
+    /// Sends a message; returns whether the session still accepts any.
     pub(crate) async fn say(&self, message: Say) -> bool {
         self.say.send(v1::AgentMessage { message: Some(message) }).await.is_ok()
     }
@@ -133,7 +133,7 @@ impl Session {
         message.message.ok_or_else(|| Status::internal("an empty message"))
     }
 
-    /// How the session ends, whatever comes before.
+    /// How the session ends, skipping all messages before that.
     pub(crate) async fn end(&mut self) -> Status {
         loop {
             if let Err(status) = self.next().await {
@@ -161,7 +161,7 @@ fn config(identity: Option<&MemberIdentity>) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Believes whoever answers.
+/// Accepts any server certificate.
 #[derive(Debug)]
 struct AnyServer;
 

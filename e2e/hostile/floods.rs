@@ -1,4 +1,4 @@
-//! Clients that take memory, connections and time without a certificate.
+//! Attacks on memory, connections and time without a certificate.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::client::{self, Session, hello};
 use crate::support::wait::LIMIT;
 use crate::target::{Target, page};
 
-/// An address that is not the honest clients'.
+/// An address different from the honest clients'.
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
-/// What honest clients may have to wait at most: well below the times after which the server closes silent connections.
+/// Longest wait of honest clients: well below the timeouts after which the server closes silent connections.
 const SOON: Duration = Duration::from_secs(3);
 const MIB: u64 = 1 << 20;
 
@@ -30,7 +30,7 @@ async fn pour(stream: &mut SendStream<Bytes>, bytes: usize) {
     while left > 0 {
         stream.reserve_capacity(left.min(64 << 10));
         let capacity = std::future::poll_fn(|cx| stream.poll_capacity(cx));
-        // A window that does not open again, or a stream that was reset: it takes no more.
+        // The window does not reopen, or the stream was reset: it accepts no more.
         let Ok(Some(Ok(room))) = timeout(Duration::from_millis(500), capacity).await else {
             return;
         };
@@ -50,7 +50,7 @@ async fn half_sent_enrolments_cost_no_memory_and_end_by_themselves() {
     for _ in 0..16 {
         let mut requests = client::http2(target.agents, None).await.unwrap().ready().await.unwrap();
         let (answer, mut body) = requests.send_request(client::call("Enroll"), false).unwrap();
-        // Says that 16 MiB come, and sends all but the last byte.
+        // Announces 16 MiB, and sends all but the last byte.
         body.send_data(client::prefix(16 << 20), false).unwrap();
         pour(&mut body, (16 << 20) - 1).await;
         open.push((requests, answer, body));
@@ -59,7 +59,7 @@ async fn half_sent_enrolments_cost_no_memory_and_end_by_themselves() {
     assert!(grown < 64 * MIB, "{} MiB for 16 half-sent enrolments", grown / MIB);
     drop(open);
 
-    // One that sends nothing at all after the handshake is closed.
+    // A client that sends nothing after the handshake is disconnected.
     let mut idle = client::tls(target.agents, None).await.unwrap();
     let mut rest = Vec::new();
     let ended = timeout(LIMIT, idle.read_to_end(&mut rest)).await;
@@ -80,7 +80,7 @@ async fn who_may_call_is_checked_before_the_body() {
     ] {
         let requests = client::http2(target.agents, identity).await.unwrap();
         let mut requests = requests.ready().await.unwrap();
-        // The body never comes.
+        // The body is never sent.
         let (answer, _body) = requests.send_request(client::call(method), false).unwrap();
         let answer = timeout(SOON, answer).await.expect("the answer waits for no body").unwrap();
         let status = answer.headers().get("grpc-status").unwrap().to_str().unwrap();
@@ -110,7 +110,7 @@ async fn silent_sockets_keep_no_member_out() {
     };
     let welcome = timeout(SOON, session).await.expect("a member gets in beside silent sockets");
     assert!(matches!(welcome, Ok(Hear::Welcome(_))), "{welcome:?}");
-    // And they do not stay.
+    // And they are disconnected.
     let closed = async {
         for stream in &mut silent {
             let _ = stream.read_u8().await;
@@ -119,7 +119,7 @@ async fn silent_sockets_keep_no_member_out() {
     timeout(LIMIT, closed).await.expect("silent sockets are closed");
 }
 
-/// Clients that began a request and do not go on.
+/// Clients that start a request and do not continue.
 async fn slow(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let mut slow = Vec::new();
     for _ in 0..count {

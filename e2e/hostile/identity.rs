@@ -1,4 +1,4 @@
-//! Certificates: who may open what, and how one is taken back.
+//! Certificates: what each may open, and how one is revoked.
 
 use atoll_protocol::member::{KeyRequest, MemberIdentity};
 use atoll_protocol::v1;
@@ -13,7 +13,7 @@ use crate::support::cli::run;
 use crate::support::federation::cluster_objects;
 use crate::target::{StolenMember, Target};
 
-/// What the controller answers to a session with this certificate.
+/// The controller's answer to a session with this certificate.
 async fn session(target: &Target, member: &StolenMember) -> Result<Session, Status> {
     let mut session = Session::open(target.agents, &member.identity, hello(member)).await?;
     match session.next().await? {
@@ -51,7 +51,7 @@ async fn only_the_federations_own_certificate_opens_a_session() {
     let mut nobody = client::grpc(target.agents, None).await.unwrap();
     let refused = nobody.session(tokio_stream::empty()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused:?}");
-    // The member's session went on meanwhile.
+    // The member's session was not interrupted.
     assert!(own.next().await.is_ok());
 }
 
@@ -63,14 +63,14 @@ async fn a_revocation_cannot_be_outrun_by_renewing_in_a_loop() {
     let stolen = target.aged(&uid, SignedDuration::from_hours(2));
     let (key, other) = (KeyRequest::generate().unwrap(), KeyRequest::generate().unwrap());
     let renewed = renew(&target, &stolen, &key).await.unwrap();
-    // A lost answer may be asked for again, and nothing else within the hour.
+    // A retry after a lost answer is allowed, and nothing else within the hour.
     renew(&target, &stolen, &key).await.unwrap();
     for (identity, what) in [(&stolen, "the renewed one"), (&renewed, "the new one")] {
         let again = renew(&target, identity, &other).await.unwrap_err();
         assert_eq!(again.code(), Code::ResourceExhausted, "{what}: {again:?}");
     }
 
-    // A person's clock is an hour behind: what counts is when the controller sees it.
+    // The user's clock is an hour behind: the time at the controller counts.
     let clusters = cluster_objects(&target.hub.client);
     let annotate = async |value| {
         let patch = json!({"metadata": {"annotations": {"atoll.dev/revoked-before": value}}});
@@ -88,7 +88,7 @@ async fn a_revocation_cannot_be_outrun_by_renewing_in_a_loop() {
         assert_eq!(renewed.unwrap_err().code(), Code::PermissionDenied);
     }
 
-    // `atoll revoke` returns once it is stored; the annotation is of no account any more.
+    // `atoll revoke` returns once it is stored; the annotation is not needed any more.
     let said = run(&mut target.atoll(&["revoke", "member1"]));
     assert!(said.contains("atoll rejoin member1"), "{said}");
     annotate(json!(null)).await;

@@ -1,4 +1,4 @@
-//! Who may make the controller send which object to a member.
+//! Which users can make the controller send which object to a member.
 
 use atoll_api::conditions;
 use atoll_protocol::v1;
@@ -14,7 +14,7 @@ use crate::support::federation::{bindings, objects};
 use crate::support::wait::{LIMIT, follow, until};
 use crate::target::Target;
 
-/// A binding as a namespace user with too many rights would write it, with a decision in it.
+/// A forged binding with a decision in it, by a namespace user with too many rights.
 fn forged(name: &str, resource: Value) -> DynamicObject {
     let binding = json!({
         "apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
@@ -31,8 +31,8 @@ fn forged(name: &str, resource: Value) -> DynamicObject {
     serde_json::from_value(binding).unwrap()
 }
 
-/// Kind and name of the next object that the member is sent; what it is asked for before is answered as a member without
-/// any objects does.
+/// Kind and name of the next object sent to the member; earlier requests are answered as by a member without any
+/// objects.
 async fn next_upsert(session: &mut Session) -> (String, String) {
     loop {
         match session.next().await.unwrap() {
@@ -59,7 +59,7 @@ async fn a_namespaced_binding_sends_no_object_of_another_namespace_to_a_member()
     let bound = bindings(&target.hub.client, "default");
     let (tell, mut told) = mpsc::unbounded_channel();
     follow(objects(&target.hub.client, "", "v1", "Event", "default"), move |event| {
-        // The test that has ended listens to nothing.
+        // The test has ended.
         let _ = tell.send(event);
     });
     let secret = json!({
@@ -88,7 +88,7 @@ async fn a_namespaced_binding_sends_no_object_of_another_namespace_to_a_member()
         timeout(LIMIT, said).await.unwrap_or_else(|_| panic!("no Event about {name}"));
     }
 
-    // One that is where it belongs is acted on, and nothing was sent before it.
+    // A binding in the right place is processed, and nothing was sent before it.
     let settings = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "b"},
     });

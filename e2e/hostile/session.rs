@@ -1,4 +1,4 @@
-//! What a stolen member certificate can do inside a session: terms, epochs, sizes, figures, and another member's uid.
+//! What a stolen member certificate can do inside a session: terms, epochs, sizes, numbers, and another member's uid.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn facts() -> Say {
     })
 }
 
-/// Answers the controller as an agent without objects does, until this object is to be applied.
+/// Answers the controller as an agent without objects, until this object is to be applied.
 async fn until_upsert(session: &mut Session, name: &str) -> v1::Upsert {
     let wait = async {
         let mut beats = tokio::time::interval(BEAT);
@@ -63,7 +63,7 @@ async fn until_upsert(session: &mut Session, name: &str) -> v1::Upsert {
     tokio::time::timeout(LIMIT, wait).await.expect("the object is dispatched in time")
 }
 
-/// A session that got its Welcome and said what its member is.
+/// A session that has received its Welcome and reported its facts.
 async fn honest(target: &Target, member: &StolenMember) -> Session {
     let mut session = Session::open(target.agents, &member.identity, hello(member)).await.unwrap();
     assert!(matches!(session.next().await, Ok(Hear::Welcome(_))));
@@ -109,7 +109,7 @@ async fn config(target: &Target, name: &str, member: &str) {
     .await;
 }
 
-/// How a session ends that says this.
+/// How a session with this Hello ends.
 async fn refused(target: &Target, member: &StolenMember, first: v1::Hello) -> Code {
     match Session::open(target.agents, &member.identity, first).await {
         Ok(mut session) => session.end().await.code(),
@@ -148,7 +148,7 @@ async fn a_term_that_one_member_names_does_not_stop_dispatch_to_the_others() {
     }
     let clusters = cluster_objects(&target.hub.client);
     until(&clusters, "thief", "TermAhead", |c| reason(c, "TermAhead").is_some()).await;
-    // The same session, in the same term, gets what comes after.
+    // The same session, in the same term, receives later objects.
     config(&target, "after", "victim").await;
     until_upsert(&mut session, "after").await;
     assert_eq!(term(&target).await, before);
@@ -284,14 +284,14 @@ async fn a_new_member_cannot_take_the_uid_of_another() {
     let (known, thief) = (target.join("known").await, target.join("thief").await);
     let future = target.join("future").await;
     let mut session = honest(&target, &known).await;
-    // Of one that is connected, and of one that has enrolled and did not come yet.
+    // Of a connected member, and of one that has enrolled but not connected yet.
     for taken in [&known, &future] {
         let first = v1::Hello { member_uid: taken.member_uid.clone(), ..hello(&thief) };
         assert_eq!(refused(&target, &thief, first).await, Code::FailedPrecondition);
     }
     honest(&target, &future).await;
     honest(&target, &thief).await;
-    // The one that was there has noticed nothing.
+    // The existing member is not affected.
     propagate(&target, "known").await;
     config(&target, "web", "known").await;
     until_upsert(&mut session, "web").await;

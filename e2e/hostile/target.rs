@@ -1,4 +1,4 @@
-//! The controller under attack: a process of its own on a hub in the test's process.
+//! The controller under attack: its own process, with a hub in the test's process.
 #![allow(dead_code, reason = "each topic uses its part of this")]
 
 use std::net::SocketAddr;
@@ -23,11 +23,11 @@ use crate::support::process::Process;
 use crate::support::servers::ApiServer;
 use crate::support::wait::{LIMIT, until};
 
-/// A member that enrolled, as an attacker who stole its certificate has it. No agent runs for it.
+/// An enrolled member, in the hands of an attacker who stole its certificate. No agent runs for it.
 pub(crate) struct StolenMember {
     pub(crate) name: String,
     pub(crate) identity: MemberIdentity,
-    /// What it claims to be the uid of its kube-system namespace.
+    /// The uid that it claims for its kube-system namespace.
     pub(crate) member_uid: String,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Target {
     pub(crate) http: SocketAddr,
     /// Where /healthz and /readyz are served alone.
     pub(crate) probes: SocketAddr,
-    /// The federation's own authority, read from the hub: lets a test make certificates that nobody else could.
+    /// The federation's own authority, read from the hub, for certificates that only it can issue.
     pub(crate) authority: CertificateAuthority,
     pub(crate) controller: Process,
     folder: tempfile::TempDir,
@@ -51,7 +51,7 @@ impl Target {
         Self::start_with(&[]).await
     }
 
-    /// Starts it with more flags for `atoll controller`.
+    /// Starts it with additional flags for `atoll controller`.
     pub(crate) async fn start_with(flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hub = ApiServer::hub(folder.path()).await;
@@ -82,7 +82,7 @@ impl Target {
         self.folder.path()
     }
 
-    /// Registers a member and enrols it by the token that `atoll join` prints.
+    /// Registers a member and enrols it with the token that `atoll join` prints.
     pub(crate) async fn join(&self, name: &str) -> StolenMember {
         let address = self.agents.to_string();
         let printed = run(&mut self.atoll(&["join", name, "--address", &address, "-o", "json"]));
@@ -90,7 +90,7 @@ impl Target {
         self.enrol(name, printed["token"].as_str().unwrap()).await
     }
 
-    /// Invites a member that has joined, with more flags for `atoll rejoin`; the token.
+    /// Runs `atoll rejoin` with additional flags; returns the token.
     pub(crate) fn rejoin(&self, name: &str, flags: &[&str]) -> String {
         let address = self.agents.to_string();
         let mut verb = self.atoll(&["rejoin", name, "--address", &address, "-o", "json"]);
@@ -98,12 +98,12 @@ impl Target {
         printed["token"].as_str().unwrap().to_owned()
     }
 
-    /// Enrols a member by this token.
+    /// Enrols a member with this token.
     pub(crate) async fn enrol(&self, name: &str, token: &str) -> StolenMember {
         self.enrol_key(name, token, KeyRequest::generate().unwrap()).await
     }
 
-    /// Enrols a member by this token and key.
+    /// Enrols a member with this token and key.
     pub(crate) async fn enrol_key(
         &self,
         name: &str,
@@ -123,7 +123,7 @@ impl Target {
         StolenMember { name: name.to_owned(), identity, member_uid }
     }
 
-    /// Calls Enroll without a certificate, again while the controller does not lead yet.
+    /// Calls Enroll without a certificate; retries until the controller leads.
     pub(crate) async fn enrol_with(
         &self,
         message: v1::EnrollRequest,
@@ -149,7 +149,7 @@ impl Target {
         signed_by(&foreign, uid, now)
     }
 
-    /// A certificate of the federation's own authority that was issued so long ago.
+    /// A certificate of the federation's own authority, issued `age` ago.
     pub(crate) fn aged(&self, uid: &ClusterUid, age: SignedDuration) -> MemberIdentity {
         signed_by(&self.authority, uid, Clock::system().now() - age)
     }
@@ -164,7 +164,7 @@ impl Target {
     }
 }
 
-/// A certificate for this Cluster uid as this authority issues it then.
+/// A certificate for this Cluster uid, issued by this authority at this time.
 pub(crate) fn signed_by(
     authority: &CertificateAuthority,
     uid: &ClusterUid,

@@ -1,4 +1,4 @@
-//! Running `atoll` and `kubectl` as a person would.
+//! Runs `atoll` and `kubectl` as a user would.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,12 +20,12 @@ pub(crate) fn example(name: &str) -> String {
     root().join("examples").join(name).display().to_string()
 }
 
-/// Runs a verb that prints an agent's command as JSON (`atoll join`, `atoll rejoin`); the words of that command.
+/// Runs a verb that prints an agent's command as JSON (`atoll join`, `atoll rejoin`); returns the command's arguments.
 pub(crate) fn printed_words(verb: &mut Command) -> Vec<String> {
     let printed: Value = serde_json::from_str(&run(verb)).unwrap();
     let command = printed["command"].as_str().expect("it prints a command");
     let token = printed["token"].as_str().expect("it prints the token");
-    // The scenarios start agents again and again, without anybody who types.
+    // The scenarios restart agents without a user at the terminal.
     let command = command.replace("--token-file -", &format!("--token {token}"));
     command.split_whitespace().map(str::to_owned).collect()
 }
@@ -63,7 +63,7 @@ fn outcome(command: &mut Command) -> (bool, String, String) {
     (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Whether there is a kubectl. Where there is none the tests say so and go on with the client library alone.
+/// Whether kubectl is installed. Without it the tests print a note and use only the client library.
 pub(crate) fn has_kubectl() -> bool {
     let found = Command::new("kubectl").args(["version", "--client"]).output().is_ok();
     if !found {

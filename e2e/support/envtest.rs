@@ -1,8 +1,7 @@
-//! kube-apiserver and etcd as processes, so that the real thing judges what the embedded API server only imitates.
+//! kube-apiserver and etcd as processes, to test against the real API server instead of the embedded one.
 //!
 //! The convention is envtest's: a folder, named by `KUBEBUILDER_ASSETS`, with the programs `etcd` and `kube-apiserver`
-//! and no controllers. What kube-controller-manager would do is done by [`super::manager`] and, for workloads, by the
-//! simulator.
+//! and no controllers. [`super::manager`] and, for workloads, the simulator replace kube-controller-manager.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,15 +14,15 @@ use kube::Client;
 use super::federation::free_ports;
 use super::process::Process;
 
-/// Names the folder with the programs.
+/// Environment variable with the folder of the programs.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
-/// Common name of the certificate that it shows to aggregated APIs, as kubeadm has it.
+/// Common name of the client certificate for aggregated APIs, as in kubeadm.
 const FRONT_PROXY: &str = "front-proxy-client";
-/// Longest time from start to ready. It is a few seconds; on a busy machine with two cores many more.
+/// Startup timeout: normally a few seconds, many more on a busy machine with two cores.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// Between two looks at a server that is starting.
+/// Poll interval while a server starts.
 const LOOK: Duration = Duration::from_millis(100);
-/// How much of a log is shown when a start fails, in lines.
+/// Lines of a log shown when a start fails.
 const TAIL: usize = 40;
 
 /// The folder with the programs, when scenarios are to run on them.
@@ -45,8 +44,8 @@ pub(crate) struct Envtest {
 }
 
 impl Envtest {
-    /// Starts both; everything they write is in `folder`. Clients are those whose certificate `authority` signed, and
-    /// what they may do is what RBAC says.
+    /// Starts both; all their files are in `folder`. `authority` signs the clients' certificates, and RBAC grants their
+    /// rights.
     pub(crate) fn start(
         assets: &Path,
         folder: &Path,
@@ -75,7 +74,7 @@ impl Envtest {
         let accounts = authority.client("service-accounts", "service-accounts", &[]).unwrap();
         let verifies = file("service-accounts.crt", &accounts.certificate);
         let signs = file("service-accounts.key", &accounts.key);
-        // How it proves itself to aggregated APIs, and says who calls them.
+        // The front proxy's identity towards aggregated APIs.
         let front_proxy = Authority::open(&folder.join("front-proxy")).unwrap();
         let front = front_proxy.client("front-proxy", FRONT_PROXY, &[]).unwrap();
         let front_ca = file("front-proxy-ca.crt", front_proxy.certificate());
@@ -87,7 +86,7 @@ impl Envtest {
         apiserver.args(["--etcd-servers", &etcd_url, "--bind-address", "127.0.0.1"]);
         apiserver.args(["--advertise-address", "127.0.0.1", "--endpoint-reconciler-type", "none"]);
         apiserver.args(["--secure-port", &port.to_string(), "--authorization-mode", "RBAC"]);
-        // As envtest has it: nobody is there to mount the tokens that this plugin asks for.
+        // As in envtest: nothing mounts the tokens that this plugin requires.
         apiserver.args(["--disable-admission-plugins", "ServiceAccount"]);
         apiserver.args(["--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged=true"]);
         apiserver.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
@@ -117,7 +116,7 @@ impl Envtest {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Returns once the server calls itself ready and has made its namespaces.
+    /// Waits until the server is ready and has created its namespaces.
     pub(crate) async fn ready(&mut self, client: &Client) {
         let paths = ["/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"];
         let started = Instant::now();

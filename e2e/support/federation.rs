@@ -13,7 +13,7 @@ use kube::{Client, Config};
 use super::cli;
 use super::process::Process;
 
-/// Longest time from the start of the process to its ready line, debug build and slow machine included.
+/// Startup timeout, for debug builds on slow machines.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A running `atoll up`.
@@ -24,7 +24,7 @@ pub(crate) struct Federation {
 }
 
 impl Federation {
-    /// Starts one on this folder and waits until it says that it is ready.
+    /// Starts one on this folder and waits until it prints that it is ready.
     pub(crate) fn start(folder: &Path, port: u16) -> Self {
         let mut command = cli::atoll();
         command.args(["up", "--port", &port.to_string(), "--data-dir"]).arg(folder);
@@ -50,7 +50,7 @@ impl Federation {
         Self { process, folder: folder.to_owned(), port }
     }
 
-    /// Sends a signal and waits for the end; how long that took, and the exit code.
+    /// Sends a signal and waits for the exit; returns the duration and the exit code.
     pub(crate) fn signal(self, signal: &str) -> (Duration, Option<i32>) {
         self.process.signal(signal)
     }
@@ -124,7 +124,7 @@ pub(crate) fn bindings(client: &Client, namespace: &str) -> Api<DynamicObject> {
     objects(client, "work.atoll.dev", "v1alpha1", "ResourceBinding", namespace)
 }
 
-/// The first of a row of ports that are free now.
+/// The first of several consecutive free ports.
 pub(crate) fn free_ports(count: u16) -> u16 {
     for _ in 0..100 {
         let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! One address in front of several servers, and a network that misbehaves between them.
+//! One address in front of several servers, with network faults in between.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,22 +12,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// What becomes of what is carried.
+/// What happens to the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// It is carried.
+    /// Forwarded.
     Calm,
-    /// Every piece comes later by this.
+    /// Forwarded with this delay.
     Late(Duration),
-    /// Nothing is carried and nothing is closed; what waits is carried afterwards.
+    /// Held without closing; forwarded afterwards.
     Silent,
-    /// The servers' half of every connection is closed, the clients' stays open: clients may talk and hear nothing more.
+    /// The servers' half of every connection is closed, the clients' stays open: clients can send but receive nothing
+    /// more.
     HalfClosed,
-    /// Every connection is dropped, and every new one too.
+    /// All connections are dropped, new ones included.
     Dropping,
 }
 
-/// Carries connections to one server after the other, as a Service of Kubernetes would.
+/// Forwards connections to the servers in turn, as a Kubernetes Service would.
 pub(crate) struct Forwarder {
     pub(crate) address: SocketAddr,
     mood: watch::Sender<Mood>,
@@ -35,7 +36,7 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Listens on a port of its own.
+    /// Listens on its own port.
     pub(crate) async fn start(servers: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -94,7 +95,7 @@ async fn connection(
     }
 }
 
-/// Returns in this mood; never once the forwarder is gone.
+/// Waits for this mood; never returns once the forwarder is gone.
 async fn until(moods: &mut watch::Receiver<Mood>, wanted: Mood) {
     if moods.wait_for(|mood| *mood == wanted).await.is_err() {
         std::future::pending().await
@@ -115,7 +116,7 @@ async fn carry(
                 biased;
                 () = until(&mut closed, Mood::HalfClosed) => {
                     to.shutdown().await?;
-                    // The rest of what the server says goes nowhere; the other half lives on.
+                    // Discards the server's remaining output; the other half stays open.
                     while from.read(&mut buffer).await? > 0 {}
                     return Ok(());
                 }

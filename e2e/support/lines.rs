@@ -1,4 +1,4 @@
-//! A process that goes on, read line by line.
+//! A running process, read line by line.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use super::process::Process;
 use super::wait::LIMIT;
 
-/// Lines of a process that goes on.
+/// The output lines of a running process.
 pub(crate) struct Lines {
     lines: Receiver<String>,
     _process: Process,
@@ -30,7 +30,7 @@ impl Lines {
         Self { lines, _process: process }
     }
 
-    /// Waits for a line that holds all of these.
+    /// Waits for a line that contains all of these parts.
     pub(crate) fn until(&self, parts: &[&str]) -> String {
         let mut seen = Vec::new();
         loop {

@@ -1,6 +1,6 @@
-//! What scenarios need of kube-controller-manager on a real API server, which comes without it: the rules of aggregated
-//! ClusterRoles, and the end of claims to volumes. Workloads are the simulator's; what nobody does here is to collect
-//! garbage and to end namespaces.
+//! The parts of kube-controller-manager that scenarios need on a real API server, which runs without it: aggregated
+//! ClusterRoles, and the finalizers of volume claims. The simulator runs workloads; garbage collection and the deletion
+//! of namespaces are missing.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,16 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-/// What kube-apiserver puts on every claim; it goes when no Pod uses the claim. No scenario has Pods that do.
+/// The finalizer that kube-apiserver sets on every claim; removed when no Pod uses the claim. No scenario has such
+/// Pods.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
-/// Does all of it until dropped.
+/// Runs all of it until dropped.
 pub(crate) async fn run(client: Client) {
     tokio::join!(roles(client.clone()), claims(client));
 }
 
-/// Lets deleted claims go (`persistentvolumeclaim-protection-controller`).
+/// Removes the finalizer of deleted claims (`persistentvolumeclaim-protection-controller`).
 async fn claims(client: Client) {
     let all: Api<PersistentVolumeClaim> = Api::all(client.clone());
     let changes = watcher(all, watcher::Config::default());
@@ -63,7 +64,7 @@ async fn roles(client: Client) {
             let rules: Vec<_> = chosen.flat_map(|other| other.rules.clone()).flatten().collect();
             if role.rules.as_ref() != Some(&rules) {
                 let patch = Patch::Merge(json!({"rules": rules}));
-                // The server may go while its roles are filled: the scenario is over then.
+                // The server may stop meanwhile: the scenario is over then.
                 if let Err(error) =
                     api.patch(&role.name_any(), &PatchParams::default(), &patch).await
                 {

@@ -1,4 +1,4 @@
-//! What the scenarios share: federations in processes of their own, API servers, clients, and waiting for conditions.
+//! Shared by the scenarios: federations as processes, API servers, clients, and waiting for conditions.
 #![allow(dead_code, reason = "each scenario is a program of its own and uses its part of this")]
 
 pub(crate) mod cli;

@@ -24,7 +24,7 @@ pub(crate) struct PlaneMember {
 }
 
 impl PlaneMember {
-    /// Runs the agent by the command that `atoll join` printed.
+    /// Runs the agent with the command that `atoll join` printed.
     pub(crate) fn start_agent(&mut self) {
         let mut command = on_member(&self.words, &self.server.kubeconfig);
         let process = Process::spawn(&self.name, command.stdin(Stdio::null()));
@@ -32,7 +32,7 @@ impl PlaneMember {
     }
 }
 
-/// What its processes are started with stays over their deaths.
+/// A control plane; its configuration outlives its processes.
 pub(crate) struct Plane {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) hub: ApiServer,
@@ -44,7 +44,7 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// A hub, so many controllers with these flags, so many members; everybody is Ready.
+    /// Starts a hub, this many controllers with these flags, and this many members; waits until all are Ready.
     pub(crate) async fn start(controllers: u16, members: u16, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hub = ApiServer::hub(folder.path()).await;
@@ -102,7 +102,7 @@ impl Plane {
         self.first_port + 2 * u16::try_from(number).unwrap()
     }
 
-    /// Starts the controller of this number, which has no process.
+    /// Starts the controller with this number, which must not run.
     pub(crate) fn start_controller(&mut self, number: usize) {
         let port = self.port(number);
         let mut command = atoll();
@@ -120,7 +120,7 @@ impl Plane {
         objects(&self.hub.client, "coordination.k8s.io", "v1", "Lease", "atoll-system")
     }
 
-    /// The controller that holds the Lease, once one does that is none of these; with the Lease.
+    /// Waits for a leader other than these; returns its number and the Lease.
     pub(crate) async fn leader(&self, other_than: &[usize]) -> (usize, Value) {
         let is = |lease: &Value| holder(lease).is_some_and(|number| !other_than.contains(&number));
         let what = format!("a leader other than {other_than:?}");
@@ -128,7 +128,7 @@ impl Plane {
         (holder(&lease).unwrap(), lease)
     }
 
-    /// Whether a controller says that it leads; an error when it does not answer.
+    /// Whether a controller reports that it leads; an error when it does not answer.
     pub(crate) async fn says_it_leads(&self, number: usize) -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port(number) + 1)).await?;
         let request = "GET /metrics HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n";
@@ -141,10 +141,10 @@ impl Plane {
         Ok(line.is_some_and(|line| line.ends_with(" 1")))
     }
 
-    /// Returns once a controller says that it leads, or not.
+    /// Waits until a controller reports that it leads, or that it does not.
     pub(crate) async fn until_says(&self, number: usize, leads: bool) {
         let says = async {
-            // Its page is its only sign here; each question takes its time on a socket.
+            // Its page is the only signal here; each request takes time on a socket, so this does not spin.
             while self.says_it_leads(number).await.ok() != Some(leads) {
                 tokio::task::yield_now().await;
             }
@@ -153,7 +153,7 @@ impl Plane {
         assert!(said.is_ok(), "c{number} does not say leader={leads}");
     }
 
-    /// Everything that controllers write to the hub.
+    /// All kinds that controllers write to the hub.
     pub(crate) fn written(&self) -> Vec<Api<DynamicObject>> {
         let client = &self.hub.client;
         vec![
@@ -167,12 +167,12 @@ impl Plane {
         ]
     }
 
-    /// The newest resourceVersion of what controllers write, once what was under way to the hub has arrived. A hub may
-    /// have writers of its own, which never rest.
+    /// The newest resourceVersion of the controllers' writes, once those in flight have arrived. The hub's own writers
+    /// are excluded, because they never pause.
     pub(crate) async fn settled_revision(&self) -> u64 {
         let mut last = self.revision().await;
         let mut same = 0;
-        // Each look is requests of its own, behind those that were sent before them.
+        // Each round makes its own requests, after those that were sent before.
         while same < 20 {
             let now = self.revision().await;
             same = if now == last { same + 1 } else { 0 };
@@ -191,7 +191,7 @@ impl Plane {
         newest
     }
 
-    /// A Deployment of this name and its policy: divided over all members.
+    /// Creates a Deployment of this name with a policy that divides it over all members.
     pub(crate) async fn create(&self, name: &str, replicas: u64) {
         self.hub.create(json!({
             "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
@@ -214,7 +214,7 @@ impl Plane {
         api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
-    /// Scales a Deployment of the hub that may not be there.
+    /// Scales a Deployment of the hub, if it exists.
     pub(crate) async fn scale_if_there(&self, name: &str, replicas: u64) {
         let api = super::federation::deployments(&self.hub.client, "default");
         if api.get_opt(name).await.unwrap().is_some() {
@@ -222,7 +222,7 @@ impl Plane {
         }
     }
 
-    /// A Deployment as by [`Plane::create`], if there is none.
+    /// As [`Plane::create`], unless the Deployment exists.
     pub(crate) async fn ensure(&self, name: &str, replicas: u64) {
         let api = super::federation::deployments(&self.hub.client, "default");
         if api.get_opt(name).await.unwrap().is_none() {
@@ -230,7 +230,7 @@ impl Plane {
         }
     }
 
-    /// Deletes a Deployment that may not be there.
+    /// Deletes a Deployment, if it exists.
     pub(crate) async fn delete(&self, name: &str) {
         let api = super::federation::deployments(&self.hub.client, "default");
         match api.delete(name, &kube::api::DeleteParams::default()).await {
@@ -239,7 +239,7 @@ impl Plane {
         }
     }
 
-    /// Waits until the hub shows so many ready replicas of the newest version.
+    /// Waits until the hub shows this many ready replicas of the newest version.
     pub(crate) async fn until_ready(&self, name: &str, replicas: u64, limit: Duration) -> Duration {
         let started = std::time::Instant::now();
         let api = super::federation::deployments(&self.hub.client, "default");

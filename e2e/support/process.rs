@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::cli;
 
-/// A stop must be over after this; the promise is 5 s, the rest is for the machine.
+/// Limit of a stop; the promise is 5 s, the rest is for a slow machine.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running process. Killed when dropped.
@@ -25,12 +25,12 @@ impl Process {
         &mut self.child
     }
 
-    /// Sends a signal that does not end it.
+    /// Sends a signal that does not end the process.
     pub(crate) fn send(&mut self, signal: &str) {
         cli::run(Command::new("kill").args([signal, &self.child.id().to_string()]));
     }
 
-    /// Sends a signal and waits for the end; how long that took, and the exit code.
+    /// Sends a signal and waits for the exit; returns the duration and the exit code.
     pub(crate) fn signal(mut self, signal: &str) -> (Duration, Option<i32>) {
         let started = Instant::now();
         let pid = self.child.id().to_string();

@@ -1,6 +1,6 @@
-//! API servers for hubs and members, reached over HTTPS by kubeconfig files, so that what is under test can be killed
-//! without them: embedded ones in the test's own process, or real ones (see [`super::envtest`]). Scenarios do not see
-//! which.
+//! API servers for hubs and members, reached over HTTPS with kubeconfig files, so that the processes under test can be
+//! killed independently: embedded in the test's own process, or real ones (see [`super::envtest`]). Scenarios work with
+//! both.
 
 use std::path::{Path, PathBuf};
 
@@ -23,9 +23,9 @@ use super::{federation, manager};
 
 /// An API server with its controllers, and its kubeconfig in a file.
 pub(crate) struct ApiServer {
-    /// Every right there is.
+    /// A client with all rights.
     pub(crate) client: Client,
-    /// The same rights.
+    /// A kubeconfig with all rights.
     pub(crate) kubeconfig: PathBuf,
     name: String,
     folder: PathBuf,
@@ -50,7 +50,7 @@ impl ApiServer {
         hub
     }
 
-    /// A member: the server with nodes, and everything that makes pods run.
+    /// A member: the server with nodes, and the simulator that runs pods.
     pub(crate) async fn member(name: &str, folder: &Path) -> Self {
         let member = Self::start(name, folder).await;
         let options = MemberOptions::standard(name, Clock::system());
@@ -59,7 +59,7 @@ impl ApiServer {
     }
 
     async fn start(name: &str, folder: &Path) -> Self {
-        // What the simulator has to say; only the first call has an effect.
+        // The simulator's log; only the first call has an effect.
         let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_test_writer();
         let _ = log.try_init();
         let authority = Authority::open(&folder.join("pki").join(name)).unwrap();
@@ -83,7 +83,7 @@ impl ApiServer {
         Self { client, kubeconfig, name, folder, url, authority, token, _processes: processes }
     }
 
-    /// A kubeconfig for a service account: on a server that asks, its rights and no more.
+    /// A kubeconfig for a service account; on a server with RBAC it has only the account's rights.
     pub(crate) fn kubeconfig_of(&self, namespace: &str, account: &str) -> PathBuf {
         let user = format!("system:serviceaccount:{namespace}:{account}");
         let credentials = self.authority.client(account, &user, &["system:serviceaccounts"]);
@@ -134,7 +134,7 @@ async fn embed(
     presented: &Credentials,
     token: &CancellationToken,
 ) -> String {
-    // Servers with one seed give out the same uids: two members would be one.
+    // Servers with the same seed assign the same uids: two members would appear as one.
     let seed = name.bytes().map(u64::from).sum();
     let server = Server::open(Options { seed, ..Options::memory() }).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

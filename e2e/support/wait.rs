@@ -1,4 +1,4 @@
-//! Waiting for a state, by watching. Never for a time.
+//! Waits for states by watching, never by sleeping.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use kube::runtime::wait::await_condition;
 use kube::runtime::watcher::{Config, watcher};
 use serde_json::Value;
 
-/// Longest wait for one state. Generous, because test machines are slow: a state that comes, comes in a few seconds.
+/// Longest wait for one state. Generous for slow test machines: normally it takes a few seconds.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-/// The object as JSON, once it is in the state; with the last state seen in the panic otherwise.
+/// Waits for the object to reach a state and returns it as JSON; otherwise panics with its last state.
 pub(crate) async fn until(
     api: &Api<DynamicObject>,
     name: &str,
@@ -44,13 +44,13 @@ pub(crate) async fn until_gone(api: &Api<DynamicObject>, name: &str) {
     }
 }
 
-/// Gives every state that the objects of a kind have from now on to `each`, in order, for as long as the runtime lives.
+/// Passes every future state of the objects of a kind to `each`, in order, while the runtime lives.
 pub(crate) fn follow(
     api: Api<DynamicObject>,
     mut each: impl FnMut(DynamicObject) + Send + 'static,
 ) {
     tokio::spawn(async move {
-        // Without waits in between it would ask a server that is gone for ever, also while the runtime ends.
+        // Without backoff it would retry a stopped server in a busy loop, even while the runtime ends.
         let events = watcher(api, Config::default()).default_backoff().applied_objects();
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {

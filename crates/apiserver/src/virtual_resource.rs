@@ -1,5 +1,5 @@
-//! Kinds whose objects live somewhere else and are only read here: the server does paths, discovery, selectors'
-//! syntax, tables and watch frames; the implementation answers queries.
+//! Read-only kinds whose objects are stored elsewhere: the server handles paths, discovery, the syntax of selectors,
+//! tables and watch frames; the implementation answers queries.
 
 use futures::{future::BoxFuture, stream::BoxStream};
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ pub struct Column {
     pub kind: String,
     /// OpenAPI format; `name` marks the column that holds the object's name.
     pub format: String,
-    /// For people.
+    /// Description for users.
     pub description: String,
     /// 0 is always shown, larger ones only with `-o wide`.
     pub priority: i64,
@@ -63,8 +63,8 @@ pub struct VirtualKind {
     pub categories: Vec<String>,
     /// Whether objects have a namespace.
     pub namespaced: bool,
-    /// Field selectors besides `metadata.name` and `metadata.namespace`. Others are refused before the
-    /// implementation sees them.
+    /// Field selectors in addition to `metadata.name` and `metadata.namespace`. Others are refused before they reach
+    /// the implementation.
     pub selectable: Vec<SelectableField>,
     /// Columns, of which the first holds the name.
     pub columns: Vec<Column>,
@@ -72,18 +72,18 @@ pub struct VirtualKind {
     pub schema: Option<Value>,
 }
 
-/// What a list or watch asks for.
+/// The parameters of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualQuery {
     /// `None` for all namespaces.
     pub namespace: Option<String>,
     /// Label and field requirements. The server checks their syntax, the implementation applies them.
     pub selectors: Selectors,
-    /// Most items wanted; 0 for no limit.
+    /// Maximum number of items; 0 for no limit.
     pub limit: usize,
-    /// The token of the page before.
+    /// The token of the previous page.
     pub continue_token: Option<String>,
-    /// Where a watch starts: after this version. `None` (or `0`) means from now, after all current objects.
+    /// A watch starts after this version. `None` (or `0`) means now, after all current objects.
     pub resource_version: Option<String>,
 }
 
@@ -92,11 +92,11 @@ pub struct VirtualQuery {
 pub struct VirtualList {
     /// Whole objects with apiVersion, kind and metadata.
     pub items: Vec<Value>,
-    /// From where a watch can go on: a decimal number, as Kubernetes' own are.
+    /// Where a watch can continue: a decimal number, as in Kubernetes.
     pub resource_version: String,
-    /// Set when there is more.
+    /// Set when more objects follow.
     pub continue_token: Option<String>,
-    /// How many more, if known.
+    /// Number of remaining objects, if known.
     pub remaining: Option<u64>,
 }
 
@@ -107,9 +107,9 @@ pub enum VirtualEvent {
     Added(Value),
     /// A changed object.
     Modified(Value),
-    /// An object that is gone, in its last state.
+    /// A deleted object, in its last state.
     Deleted(Value),
-    /// Nothing happened up to this version.
+    /// No further changes up to this version.
     Bookmark(String),
 }
 
@@ -118,13 +118,13 @@ pub type VirtualStream = BoxStream<'static, Result<VirtualEvent, ApiError>>;
 
 /// A read-only kind that is not stored in the server. See [`crate::Server::mount`].
 pub trait VirtualResource: Send + Sync + 'static {
-    /// How the kind appears. Asked at mounting only.
+    /// Describes the kind. Called only when it is mounted.
     fn kind(&self) -> VirtualKind;
 
     /// The cells of an object's table row, one for each column of [`VirtualKind::columns`].
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value>;
 
-    /// One object, `None` when there is none of that name.
+    /// One object; `None` if it does not exist.
     fn get<'a>(
         &'a self,
         namespace: Option<&'a str>,

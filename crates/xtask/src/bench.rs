@@ -1,4 +1,4 @@
-//! `cargo xtask bench NAME`: the measurements behind docs/benchmarks.md, each in the crate whose work it measures.
+//! `cargo xtask bench NAME`: the measurements behind docs/benchmarks.md, each in the crate it measures.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ enum Bench {
 }
 
 impl Bench {
-    /// The crate that holds it and its name there.
+    /// The crate and the name of the benchmark in it.
     fn target(self) -> (&'static str, &'static str) {
         match self {
             Self::Decisions => ("atoll-scheduler", "decisions"),

@@ -1,4 +1,4 @@
-//! The rules between crates, held against what cargo says of them. See "Crates" in ARCHITECTURE.md.
+//! Checks the dependency rules between crates against cargo's metadata. See "Crates" in ARCHITECTURE.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::run::{program, say};
 
-/// Which of our crates each of them may use. Development dependencies are free: tests may wire anything.
+/// The workspace crates that each crate may use. Development dependencies are not restricted.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("merge", &[]),
@@ -51,7 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 /// Crates without async runtime, clock, network, database and randomness.
 pub(crate) const PURE: [&str; 5] = ["decision", "interpreter", "merge", "render", "scheduler"];
-/// All that pure crates use from outside: data types, formats, hashes, error types.
+/// External dependencies of pure crates: data types, formats, hashes, error types.
 const PURE_MAY_USE: [&str; 10] = [
     "jiff",
     "json-patch",
@@ -65,7 +65,7 @@ const PURE_MAY_USE: [&str; 10] = [
     "thiserror",
 ];
 
-/// Crates from outside that few of ours may use.
+/// External crates that only some of ours may use.
 const RESERVED: &[(&str, &[&str], &str)] = &[
     ("sqlx", &["history"], "SQL is spoken by history only"),
     ("tonic", &["protocol", "controller", "agent"], "gRPC stays at the edges"),
@@ -78,7 +78,7 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
 /// Dependencies of each of our crates, without development ones.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Fails when a crate uses what it must not.
+/// Fails when a crate has a forbidden dependency.
 pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     let broken = broken(&graph(root)?);
     if !broken.is_empty() {
@@ -134,7 +134,7 @@ fn graph(root: &Path) -> anyhow::Result<Graph> {
     for package in packages {
         let name = package["name"].as_str().context("a package has a name")?;
         let uses = package["dependencies"].as_array().into_iter().flatten();
-        // `kind` is null for the ordinary ones.
+        // `kind` is null for normal dependencies.
         let uses = uses.filter(|dependency| dependency["kind"].is_null());
         let names = uses.filter_map(|dependency| dependency["name"].as_str());
         graph.insert(name.to_owned(), names.map(str::to_owned).collect());
@@ -153,8 +153,8 @@ mod tests {
         assert_eq!(broken(&graph), Vec::<String>::new());
     }
 
-    /// `cargo bench -p CRATE -- ARGS` gives ARGS to every target that it benchmarks, the library's own harness too, which
-    /// refuses `--json`.
+    /// `cargo bench -p CRATE -- ARGS` passes ARGS to every target that it benchmarks, including the library's own
+    /// harness, which refuses `--json`.
     #[test]
     fn only_benchmarks_take_the_arguments_of_cargo_bench() {
         let crates = crate::root().unwrap().join("crates");

@@ -15,7 +15,7 @@ fn files() -> anyhow::Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     for crd in atoll_api::crds::all() {
         let name = crd.metadata.name.clone().context("a CRD has a name")?;
-        // By way of a value: maps of values are sorted, so that a diff shows changes only.
+        // Through a `Value`, whose maps are sorted, so that a diff shows only real changes.
         let value = serde_json::to_value(&crd).with_context(|| format!("write {name} as JSON"))?;
         let yaml =
             serde_saphyr::to_string(&value).with_context(|| format!("write {name} as YAML"))?;
@@ -24,7 +24,7 @@ fn files() -> anyhow::Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// Writes the files and removes those of kinds that are no more.
+/// Writes the files and removes those of deleted kinds.
 pub(crate) fn write(root: &Path) -> anyhow::Result<()> {
     let folder = root.join(FOLDER);
     std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
@@ -39,7 +39,7 @@ pub(crate) fn write(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails when the folder is not what `write` would make of it.
+/// Fails when the folder differs from the output of `write`.
 pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     let folder = root.join(FOLDER);
     let files = files()?;

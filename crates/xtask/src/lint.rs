@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: what is checked besides tests.
+//! `cargo xtask lint`: all checks other than tests.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::bail;
 use crate::run::{cargo, cargo_has, say};
 use crate::{crates, crds, sources};
 
-/// Runs every check, also after one has failed: a person wants the whole list.
+/// Runs every check, even after a failure, to report all problems at once.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     let mut checks: Vec<(&str, anyhow::Result<()>)> = vec![
@@ -18,7 +18,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         ("pure crates", sources::check(root)),
     ];
     if cargo_has("deny") {
-        // Advisories change without us: they are no reason for a red build of an old commit.
+        // Advisories change without a commit of ours, so they must not fail the build of an old commit.
         checks.push(("deny", cargo(root, &["deny", "check", "bans", "licenses", "sources"])));
     } else {
         say("cargo-deny is not installed: licences and duplicate crates are not checked");

@@ -1,4 +1,4 @@
-//! Developer commands, one place for all: `cargo xtask --help`.
+//! Developer commands: `cargo xtask --help`.
 
 mod bench;
 mod crates;

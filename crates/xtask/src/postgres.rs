@@ -1,7 +1,7 @@
-//! A PostgreSQL server for one run of the tests: private, on a socket in a folder of its own, gone afterwards.
+//! A PostgreSQL server for one run of the tests: private, on a socket in its own folder, removed afterwards.
 //!
-//! A shell owns the server and holds the other end of a pipe of ours. When we end, however that comes, the pipe closes:
-//! the shell stops the server and removes the folder. No server but the one started here is ever touched.
+//! A shell owns the server and holds the other end of a pipe of ours. When this process ends, for whatever reason, the
+//! pipe closes: the shell stops the server and removes the folder. No other server is ever touched.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -15,21 +15,21 @@ use anyhow::{Context, bail};
 
 use crate::run::say;
 
-/// The variable that names the server to tests.
+/// The environment variable with the server's address for tests.
 pub(crate) const VARIABLE: &str = "ATOLL_TEST_POSTGRES";
-/// Longest path of a Unix socket that the kernel takes, in bytes.
+/// Maximum path length of a Unix socket in the kernel, in bytes.
 const SOCKET_PATH: usize = 107;
 /// The socket's name within its folder; the number stands for a port.
 const SOCKET: &str = ".s.PGSQL.5432";
-/// A server on an empty folder is ready after a second, on a busy machine after some.
+/// Startup timeout. A server on an empty folder is ready after a second, on a busy machine after several.
 const READY: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// Name and database of the tests' superuser.
 const USER: &str = "atoll";
-/// Where Debian keeps its versions.
+/// Where Debian installs its versions.
 const DEBIAN: &str = "/usr/lib/postgresql";
-/// Waits for the end of its input, which is the end of the run. $0 the server's program, $1 its folder, $2 whether what
-/// is committed reaches the disk.
+/// Waits for the end of its input, which is the end of the run. $0: the server's program, $1: its folder, $2: whether
+/// commits are flushed to disk.
 const KEEPER: &str = r#"
 "$0" -D "$1/data" -k "$1" -c listen_addresses= -c port=5432 -c max_connections=200 \
     -c fsync="$2" -c full_page_writes="$2" -c synchronous_commit="$2" >"$1/log" 2>&1 &
@@ -40,7 +40,7 @@ wait $server
 cd / && rm -rf "$1"
 "#;
 
-/// A running server. It ends with this value.
+/// A running server; dropping it stops the server.
 pub(crate) struct Server {
     keeper: Child,
     folder: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) struct Server {
     pub(crate) url: String,
 }
 
-/// Whom the server runs as: it refuses to run as root.
+/// The user that the server runs as: it refuses to run as root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct User {
     uid: u32,
@@ -56,15 +56,15 @@ struct User {
 }
 
 impl Server {
-    /// Starts a server, or says why there is none and answers nothing.
+    /// Starts a server; `None`, with a printed reason, if PostgreSQL is not installed.
     ///
     /// # Errors
-    /// When there is a PostgreSQL and it does not start; when there is none and this is CI.
+    /// When PostgreSQL is installed and does not start; when it is missing and this is CI.
     pub(crate) fn start(root: &Path) -> anyhow::Result<Option<Self>> {
         Self::start_as(root, false)
     }
 
-    /// Like [`Server::start`], for measurements: what is committed is on the disk, as in production.
+    /// Like [`Server::start`], for measurements: commits are flushed to disk, as in production.
     pub(crate) fn start_durable(root: &Path) -> anyhow::Result<Option<Self>> {
         Self::start_as(root, true)
     }
@@ -89,7 +89,7 @@ impl Server {
         let mut server = match keep(programs, &folder, user, durable) {
             Ok(server) => server,
             Err(error) => {
-                // Nothing runs in it.
+                // Nothing uses it any more.
                 let removed = std::fs::remove_dir_all(&folder);
                 return match removed {
                     Ok(()) => Err(error),
@@ -108,7 +108,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The server writes into this file how far it is.
+    /// Follows the server's log file until it is ready.
     fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         let state = self.folder.join("data/postmaster.pid");
         let deadline = Instant::now() + READY;
@@ -126,7 +126,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Closing the pipe is the sign to stop.
+        // Closing the pipe stops the server.
         drop(self.keeper.stdin.take());
         match self.keeper.wait() {
             Ok(status) if status.success() => {}
@@ -138,7 +138,7 @@ impl Drop for Server {
     }
 }
 
-/// Makes the database's files and starts the shell that owns the server.
+/// Creates the database's files and starts the shell that owns the server.
 fn keep(
     programs: &Path,
     folder: &Path,
@@ -160,7 +160,7 @@ fn keep(
     } else {
         "off"
     });
-    // A group of its own: Ctrl-C ends us, and our end ends it.
+    // Its own process group: Ctrl-C ends this process, whose end stops the server.
     let keeper = as_user(&mut keeper, folder, user)
         .process_group(0)
         .stdin(Stdio::piped())
@@ -173,7 +173,7 @@ fn keep(
     Ok(Server { keeper, folder: folder.to_owned(), url })
 }
 
-/// From a folder that this user may enter.
+/// Sets a working directory that this user can enter.
 fn as_user<'a>(command: &'a mut Command, folder: &Path, user: Option<User>) -> &'a mut Command {
     if let Some(user) = user {
         command.uid(user.uid).gid(user.gid);
@@ -181,8 +181,8 @@ fn as_user<'a>(command: &'a mut Command, folder: &Path, user: Option<User>) -> &
     command.current_dir(folder).env("LC_ALL", "C")
 }
 
-/// Where the server lives: beside what cargo builds, or, where the server's user may not go or the socket's path gets
-/// too long, in the folder for temporary files.
+/// The server's folder: in cargo's target directory, or, if the server's user has no access or the socket's path gets
+/// too long, in the directory for temporary files.
 fn folder(target: &Path, as_other: bool) -> PathBuf {
     let name = format!("atoll-postgres-{}", std::process::id());
     let own = target.join(&name);
@@ -195,7 +195,7 @@ fn make(folder: &Path, user: Option<User>) -> anyhow::Result<()> {
     if let Some(parent) = folder.parent() {
         std::fs::create_dir_all(parent).with_context(doing)?;
     }
-    // Made by us or not at all: nobody else can have put anything into it.
+    // Fails if the folder exists, so that no other user can have put files into it.
     std::fs::DirBuilder::new().mode(0o700).create(folder).with_context(doing)?;
     if let Some(user) = user {
         std::os::unix::fs::chown(folder, Some(user.uid), Some(user.gid)).with_context(doing)?;
@@ -203,7 +203,7 @@ fn make(folder: &Path, user: Option<User>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// For root, who else the server runs as; nothing for everybody else.
+/// The user to run as for root; `None` for any other user.
 fn unprivileged() -> anyhow::Result<Option<User>> {
     let me = std::fs::metadata("/proc/self").context("look who we are in /proc/self")?;
     if me.uid() != 0 {
@@ -240,7 +240,7 @@ fn find_or_install() -> anyhow::Result<Option<PathBuf>> {
     Ok(find())
 }
 
-/// On the PATH, else the newest of Debian's versions.
+/// On the PATH, or else the newest of Debian's versions.
 fn find() -> Option<PathBuf> {
     let path: OsString = std::env::var_os("PATH").unwrap_or_default();
     let has =
@@ -260,7 +260,7 @@ fn find() -> Option<PathBuf> {
     found.pop().map(|(_, folder)| folder)
 }
 
-/// Installs the server and no more: Debian's own cluster, which its package makes and starts, is not wanted.
+/// Installs only the server, without the cluster that Debian's package would create and start.
 fn install() -> anyhow::Result<()> {
     const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/atoll-tests.conf";
     let install = ["install", "-y", "--no-install-recommends"];
@@ -287,7 +287,7 @@ fn apt_get(args: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A path as the host of an address.
+/// A path as the host of a connection string.
 fn percent(path: &[u8]) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     path.iter()
@@ -314,7 +314,7 @@ mod tests {
     fn a_socket_always_fits() {
         let short = Path::new("/clone/target");
         assert!(folder(short, false).starts_with(short));
-        // Not where another user cannot go, and not where the path is too long.
+        // Not where another user has no access, and not where the path is too long.
         assert!(!folder(short, true).starts_with(short));
         let long = PathBuf::from(format!("/{}", "x".repeat(100)));
         assert!(!folder(&long, false).starts_with(&long));

@@ -1,4 +1,4 @@
-//! Running other programs, visibly.
+//! Runs other programs, with visible output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,18 +6,18 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-/// The cargo that runs us: it knows which toolchain was asked for.
+/// The cargo that started us, which has the selected toolchain.
 pub(crate) fn program() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-/// Says what is being done.
+/// Prints the current step.
 #[allow(clippy::print_stderr, reason = "progress of a developer command")]
 pub(crate) fn say(text: impl AsRef<str>) {
     eprintln!("==> {}", text.as_ref());
 }
 
-/// Runs cargo in the workspace's folder; without input, so that nothing can wait for an answer.
+/// Runs cargo in the workspace's folder, without stdin, so that it cannot wait for input.
 ///
 /// # Errors
 /// When it cannot be started or fails.
@@ -25,7 +25,7 @@ pub(crate) fn cargo(root: &Path, args: &[&str]) -> anyhow::Result<()> {
     cargo_with(root, args, &[])
 }
 
-/// Like [`cargo`], with more in its environment.
+/// Like [`cargo`], with additional environment variables.
 ///
 /// # Errors
 /// When it cannot be started or fails.
@@ -35,7 +35,7 @@ pub(crate) fn cargo_with(
     environment: &[(&str, &str)],
 ) -> anyhow::Result<()> {
     let mut args = args.to_vec();
-    // In CI the lock file is part of what is tested.
+    // In CI the lock file must be up to date.
     if std::env::var_os("CI").is_some() && args[0] != "fmt" && args[0] != "deny" {
         args.insert(if args[0] == "nextest" { 2 } else { 1 }, "--locked");
     }
@@ -56,7 +56,7 @@ pub(crate) fn cargo_with(
     Ok(())
 }
 
-/// Where cargo builds.
+/// Cargo's target directory.
 pub(crate) fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |set| root.join(set))
 }
@@ -66,7 +66,7 @@ pub(crate) fn cargo_has(subcommand: &str) -> bool {
     answers(&program(), &[subcommand, "--version"])
 }
 
-/// Whether a program is there and answers.
+/// Whether a program is installed and runs.
 pub(crate) fn answers(program: &str, args: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

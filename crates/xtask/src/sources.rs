@@ -1,4 +1,4 @@
-//! Rules that only the text of the sources shows.
+//! Rules that are checked on the text of the sources.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use crate::crates::PURE;
 use crate::run::say;
 
-/// What pure crates may not name: clocks, randomness, threads, the outside world, and maps whose order is random.
-/// (`FxHashMap` is unseeded; what comes out of it is sorted where order means something.)
+/// Names that pure crates must not use: clocks, randomness, threads, I/O, and maps with random order. (`FxHashMap` is
+/// unseeded; its output is sorted where order matters.)
 const IMPURE: [&str; 12] = [
     "Timestamp::now",
     "Zoned::now",
@@ -24,7 +24,7 @@ const IMPURE: [&str; 12] = [
     " HashSet",
 ];
 
-/// Fails when a pure crate names something impure.
+/// Fails when a pure crate uses an impure name.
 pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     let mut broken = Vec::new();
     for krate in PURE {
@@ -42,7 +42,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lines, counted from 1, that name something impure outside a comment.
+/// Numbers of the lines that use an impure name outside a comment.
 fn impure(text: &str) -> impl Iterator<Item = (usize, &'static str)> + '_ {
     text.lines().enumerate().flat_map(|(index, line)| {
         let code = line.split("//").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test of the workspace, with what is on the machine.
+//! `cargo xtask test`: every test of the workspace, with the tools that are installed.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(crate) struct TestArgs {
 /// # Errors
 /// When a test fails.
 pub(crate) fn run(root: &Path, args: &TestArgs) -> anyhow::Result<()> {
-    // Nothing else is needed: rustc and a C compiler built this program. These two make more of it.
+    // rustc and a C compiler are enough; these two tools enable more tests.
     let nextest = cargo_has("nextest");
     if !nextest {
         say("cargo-nextest is not installed: cargo test runs the tests, one crate after the other");
@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path, args: &TestArgs) -> anyhow::Result<()> {
     if !answers("kubectl", &["version", "--client"]) {
         say("kubectl is not installed: scenarios run with a Kubernetes client alone");
     }
-    // Someone's own server goes before ours; stopped when it goes out of scope, however this ends.
+    // A server given by the user takes precedence; ours stops when it goes out of scope.
     let given = std::env::var_os(postgres::VARIABLE).is_some();
     let server = if given { None } else { Server::start(root)? };
     let environment: Vec<(&str, &str)> =
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, args: &TestArgs) -> anyhow::Result<()> {
         // Documentation tests have their own run below.
         cargo(&[&["test", "--all-targets"], scope, &extra].concat())?;
     }
-    // Arguments name tests or crates; documentation tests have other names, and a crate without a library has none.
+    // Arguments select tests or crates; documentation tests have other names, and a crate without a library has none.
     if extra.is_empty() {
         cargo(&["test", "--workspace", "--doc"])?;
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask world`: random histories of whole federations, as many as there is time for.
+//! `cargo xtask world`: random histories of whole federations, until the time is up.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) struct WorldArgs {
     args: Vec<String>,
 }
 
-/// Plays them.
+/// Runs the histories.
 ///
 /// # Errors
 /// When one fails, or the program cannot be built.

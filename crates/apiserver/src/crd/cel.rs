@@ -126,7 +126,7 @@ impl Programs {
         self.0.insert(text.to_owned(), compiled);
     }
 
-    /// Rules on `oldSelf` below lists whose items have no keys: nobody can tell which item was which.
+    /// Rules on `oldSelf` below lists whose items have no keys, so that old and new items cannot be matched.
     pub(super) fn uncorrelated<'a>(&self, schema: &'a Schema, found: &mut Vec<&'a str>) {
         for (_, property) in schema.properties() {
             self.uncorrelated(property, found);
@@ -192,11 +192,11 @@ fn evaluate(custom: &Custom, sites: Vec<RuleSite<'_>>, functions: &Context<'_>) 
         if compiled.transition && site.old.is_none() && !optional {
             continue;
         }
-        // Ratcheting: what was there before and did not change is not held against the writer.
+        // Ratcheting: an unchanged violation does not refuse the write.
         if !compiled.transition && site.old == Some(site.value) {
             continue;
         }
-        // Rules of one field come one after the other: its value is converted once.
+        // Rules of one field are consecutive: its value is converted once.
         let here: *const Value = site.value;
         let this = match &converted {
             Some((at, value)) if *at == here => value.clone(),
@@ -236,7 +236,7 @@ fn path(site: &RuleSite<'_>) -> String {
     if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() }
 }
 
-/// The name of the schema's type, which upstream shows in place of the value.
+/// The name of the schema's type, which upstream shows instead of the value.
 fn type_name(schema: &Schema) -> &'static str {
     match schema.kind() {
         Type::Object => "object",
@@ -275,7 +275,7 @@ fn violation(custom: &Custom, site: &RuleSite<'_>, context: &Context<'_>) -> Fie
     }
 }
 
-/// Names that CEL reserves; a field of that name is reached as `__name__`.
+/// Names reserved by CEL; a field with such a name is accessed as `__name__`.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -300,7 +300,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// A declared field's name as expressions write it.
+/// A declared field's name in expressions.
 fn escaped(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");

@@ -1,4 +1,4 @@
-//! Server-side apply through HTTP; what merging itself does is tested in atoll-merge.
+//! Server-side apply through HTTP; the merging itself is tested in `atoll-merge`.
 
 use kube::{
     Api as KubeApi,
@@ -29,7 +29,7 @@ async fn apply_creates_then_changes_nothing_when_nothing_changed() {
     assert_eq!(first.code, 201);
     let first = first.ok();
     assert_eq!(managers(&first), ["me Apply"]);
-    // Defaults are nobody's.
+    // No manager owns defaults.
     let owned = &first["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
     assert!(owned.get("f:replicas").is_some() && owned.get("f:strategy").is_none());
     api.pass(100);
@@ -95,7 +95,7 @@ async fn apply_checks_its_preconditions_and_parameters() {
     let mut managed = config_map("a");
     managed["metadata"]["managedFields"] = json!([]);
     api.apply(&path, &managed).await.refused(400, "BadRequest");
-    // resourceVersion "0" means: create, and nothing else.
+    // resourceVersion "0" means create only.
     let mut create_only = config_map("a");
     create_only["metadata"]["resourceVersion"] = "0".into();
     let made = api.apply(&path, &create_only).await;

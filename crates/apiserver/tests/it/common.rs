@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared by the tests.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use tower::ServiceExt;
 /// 2026-01-01T00:00:00Z, where the tests' clock starts.
 pub(crate) const START: i64 = 1_767_225_600;
 
-/// A server in memory with a clock that stands still until it is moved.
+/// A server in memory with a clock that moves only when told to.
 pub(crate) struct Api {
     pub(crate) server: Server,
     clock: Arc<AtomicI64>,
@@ -40,7 +40,7 @@ impl Answer {
         self.body
     }
 
-    /// Checks a refusal's code and reason; gives its message.
+    /// Checks a refusal's code and reason; returns its message.
     #[track_caller]
     pub(crate) fn refused(&self, code: u16, reason: &str) -> &str {
         assert_eq!((self.code, self.body["reason"].as_str()), (code, Some(reason)), "{self:#?}");
@@ -180,7 +180,7 @@ impl Frames {
         format!("{} {name}", frame["type"].as_str().unwrap()).trim_end().to_owned()
     }
 
-    /// Whether nothing is ready now.
+    /// Whether no frame is ready now.
     pub(crate) async fn is_quiet(&mut self) -> bool {
         tokio::select! {
             biased;

@@ -24,7 +24,7 @@ async fn running(options: Options) -> (Api, CancellationToken) {
     (api, token)
 }
 
-/// Waits until a GET answers with `code`; paused time makes this as long as it needs and no longer.
+/// Waits until a GET returns `code`, in paused time.
 async fn until(api: &Api, path: &str, code: u16) -> Value {
     for _ in 0..1000 {
         let answer = api.get(path).await;
@@ -36,7 +36,7 @@ async fn until(api: &Api, path: &str, code: u16) -> Value {
     panic!("{path} never answered {code}: {:#?}", api.get(path).await);
 }
 
-/// Lets controllers do what they have to do now.
+/// Runs the controllers until they are idle.
 async fn settle() {
     tokio::time::sleep(Duration::from_secs(5)).await;
 }
@@ -103,7 +103,7 @@ async fn background_deletion_takes_dependents_and_theirs() {
     until(&api, &format!("{PODS}/p"), 404).await;
     until(&api, &format!("{CONFIG_MAPS}/m"), 404).await;
     settle().await;
-    // One owner is left: the object stays and forgets the other.
+    // One owner is left: the object stays and loses the other reference.
     let shared = api.get(&format!("{CONFIG_MAPS}/shared")).await.ok();
     let references = shared["metadata"]["ownerReferences"].as_array().unwrap();
     assert_eq!((references.len(), &references[0]["name"]), (1, &json!("second")));

@@ -183,7 +183,7 @@ async fn cel_rules_see_self_and_old_self_and_report_their_field_path() {
         causes(&answer),
         ["spec: Invalid value: \"object\": failed rule: !has(self.ratio) || self.ratio < 1.5"]
     );
-    // A transition rule does not run on create, and refuses to go back.
+    // A transition rule does not run on create, and refuses a decrease.
     post(json!({"size": 1, "term": 5, "ratio": 1})).await.ok();
     let path = format!("{WIDGETS}/w");
     api.merge(&path, &json!({"spec": {"term": 6}})).await.ok();
@@ -253,7 +253,7 @@ async fn versions_of_strategy_none_differ_in_api_version_only() {
     assert_eq!(list["items"][0]["apiVersion"], "example.com/v1alpha1");
     let group = api.get("/apis/example.com").await.ok();
     assert_eq!(group["preferredVersion"]["version"], "v1");
-    // A new storage version is for new writes: what is there keeps its own and is shown in either.
+    // A new storage version applies to new writes: existing objects keep theirs and are served in both.
     let path = format!("{CRDS}/widgets.example.com");
     let mut stored = api.get(&path).await.ok();
     for version in stored["spec"]["versions"].as_array_mut().unwrap() {
@@ -337,7 +337,7 @@ async fn unusable_crds_are_refused_with_the_place() {
             }),
             "spec.versions[0].schema.openAPIV3Schema.x-kubernetes-validations",
         ),
-        // Which item of a list was which nobody can tell.
+        // Old and new items cannot be matched.
         (
             with(&|c| {
                 let spec = &mut c["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]

@@ -1,4 +1,4 @@
-//! What is acknowledged is kept, whatever happens to the process.
+//! Acknowledged writes survive a kill of the process.
 
 use std::{
     io::{BufRead, BufReader},
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::common::{Api, CONFIG_MAPS, config_map, version};
 
-/// Names the data file for the test process that is going to be killed.
+/// Passes the data file to the child process that will be killed.
 const CHILD: &str = "ATOLL_APISERVER_TEST_FILE";
 /// Acknowledged writes before the kill.
 const ENOUGH: usize = 200;
@@ -19,7 +19,7 @@ fn options(path: &std::path::Path) -> Options {
     Options { data: Some(path.to_owned()), ..Options::memory() }
 }
 
-/// Writes until it is killed, telling each acknowledged write. Does nothing unless the test below starts it.
+/// Writes until it is killed, printing each acknowledged write. Does nothing unless the test below starts it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_that_writes_until_it_is_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
@@ -52,7 +52,7 @@ async fn kill_9_loses_nothing_that_was_acknowledged() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     for line in lines.by_ref() {
         let line = line.unwrap();
-        // The test harness's own words may stand before the first line.
+        // The test harness may print before the first line.
         let Some((_, write)) = line.split_once("wrote ") else { continue };
         let (name, version) = write.split_once(' ').unwrap();
         acknowledged.push((name.to_owned(), version.parse::<u64>().unwrap()));
@@ -61,7 +61,7 @@ async fn kill_9_loses_nothing_that_was_acknowledged() {
             break;
         }
     }
-    // What it still managed to say was acknowledged too; a last line may be cut.
+    // Writes printed after the kill were acknowledged too; the last line may be incomplete.
     for line in lines.map_while(Result::ok) {
         if let Some((name, version)) = line.strip_prefix("wrote ").and_then(|w| w.split_once(' '))
             && let Ok(version) = version.parse()
@@ -74,7 +74,7 @@ async fn kill_9_loses_nothing_that_was_acknowledged() {
     let api = Api::with(options(&path));
     let newest = acknowledged.iter().map(|(_, v)| *v).max().unwrap();
     for (name, written) in &acknowledged {
-        // A line that was cut in the middle of its number names an older version.
+        // A line cut within its number names an older version.
         let found = api.get(&format!("{CONFIG_MAPS}/{name}")).await.ok();
         assert!(version(&found) >= *written, "{name}");
     }
@@ -94,7 +94,7 @@ async fn uids_and_generated_names_do_not_repeat_after_a_restart() {
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..3 {
         let api = Api::with(options(&path));
-        // Draws that are not kept must not bring the next opening back to used ones.
+        // Dry runs draw ids too, and the next opening must not repeat used ones.
         api.post(&format!("{CONFIG_MAPS}?dryRun=All"), &generated).await.ok();
         for _ in 0..5 {
             let made = api.post(CONFIG_MAPS, &generated).await.ok();

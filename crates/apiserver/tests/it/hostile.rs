@@ -1,4 +1,4 @@
-//! Bytes from outside: whatever they are, the answer comes soon and says what is wrong with them.
+//! Hostile input: any bytes get a quick answer that explains the error.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::common::{Api, CONFIG_MAPS, config_map, deployment};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Limit of one answer: they take milliseconds, and seconds on a machine that does much else.
+/// Limit of one answer: milliseconds normally, seconds on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -19,7 +19,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// Sends it; gives the code. An internal error is none that a client may cause.
+/// Sends a request and returns the code. A client must never cause an internal error.
 fn code(api: &Api, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> u16 {
     let began = Instant::now();
     let answer = block_on(api.send(method, path, headers, Bytes::from(body)));
@@ -28,12 +28,12 @@ fn code(api: &Api, method: Method, path: &str, headers: &[(&str, &str)], body: V
     answer.code
 }
 
-/// Percent-encoded, so that it is a part of a URI whatever it is.
+/// Percent-encoded, so that any bytes fit into a URI.
 fn encoded(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Text made of what selectors, numbers, tokens and JSON are made of, and of what they are not.
+/// Text of characters that occur in selectors, numbers, tokens and JSON, and of others.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     const PARTS: [&str; 40] = [
         "app",
@@ -151,7 +151,7 @@ proptest! {
     }
 }
 
-/// A protobuf body of a Pod around any bytes.
+/// A protobuf body of a Pod around arbitrary bytes.
 fn protobuf(raw: Vec<u8>) -> Vec<u8> {
     let mut body = b"k8s\0\x0a\x09\x0a\x02v1\x12\x03Pod\x12".to_vec();
     body.push(u8::try_from(raw.len()).unwrap());
@@ -174,7 +174,7 @@ fn crd(rule: &str) -> Value {
     })
 }
 
-/// Rules are compiled and evaluated by calls within calls: what would exhaust the stack is refused by its size.
+/// Rules are compiled and evaluated recursively: those that would exhaust the stack are refused by their size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_that_would_exhaust_the_stack_are_refused() {
     let api = Api::new();
@@ -187,12 +187,12 @@ async fn rules_that_would_exhaust_the_stack_are_refused() {
         (format!("{}true", chain("true?false:", 1_100)), "nested"),
         (format!("'{}' == ''", chain("x", 20_000)), "longer"),
     ] {
-        // On a thread of the usual size: the stack of a test's own may be larger.
+        // On a thread of the usual size: a test's own stack may be larger.
         let answer = api.post(CRDS, &crd(&rule)).await;
         let message = answer.refused(422, "Invalid");
         assert!(message.contains(part), "{part}: {}", &message[..message.len().min(300)]);
     }
-    // As much as is allowed is compiled and evaluated.
+    // Rules at the limit compile and evaluate.
     for rule in [
         format!("{}true{}", chain("(", 30), chain(")", 30)),
         format!("{}1 > 0", chain("1+", 240)),
@@ -258,7 +258,7 @@ fn patches_that_copy_their_copies_are_refused() {
     assert_eq!(code(&api, Method::PATCH, &path, &headers, body), 413);
 }
 
-/// Every number of a query, at its ends: some of them become times and lengths.
+/// All numbers in queries at their extremes: some of them become times and lengths.
 #[tokio::test]
 async fn numbers_at_their_ends_are_answered() {
     let api = Api::new();
@@ -274,7 +274,7 @@ async fn numbers_at_their_ends_are_answered() {
             }
         }
     }
-    // A grace of ages leads to a date, not to one that was before.
+    // A huge grace period gives a date in the future, not in the past.
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
@@ -286,7 +286,7 @@ async fn numbers_at_their_ends_are_answered() {
     assert!(until.as_second() > crate::common::START + 3600, "{marked}");
 }
 
-/// A server that has kinds of its own is asked for the document as kubectl asks, and as an aggregator does.
+/// The document is requested as by kubectl, and as by an aggregator from a server with mounted kinds.
 #[tokio::test]
 async fn the_second_openapi_document_is_served_in_both_forms() {
     let api = Api::new();

@@ -1,5 +1,4 @@
-//! The real kubectl, where it is installed, against a server on loopback TLS: nothing here needs
-//! `--validate=false`.
+//! The real kubectl, where it is installed, against a server on loopback TLS; no test needs `--validate=false`.
 
 use std::{
     path::Path,
@@ -18,7 +17,7 @@ use tokio::{io::AsyncBufReadExt, process::Command};
 
 use crate::tls::Listening;
 
-/// One command may take this long; on a busy machine kubectl itself needs a second or two.
+/// Timeout of one command; on a busy machine kubectl itself needs a second or two.
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Kubectl<'a> {
@@ -63,7 +62,7 @@ impl Kubectl<'_> {
         serde_json::from_str(&self.run(arguments).await).unwrap()
     }
 
-    /// Writes a manifest; gives its name.
+    /// Writes a manifest; returns its file name.
     pub(crate) fn manifest(&self, name: &str, objects: &[Value]) -> String {
         let text: Vec<String> = objects.iter().map(Value::to_string).collect();
         std::fs::write(self.folder.join(name), text.join("\n---\n")).unwrap();

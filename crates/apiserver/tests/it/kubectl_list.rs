@@ -1,4 +1,4 @@
-//! What `kubectl get -o yaml` prints can be applied, and applied again after a change.
+//! The output of `kubectl get -o yaml` can be applied, and applied again after a change.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! The server through its front door: kube clients in process, sockets where TLS or kubectl are the point.
-//! Tests are named after the upstream behaviour that they mirror.
+//! Tests through the public interface: kube clients in process, sockets for TLS and kubectl. Tests are named after the
+//! upstream behaviour that they mirror.
 
 // Helpers outside of test functions may unwrap and print too: a panic there is the report.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]

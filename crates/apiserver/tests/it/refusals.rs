@@ -1,4 +1,4 @@
-//! What upstream's validation refuses, one test for each rule, in upstream's words.
+//! Upstream's validation errors, one test for each rule, in upstream's wording.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// An object with this spec is refused with these words, and one with the other spec is taken.
+/// The bad spec is refused with this message, and the good one is accepted.
 async fn refuses(path: &str, bad: Value, words: &[&str], good: Value) {
     let api = Api::new();
     let answer = api.post(path, &bad).await;

@@ -118,7 +118,7 @@ async fn client_certificates_and_service_account_tokens_identify_users() {
     assert_eq!(info.username.as_deref(), Some("system:serviceaccount:default:robot"));
     let forged = who(bearer(format!("{}x", &token[..token.len() - 1])).await).await;
     assert!(matches!(forged, Err(kube::Error::Api(status)) if status.code == 401));
-    // The account gone, its tokens are worth nothing.
+    // Tokens of a deleted account are invalid.
     accounts.delete("robot", &Default::default()).await.unwrap();
     assert!(matches!(who(robot).await, Err(kube::Error::Api(status)) if status.code == 401));
     listening.stop().await;

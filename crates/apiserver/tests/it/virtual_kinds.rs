@@ -1,4 +1,4 @@
-//! Kinds that are mounted: their objects are elsewhere.
+//! Mounted kinds, whose objects are stored elsewhere.
 
 use std::sync::Arc;
 
