@@ -176,7 +176,7 @@ impl Printer {
         write_line(&self.layout(header, rows, Some(width()), 0))
     }
 
-    /// Like [`Printer::table`], but the first `keep` columns never wrap.
+    /// Like [`Printer::table`], but the first `first` columns never wrap.
     ///
     /// # Errors
     /// When stdout is closed.
