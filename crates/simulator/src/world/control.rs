@@ -45,7 +45,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts a controller with this number; `nth` counts the starts in the World.
+    /// Starts a controller at this place; `number` counts the starts in the World.
     pub(super) fn start(
         plan: &Plan,
         client: kube::Client,
