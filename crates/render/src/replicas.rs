@@ -37,9 +37,9 @@ pub(crate) fn set(manifest: &mut Value, key: &Key, share: &Share) -> Result<(), 
 }
 
 /// Divides the completions of a Job. Its replicas are its parallelism P, and its completions C are cut at the same
-/// positions: the cluster with replicas `before .. before + replicas` gets the completions from `C * before / P` to `C
-/// * (before + replicas) / P`. Contiguous parts then add up to C for every C and P. Without completions (a work queue)
-/// every member runs until its own pods finish.
+/// positions: the cluster with replicas `before .. before + replicas` gets the completions from `C * before / P` to
+/// `C * (before + replicas) / P`. Contiguous parts then add up to C for every C and P. Without completions (a work
+/// queue) every member runs until its own pods finish.
 fn divide_completions(spec: &mut Value, parallelism: i64, replicas: i64, before: i64) {
     let Some(completions) = spec["completions"].as_i64().filter(|_| parallelism > 0) else {
         return;
