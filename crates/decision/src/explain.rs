@@ -3,13 +3,13 @@
 
 use std::fmt::Write as _;
 
-use crate::{Cure, Decision, Standing, Verdict, plugin};
+use crate::{Decision, Standing, Verdict, WakeCondition, plugin};
 
 /// Rows of a table; further rows are only counted.
 const MAX_ROWS: usize = 12;
 /// Names in a list; further names are only counted.
 const MAX_NAMES: usize = 6;
-/// Rejections, moves and cures; further ones are only counted.
+/// Rejections, moves and wake conditions; further ones are only counted.
 const MAX_LINES: usize = 8;
 /// Narrowest supported screen, in columns.
 const MIN_WIDTH: usize = 40;
@@ -268,24 +268,24 @@ fn refused(page: &mut Page, decision: &Decision) {
 }
 
 fn next(page: &mut Page, decision: &Decision) {
-    let cures: Vec<String> = decision.waits_for.iter().filter_map(in_words).collect();
-    if cures.is_empty() {
+    let conditions: Vec<String> = decision.waits_for.iter().filter_map(in_words).collect();
+    if conditions.is_empty() {
         return;
     }
     page.title("What would change the answer");
-    for (at, cure) in cures.iter().enumerate() {
+    for (at, condition) in conditions.iter().enumerate() {
         if at == MAX_LINES {
-            page.line(&format!("  and {} more", cures.len() - at));
+            page.line(&format!("  and {} more", conditions.len() - at));
             break;
         }
-        page.line(&format!("  {cure}"));
+        page.line(&format!("  {condition}"));
     }
 }
 
 /// What would change the outcome for one cluster, in words: first the remedy for each rule that rejects it, then the
 /// events that requeue the binding.
 #[must_use]
-pub fn cures(decision: &Decision, cluster: &str) -> Vec<String> {
+pub fn remedies(decision: &Decision, cluster: &str) -> Vec<String> {
     let Some((verdict, _)) = decision.verdict(cluster) else { return Vec::new() };
     let mut lines: Vec<String> = Vec::new();
     for rejection in &verdict.rejections {
@@ -298,20 +298,24 @@ pub fn cures(decision: &Decision, cluster: &str) -> Vec<String> {
         );
     }
     let refused = |plugin: &str| verdict.rejections.iter().any(|r| r.plugin == plugin);
-    for cure in &decision.waits_for {
-        let concerns = match cure {
-            Cure::TargetChanges { clusters }
-            | Cure::CapacityRises { clusters, .. }
-            | Cure::EvictionEnds { clusters } => clusters.contains(cluster),
+    for condition in &decision.waits_for {
+        let concerns = match condition {
+            WakeCondition::TargetChanges { clusters }
+            | WakeCondition::CapacityRises { clusters, .. }
+            | WakeCondition::EvictionEnds { clusters } => clusters.contains(cluster),
             // The remedy of the rule already covers these.
-            Cure::LabelsChange | Cure::TaintsChange | Cure::ServesApi { .. } => false,
-            Cure::ClusterJoins => false,
-            Cure::WorkloadPolicyChanges { .. } => refused("WorkloadPolicy"),
-            Cure::WorkloadSpreadChanges { .. } => refused("WorkloadSpread"),
-            Cure::BindingShrinks { .. } | Cure::TimePasses { .. } | Cure::Edit { .. } => true,
+            WakeCondition::LabelsChange
+            | WakeCondition::TaintsChange
+            | WakeCondition::ServesApi { .. } => false,
+            WakeCondition::ClusterJoins => false,
+            WakeCondition::WorkloadPolicyChanges { .. } => refused("WorkloadPolicy"),
+            WakeCondition::WorkloadSpreadChanges { .. } => refused("WorkloadSpread"),
+            WakeCondition::BindingShrinks { .. }
+            | WakeCondition::TimePasses { .. }
+            | WakeCondition::Edit { .. } => true,
         };
         if concerns {
-            lines.extend(in_words(cure));
+            lines.extend(in_words(condition));
         }
     }
     let mut seen = std::collections::BTreeSet::new();
@@ -344,28 +348,34 @@ fn remedy(plugin: &str) -> Option<&'static str> {
     })
 }
 
-/// A cure in words. `None` for a cure that would not help the reader.
-fn in_words(cure: &Cure) -> Option<String> {
-    Some(match cure {
-        Cure::ClusterJoins => "a cluster joins".to_owned(),
-        Cure::TargetChanges { clusters } => {
+/// A wake condition in words. `None` for one that would not help the reader.
+fn in_words(condition: &WakeCondition) -> Option<String> {
+    Some(match condition {
+        WakeCondition::ClusterJoins => "a cluster joins".to_owned(),
+        WakeCondition::TargetChanges { clusters } => {
             let clusters = one_of(&clusters.short());
             format!("{clusters} leaves, goes silent, or changes taints or labels")
         }
-        Cure::LabelsChange => "labels or fields of a cluster change".to_owned(),
-        Cure::TaintsChange => "taints of a cluster change".to_owned(),
-        Cure::ServesApi { api_version, kind } => format!("a cluster serves {api_version} {kind}"),
-        Cure::CapacityRises { clusters, .. } => {
+        WakeCondition::LabelsChange => "labels or fields of a cluster change".to_owned(),
+        WakeCondition::TaintsChange => "taints of a cluster change".to_owned(),
+        WakeCondition::ServesApi { api_version, kind } => {
+            format!("a cluster serves {api_version} {kind}")
+        }
+        WakeCondition::CapacityRises { clusters, .. } => {
             format!("one more replica fits on {}", one_of(&clusters.short()))
         }
-        Cure::WorkloadPolicyChanges { name, .. } => format!("WorkloadPolicy {name} changes"),
-        Cure::WorkloadSpreadChanges { .. } => return None,
-        Cure::BindingShrinks { .. } => "another workload that counts gives replicas up".to_owned(),
-        Cure::TimePasses { at } => format!("the clock reaches {at}"),
-        Cure::EvictionEnds { clusters } => {
+        WakeCondition::WorkloadPolicyChanges { name, .. } => {
+            format!("WorkloadPolicy {name} changes")
+        }
+        WakeCondition::WorkloadSpreadChanges { .. } => return None,
+        WakeCondition::BindingShrinks { .. } => {
+            "another workload that counts gives replicas up".to_owned()
+        }
+        WakeCondition::TimePasses { at } => format!("the clock reaches {at}"),
+        WakeCondition::EvictionEnds { clusters } => {
             format!("the eviction from {} ends", one_of(&clusters.short()))
         }
-        Cure::Edit { field } => format!("{field} is edited"),
+        WakeCondition::Edit { field } => format!("{field} is edited"),
     })
 }
 

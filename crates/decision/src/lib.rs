@@ -9,12 +9,12 @@ mod bits;
 mod clusters;
 mod code;
 mod column;
-mod cure;
 pub mod explain;
 pub mod plugin;
 mod policy_ref;
 mod shares;
 mod text;
+mod wake_condition;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -37,10 +37,10 @@ pub use bits::BitSet;
 pub use clusters::{ClusterSet, Names};
 pub use code::Code;
 pub use column::{Column, Figures, UNKNOWN};
-pub use cure::{Amounts, Cure};
 pub use policy_ref::PolicyRef;
 pub use shares::Shares;
 pub use text::{Text, cut_reason};
+pub use wake_condition::{Amounts, WakeCondition};
 
 /// Prefix of the reason when a strategy that ignores capacity placed more replicas than fit.
 pub const OVERCOMMITTED: &str = "Overcommitted";
@@ -103,7 +103,7 @@ pub struct Decision {
     pub now: Timestamp,
     /// Events that would change the outcome.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub waits_for: Vec<Cure>,
+    pub waits_for: Vec<WakeCondition>,
     /// Clusters that the binding is leaving after this decision.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evictions: Vec<GracefulEvictionTask>,
@@ -295,7 +295,7 @@ impl Decision {
 
     /// Events that would change the outcome.
     #[must_use]
-    pub fn waits_for(&self) -> &[Cure] {
+    pub fn waits_for(&self) -> &[WakeCondition] {
         &self.waits_for
     }
 
@@ -429,7 +429,7 @@ struct Wire {
     snapshot: u64,
     now: Timestamp,
     #[serde(default)]
-    waits_for: Vec<Cure>,
+    waits_for: Vec<WakeCondition>,
     #[serde(default)]
     evictions: Vec<GracefulEvictionTask>,
     #[serde(default)]

@@ -26,13 +26,13 @@ mod scheduler;
 pub mod select;
 pub mod state;
 
-pub use atoll_decision::{BindingKey, Cure, Decision, PolicyRef};
+pub use atoll_decision::{BindingKey, Decision, PolicyRef, WakeCondition};
 pub use framework::config::SchedulerConfiguration;
 pub use framework::profile::{Profile, Profiles};
 pub use request::objects::{Claim, Existing, RequestError};
 pub use request::{Previous, RecoverAfter, Report, Request, TaintEviction, Template};
 pub use scheduler::Scheduler;
-pub use state::change::Change;
+pub use state::change::TableChange;
 pub use state::row::{LiveCluster, Session};
 pub use state::snapshot::Snapshot;
 pub use state::supply::{Capacity, FreeVector, NodeClass};

@@ -200,10 +200,10 @@ fn one_cluster(decision: &Decision, cluster: &str) -> anyhow::Result<String> {
             lines.push(format!("score by {plugin}: {score}"));
         }
     }
-    let cures = explain::cures(decision, cluster);
-    if !cures.is_empty() {
+    let remedies = explain::remedies(decision, cluster);
+    if !remedies.is_empty() {
         lines.push("what would change it:".to_owned());
-        lines.extend(cures.iter().map(|cure| format!("  {cure}")));
+        lines.extend(remedies.iter().map(|remedy| format!("  {remedy}")));
     }
     Ok(lines.join("\n"))
 }

@@ -92,7 +92,7 @@ impl Engine {
         key: &BindingKey,
         object: &Arc<Value>,
         purpose: Purpose,
-    ) -> Done<atoll_scheduler::Cure> {
+    ) -> Done<atoll_scheduler::WakeCondition> {
         let mut touched = self.index.apply(&source_of(key), object.clone());
         // Our own change: the caller already handles its effect on the key.
         touched.keys.remove(key);

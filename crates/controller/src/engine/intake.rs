@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_scheduler::{BindingFacts, Change, LiveCluster};
+use atoll_scheduler::{BindingFacts, LiveCluster, TableChange};
 use tokio::time::Instant;
 
 use super::{Engine, gates};
@@ -127,7 +127,7 @@ impl Engine {
     }
 
     /// Wakes bindings that wait for one of these changes.
-    pub(super) fn wake(&mut self, changes: &[Change]) {
+    pub(super) fn wake(&mut self, changes: &[TableChange]) {
         let now = Instant::now();
         for change in changes {
             self.queue.wake(change, now);
@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    fn cluster_changed(&mut self, name: &str) -> Vec<Change> {
+    fn cluster_changed(&mut self, name: &str) -> Vec<TableChange> {
         self.look_soon();
         if self.led.is_some() {
             self.chronicle_member(name);
@@ -175,7 +175,7 @@ impl Engine {
     }
 
     /// A binding was created, changed or deleted.
-    fn binding_changed(&mut self, key: &BindingKey) -> Vec<Change> {
+    fn binding_changed(&mut self, key: &BindingKey) -> Vec<TableChange> {
         let Some(binding) = self.index.binding(key).cloned() else {
             self.forget_binding(key);
             return self.tables.remove_binding(key);

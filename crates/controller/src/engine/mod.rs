@@ -33,7 +33,7 @@ use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
 use atoll_api::{Clock, Cluster, ReservedNamespaces};
 use atoll_history::{Progress, Receipt, Recorder, Store};
-use atoll_scheduler::{Cure, LiveCluster, RecoverAfter, Tables};
+use atoll_scheduler::{LiveCluster, RecoverAfter, Tables, WakeCondition};
 use kube::Client;
 use kube::api::ApiResource;
 use tokio::sync::{mpsc, watch};
@@ -114,7 +114,7 @@ pub(crate) struct Engine {
     resources: BTreeMap<GroupKind, ApiResource>,
     tables: Tables,
     live: BTreeMap<String, LiveCluster>,
-    queue: Queue<BindingKey, Cure>,
+    queue: Queue<BindingKey, WakeCondition>,
     deciding: Option<Deciding>,
     /// Replies owed to a previous term; discarded.
     stale_answers: usize,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atoll_history::Stage;
-use atoll_scheduler::{Change, LiveCluster, Session};
+use atoll_scheduler::{LiveCluster, Session, TableChange};
 
 use super::{Engine, facts};
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
@@ -151,7 +151,7 @@ impl Engine {
     }
 
     /// Updates what a binding has in the scheduler's tables.
-    pub(super) fn refresh_facts(&mut self, key: &BindingKey) -> Vec<Change> {
+    pub(super) fn refresh_facts(&mut self, key: &BindingKey) -> Vec<TableChange> {
         // While a decision is being committed its shares count, not those still in the hub.
         if self.queue.is_in_flight(key) {
             return Vec::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_history::Detail;
-use atoll_scheduler::{BindingFacts, Cure, Decision, Existing, Request};
+use atoll_scheduler::{BindingFacts, Decision, Existing, Request, WakeCondition};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -34,7 +34,7 @@ pub(super) struct Deciding {
 /// How a key's processing continues.
 pub(super) enum Step {
     /// It is done.
-    Done(Done<Cure>),
+    Done(Done<WakeCondition>),
     /// The scheduler is deciding it.
     Decides,
     /// A job is running for it.
@@ -45,7 +45,7 @@ pub(super) enum Step {
 #[derive(Default)]
 pub(super) struct Waiting {
     /// Events that may change the result.
-    cures: Vec<Cure>,
+    conditions: Vec<WakeCondition>,
     /// Whether some replicas found no place.
     refused: bool,
 }
@@ -55,7 +55,7 @@ impl Waiting {
     pub(super) fn after(decision: &Decision) -> Self {
         let placed = matches!(decision.outcome(), Outcome::Placed | Outcome::Unchanged);
         Self {
-            cures: decision.waits_for().to_vec(),
+            conditions: decision.waits_for().to_vec(),
             refused: !placed || decision.pending_replicas() > 0,
         }
     }
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// Processing of a key has ended.
-    pub(super) fn finish(&mut self, key: &BindingKey, how: Done<Cure>) {
+    pub(super) fn finish(&mut self, key: &BindingKey, how: Done<WakeCondition>) {
         let now = Instant::now();
         self.queue.done(key, how, now);
     }
@@ -317,26 +317,26 @@ impl Engine {
         })
     }
 
-    /// What to wait for: the decision's cures, or a deadline.
+    /// What to wait for: the decision's wake conditions, or a deadline.
     pub(super) fn waits(
         &self,
         waiting: Waiting,
         binding: Option<&Binding>,
         now: Timestamp,
-    ) -> Done<Cure> {
-        let Waiting { cures, refused } = waiting;
-        let due = cures.iter().filter_map(Cure::due);
+    ) -> Done<WakeCondition> {
+        let Waiting { conditions, refused } = waiting;
+        let due = conditions.iter().filter_map(WakeCondition::due);
         let deadline = binding.and_then(|b| eviction::next_deadline(&b.spec, now));
         let at = due.chain(deadline).min().map(|at| {
             let wait = at.duration_since(now);
             Instant::now() + std::time::Duration::try_from(wait).unwrap_or_default()
         });
-        let edits = |cure: &Cure| matches!(cure, Cure::Edit { .. });
-        match (cures.is_empty(), at) {
+        let edits = |condition: &WakeCondition| matches!(condition, WakeCondition::Edit { .. });
+        match (conditions.is_empty(), at) {
             (true, None) => Done::Settled,
-            (false, None) if cures.iter().all(edits) => Done::Mistake,
-            _ if refused => Done::Waits(cures, at),
-            _ => Done::Watches(cures, at),
+            (false, None) if conditions.iter().all(edits) => Done::Mistake,
+            _ if refused => Done::Waits(conditions, at),
+            _ => Done::Watches(conditions, at),
         }
     }
 

@@ -13,11 +13,11 @@
 //! that the gate names affect it (reported by [`Queue::stand`]); work that does not need a decision is returned
 //! separately, by [`Queue::pop_held`].
 //!
-//! Waiting keys are filed under the topics of what they wait for (see [`cures`]), so that an event checks only the keys
-//! that it may concern.
+//! Waiting keys are filed under the topics of what they wait for (see [`wake_conditions`]), so that an event checks
+//! only the keys that it may concern.
 
-pub mod cures;
 mod standing;
+pub mod wake_conditions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -41,33 +41,33 @@ pub const LONGEST_READY: Duration = Duration::from_secs(10);
 const MOST_REPLAYED: usize = 10_000;
 
 /// What a key waits for.
-pub trait Cures {
+pub trait WakesOn {
     /// An event.
     type Change: Clone;
     /// Topics that waiting keys are filed under.
     type Topic: Ord + Clone;
 
-    /// The topics of this cure. An event that is the cure has one of them.
+    /// The topics of this condition. An event that meets it has one of them.
     fn topics(&self) -> Vec<Self::Topic>;
 
-    /// The topics of an event: all topics of every cure that it may be.
+    /// The topics of an event: all topics of every condition that it may meet.
     fn topics_of(change: &Self::Change) -> Vec<Self::Topic>;
 
-    /// Whether the event is the cure.
+    /// Whether the event meets the condition.
     fn is_met_by(&self, change: &Self::Change) -> bool;
 }
 
 /// Result of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Done<Cure> {
+pub enum Done<Condition> {
     /// Nothing is left to do or to wait for.
     Settled,
     /// Nothing is left to do; each of these events would change the result, and returns the key at once. So does the
     /// given time.
-    Watches(Vec<Cure>, Option<Instant>),
+    Watches(Vec<Condition>, Option<Instant>),
     /// Nothing can be done for now: the key returns when one of these events occurs, after the backoff for rejections,
     /// or at the given time.
-    Waits(Vec<Cure>, Option<Instant>),
+    Waits(Vec<Condition>, Option<Instant>),
     /// A mistake that only an edit can fix, which adds the key again. No timer returns it.
     Mistake,
     /// It failed: retry after a backoff.
@@ -77,11 +77,11 @@ pub enum Done<Cure> {
 }
 
 #[derive(Debug, Clone)]
-enum State<Cure> {
+enum State<Condition> {
     Active(Ready),
     Backoff(Instant),
     Waiting {
-        cures: Vec<Cure>,
+        conditions: Vec<Condition>,
         until: Option<Instant>,
         refused: bool,
     },
@@ -134,8 +134,8 @@ pub struct Lengths {
 
 /// Keys, each in one pool or in flight.
 #[derive(Debug)]
-pub struct Queue<Key, Cure: Cures> {
-    states: BTreeMap<Key, State<Cure>>,
+pub struct Queue<Key, Condition: WakesOn> {
+    states: BTreeMap<Key, State<Condition>>,
     active: BTreeSet<(Rank, u64, Key)>,
     /// The same keys by time of becoming ready.
     ages: BTreeMap<u64, Key>,
@@ -148,7 +148,7 @@ pub struct Queue<Key, Cure: Cures> {
     held: usize,
     timers: BTreeSet<(Instant, Key)>,
     /// Waiting keys by topic.
-    topics: BTreeMap<Cure::Topic, BTreeSet<Key>>,
+    topics: BTreeMap<Condition::Topic, BTreeSet<Key>>,
     waiting: usize,
     /// Number of waiting keys that are placed.
     improvable: usize,
@@ -156,13 +156,13 @@ pub struct Queue<Key, Cure: Cures> {
     attempts: BTreeMap<Key, Attempts>,
     sequence: u64,
     /// Events that arrived while keys were in flight, with their numbers.
-    events: VecDeque<(u64, Cure::Change)>,
+    events: VecDeque<(u64, Condition::Change)>,
     last_event: u64,
     /// Events up to this number were dropped.
     forgotten: u64,
 }
 
-impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
+impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     /// Creates an empty queue.
     #[must_use]
     pub fn new(order: Order<Key>) -> Self {
@@ -234,9 +234,9 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
         self.standings.held_until(opening).cloned().collect()
     }
 
-    /// An event that may be a cure: every key that waits for it is tried, rejected ones after their backoff. Checks
-    /// only keys filed under the event's topics.
-    pub fn wake(&mut self, change: &Cure::Change, now: Instant) {
+    /// An event that may meet a condition: every key that waits for it is tried, rejected ones after their backoff.
+    /// Checks only keys filed under the event's topics.
+    pub fn wake(&mut self, change: &Condition::Change, now: Instant) {
         if !self.flights.is_empty() {
             self.last_event += 1;
             self.events.push_back((self.last_event, change.clone()));
@@ -246,14 +246,14 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
                 self.forgotten = number;
             }
         }
-        let topics = Cure::topics_of(change);
+        let topics = Condition::topics_of(change);
         let asked: BTreeSet<&Key> =
             topics.iter().filter_map(|topic| self.topics.get(topic)).flatten().collect();
         let woken: Vec<Key> = asked
             .into_iter()
             .filter(|key| match self.states.get(key) {
-                Some(State::Waiting { cures, .. }) => {
-                    cures.iter().any(|cure| cure.is_met_by(change))
+                Some(State::Waiting { conditions, .. }) => {
+                    conditions.iter().any(|condition| condition.is_met_by(change))
                 }
                 Some(State::Active(..) | State::Backoff(_) | State::Held(_)) | None => false,
             })
@@ -294,7 +294,7 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
     }
 
     /// A key's job ended. Events that arrived meanwhile are checked against what it waits for now.
-    pub fn done(&mut self, key: &Key, how: Done<Cure>, now: Instant) {
+    pub fn done(&mut self, key: &Key, how: Done<Condition>, now: Instant) {
         let Some(flight) = self.flights.remove(key) else { return };
         let attempts = self.attempts.entry(key.clone()).or_default();
         match &how {
@@ -330,10 +330,12 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
                 self.attempts.remove(key);
             }
             (Done::Mistake, None) => self.park(key, Vec::new(), None, false),
-            (Done::Watches(cures, at), None) => {
-                self.wait(key, cures, at, false, flight.since, now);
+            (Done::Watches(conditions, at), None) => {
+                self.wait(key, conditions, at, false, flight.since, now);
             }
-            (Done::Waits(cures, at), None) => self.wait(key, cures, at, true, flight.since, now),
+            (Done::Waits(conditions, at), None) => {
+                self.wait(key, conditions, at, true, flight.since, now)
+            }
         }
         self.trim();
     }
@@ -381,35 +383,40 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
     fn wait(
         &mut self,
         key: &Key,
-        cures: Vec<Cure>,
+        conditions: Vec<Condition>,
         at: Option<Instant>,
         refused: bool,
         since: u64,
         now: Instant,
     ) {
-        let missed = since < self.forgotten
-            || self
-                .events
-                .iter()
-                .filter(|(number, _)| *number > since)
-                .any(|(_, change)| cures.iter().any(|cure| cure.is_met_by(change)));
+        let missed =
+            since < self.forgotten
+                || self.events.iter().filter(|(number, _)| *number > since).any(|(_, change)| {
+                    conditions.iter().any(|condition| condition.is_met_by(change))
+                });
         let until = at.unwrap_or(now + FLUSH).min(now + FLUSH);
-        self.park(key, cures, Some(until), refused);
+        self.park(key, conditions, Some(until), refused);
         if missed {
             self.rouse(key.clone(), now);
         }
     }
 
-    fn park(&mut self, key: &Key, cures: Vec<Cure>, until: Option<Instant>, refused: bool) {
+    fn park(
+        &mut self,
+        key: &Key,
+        conditions: Vec<Condition>,
+        until: Option<Instant>,
+        refused: bool,
+    ) {
         if let Some(until) = until {
             self.timers.insert((until, key.clone()));
         }
-        for topic in cures.iter().flat_map(Cures::topics) {
+        for topic in conditions.iter().flat_map(WakesOn::topics) {
             self.topics.entry(topic).or_default().insert(key.clone());
         }
         self.waiting += 1;
         self.improvable += usize::from(is_improvable(until, refused));
-        self.states.insert(key.clone(), State::Waiting { cures, until, refused });
+        self.states.insert(key.clone(), State::Waiting { conditions, until, refused });
     }
 
     fn clear(&mut self, key: &Key) {
@@ -428,13 +435,13 @@ impl<Key: Ord + Clone, Cure: Cures> Queue<Key, Cure> {
             Some(State::Backoff(at)) => {
                 self.timers.remove(&(at, key.clone()));
             }
-            Some(State::Waiting { cures, until, refused }) => {
+            Some(State::Waiting { conditions, until, refused }) => {
                 self.waiting -= 1;
                 self.improvable -= usize::from(is_improvable(until, refused));
                 if let Some(at) = until {
                     self.timers.remove(&(at, key.clone()));
                 }
-                for topic in cures.iter().flat_map(Cures::topics) {
+                for topic in conditions.iter().flat_map(WakesOn::topics) {
                     if let Some(keys) = self.topics.get_mut(&topic) {
                         keys.remove(key);
                         if keys.is_empty() {

@@ -2,7 +2,6 @@
 //! and assign, and build one Decision from the result.
 
 pub mod check;
-pub mod cures;
 pub mod field;
 pub mod frame;
 pub mod intent;
@@ -15,6 +14,7 @@ pub mod report;
 pub mod shrink;
 pub mod state;
 pub mod verdicts;
+pub mod wake_conditions;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -132,17 +132,17 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
         decision.pending = vec![PendingReplicas { replicas: open, reason: cut_reason(mistake) }];
     }
     let field = mistake.split_once(": ").map_or(mistake, |(field, _)| field).to_owned();
-    decision.waits_for = vec![atoll_decision::Cure::Edit { field }];
+    decision.waits_for = vec![atoll_decision::WakeCondition::Edit { field }];
     for (kind, name) in [("WorkloadPolicy", request.template.workload_policy.clone())] {
         if let (true, Some(name)) = (mistake.starts_with(kind), name) {
             let namespace = request.template.namespace.clone().unwrap_or_default();
             decision
                 .waits_for
-                .push(atoll_decision::Cure::WorkloadPolicyChanges { namespace, name });
+                .push(atoll_decision::WakeCondition::WorkloadPolicyChanges { namespace, name });
         }
     }
     if mistake.starts_with("WorkloadSpread") {
-        decision.waits_for.push(spread_cure(request));
+        decision.waits_for.push(spread_condition(request));
     }
     decision.verdicts = shares_only(&decision.before, &decision.after);
     avoid_repetition(&mut decision, request);
@@ -150,8 +150,8 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
     decision
 }
 
-fn spread_cure(request: &Request) -> atoll_decision::Cure {
-    atoll_decision::Cure::WorkloadSpreadChanges {
+fn spread_condition(request: &Request) -> atoll_decision::WakeCondition {
+    atoll_decision::WakeCondition::WorkloadSpreadChanges {
         namespace: request.template.namespace.clone().unwrap_or_default(),
         kind: request.template.kind.clone(),
         name: request.template.name.clone(),
@@ -313,7 +313,7 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
     decision.notes.extend(notes);
     decision.verdicts = super::verdicts::build(&cycle, &after, gone);
     let chosen = rows_of(&after, cycle.snapshot.len());
-    decision.waits_for = super::cures::of(&cycle, &decision, &chosen);
+    decision.waits_for = super::wake_conditions::of(&cycle, &decision, &chosen);
     avoid_repetition(&mut decision, cycle.request);
     decision.seal();
     decision

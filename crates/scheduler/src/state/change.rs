@@ -1,17 +1,17 @@
-//! Events that could resolve a rejection, as the tables report them to the queue.
+//! Changes of the tables that waiting bindings may be retried for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::row::Row;
 use atoll_api::selector::Selector;
-use atoll_decision::{BindingKey, Cure};
+use atoll_decision::{BindingKey, WakeCondition};
 
 use super::needs::Needs;
 
-/// A change that pending decisions may wait for.
+/// A change of the tables that a wake condition may wait for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum TableChange {
     /// A cluster joined.
     ClusterJoined {
         /// The cluster.
@@ -65,25 +65,28 @@ pub enum Change {
     },
 }
 
-impl Change {
-    /// Whether this event resolves the cure, so that the decision must be made again.
+impl TableChange {
+    /// Whether this event meets the condition, so that the decision must be made again.
     #[must_use]
-    pub fn meets(&self, cure: &Cure) -> bool {
-        match (cure, self) {
-            (Cure::ClusterJoins, Self::ClusterJoined { .. }) => true,
-            (Cure::TargetChanges { clusters }, Self::ClusterLeft { cluster }) => {
+    pub fn meets(&self, condition: &WakeCondition) -> bool {
+        match (condition, self) {
+            (WakeCondition::ClusterJoins, Self::ClusterJoined { .. }) => true,
+            (WakeCondition::TargetChanges { clusters }, Self::ClusterLeft { cluster }) => {
                 clusters.contains(cluster)
             }
             (
-                Cure::TargetChanges { clusters },
+                WakeCondition::TargetChanges { clusters },
                 Self::ClusterLabels { row } | Self::ClusterTaints { row },
             ) => clusters.contains(&row.name),
-            (Cure::LabelsChange, Self::ClusterLabels { .. })
-            | (Cure::TaintsChange, Self::ClusterTaints { .. }) => true,
-            (Cure::ServesApi { api_version, kind }, Self::ClusterApis { row }) => {
+            (WakeCondition::LabelsChange, Self::ClusterLabels { .. })
+            | (WakeCondition::TaintsChange, Self::ClusterTaints { .. }) => true,
+            (WakeCondition::ServesApi { api_version, kind }, Self::ClusterApis { row }) => {
                 row.apis.serves(api_version, kind)
             }
-            (Cure::CapacityRises { clusters, had, requests, node }, Self::Capacity { row }) => {
+            (
+                WakeCondition::CapacityRises { clusters, had, requests, node },
+                Self::Capacity { row },
+            ) => {
                 let Some(at) = clusters.position(&row.name) else { return false };
                 let needs = Needs {
                     requests: requests.clone(),
@@ -97,15 +100,15 @@ impl Change {
                 }
             }
             (
-                Cure::WorkloadPolicyChanges { namespace, name },
+                WakeCondition::WorkloadPolicyChanges { namespace, name },
                 Self::WorkloadPolicy { namespace: in_namespace, name: of },
             ) => namespace == in_namespace && name == of,
             (
-                Cure::WorkloadSpreadChanges { namespace, kind, name },
+                WakeCondition::WorkloadSpreadChanges { namespace, kind, name },
                 Self::WorkloadSpread { namespace: in_namespace, target },
             ) => namespace == in_namespace && (kind, name) == (&target.0, &target.1),
             (
-                Cure::BindingShrinks { namespace, selector, except },
+                WakeCondition::BindingShrinks { namespace, selector, except },
                 Self::BindingShrank { key, pod_labels },
             ) => {
                 key != except

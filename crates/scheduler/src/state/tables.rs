@@ -9,7 +9,7 @@ use std::sync::Arc;
 use atoll_api::binding::{ReplicaRequirements, TargetCluster};
 use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
 
-use super::change::Change;
+use super::change::TableChange;
 use super::needs::{Amounts, Needs, PODS};
 use super::row::{LiveCluster, Row};
 use super::snapshot::{CHUNK, LOG, Logged, Snapshot};
@@ -92,7 +92,7 @@ pub struct Tables {
 
 impl Tables {
     /// Adds or updates a Cluster, with its facts from outside the object.
-    pub fn upsert_cluster(&mut self, cluster: &Cluster, live: LiveCluster) -> Vec<Change> {
+    pub fn upsert_cluster(&mut self, cluster: &Cluster, live: LiveCluster) -> Vec<TableChange> {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();
         let Some(old) = self.clusters.get(name).cloned() else {
             let mut row = Row::read(cluster, live, None);
@@ -100,7 +100,7 @@ impl Tables {
             let row = Arc::new(row);
             self.clusters.insert(row.name.clone(), row.clone());
             self.resized = true;
-            return vec![Change::ClusterJoined { row }];
+            return vec![TableChange::ClusterJoined { row }];
         };
         let mut row = Row::read(cluster, live, Some(&old));
         row.reserved = old.reserved.clone();
@@ -116,18 +116,18 @@ impl Tables {
     }
 
     /// Removes a cluster.
-    pub fn remove_cluster(&mut self, name: &str) -> Vec<Change> {
+    pub fn remove_cluster(&mut self, name: &str) -> Vec<TableChange> {
         match self.clusters.remove_entry(name) {
             Some((cluster, _)) => {
                 self.resized = true;
-                vec![Change::ClusterLeft { cluster }]
+                vec![TableChange::ClusterLeft { cluster }]
             }
             None => Vec::new(),
         }
     }
 
     /// Adds or updates a WorkloadPolicy.
-    pub fn upsert_workload_policy(&mut self, policy: &WorkloadPolicy) -> Vec<Change> {
+    pub fn upsert_workload_policy(&mut self, policy: &WorkloadPolicy) -> Vec<TableChange> {
         let key = object_key(&policy.metadata);
         let current = Arc::make_mut(&mut self.current);
         let policies = Arc::make_mut(&mut current.workload_policies);
@@ -137,22 +137,22 @@ impl Tables {
         }
         policies.insert(key.clone(), Arc::new(policy.clone()));
         self.dirty = true;
-        vec![Change::WorkloadPolicy { namespace: key.0, name: key.1 }]
+        vec![TableChange::WorkloadPolicy { namespace: key.0, name: key.1 }]
     }
 
     /// Removes a WorkloadPolicy.
-    pub fn remove_workload_policy(&mut self, namespace: &str, name: &str) -> Vec<Change> {
+    pub fn remove_workload_policy(&mut self, namespace: &str, name: &str) -> Vec<TableChange> {
         let key = (namespace.to_owned(), name.to_owned());
         let current = Arc::make_mut(&mut self.current);
         if Arc::make_mut(&mut current.workload_policies).remove(&key).is_none() {
             return Vec::new();
         }
         self.dirty = true;
-        vec![Change::WorkloadPolicy { namespace: key.0, name: key.1 }]
+        vec![TableChange::WorkloadPolicy { namespace: key.0, name: key.1 }]
     }
 
     /// Adds or updates a WorkloadSpread. Its status matters too: Adaptive uses a subset's `unschedulableSince`.
-    pub fn upsert_workload_spread(&mut self, spread: &WorkloadSpread) -> Vec<Change> {
+    pub fn upsert_workload_spread(&mut self, spread: &WorkloadSpread) -> Vec<TableChange> {
         let key = object_key(&spread.metadata);
         let current = Arc::make_mut(&mut self.current);
         let spreads = Arc::make_mut(&mut current.workload_spreads);
@@ -165,7 +165,7 @@ impl Tables {
     }
 
     /// Removes a WorkloadSpread.
-    pub fn remove_workload_spread(&mut self, namespace: &str, name: &str) -> Vec<Change> {
+    pub fn remove_workload_spread(&mut self, namespace: &str, name: &str) -> Vec<TableChange> {
         let key = (namespace.to_owned(), name.to_owned());
         let current = Arc::make_mut(&mut self.current);
         match Arc::make_mut(&mut current.workload_spreads).remove(&key) {
@@ -178,7 +178,7 @@ impl Tables {
     }
 
     /// Sets the committed shares of a binding and the members' reports on them.
-    pub fn upsert_binding(&mut self, facts: BindingFacts) -> Vec<Change> {
+    pub fn upsert_binding(&mut self, facts: BindingFacts) -> Vec<TableChange> {
         let namespace: Arc<str> = facts.key.namespace.as_deref().unwrap_or_default().into();
         let facts = Arc::new(facts);
         let current = Arc::make_mut(&mut self.current);
@@ -193,7 +193,7 @@ impl Tables {
     }
 
     /// Removes a binding.
-    pub fn remove_binding(&mut self, key: &BindingKey) -> Vec<Change> {
+    pub fn remove_binding(&mut self, key: &BindingKey) -> Vec<TableChange> {
         let current = Arc::make_mut(&mut self.current);
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let namespaces = Arc::make_mut(&mut current.namespaces);
@@ -261,7 +261,7 @@ impl Tables {
 
     /// Updates the reservations of a binding from its old facts to its new ones: reserved(binding, cluster) = max(0,
     /// share - reported).
-    fn book(&mut self, old: Option<&BindingFacts>, new: Option<&BindingFacts>) -> Vec<Change> {
+    fn book(&mut self, old: Option<&BindingFacts>, new: Option<&BindingFacts>) -> Vec<TableChange> {
         // Scheduling the binding reports unreadable requirements. Here such a binding reserves only pods.
         let needs = |facts: Option<&BindingFacts>| {
             facts.map_or_else(Needs::default, |facts| {
@@ -309,7 +309,7 @@ impl Tables {
                 let row = Arc::new(Row { reserved: held, ..(**row).clone() });
                 self.put(row.clone(), true);
                 if freed {
-                    changes.push(Change::Capacity { row });
+                    changes.push(TableChange::Capacity { row });
                 }
             }
         }
@@ -318,9 +318,9 @@ impl Tables {
     }
 
     /// The event for bindings that may wait for this one to shrink.
-    fn shrunk(&self, old: Option<&BindingFacts>, new: Option<&BindingFacts>) -> Vec<Change> {
+    fn shrunk(&self, old: Option<&BindingFacts>, new: Option<&BindingFacts>) -> Vec<TableChange> {
         let old = old.filter(|old| shrank(old, new));
-        let shrunk = |old: &BindingFacts| Change::BindingShrank {
+        let shrunk = |old: &BindingFacts| TableChange::BindingShrank {
             key: old.key.clone(),
             pod_labels: old.pod_labels.clone(),
         };
@@ -381,28 +381,28 @@ fn differ_in_room(old: &Row, row: &Row) -> bool {
         && (Arc::ptr_eq(&old.apis, &row.apis) || old.apis == row.apis)
 }
 
-fn changes_between(old: &Row, row: &Arc<Row>) -> Vec<Change> {
+fn changes_between(old: &Row, row: &Arc<Row>) -> Vec<TableChange> {
     let mut changes = Vec::new();
     let same = (&old.labels, &old.provider, &old.region, &old.zones, old.terminating)
         == (&row.labels, &row.provider, &row.region, &row.zones, row.terminating);
     if !same {
-        changes.push(Change::ClusterLabels { row: row.clone() });
+        changes.push(TableChange::ClusterLabels { row: row.clone() });
     }
     if old.taints != row.taints || old.session != row.session || old.ready != row.ready {
-        changes.push(Change::ClusterTaints { row: row.clone() });
+        changes.push(TableChange::ClusterTaints { row: row.clone() });
     }
     if !Arc::ptr_eq(&old.apis, &row.apis) {
-        changes.push(Change::ClusterApis { row: row.clone() });
+        changes.push(TableChange::ClusterApis { row: row.clone() });
     }
     if old.supply != row.supply {
-        changes.push(Change::Capacity { row: row.clone() });
+        changes.push(TableChange::Capacity { row: row.clone() });
     }
     changes
 }
 
-fn spread_change(namespace: String, spread: &WorkloadSpread) -> Change {
+fn spread_change(namespace: String, spread: &WorkloadSpread) -> TableChange {
     let target = &spread.spec.target_ref;
-    Change::WorkloadSpread { namespace, target: (target.kind.clone(), target.name.clone()) }
+    TableChange::WorkloadSpread { namespace, target: (target.kind.clone(), target.name.clone()) }
 }
 
 fn object_key(

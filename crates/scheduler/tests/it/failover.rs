@@ -1,7 +1,9 @@
 //! Application failover, replicas that fit nowhere, and recovery.
 
 use atoll_api::binding::{Outcome, Trigger};
-use atoll_scheduler::{Change, Cure, Profiles, RecoverAfter, Report, Request, Scheduler};
+use atoll_scheduler::{
+    Profiles, RecoverAfter, Report, Request, Scheduler, TableChange, WakeCondition,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
@@ -53,7 +55,7 @@ fn an_application_that_stays_unhealthy_leaves_and_takes_its_state_along() {
     request.now = at("12:01:59");
     let decision = world.step(&mut request);
     assert_eq!(decision.trigger(), Trigger::Avoid, "tolerated");
-    let due = decision.waits_for().iter().find_map(Cure::due);
+    let due = decision.waits_for().iter().find_map(WakeCondition::due);
     assert_eq!(due, Some(at("12:02:00")), "it comes back by itself");
 
     request.now = at("12:02:00");
@@ -225,7 +227,11 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
     });
     let decision = world.step(&mut request);
     assert_eq!(decision.trigger(), Trigger::Avoid, "not Ready yet");
-    assert!(decision.waits_for().contains(&Cure::TaintsChange), "{:?}", decision.waits_for());
+    assert!(
+        decision.waits_for().contains(&WakeCondition::TaintsChange),
+        "{:?}",
+        decision.waits_for()
+    );
     // It flaps: back at 12:10, 12:14 and 12:18, each time briefly.
     for minute in [10, 14, 18] {
         world.edit("a", |cluster| {
@@ -237,7 +243,7 @@ fn nothing_moves_back_to_a_member_that_was_ready_for_a_moment_only() {
         request.now = at(&format!("12:{}:59", minute + 3));
         let decision = world.step(&mut request);
         assert_eq!(decision.trigger(), Trigger::Avoid, "{minute}");
-        let due = decision.waits_for().iter().find_map(Cure::due);
+        let due = decision.waits_for().iter().find_map(WakeCondition::due);
         assert_eq!(due, Some(at(&format!("12:{}:00", minute + 5))));
     }
     // A shorter delay applies, and a delay of zero recovers at once.
@@ -389,7 +395,10 @@ fn work_leaves_failed_and_tainted_clusters_in_every_profile() {
             bearing.now = at("12:00:59");
             let decision = world.decide(&bearing);
             assert_eq!(shares(&decision).get("a"), Some(&4), "{profile}: {:?}", decision.reason);
-            assert_eq!(decision.waits_for().iter().find_map(Cure::due), Some(at("12:01:00")));
+            assert_eq!(
+                decision.waits_for().iter().find_map(WakeCondition::due),
+                Some(at("12:01:00"))
+            );
             bearing.now = at("12:01:00");
             assert_eq!(shares(&world.decide(&bearing)), map(&[("b", 4)]), "{profile}");
 
@@ -439,12 +448,12 @@ fn a_taint_without_a_time_of_its_own_is_tolerated_from_when_it_was_first_seen() 
                 "since": "2026-08-21T12:00:00Z"}]))
             .unwrap();
     });
-    let wakes = |change: &Change| matches!(change, Change::ClusterTaints { .. });
+    let wakes = |change: &TableChange| matches!(change, TableChange::ClusterTaints { .. });
     assert!(changes.iter().any(wakes), "the time wakes the bindings: {changes:?}");
     request.now = at("12:00:59");
     let decision = world.step(&mut request);
     assert_eq!(decision.trigger(), Trigger::Avoid);
-    assert_eq!(decision.waits_for().iter().find_map(Cure::due), Some(at("12:01:00")));
+    assert_eq!(decision.waits_for().iter().find_map(WakeCondition::due), Some(at("12:01:00")));
     request.now = at("12:01:00");
     assert_eq!(world.step(&mut request).trigger(), Trigger::Failover);
 }

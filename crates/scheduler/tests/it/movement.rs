@@ -94,7 +94,7 @@ fn a_tolerated_no_execute_taint_moves_when_its_seconds_are_over() {
     request.now = "2026-08-21T12:04:59Z".parse().unwrap();
     let decision = world.decide(&request);
     assert_eq!(decision.trigger(), Trigger::Avoid);
-    let due = decision.waits_for().iter().find_map(atoll_scheduler::Cure::due);
+    let due = decision.waits_for().iter().find_map(atoll_scheduler::WakeCondition::due);
     assert_eq!(due, Some("2026-08-21T12:05:00Z".parse().unwrap()));
     request.now = "2026-08-21T12:05:00Z".parse().unwrap();
     let decision = world.decide(&request);
@@ -238,7 +238,7 @@ fn first_that_failed_is_first_again_and_scaled_to_zero_is_not() {
     let mut request = workload("web", 2, equal());
     let decision = world.step(&mut request);
     assert_eq!((decision.trigger(), decision.outcome()), (Trigger::First, Outcome::NoFit));
-    assert!(decision.waits_for().contains(&atoll_scheduler::Cure::ClusterJoins));
+    assert!(decision.waits_for().contains(&atoll_scheduler::WakeCondition::ClusterJoins));
     world.put(cluster("a", &[], None));
     assert_eq!(world.step(&mut request).trigger(), Trigger::First);
     assert_eq!(shares(&world.scale(&mut request, 0)), map(&[("a", 0)]));

@@ -146,7 +146,7 @@ fn what_does_not_fit_waits_or_refuses_all() {
     assert_eq!((decision.outcome(), decision.pending_replicas()), (Outcome::Partial, 2));
     assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "nothing new");
     let change = world.room("b", 4);
-    assert!(decision.waits_for().iter().any(|cure| change[0].meets(cure)));
+    assert!(decision.waits_for().iter().any(|condition| change[0].meets(condition)));
     let decision = world.step(&mut request);
     assert_eq!(decision.trigger(), Trigger::Retry);
     assert_eq!(shares(&decision), map(&[("a", 2), ("b", 3)]));

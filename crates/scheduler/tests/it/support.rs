@@ -9,8 +9,8 @@ use atoll_api::quantity::Quantity;
 use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
 use atoll_scheduler::lint::lint;
 use atoll_scheduler::{
-    BindingFacts, BindingKey, Change, Decision, LiveCluster, Previous, Profiles, Report, Request,
-    Scheduler, Session, Tables, Template,
+    BindingFacts, BindingKey, Decision, LiveCluster, Previous, Profiles, Report, Request,
+    Scheduler, Session, TableChange, Tables, Template,
 };
 use serde_json::{Value, json};
 
@@ -57,42 +57,42 @@ impl World {
         world
     }
 
-    pub fn put(&mut self, cluster: Cluster) -> Vec<Change> {
+    pub fn put(&mut self, cluster: Cluster) -> Vec<TableChange> {
         let live = LiveCluster::from_status(&cluster);
         let changes = self.tables.upsert_cluster(&cluster, live);
         self.clusters.insert(cluster.metadata.name.clone().unwrap(), cluster);
         changes
     }
 
-    pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut Cluster)) -> Vec<Change> {
+    pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut Cluster)) -> Vec<TableChange> {
         let mut cluster = self.clusters[name].clone();
         change(&mut cluster);
         self.put(cluster)
     }
 
-    pub fn remove(&mut self, name: &str) -> Vec<Change> {
+    pub fn remove(&mut self, name: &str) -> Vec<TableChange> {
         self.clusters.remove(name);
         self.tables.remove_cluster(name)
     }
 
-    pub fn lose_session(&mut self, name: &str) -> Vec<Change> {
+    pub fn lose_session(&mut self, name: &str) -> Vec<TableChange> {
         let live = LiveCluster { session: Session::Lost, capacity: None };
         self.tables.upsert_cluster(&self.clusters[name], live)
     }
 
-    pub fn taint(&mut self, name: &str, effect: &str) -> Vec<Change> {
+    pub fn taint(&mut self, name: &str, effect: &str) -> Vec<TableChange> {
         let taint = serde_json::from_value(json!({"key": "test", "effect": effect})).unwrap();
         self.edit(name, |cluster| cluster.spec.taints.push(taint))
     }
 
-    pub fn room(&mut self, name: &str, room: i64) -> Vec<Change> {
+    pub fn room(&mut self, name: &str, room: i64) -> Vec<TableChange> {
         self.edit(name, |cluster| {
             let summary = cluster.status.as_mut().unwrap().resource_summary.as_mut().unwrap();
             summary.allocatable.insert("pods".into(), Quantity::from_units(room.into()));
         })
     }
 
-    pub fn policy(&mut self, spec: Value) -> Vec<Change> {
+    pub fn policy(&mut self, spec: Value) -> Vec<TableChange> {
         let object = json!({
             "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "WorkloadPolicy",
             "metadata": {"name": "policy", "namespace": "default", "uid": "policy-uid", "generation": 1},
@@ -102,11 +102,11 @@ impl World {
         self.tables.upsert_workload_policy(&policy)
     }
 
-    pub fn spread(&mut self, spec: Value) -> Vec<Change> {
+    pub fn spread(&mut self, spec: Value) -> Vec<TableChange> {
         self.spread_with_status(spec, Value::Null)
     }
 
-    pub fn spread_with_status(&mut self, spec: Value, status: Value) -> Vec<Change> {
+    pub fn spread_with_status(&mut self, spec: Value, status: Value) -> Vec<TableChange> {
         let mut object = json!({
             "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "WorkloadSpread",
             "metadata": {"name": "spread", "namespace": "default"}, "spec": spec,

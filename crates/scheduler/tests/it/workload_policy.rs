@@ -185,7 +185,10 @@ fn labels_and_missing_policies_are_named() {
     assert_eq!(decision.outcome(), Outcome::Unschedulable);
     assert!(decision.reason.contains("does not exist"), "{}", decision.reason);
     let change = world.policy(policy(SEED, "Preferred", "Balance"));
-    assert!(decision.waits_for().iter().any(|cure| change[0].meets(cure)), "{decision:?}");
+    assert!(
+        decision.waits_for().iter().any(|condition| change[0].meets(condition)),
+        "{decision:?}"
+    );
     request.template.pod_labels.clear();
     let decision = world.decide(&request);
     assert!(decision.reason.contains("pod labels"), "{}", decision.reason);

@@ -138,7 +138,7 @@ fn unschedulable_replicas_move_on_and_the_mark_holds_five_minutes() {
     request.reports.insert("a".into(), report(2, "2026-08-21T11:59:45Z"));
     let decision = world.decide(&request);
     assert_eq!(decision.trigger(), Trigger::Avoid, "15 seconds are not too long");
-    let due = decision.waits_for().iter().find_map(atoll_scheduler::Cure::due);
+    let due = decision.waits_for().iter().find_map(atoll_scheduler::WakeCondition::due);
     assert_eq!(due, Some("2026-08-21T12:00:15Z".parse().unwrap()));
     request.reports.insert("a".into(), report(2, "2026-08-21T11:59:30Z"));
     let decision = world.step(&mut request);

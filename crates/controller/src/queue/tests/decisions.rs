@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use atoll_api::Cluster;
 use atoll_scheduler::{
-    BindingFacts, BindingKey, Change, Cure, Decision, LiveCluster, Profiles, Request, Scheduler,
-    Tables, Template,
+    BindingFacts, BindingKey, Decision, LiveCluster, Profiles, Request, Scheduler, TableChange,
+    Tables, Template, WakeCondition,
 };
 use serde_json::json;
 
@@ -16,7 +16,7 @@ struct World {
     scheduler: Scheduler,
     clusters: BTreeMap<String, Cluster>,
     requests: BTreeMap<String, Request>,
-    queue: Queue<String, Cure>,
+    queue: Queue<String, WakeCondition>,
     /// Replicas without a place at the last decision.
     left: BTreeMap<String, i64>,
 }
@@ -49,24 +49,24 @@ impl World {
         world
     }
 
-    fn put(&mut self, cluster: Cluster) -> Vec<Change> {
+    fn put(&mut self, cluster: Cluster) -> Vec<TableChange> {
         let changes = self.tables.upsert_cluster(&cluster, LiveCluster::from_status(&cluster));
         self.clusters.insert(cluster.metadata.name.clone().unwrap(), cluster);
         changes
     }
 
-    fn room(&mut self, name: &str, room: i64) -> Vec<Change> {
+    fn room(&mut self, name: &str, room: i64) -> Vec<TableChange> {
         self.put(cluster(name, room))
     }
 
     /// A cluster with these fields merged in.
-    fn with(&mut self, name: &str, more: serde_json::Value) -> Vec<Change> {
+    fn with(&mut self, name: &str, more: serde_json::Value) -> Vec<TableChange> {
         let mut object = serde_json::to_value(cluster(name, 1)).unwrap();
         merge(&mut object, &more);
         self.put(serde_json::from_value(object).unwrap())
     }
 
-    fn taint(&mut self, name: &str) -> Vec<Change> {
+    fn taint(&mut self, name: &str) -> Vec<TableChange> {
         let mut cluster = self.clusters[name].clone();
         let taint = json!({"key": "test", "effect": "NoExecute"});
         cluster.spec.taints.push(serde_json::from_value(taint).unwrap());
@@ -99,7 +99,7 @@ impl World {
         self.queue.add(name.to_owned(), Urgency::Now, Instant::now());
     }
 
-    fn decide(&mut self, name: &str) -> (Decision, Done<Cure>) {
+    fn decide(&mut self, name: &str) -> (Decision, Done<WakeCondition>) {
         let request = &self.requests[name];
         let decision = self.scheduler.decide(&self.tables.snapshot(), request);
         self.tables.upsert_binding(BindingFacts {
@@ -119,7 +119,7 @@ impl World {
         (decision, how)
     }
 
-    fn send(&mut self, changes: &[Change], now: Instant) {
+    fn send(&mut self, changes: &[TableChange], now: Instant) {
         changes.iter().for_each(|change| self.queue.wake(change, now));
     }
 
@@ -171,7 +171,7 @@ async fn an_event_on_an_unrelated_cluster_wakes_nothing_and_the_right_one_exactl
     assert_eq!(world.drain(after(start, 40)), set(&["on-b"]));
     let changes = world.room("a", 1);
     world.send(&changes, after(start, 60));
-    assert_eq!(world.drain(after(start, 60)), set(&[]), "less room cures nothing");
+    assert_eq!(world.drain(after(start, 60)), set(&[]), "less room meets no condition");
     let changes = world.taint("a");
     world.send(&changes, after(start, 80));
     let woken = world.drain(after(start, 80));
@@ -207,10 +207,10 @@ async fn a_binding_that_waits_for_many_clusters_is_filed_once_and_still_found() 
     assert_eq!(world.drain(after(start, 20)), set(&["wide"]));
 }
 
-/// One binding per kind of cure; each event wakes only the binding that it cures, after an unrelated one that wakes
-/// none.
+/// One binding per kind of condition; each event wakes only the binding whose condition it meets, after an unrelated
+/// one that wakes none.
 #[tokio::test(start_paused = true)]
-async fn each_kind_of_event_wakes_whom_it_cures() {
+async fn each_kind_of_event_wakes_the_bindings_that_wait_for_it() {
     let start = Instant::now();
     let mut world = World::new(&[("a", 1)]);
     let taint = json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}});
@@ -232,7 +232,7 @@ async fn each_kind_of_event_wakes_whom_it_cures() {
     assert_eq!(world.drain(start).len(), 7);
 
     let mut at = 0;
-    let mut woken = |world: &mut World, changes: Vec<Change>| {
+    let mut woken = |world: &mut World, changes: Vec<TableChange>| {
         assert!(!changes.is_empty(), "the tables say what changed");
         at += 20;
         world.send(&changes, after(start, at));

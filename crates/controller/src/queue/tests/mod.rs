@@ -4,11 +4,11 @@ use super::*;
 
 type Pools = Queue<&'static str, u8>;
 
-impl Cures for u8 {
+impl WakesOn for u8 {
     type Change = u8;
     type Topic = bool;
 
-    /// Coarser than the cure, as topics may be.
+    /// Coarser than the condition, as topics may be.
     fn topics(&self) -> Vec<bool> {
         vec![self.is_multiple_of(2)]
     }
@@ -119,14 +119,14 @@ async fn rejections_and_errors_have_clocks_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_key_wakes_by_what_cures_it_or_by_the_flush() {
+async fn a_refused_key_wakes_by_its_condition_or_by_the_flush() {
     let now = Instant::now();
     let mut queue = pools();
     queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(now), Some("a"));
     queue.done(&"a", Done::Waits(vec![7], None), now);
     queue.wake(&6, now);
-    assert_eq!(queue.pop(after(now, 299)), None, "6 is no cure");
+    assert_eq!(queue.pop(after(now, 299)), None, "6 does not meet the condition");
     queue.wake(&7, now);
     assert_eq!(queue.pop(after(now, 1)), Some("a"));
     queue.done(&"a", Done::Waits(vec![7], None), now);
@@ -134,7 +134,7 @@ async fn a_refused_key_wakes_by_what_cures_it_or_by_the_flush() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cure_that_comes_during_the_flight_is_not_missed() {
+async fn an_event_that_comes_during_the_flight_is_not_missed() {
     let now = Instant::now();
     let mut queue = pools();
     queue.add("a", Urgency::Now, now);
@@ -245,7 +245,7 @@ async fn a_key_behind_a_shut_gate_is_never_ready_and_its_chores_are_done_apart()
     assert_eq!(queue.pop_held(now), Some("a"), "news came meanwhile");
     queue.done(&"a", Done::Watches(vec![7], Some(after(now, 600))), now);
     queue.wake(&7, now);
-    assert_eq!(queue.pop(after(now, 599)), None, "neither a cure nor the flush opens a gate");
+    assert_eq!(queue.pop(after(now, 599)), None, "neither an event nor the flush opens a gate");
     assert_eq!(queue.pop_held(after(now, 599)), None);
     queue.expire(after(now, 600));
     assert_eq!(queue.pop(after(now, 600)), None);

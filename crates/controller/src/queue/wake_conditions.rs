@@ -1,12 +1,12 @@
 //! Topics under which waiting bindings are filed, and topics of events.
 
 use atoll_decision::ClusterSet;
-use atoll_scheduler::{Change, Cure};
+use atoll_scheduler::{TableChange, WakeCondition};
 
-use super::Cures;
+use super::WakesOn;
 
-/// A cure that names more clusters than this is filed under the topic of all clusters: an entry in a thousand lists for
-/// every waiting binding would cost more than checking it.
+/// A condition that names more clusters than this is filed under the topic of all clusters: an entry in a thousand
+/// lists for every waiting binding would cost more than checking it.
 const WIDE: usize = 64;
 
 /// What happened, at the precision of the look-up.
@@ -32,8 +32,8 @@ pub enum Topic {
     Shrinks(Option<String>),
 }
 
-impl Cures for Cure {
-    type Change = Change;
+impl WakesOn for WakeCondition {
+    type Change = TableChange;
     type Topic = Topic;
 
     fn topics(&self) -> Vec<Topic> {
@@ -58,41 +58,41 @@ impl Cures for Cure {
         }
     }
 
-    fn topics_of(change: &Change) -> Vec<Topic> {
+    fn topics_of(change: &TableChange) -> Vec<Topic> {
         match change {
-            Change::ClusterJoined { .. } => vec![Topic::Joins],
-            Change::ClusterLeft { cluster } => both(cluster, Topic::Cluster),
-            Change::ClusterLabels { row } => {
+            TableChange::ClusterJoined { .. } => vec![Topic::Joins],
+            TableChange::ClusterLeft { cluster } => both(cluster, Topic::Cluster),
+            TableChange::ClusterLabels { row } => {
                 let mut topics = both(&row.name, Topic::Cluster);
                 topics.push(Topic::Labels);
                 topics
             }
-            Change::ClusterTaints { row } => {
+            TableChange::ClusterTaints { row } => {
                 let mut topics = both(&row.name, Topic::Cluster);
                 topics.push(Topic::Taints);
                 topics
             }
-            Change::ClusterApis { row } => {
+            TableChange::ClusterApis { row } => {
                 let served = row.apis.iter().map(|(gv, kind)| (gv.to_owned(), kind.to_owned()));
                 served.map(|(api_version, kind)| Topic::Api(api_version, kind)).collect()
             }
-            Change::Capacity { row } => both(&row.name, Topic::Capacity),
-            Change::WorkloadPolicy { namespace, name } => {
+            TableChange::Capacity { row } => both(&row.name, Topic::Capacity),
+            TableChange::WorkloadPolicy { namespace, name } => {
                 vec![Topic::WorkloadPolicy(namespace.clone(), name.clone())]
             }
-            Change::WorkloadSpread { namespace, target } => {
+            TableChange::WorkloadSpread { namespace, target } => {
                 vec![Topic::WorkloadSpread(namespace.clone(), target.0.clone(), target.1.clone())]
             }
-            Change::BindingShrank { key, .. } => vec![Topic::Shrinks(key.namespace.clone())],
+            TableChange::BindingShrank { key, .. } => vec![Topic::Shrinks(key.namespace.clone())],
         }
     }
 
-    fn is_met_by(&self, change: &Change) -> bool {
+    fn is_met_by(&self, change: &TableChange) -> bool {
         change.meets(self)
     }
 }
 
-/// The topics of a cure by these clusters.
+/// The topics of a condition about these clusters.
 fn each(clusters: &ClusterSet, topic: fn(Option<String>) -> Topic) -> Vec<Topic> {
     if clusters.len() > WIDE {
         return vec![topic(None)];
@@ -100,7 +100,7 @@ fn each(clusters: &ClusterSet, topic: fn(Option<String>) -> Topic) -> Vec<Topic>
     clusters.iter().map(|name| topic(Some(name.to_string()))).collect()
 }
 
-/// The topics under which cures by a cluster are filed.
+/// The topics under which conditions about a cluster are filed.
 fn both(cluster: &str, topic: fn(Option<String>) -> Topic) -> Vec<Topic> {
     vec![topic(Some(cluster.to_owned())), topic(None)]
 }

@@ -16,12 +16,12 @@ use crate::plugins::{
     topology_spread, workload_spread,
 };
 use crate::state::row::Ready;
-use atoll_decision::{BitSet, ClusterSet, Column, Cure, Decision};
+use atoll_decision::{BitSet, ClusterSet, Column, Decision, WakeCondition};
 
-/// The cures of a decision.
+/// The wake conditions of a decision.
 #[must_use]
-pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<Cure> {
-    let mut cures = Vec::new();
+pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<WakeCondition> {
+    let mut conditions = Vec::new();
     let short = !decision.pending.is_empty()
         || matches!(
             decision.outcome,
@@ -37,27 +37,27 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<Cure> 
     );
     let prefers = allowed.has(RescheduleOn::Recovery) && !allowed.sticky;
     let follows = allowed.has(RescheduleOn::ClusterChange) && !allowed.sticky;
-    watch_targets(cycle, decision, chosen, follows, &mut cures);
+    watch_targets(cycle, decision, chosen, follows, &mut conditions);
     if short || prefers || (follows && !cycle.intent.strategy.divides()) {
-        cures.push(Cure::ClusterJoins);
-        newcomers(cycle, &mut cures);
+        conditions.push(WakeCondition::ClusterJoins);
+        newcomers(cycle, &mut conditions);
     }
     let unready = || cycle.snapshot.rows().any(|(_, row)| row.ready == Ready::No);
-    if prefers && !cures.contains(&Cure::TaintsChange) && unready() {
+    if prefers && !conditions.contains(&WakeCondition::TaintsChange) && unready() {
         // A member's readiness changes together with its taints and session.
-        cures.push(Cure::TaintsChange);
+        conditions.push(WakeCondition::TaintsChange);
     }
     if short || prefers {
-        capacity(cycle, decision, &mut cures);
-        others(cycle, &mut cures);
+        capacity(cycle, decision, &mut conditions);
+        others(cycle, &mut conditions);
     }
-    policies(cycle, &mut cures);
-    times(cycle, decision, chosen, prefers, &mut cures);
+    policies(cycle, &mut conditions);
+    times(cycle, decision, chosen, prefers, &mut conditions);
     if decision.outcome == Outcome::Invalid {
         let field = decision.reason.split_once(": ").map_or("spec", |(field, _)| field);
-        cures.push(Cure::Edit { field: field.to_owned() });
+        conditions.push(WakeCondition::Edit { field: field.to_owned() });
     }
-    cures
+    conditions
 }
 
 fn names(targets: &[TargetCluster]) -> ClusterSet {
@@ -70,7 +70,7 @@ fn watch_targets(
     decision: &Decision,
     chosen: &BitSet,
     follows: bool,
-    cures: &mut Vec<Cure>,
+    conditions: &mut Vec<WakeCondition>,
 ) {
     if decision.after.count() == 0 {
         return;
@@ -81,14 +81,14 @@ fn watch_targets(
     } else {
         names(&decision.after)
     };
-    cures.push(Cure::TargetChanges { clusters });
+    conditions.push(WakeCondition::TargetChanges { clusters });
     if follows && !cycle.intent.strategy.divides() {
-        cures.push(Cure::LabelsChange);
+        conditions.push(WakeCondition::LabelsChange);
     }
 }
 
 /// Changes that would admit further clusters.
-fn newcomers(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
+fn newcomers(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
     // The verdicts contain no refusal without rows.
     let plugins: BTreeSet<&str> =
         cycle.verdicts.refusals.iter().map(|refusal| refusal.plugin).collect();
@@ -101,14 +101,14 @@ fn newcomers(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
     ];
     let by_labels = plugins.iter().any(|plugin| !known.contains(plugin));
     if by_labels || rejects(cluster_affinity::NAME) || rejects(topology_spread::NAME) {
-        cures.push(Cure::LabelsChange);
+        conditions.push(WakeCondition::LabelsChange);
     }
     if rejects(taint_toleration::NAME) {
-        cures.push(Cure::TaintsChange);
+        conditions.push(WakeCondition::TaintsChange);
     }
     if rejects(api_enablement::NAME) {
         let template = &cycle.request.template;
-        cures.push(Cure::ServesApi {
+        conditions.push(WakeCondition::ServesApi {
             api_version: template.api_version.clone(),
             kind: template.kind.clone(),
         });
@@ -116,12 +116,12 @@ fn newcomers(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
     if rejects(cluster_eviction::NAME) {
         let rows = cycle.verdicts.refused_by(cluster_eviction::NAME);
         let clusters = ClusterSet::new(cycle.snapshot.names(), rows);
-        cures.push(Cure::EvictionEnds { clusters });
+        conditions.push(WakeCondition::EvictionEnds { clusters });
     }
 }
 
 /// Capacity for one more replica on a candidate.
-fn capacity(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
+fn capacity(cycle: &Cycle<'_>, decision: &Decision, conditions: &mut Vec<WakeCondition>) {
     let Some(column) = &cycle.capacity else { return };
     if !cycle.intent.strategy.divides() {
         return;
@@ -144,7 +144,7 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
     };
     let left = |row: usize| Some(column.more(row)?.saturating_sub(added(row)).max(0));
     let had: Column = rows.iter().map(left).collect();
-    cures.push(Cure::CapacityRises {
+    conditions.push(WakeCondition::CapacityRises {
         clusters: ClusterSet::new(cycle.snapshot.names(), rows),
         had,
         requests: cycle.intent.needs.requests.clone(),
@@ -153,7 +153,7 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, cures: &mut Vec<Cure>) {
 }
 
 /// Other bindings that count in the same domains.
-fn others(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
+fn others(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
     let namespace = cycle.request.template.namespace.clone().unwrap_or_default();
     let constraints = cycle.request.placement.topology_spread_constraints.iter();
     let mut selectors: Vec<LabelSelector> =
@@ -161,24 +161,26 @@ fn others(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
     if let Strategy::WorkloadPolicy(policy) = &cycle.intent.strategy {
         selectors.push(policy.spec.label_selector.clone());
     }
-    cures.extend(selectors.into_iter().map(|selector| Cure::BindingShrinks {
+    conditions.extend(selectors.into_iter().map(|selector| WakeCondition::BindingShrinks {
         namespace: namespace.clone(),
         selector,
         except: cycle.request.key.clone(),
     }));
 }
 
-fn policies(cycle: &Cycle<'_>, cures: &mut Vec<Cure>) {
+fn policies(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
     if cycle.as_karmada() || cycle.intent.desired.is_none() {
         return;
     }
     let template = &cycle.request.template;
     let namespace = template.namespace.clone().unwrap_or_default();
     if let Some(name) = &template.workload_policy {
-        cures
-            .push(Cure::WorkloadPolicyChanges { namespace: namespace.clone(), name: name.clone() });
+        conditions.push(WakeCondition::WorkloadPolicyChanges {
+            namespace: namespace.clone(),
+            name: name.clone(),
+        });
     }
-    cures.push(Cure::WorkloadSpreadChanges {
+    conditions.push(WakeCondition::WorkloadSpreadChanges {
         namespace,
         kind: template.kind.clone(),
         name: template.name.clone(),
@@ -191,7 +193,7 @@ fn times(
     decision: &Decision,
     chosen: &BitSet,
     prefers: bool,
-    cures: &mut Vec<Cure>,
+    conditions: &mut Vec<WakeCondition>,
 ) {
     let now = cycle.request.now;
     let mut due: Vec<Timestamp> =
@@ -233,6 +235,6 @@ fn times(
         }
     }
     if let Some(at) = due.into_iter().filter(|at| *at > now).min() {
-        cures.push(Cure::TimePasses { at });
+        conditions.push(WakeCondition::TimePasses { at });
     }
 }

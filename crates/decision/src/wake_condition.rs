@@ -17,7 +17,7 @@ pub type Amounts = BTreeMap<String, i64>;
 /// An event that could change the outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "event")]
-pub enum Cure {
+pub enum WakeCondition {
     /// Any cluster joins.
     ClusterJoins,
     /// One of the binding's target clusters leaves, is being deleted, loses its session, or changes its taints, labels
@@ -92,7 +92,7 @@ pub enum Cure {
     },
 }
 
-impl Cure {
+impl WakeCondition {
     /// When to retry, if only time needs to pass.
     #[must_use]
     pub fn due(&self) -> Option<Timestamp> {
