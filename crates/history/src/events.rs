@@ -199,13 +199,13 @@ pub struct Provenance {
     pub profile: String,
     /// The template first, then the policies.
     #[serde(default)]
-    pub sources: Vec<Source>,
+    pub sources: Vec<SourceObject>,
 }
 
 /// An object that a decision was made from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Source {
+pub struct SourceObject {
     /// Kind.
     pub kind: String,
     /// `None` for cluster-scoped ones.
@@ -221,13 +221,13 @@ pub struct Source {
     pub generation: Option<i64>,
     /// The last change recorded in managedFields, except for status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changed: Option<Changed>,
+    pub changed: Option<LastChange>,
 }
 
 /// A change as recorded in managedFields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Changed {
+pub struct LastChange {
     /// The field manager, for example `kubectl-client-side-apply`.
     pub manager: String,
     /// `Apply` or `Update`.

@@ -10,9 +10,9 @@ mod detail;
 mod events;
 mod filter;
 mod keeper;
-mod lent;
 mod memory;
 pub mod outbox;
+mod pooled;
 mod postgres;
 mod record;
 mod recorder;
@@ -23,20 +23,22 @@ mod weeks;
 
 pub use detail::{Detail, DetailError};
 pub use events::{
-    Changed, Event, MemberEvent, MemberEventKind, MemberFilter, MemberPage, Milestone, Provenance,
-    Resident, Source, Stage,
+    Event, LastChange, MemberEvent, MemberEventKind, MemberFilter, MemberPage, Milestone,
+    Provenance, Resident, SourceObject, Stage,
 };
 pub use filter::{Filter, FilterError, Scope};
 pub use keeper::{Keeper, RETENTION};
 pub use memory::{Fault, MemoryStore};
 pub use postgres::PostgresStore;
 pub use record::{
-    BindingRef, Entry, Gap, Move, Record, Row, Withdrawal, changes, moves, reason, rejections,
+    BindingRef, Gap, Move, Record, Row, StoredRecord, Withdrawal, changes, moves, reason,
+    rejections,
 };
 pub use recorder::{
-    Drained, Progress, QueueFull, Receipt, Recorder, RecorderOptions, State, Writer,
+    Drained, Progress, QueueFull, Receipt, RecordState, Recorder, RecorderOptions, Writer,
 };
 pub use sqlite::SqliteStore;
 pub use store::{
-    BoxFuture, MILESTONES, Maintained, NEWEST, Newest, Page, Position, Safe, Store, StoreError,
+    BoxFuture, Durability, MILESTONES, Maintained, NEWEST, Newest, Page, Position, Store,
+    StoreError,
 };

@@ -12,12 +12,14 @@ use tokio::sync::watch;
 
 use crate::events::{Event, MemberEvent, MemberFilter, MemberPage, Milestone, Resident, Stage};
 use crate::store::{MILESTONES, Maintained};
-use crate::{BoxFuture, Entry, Filter, Newest, Page, Position, Record, Row, Store, StoreError};
+use crate::{
+    BoxFuture, Filter, Newest, Page, Position, Record, Row, Store, StoreError, StoredRecord,
+};
 
 /// Holds records in memory, without a bound: for runs of limited length.
 #[derive(Debug)]
 pub struct MemoryStore {
-    rows: Mutex<Rows>,
+    rows: Mutex<Tables>,
     written: watch::Sender<u64>,
     fault: watch::Sender<Fault>,
     reconnected: AtomicBool,
@@ -30,7 +32,7 @@ pub enum Fault {
     #[default]
     None,
     /// It refuses connections.
-    Away,
+    Unreachable,
     /// It accepts requests but processes them only after the fault ends.
     Silent,
     /// It reads but does not write.
@@ -47,7 +49,7 @@ pub enum Fault {
 }
 
 #[derive(Debug, Default)]
-struct Rows {
+struct Tables {
     /// In write order; row n has number n + 1.
     records: Vec<Record>,
     by_id: BTreeMap<String, usize>,
@@ -88,7 +90,7 @@ impl MemoryStore {
         // The sender is a field of this store.
         let fault = fault.wait_for(|fault| *fault != Fault::Silent).await.map(|fault| *fault);
         match fault.unwrap_or_default() {
-            Fault::Away => fails("connection refused"),
+            Fault::Unreachable => fails("connection refused"),
             Fault::ReadOnly if writes => fails("cannot execute INSERT in a read-only transaction"),
             Fault::Full if writes => fails("could not extend file: No space left on device"),
             Fault::Slow(pause) => {
@@ -110,13 +112,13 @@ impl MemoryStore {
         }
     }
 
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    fn rows(&self) -> MutexGuard<'_, Tables> {
         // No panic leaves the data inconsistent: an insert of a record is complete or has not begun.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Rows {
+impl Tables {
     fn insert(&mut self, record: &Record) {
         if self.by_id.contains_key(&record.record.id) {
             return;
@@ -219,7 +221,7 @@ fn matches(filter: &Filter, record: &Record) -> bool {
 
 fn bare(row: usize, record: &Record) -> Row {
     let record = Record { detail: None, ..record.clone() };
-    Row { seq: seq(row), entry: Entry::Record(Box::new(record)) }
+    Row { seq: seq(row), entry: StoredRecord::Record(Box::new(record)) }
 }
 
 impl Store for MemoryStore {
@@ -270,7 +272,7 @@ impl Store for MemoryStore {
             let row = rows.by_id.get(id).copied();
             Ok(row.map(|row| {
                 let record = Box::new(rows.records[row].clone());
-                Row { seq: seq(row), entry: Entry::Record(record) }
+                Row { seq: seq(row), entry: StoredRecord::Record(record) }
             }))
         })
     }

@@ -94,12 +94,12 @@ pub struct Row {
     /// The number.
     pub seq: i64,
     /// The content.
-    pub entry: Entry,
+    pub entry: StoredRecord,
 }
 
 /// The content of a row: a record, or one that this version cannot read. Unreadable rows are shown, not skipped.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Entry {
+pub enum StoredRecord {
     /// A record.
     Record(Box<Record>),
     /// A row that cannot be read.
@@ -115,7 +115,7 @@ pub enum Entry {
     },
 }
 
-impl Entry {
+impl StoredRecord {
     /// id of the decision.
     #[must_use]
     pub fn id(&self) -> &str {

@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 
 use crate::events::{MemberEvent, MemberEventKind, MemberPage, Milestone, Resident, Stage};
-use crate::{BindingRef, Detail, Entry, Newest, Page, Position, Record, Row};
+use crate::{BindingRef, Detail, Newest, Page, Position, Record, Row, StoredRecord};
 
 /// Typed access to the columns of a row.
 pub(crate) trait Columns {
@@ -49,15 +49,15 @@ pub(crate) fn name(value: &impl Serialize) -> String {
 }
 
 /// Parses a row. Only the columns that locate it must have the right type; any other unreadable column makes it an
-/// [`Entry::Unreadable`].
+/// [`StoredRecord::Unreadable`].
 pub(crate) fn read(row: &impl Columns, detail: Option<Detail>) -> Result<Row, sqlx::Error> {
     let seq = row.number("seq")?;
     let id = row.text("id")?.unwrap_or_default();
     let at = Timestamp::from_microsecond(row.number("decided_at")?).unwrap_or_default();
     let namespace = row.text("namespace")?.filter(|namespace| !namespace.is_empty());
     let entry = match record(row, &id, at, namespace.clone(), detail) {
-        Ok(record) => Entry::Record(Box::new(record)),
-        Err(error) => Entry::Unreadable { id, namespace, at, error },
+        Ok(record) => StoredRecord::Record(Box::new(record)),
+        Err(error) => StoredRecord::Unreadable { id, namespace, at, error },
     };
     Ok(Row { seq, entry })
 }

@@ -16,7 +16,7 @@ use crate::{
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Completes when the written rows are on the database's disk. An error means that they may be lost: write them again.
-pub type Safe = BoxFuture<'static, Result<(), StoreError>>;
+pub type Durability = BoxFuture<'static, Result<(), StoreError>>;
 
 /// A database of records. Rows are written once and never changed.
 pub trait Store: Send + Sync + 'static {
@@ -27,11 +27,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Like [`Store::insert`], but may return when the rows are written and not yet durable, so that the next ones can
     /// be written meanwhile. Rows become durable in write order.
-    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Safe, StoreError>> {
+    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Durability, StoreError>> {
         Box::pin(async move {
             self.insert(records).await?;
-            let safe: Safe = Box::pin(std::future::ready(Ok(())));
-            Ok(safe)
+            let durability: Durability = Box::pin(std::future::ready(Ok(())));
+            Ok(durability)
         })
     }
 

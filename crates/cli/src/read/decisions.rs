@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use atoll_api::{ClusterResourceBinding, HISTORY_GROUP, ResourceBinding, VERSION, names};
-use atoll_history::{BindingRef, Entry, Row, api, outbox};
+use atoll_history::{BindingRef, Row, StoredRecord, api, outbox};
 use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt, stream};
 use kube::api::{
@@ -390,7 +390,7 @@ async fn held(hub: &Hub, workload: &Workload, tell: bool) -> anyhow::Result<Vec<
         uid: metadata.uid.unwrap_or_default(),
     };
     let records = outbox::records(&binding, &spec);
-    let row = |record| Row { seq: 0, entry: Entry::Record(Box::new(record)) };
+    let row = |record| Row { seq: 0, entry: StoredRecord::Record(Box::new(record)) };
     Ok(records.into_iter().rev().map(|record| api::object(&row(record), true)).collect())
 }
 

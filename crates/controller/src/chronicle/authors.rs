@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_history::{Changed, Provenance, Source};
+use atoll_history::{LastChange, Provenance, SourceObject};
 use atoll_scheduler::Decision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub(crate) fn reduce(entries: Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<Man
 
 /// The last change of each object, by uid.
 #[derive(Debug, Default)]
-pub(crate) struct Authors(BTreeMap<String, Changed>);
+pub(crate) struct Authors(BTreeMap<String, LastChange>);
 
 impl Authors {
     /// An object was created or changed; without `managedFields` the known author stays.
@@ -33,7 +33,7 @@ impl Authors {
         else {
             return;
         };
-        let changed = Changed {
+        let changed = LastChange {
             manager: manager.to_owned(),
             operation: entry["operation"].as_str().unwrap_or_default().to_owned(),
             at: entry["time"].as_str().and_then(|at| at.parse().ok()),
@@ -50,7 +50,7 @@ impl Authors {
 
     /// A decision's inputs and their authors.
     pub(crate) fn provenance(&self, decision: &Decision, template: &Template) -> Provenance {
-        let of_template = Source {
+        let of_template = SourceObject {
             kind: template.key.kind.kind.clone(),
             namespace: template.key.namespace.clone(),
             name: template.key.name.clone(),
@@ -58,7 +58,7 @@ impl Authors {
             generation: Some(template.generation).filter(|generation| *generation > 0),
             changed: self.0.get(&template.uid).cloned(),
         };
-        let policies = decision.policies.iter().map(|policy| Source {
+        let policies = decision.policies.iter().map(|policy| SourceObject {
             kind: policy.kind.clone(),
             namespace: policy.namespace.clone(),
             name: policy.name.clone(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::binding::DecisionRecord;
-use atoll_history::{Detail, MemberEvent, Provenance, State};
+use atoll_history::{Detail, MemberEvent, Provenance, RecordState};
 use atoll_scheduler::Decision;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(super) enum JobDone {
     /// Result of a template look-up.
     Looked { key: BindingKey, presence: gone::Presence },
     /// History's answer about the record of a withdrawal.
-    Recorded { key: BindingKey, id: String, state: State },
+    Recorded { key: BindingKey, id: String, state: RecordState },
     /// Result of a status write.
     Published { subject: Subject, result: Result<Arc<Value>, Failure> },
     /// Withdrawals in history that members have not confirmed.

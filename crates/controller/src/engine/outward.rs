@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_api::policy::{ConflictResolution, PurgeMode};
-use atoll_history::{BindingRef, Record, Stage, State, Withdrawal as Withdrawn};
+use atoll_history::{BindingRef, Record, RecordState, Stage, Withdrawal as Withdrawn};
 use atoll_scheduler::Session;
 use tokio::time::Instant;
 
@@ -316,19 +316,21 @@ impl Engine {
     }
 
     /// History's answer about a withdrawal's record.
-    pub(super) fn withdrawal_recorded(&mut self, key: BindingKey, id: &str, state: State) {
+    pub(super) fn withdrawal_recorded(&mut self, key: BindingKey, id: &str, state: RecordState) {
         let Some(withdrawal) = self.withdrawals.get_mut(&key) else { return };
         if withdrawal.awaited() != Some(id) {
             return;
         }
         match state {
-            State::Recorded => withdrawal.held(),
-            State::Refused(why) => {
+            RecordState::Recorded => withdrawal.held(),
+            RecordState::Refused(why) => {
                 // It is rejected permanently: waiting would block the name forever, so the log is the record.
                 tracing::error!(%key, why, "history refuses the record of a withdrawal");
                 withdrawal.held();
             }
-            State::Queued => tracing::warn!(%key, "history ended before it took a withdrawal"),
+            RecordState::Queued => {
+                tracing::warn!(%key, "history ended before it took a withdrawal")
+            }
         }
         self.enqueue(key, crate::queue::Urgency::Now, None);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atoll_api::conditions::{self, RECORDED};
-use atoll_history::{Progress, State};
+use atoll_history::{Progress, RecordState};
 use tokio::sync::watch;
 
 use super::Engine;
@@ -65,6 +65,6 @@ impl Engine {
 
     fn waits_for_history(&self, binding: &Binding) -> bool {
         let receipt = binding.spec.decision.as_ref().and_then(|last| self.receipts.get(&last.id));
-        receipt.is_some_and(|receipt| receipt.state() == State::Queued)
+        receipt.is_some_and(|receipt| receipt.state() == RecordState::Queued)
     }
 }

@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::query::{LABEL_KIND, LABEL_OUTCOME, LABEL_TRIGGER, LABEL_WORKLOAD};
 use super::{Kind, life, members, text};
-use crate::{Entry, Milestone, Record, Row, moves};
+use crate::{Milestone, Record, Row, StoredRecord, moves};
 
 /// A row as an object, with its progress as `status`.
 pub(super) fn with_status(row: &Row, with_detail: bool, steps: &[Milestone]) -> Value {
     let mut object = object(row, with_detail);
-    if let Entry::Record(record) = &row.entry {
+    if let StoredRecord::Record(record) = &row.entry {
         object["status"] = life::status(record, steps);
     }
     object
@@ -23,14 +23,14 @@ pub(super) fn with_status(row: &Row, with_detail: bool, steps: &[Milestone]) -> 
 #[must_use]
 pub fn object(row: &Row, with_detail: bool) -> Value {
     let (kind, namespace, at, labels, spec) = match &row.entry {
-        Entry::Record(record) => (
+        StoredRecord::Record(record) => (
             kind(record.binding.namespace.as_deref()),
             record.binding.namespace.as_deref(),
             record.decided_at(),
             labels(record),
             spec(record, with_detail),
         ),
-        Entry::Unreadable { namespace, at, error, .. } => (
+        StoredRecord::Unreadable { namespace, at, error, .. } => (
             kind(namespace.as_deref()),
             namespace.as_deref(),
             *at,

@@ -9,7 +9,9 @@ use tokio::sync::watch;
 
 use super::object::{object, with_status};
 use super::{Kind, Query, members};
-use crate::{Entry, Filter, FilterError, Milestone, Position, Row, Scope, Store, StoreError};
+use crate::{
+    Filter, FilterError, Milestone, Position, Row, Scope, Store, StoreError, StoredRecord,
+};
 
 /// Limit of objects per reply if the client sets none or a larger one. It gets a continue token for the rest: millions
 /// of decisions fit no reply.
@@ -114,8 +116,8 @@ pub async fn get(
 
 fn in_scope(scope: &Scope, row: &Row) -> bool {
     let namespace = match &row.entry {
-        Entry::Record(record) => record.binding.namespace.as_deref(),
-        Entry::Unreadable { namespace, .. } => namespace.as_deref(),
+        StoredRecord::Record(record) => record.binding.namespace.as_deref(),
+        StoredRecord::Unreadable { namespace, .. } => namespace.as_deref(),
     };
     match scope {
         Scope::Any => true,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use atoll_api::binding::TargetCluster;
 use sqlx::PgConnection;
 
-use super::copy::{Copying, Rows};
+use super::copy::{Copying, EncodedRows};
 use super::sql;
 use crate::record::changes;
 use crate::rows::name;
@@ -36,9 +36,10 @@ pub(super) async fn insert(
         sqlx::query(sql::INVALIDATE).bind(earliest).execute(&mut *connection).await?;
     }
     let befores = befores(connection, &new).await?;
-    let mut shares = Rows::of(sql::COPY_CHANGES.1);
+    let mut shares = EncodedRows::of(sql::COPY_CHANGES.1);
     let mut copying =
-        Copying::begin(connection, sql::COPY_DECISIONS.0, Rows::of(sql::COPY_DECISIONS.1)).await?;
+        Copying::begin(connection, sql::COPY_DECISIONS.0, EncodedRows::of(sql::COPY_DECISIONS.1))
+            .await?;
     for ((record, before), seq) in new.iter().zip(&befores).zip(claim.first..) {
         decision(&mut copying.rows, record, before.as_deref(), seq);
         shares_of(&mut shares, record, before.as_deref(), seq);
@@ -80,19 +81,19 @@ async fn there(
 }
 
 /// One row, in the order of the columns of [`sql::COPY_DECISIONS`].
-fn decision(rows: &mut Rows, record: &Record, before: Option<&[TargetCluster]>, seq: i64) {
+fn decision(rows: &mut EncodedRows, record: &Record, before: Option<&[TargetCluster]>, seq: i64) {
     let (of, workload, binding) = (&record.record, &record.workload, &record.binding);
     rows.row()
         .number(seq)
         .text(&of.id)
-        .option(of.parent.as_deref(), Rows::text)
+        .option(of.parent.as_deref(), EncodedRows::text)
         .time(microseconds(record))
         .text(&name(&of.trigger))
         .text(&name(&of.mode))
         .text(&name(&of.outcome))
         .number(of.desired)
         .json(&of.pending)
-        .option(of.affinity_name.as_deref(), Rows::text)
+        .option(of.affinity_name.as_deref(), EncodedRows::text)
         .number(of.term)
         .text(&binding.kind)
         .text(binding.namespace.as_deref().unwrap_or_default())
@@ -102,27 +103,27 @@ fn decision(rows: &mut Rows, record: &Record, before: Option<&[TargetCluster]>, 
         .text(workload.version())
         .text(&workload.kind)
         .text(&workload.name)
-        .option(workload.uid.as_deref(), Rows::text)
+        .option(workload.uid.as_deref(), EncodedRows::text)
         .option(before, |rows, before| rows.json(&before))
         .json(&record.after)
-        .option(record.reason.as_deref(), Rows::text)
-        .option(record.gap.as_ref(), Rows::json)
-        .option(record.withdrawal.as_ref(), Rows::json)
-        .option(record.provenance.as_ref(), Rows::json)
-        .option(record.rejections.as_ref(), Rows::json)
-        .option(record.detail.as_ref().map(Detail::as_bytes), Rows::bytes);
+        .option(record.reason.as_deref(), EncodedRows::text)
+        .option(record.gap.as_ref(), EncodedRows::json)
+        .option(record.withdrawal.as_ref(), EncodedRows::json)
+        .option(record.provenance.as_ref(), EncodedRows::json)
+        .option(record.rejections.as_ref(), EncodedRows::json)
+        .option(record.detail.as_ref().map(Detail::as_bytes), EncodedRows::bytes);
 }
 
 /// The shares that a decision changed, in the order of the columns of [`sql::COPY_CHANGES`].
-fn shares_of(rows: &mut Rows, record: &Record, before: Option<&[TargetCluster]>, seq: i64) {
+fn shares_of(rows: &mut EncodedRows, record: &Record, before: Option<&[TargetCluster]>, seq: i64) {
     for (cluster, (before, after)) in changes(before.unwrap_or_default(), &record.after) {
         rows.row()
             .text(cluster)
             .time(microseconds(record))
             .number(seq)
             .text(&record.binding.uid)
-            .option(before, Rows::number)
-            .option(after, Rows::number)
+            .option(before, EncodedRows::number)
+            .option(after, EncodedRows::number)
             .text(&record.record.id)
             .text(record.binding.namespace.as_deref().unwrap_or_default())
             .text(&record.workload.kind)

@@ -1,4 +1,4 @@
-//! Rows in COPY's binary format, sent while they are generated: the server processes the first while the last are
+//! EncodedRows in COPY's binary format, sent while they are generated: the server processes the first while the last are
 //! written.
 
 use serde::Serialize;
@@ -17,13 +17,13 @@ const JSONB: u8 = 1;
 const CHUNK: usize = 128 << 10;
 
 /// Encoded rows of one table.
-pub(super) struct Rows {
+pub(super) struct EncodedRows {
     bytes: Vec<u8>,
     columns: i16,
 }
 
-impl Rows {
-    /// Rows with this many columns.
+impl EncodedRows {
+    /// EncodedRows with this many columns.
     pub(super) fn of(columns: i16) -> Self {
         Self { bytes: HEADER.to_vec(), columns }
     }
@@ -92,14 +92,14 @@ impl Rows {
 /// A copy in progress. Aborting it leaves the connection unusable: its owner then closes it.
 pub(super) struct Copying<'a> {
     copy: PgCopyIn<&'a mut PgConnection>,
-    pub(super) rows: Rows,
+    pub(super) rows: EncodedRows,
 }
 
 impl<'a> Copying<'a> {
     pub(super) async fn begin(
         connection: &'a mut PgConnection,
         statement: &'static str,
-        rows: Rows,
+        rows: EncodedRows,
     ) -> Result<Self, sqlx::Error> {
         Ok(Self { copy: connection.copy_in_raw(statement).await?, rows })
     }
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn columns_have_their_length_before_them() {
-        let mut rows = Rows::of(4);
+        let mut rows = EncodedRows::of(4);
         assert!(rows.is_empty());
-        rows.row().text("é").option(None, Rows::number).time(EPOCH + 1).json(&["a"]);
+        rows.row().text("é").option(None, EncodedRows::number).time(EPOCH + 1).json(&["a"]);
         let expected = [
             &[0, 4][..],
             &[0, 0, 0, 2, 0xc3, 0xa9],

@@ -11,7 +11,7 @@ use crate::{Position, StoreError, rows};
 
 /// Columns of both tables.
 #[derive(Default)]
-struct Columns {
+struct EventColumns {
     milestones: Milestones,
     members: Members,
     /// Times that locate the rows' partitions, in seconds since 1970.
@@ -37,7 +37,7 @@ struct Members {
     messages: Vec<String>,
 }
 
-impl Columns {
+impl EventColumns {
     fn of(events: &[Event]) -> Self {
         let mut columns = Self::default();
         for event in events {
@@ -69,7 +69,7 @@ impl Columns {
 
 pub(super) async fn note(store: &PostgresStore, events: &[Event]) -> Result<(), StoreError> {
     store.migrate().await?;
-    let columns = Columns::of(events);
+    let columns = EventColumns::of(events);
     let weeks = store.unknown_weeks(columns.seconds.iter().copied());
     let written = store.bounded("write", write(store, columns, &weeks)).await;
     store.learn(weeks, &written);
@@ -78,7 +78,7 @@ pub(super) async fn note(store: &PostgresStore, events: &[Event]) -> Result<(), 
 
 async fn write(
     store: &PostgresStore,
-    columns: Columns,
+    columns: EventColumns,
     weeks: &BTreeSet<i64>,
 ) -> Result<(), sqlx::Error> {
     // Events have no order: their writers need no lock, unless they create tables.
@@ -88,7 +88,7 @@ async fn write(
         store.writer.begin_with(sql::BEGIN).await?
     };
     make_partitions(&mut transaction, weeks).await?;
-    let Columns { milestones, members, .. } = columns;
+    let EventColumns { milestones, members, .. } = columns;
     if !milestones.decisions.is_empty() {
         sqlx::query(sql::NOTE_MILESTONES)
             .bind(milestones.decisions)

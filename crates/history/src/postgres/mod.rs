@@ -21,12 +21,12 @@ use sqlx::{Connection, PgConnection, Postgres};
 use tokio::sync::{OnceCell, watch};
 
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
-use crate::lent::Lent;
+use crate::pooled::PooledConnection;
 use crate::rows;
 use crate::store::Maintained;
 use crate::weeks::{MOST_STANDINGS, STANDING_LAG, begin, week};
 use crate::{
-    BoxFuture, Filter, Newest, Page, Position, Record, Row, Safe, Scope, Store, StoreError,
+    BoxFuture, Durability, Filter, Newest, Page, Position, Record, Row, Scope, Store, StoreError,
 };
 
 /// Time limit of one operation. A batch takes milliseconds; an operation that takes this long is stuck.
@@ -193,21 +193,21 @@ impl PostgresStore {
         records: &[Record],
         weeks: &BTreeSet<i64>,
     ) -> Result<Written, sqlx::Error> {
-        let mut lent = Lent::of(&self.writer).await?;
+        let mut connection = PooledConnection::acquire(&self.writer).await?;
         if self.connections.is_another() {
-            lent.sound();
+            connection.mark_sound();
             return Ok(Written::Reconnected);
         }
         // Rows already exist when a reply was lost or another leader wrote them. One such row is followed by more.
         let look = self.look.load(Ordering::Relaxed);
-        let mut written = write_on(lent.connection(), begin, records, weeks, look).await;
+        let mut written = write_on(connection.get(), begin, records, weeks, look).await;
         if !look && written.as_ref().is_err_and(is_there_already) {
-            written = write_on(lent.connection(), begin, records, weeks, true).await;
+            written = write_on(connection.get(), begin, records, weeks, true).await;
         }
         self.look.store(!matches!(written, Ok(false)), Ordering::Relaxed);
         // After an error reported by the server, the connection is still in sync.
         if matches!(written, Ok(_) | Err(sqlx::Error::Database(_))) {
-            lent.sound();
+            connection.mark_sound();
         }
         written.map(|_| Written::Done)
     }
@@ -365,19 +365,20 @@ impl Store for PostgresStore {
         Box::pin(async move { self.write_from(sql::BEGIN, records).await })
     }
 
-    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Safe, StoreError>> {
+    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Durability, StoreError>> {
         Box::pin(async move {
             // Connected before the write, so it would notice a server restart that lost rows.
-            let mut flusher = self.bounded("write", Lent::of(&self.flushers)).await?;
+            let mut flusher =
+                self.bounded("write", PooledConnection::acquire(&self.flushers)).await?;
             self.write_from(sql::BEGIN_LATER, records).await?;
             let limit = self.operation;
-            let safe: Safe = Box::pin(async move {
-                let flush = sqlx::query(sql::FLUSH).execute(flusher.connection());
+            let durability: Durability = Box::pin(async move {
+                let flush = sqlx::query(sql::FLUSH).execute(flusher.get());
                 within(limit, "write", flush).await?;
-                flusher.sound();
+                flusher.mark_sound();
                 Ok(())
             });
-            Ok(safe)
+            Ok(durability)
         })
     }
 

@@ -60,7 +60,7 @@ impl Default for RecorderOptions {
 
 /// State of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum RecordState {
     /// Not in the database yet.
     Queued,
     /// In the database and durable.
@@ -71,25 +71,25 @@ pub enum State {
 
 /// Reports the state of a record. Cheap to store beside the binding in an index.
 #[derive(Debug, Clone)]
-pub struct Receipt(watch::Receiver<State>);
+pub struct Receipt(watch::Receiver<RecordState>);
 
 impl Receipt {
     /// The current state.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> RecordState {
         self.0.borrow().clone()
     }
 
     /// Whether the binding may drop the decision.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        *self.0.borrow() == State::Recorded
+        *self.0.borrow() == RecordState::Recorded
     }
 
     /// Waits until the record is in the database or rejected. Returns `Queued` only when the writer ended before that.
-    pub async fn settled(&mut self) -> State {
+    pub async fn settled(&mut self) -> RecordState {
         // An error means that the sender was dropped: the last state is final.
-        let _ = self.0.wait_for(|state| *state != State::Queued).await;
+        let _ = self.0.wait_for(|state| *state != RecordState::Queued).await;
         self.state()
     }
 }
@@ -132,7 +132,7 @@ pub struct Recorder {
 #[derive(Debug)]
 struct Job {
     record: Record,
-    receipt: watch::Sender<State>,
+    receipt: watch::Sender<RecordState>,
     since: Instant,
 }
 
@@ -182,7 +182,7 @@ impl Recorder {
             record.detail = None;
             self.progress.send_modify(|progress| progress.details_dropped += 1);
         }
-        let (sender, receiver) = watch::channel(State::Queued);
+        let (sender, receiver) = watch::channel(RecordState::Queued);
         let since = Instant::now();
         self.progress.send_modify(|progress| {
             progress.queued += 1;

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::notes::Notes;
 use super::recent::Recent;
-use super::{Details, Job, Progress, RecorderOptions, State};
-use crate::{Event, Record, Safe, Store, StoreError};
+use super::{Details, Job, Progress, RecordState, RecorderOptions};
+use crate::{Durability, Event, Record, Store, StoreError};
 
 /// Writes what the recorder's handles queue.
 pub struct Writer {
@@ -44,7 +44,7 @@ pub struct Drained {
 #[derive(Default)]
 struct Batch {
     records: Vec<Record>,
-    waiting: Vec<(watch::Sender<State>, Instant)>,
+    waiting: Vec<(watch::Sender<RecordState>, Instant)>,
 }
 
 /// Updates receipts and counters.
@@ -57,7 +57,7 @@ struct Settler {
 
 /// Result of a write.
 enum Attempt {
-    Written(Safe),
+    Written(Durability),
     /// The database rejects it permanently.
     Refused(String),
     /// The previous batch may be lost and must be written first.
@@ -167,7 +167,7 @@ impl Records {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
             match self.attempt(&part.records, token).await {
-                Attempt::Written(safe) => {
+                Attempt::Written(durability) => {
                     self.most = (self.most * 2).min(self.options.batch.max(1));
                     let landed = tokio::select! {
                         biased;
@@ -181,7 +181,7 @@ impl Records {
                         landed = self.land() => landed,
                     };
                     match landed {
-                        Ok(()) => self.launch(part, safe),
+                        Ok(()) => self.launch(part, durability),
                         // Both may be missing, and the earlier one must be written first.
                         Err(earlier) => parts.extend([part, earlier]),
                     }
@@ -190,7 +190,7 @@ impl Records {
                 Attempt::Refused(reason) if part.len() == 1 => {
                     let id = &part.records[0].record.id;
                     tracing::error!(%id, reason, "history refuses a decision: its binding keeps it");
-                    self.settler.settle(part, &State::Refused(reason));
+                    self.settler.settle(part, &RecordState::Refused(reason));
                 }
                 Attempt::Refused(_) | Attempt::TooMany => {
                     let second = part.split_off(part.len() / 2);
@@ -221,12 +221,12 @@ impl Records {
     }
 
     /// Waits in the background for a written batch to become durable.
-    fn launch(&mut self, batch: Batch, safe: Safe) {
+    fn launch(&mut self, batch: Batch, durability: Durability) {
         let settler = self.settler.clone();
         self.flying.spawn(async move {
-            match safe.await {
+            match durability.await {
                 Ok(()) => {
-                    settler.settle(batch, &State::Recorded);
+                    settler.settle(batch, &RecordState::Recorded);
                     Ok(())
                 }
                 Err(error) => Err((batch, error)),
@@ -245,7 +245,7 @@ impl Records {
                 written = self.write_behind_recent(records) => written,
             };
             let error = match written {
-                Ok(safe) => return Attempt::Written(safe),
+                Ok(durability) => return Attempt::Written(durability),
                 Err(error) => error,
             };
             // Before a retry, the result of the previous batch must be known.
@@ -283,7 +283,7 @@ impl Records {
 
     /// Writes once. On a new connection recently acknowledged records are written first: the database may have lost
     /// them, and they are the parents of these.
-    async fn write_behind_recent(&mut self, records: &[Record]) -> Result<Safe, StoreError> {
+    async fn write_behind_recent(&mut self, records: &[Record]) -> Result<Durability, StoreError> {
         if !self.stale {
             match self.store.write(records).await {
                 Err(error @ StoreError::Reconnected { .. }) => {
@@ -332,7 +332,7 @@ impl Records {
             let written = tokio::time::timeout_at(deadline, written).await;
             let reason = match written {
                 Ok(Ok(())) => {
-                    self.settler.settle(batch, &State::Recorded);
+                    self.settler.settle(batch, &RecordState::Recorded);
                     batch = rest;
                     continue;
                 }
@@ -368,21 +368,21 @@ impl Settler {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn settle(&self, batch: Batch, state: &State) {
+    fn settle(&self, batch: Batch, state: &RecordState) {
         self.details.give_back(batch.detail_bytes());
         let count = batch.len();
         let newest = batch.waiting.last().map(|(_, since)| *since);
         for (receipt, _) in batch.waiting {
             receipt.send_replace(state.clone());
         }
-        if *state == State::Recorded {
+        if *state == RecordState::Recorded {
             self.recent().push(batch.records);
         }
         self.progress.send_modify(|progress| {
             progress.queued -= count;
             match state {
-                State::Refused(_) => progress.refused += count as u64,
-                State::Recorded | State::Queued => progress.recorded += count as u64,
+                RecordState::Refused(_) => progress.refused += count as u64,
+                RecordState::Recorded | RecordState::Queued => progress.recorded += count as u64,
             }
             progress.failing = None;
             // Records queued now arrived after the newest of these.

@@ -5,19 +5,19 @@ use sqlx::{Connection, SqliteConnection};
 
 use super::{SqliteStore, bounded, classify, sql};
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
-use crate::lent::Lent;
+use crate::pooled::PooledConnection;
 use crate::store::MILESTONES;
 use crate::{Position, StoreError, rows};
 
 pub(super) async fn note(store: &SqliteStore, events: &[Event]) -> Result<(), StoreError> {
     bounded("write", async {
-        let mut lent = Lent::of(&store.writer).await?;
-        let mut transaction = lent.connection().begin_with("BEGIN IMMEDIATE").await?;
+        let mut connection = PooledConnection::acquire(&store.writer).await?;
+        let mut transaction = connection.get().begin_with("BEGIN IMMEDIATE").await?;
         for event in events {
             insert(&mut transaction, event).await?;
         }
         transaction.commit().await?;
-        lent.sound();
+        connection.mark_sound();
         Ok(())
     })
     .await

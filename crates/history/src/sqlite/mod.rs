@@ -19,7 +19,7 @@ use sqlx::{Connection, Sqlite, SqliteConnection};
 use tokio::sync::watch;
 
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
-use crate::lent::Lent;
+use crate::pooled::PooledConnection;
 use crate::record::changes;
 use crate::rows;
 use crate::store::Maintained;
@@ -191,13 +191,13 @@ impl Store for SqliteStore {
         Box::pin(async move {
             bounded("write", async {
                 // Take the write lock at the start: a transaction that begins with a read could not upgrade to it.
-                let mut lent = Lent::of(&self.writer).await?;
-                let mut transaction = lent.connection().begin_with("BEGIN IMMEDIATE").await?;
+                let mut connection = PooledConnection::acquire(&self.writer).await?;
+                let mut transaction = connection.get().begin_with("BEGIN IMMEDIATE").await?;
                 for record in records {
                     insert(&mut transaction, record).await?;
                 }
                 transaction.commit().await?;
-                lent.sound();
+                connection.mark_sound();
                 Ok(())
             })
             .await?;
@@ -333,7 +333,7 @@ mod tests {
     use sqlx::{Executor, Row as _, SqlSafeStr};
 
     use super::*;
-    use crate::Entry;
+    use crate::StoredRecord;
 
     #[tokio::test]
     async fn every_statement_is_accepted_by_the_database() {
@@ -377,7 +377,7 @@ mod tests {
             'ResourceBinding', 'shop', 'b', 'u', 'apps', 'v1', 'Deployment', 'web', '[]')";
         sqlx::query(row).execute(&store.writer).await.unwrap();
         let page = store.page(&Filter::default(), 10, None).await.unwrap();
-        let [Row { entry: Entry::Unreadable { id, namespace, error, .. }, .. }] =
+        let [Row { entry: StoredRecord::Unreadable { id, namespace, error, .. }, .. }] =
             page.rows.as_slice()
         else {
             panic!("{page:?}");

@@ -6,7 +6,7 @@ use sqlx::Connection;
 
 use super::{SqliteStore, bounded, sql};
 use crate::StoreError;
-use crate::lent::Lent;
+use crate::pooled::PooledConnection;
 use crate::rows::limit;
 use crate::weeks::{MOST_STANDINGS, STANDING_LAG, decisions_between, next_standing};
 
@@ -60,12 +60,12 @@ async fn at(store: &SqliteStore, moment: i64) -> Result<bool, StoreError> {
 }
 
 async fn of_cluster(store: &SqliteStore, cluster: &str, moment: i64) -> Result<u64, sqlx::Error> {
-    let mut lent = Lent::of(&store.writer).await?;
-    let mut transaction = lent.connection().begin_with("BEGIN IMMEDIATE").await?;
+    let mut connection = PooledConnection::acquire(&store.writer).await?;
+    let mut transaction = connection.get().begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query(sql::FORGET_SHARES).bind(cluster).bind(moment).execute(&mut *transaction).await?;
     let taken =
         sqlx::query(sql::TAKE_SHARES).bind(cluster).bind(moment).execute(&mut *transaction).await?;
     transaction.commit().await?;
-    lent.sound();
+    connection.mark_sound();
     Ok(taken.rows_affected())
 }

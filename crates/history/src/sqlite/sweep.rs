@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use sqlx::{Connection, Row as _};
 
 use super::{SqliteStore, bounded, sql};
-use crate::lent::Lent;
+use crate::pooled::PooledConnection;
 use crate::store::Maintained;
 use crate::{Position, StoreError, rows};
 
@@ -61,8 +61,8 @@ async fn part(
     from: Position,
     to: Position,
 ) -> Result<u64, sqlx::Error> {
-    let mut lent = Lent::of(&store.writer).await?;
-    let mut transaction = lent.connection().begin_with("BEGIN IMMEDIATE").await?;
+    let mut connection = PooledConnection::acquire(&store.writer).await?;
+    let mut transaction = connection.get().begin_with("BEGIN IMMEDIATE").await?;
     let bind = |statement: &'static str| {
         sqlx::query(statement)
             .bind(before)
@@ -76,6 +76,6 @@ async fn part(
     let ids: Result<Vec<String>, _> = gone.iter().map(|row| row.try_get("id")).collect();
     sqlx::query(sql::SWEEP_MILESTONES).bind(rows::json(&ids?)).execute(&mut *transaction).await?;
     transaction.commit().await?;
-    lent.sound();
+    connection.mark_sound();
     Ok(gone.len() as u64)
 }

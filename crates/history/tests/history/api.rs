@@ -5,8 +5,8 @@ use std::sync::Arc;
 use atoll_api::binding::PendingReplicas;
 use atoll_history::api::{self, Kind, LABEL_CLUSTER, Query};
 use atoll_history::{
-    Detail, Entry, Event, MemberEvent, MemberEventKind, MemoryStore, Milestone, Row, Stage, Store,
-    outbox,
+    Detail, Event, MemberEvent, MemberEventKind, MemoryStore, Milestone, Row, Stage, Store,
+    StoredRecord, outbox,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -229,7 +229,7 @@ async fn what_happened_to_members_is_listed_got_and_followed() {
 
 #[test]
 fn an_unreadable_row_and_a_damaged_detail_say_so() {
-    let entry = Entry::Unreadable {
+    let entry = StoredRecord::Unreadable {
         id: "x".to_owned(),
         namespace: Some("shop".to_owned()),
         at: Timestamp::from_second(100).unwrap(),
@@ -241,7 +241,7 @@ fn an_unreadable_row_and_a_damaged_detail_say_so() {
     assert!(cells[6].as_str().unwrap().contains("unknown variant `Wild`"), "{cells:?}");
     let mut damaged = record("y", 1, "web", 100);
     damaged.detail = Some(Detail::from_bytes(vec![1, 2, 3]));
-    let row = Row { seq: 2, entry: Entry::Record(Box::new(damaged)) };
+    let row = Row { seq: 2, entry: StoredRecord::Record(Box::new(damaged)) };
     let object = api::object(&row, true);
     assert!(object["spec"]["detailMissing"].as_str().unwrap().contains("unpack"), "{object}");
     assert_eq!(
@@ -257,7 +257,7 @@ fn the_schema_knows_every_field_of_an_object() {
     full.record.affinity_name = Some("a".to_owned());
     full.gap = Some(atoll_history::Gap { from: "f".to_owned(), count: 2 });
     full.detail = Some(Detail::encode(&json!({})));
-    let object = api::object(&Row { seq: 1, entry: Entry::Record(Box::new(full)) }, true);
+    let object = api::object(&Row { seq: 1, entry: StoredRecord::Record(Box::new(full)) }, true);
     let schema = api::schema(Kind::Decision);
     for field in object["spec"].as_object().unwrap().keys() {
         assert!(schema["properties"]["spec"]["properties"].get(field).is_some(), "{field}");

@@ -6,9 +6,9 @@ use crate::database::Database;
 use crate::support::{ids, record, shares};
 use atoll_api::binding::{Outcome, PendingReplicas, Trigger};
 use atoll_history::{
-    Changed, Detail, Entry, Event, Filter, Gap, MemberEvent, MemberEventKind, MemberFilter,
+    Detail, Event, Filter, Gap, LastChange, MemberEvent, MemberEventKind, MemberFilter,
     MemoryStore, Milestone, Position, PostgresStore, Provenance, Record, Resident, Row, Scope,
-    Source, SqliteStore, Stage, Store, Withdrawal,
+    SourceObject, SqliteStore, Stage, Store, StoredRecord, Withdrawal,
 };
 use serde_json::json;
 
@@ -22,7 +22,7 @@ async fn listed(store: &dyn Store, filter: Filter) -> Vec<String> {
 
 fn full(row: Option<Row>) -> Record {
     match row {
-        Some(Row { entry: Entry::Record(record), .. }) => *record,
+        Some(Row { entry: StoredRecord::Record(record), .. }) => *record,
         other => panic!("no record: {other:?}"),
     }
 }
@@ -40,16 +40,16 @@ async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
     first.provenance = Some(Provenance {
         version: "0.1.0".to_owned(),
         profile: "default".to_owned(),
-        sources: vec![Source {
+        sources: vec![SourceObject {
             kind: "PropagationPolicy".to_owned(),
             name: "web".to_owned(),
             generation: Some(7),
-            changed: Some(Changed {
+            changed: Some(LastChange {
                 manager: "kubectl".to_owned(),
                 operation: "Apply".to_owned(),
                 at: Some(at("2026-01-31T10:00:00Z")),
             }),
-            ..Source::default()
+            ..SourceObject::default()
         }],
     });
     first.detail = Some(Detail::encode(&json!({"rejections": ["taint"]})));
@@ -62,7 +62,7 @@ async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
     written(store, &[other, first.clone()]).await;
     assert_eq!(full(store.get("one").await.unwrap()), first);
     let page = store.page(&Filter::default(), 10, None).await.unwrap();
-    let listed = Entry::Record(Box::new(Record { detail: None, ..first }));
+    let listed = StoredRecord::Record(Box::new(Record { detail: None, ..first }));
     assert_eq!(page.rows, [Row { seq: page.rows[0].seq, entry: listed }]);
     assert_eq!(store.get("absent").await.unwrap(), None);
     assert_eq!(store.get("' OR 1=1 --").await.unwrap(), None);

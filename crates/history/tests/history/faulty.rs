@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use atoll_history::{
-    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Newest,
-    Page, Position, Record, Resident, Row, Safe, Store, StoreError,
+    BoxFuture, Durability, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore,
+    Milestone, Newest, Page, Position, Record, Resident, Row, Store, StoreError,
 };
 use tokio::sync::watch;
 
@@ -73,7 +73,7 @@ impl Store for Faulty {
         })
     }
 
-    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Safe, StoreError>> {
+    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Durability, StoreError>> {
         Box::pin(async move {
             let before = self.inner.last().await?;
             self.insert(records).await?;
@@ -84,12 +84,12 @@ impl Store for Faulty {
                 let written = self.inner.last().await? - before;
                 self.inner.fail_over(usize::try_from(written).unwrap());
             }
-            let safe: Safe = Box::pin(async move {
+            let durability: Durability = Box::pin(async move {
                 // Long enough for the next batch to be written meanwhile.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 if lost.is_ok() { Err(unavailable()) } else { Ok(()) }
             });
-            Ok(safe)
+            Ok(durability)
         })
     }
 

@@ -125,10 +125,10 @@ async fn what_may_be_lost_is_said_to_be() {
     let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
     store.prepare(now).await.unwrap();
     let records = [record("one", 1, "web", 1_790_000_000)];
-    let safe = store.write(&records).await.unwrap();
+    let durability = store.write(&records).await.unwrap();
     // The task that waits for the disk has lost its connection to the server that accepted the rows.
     database.cut_connections().await;
-    let error = safe.await.unwrap_err();
+    let error = durability.await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
     assert!(matches!(store.write(&records).await, Err(StoreError::Reconnected { .. })));
     store.write(&records).await.unwrap().await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_history::{
-    Detail, Filter, PostgresStore, Receipt, Record, Recorder, RecorderOptions, State, Store,
+    Detail, Filter, PostgresStore, Receipt, Record, RecordState, Recorder, RecorderOptions, Store,
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::task::JoinHandle;
@@ -65,7 +65,7 @@ impl Load {
     async fn all_recorded(&mut self) {
         for receipt in &mut self.receipts {
             let state = tokio::time::timeout(LIMIT, receipt.settled()).await.unwrap();
-            assert_eq!(state, State::Recorded);
+            assert_eq!(state, RecordState::Recorded);
         }
     }
 

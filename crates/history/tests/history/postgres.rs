@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_history::{Filter, PostgresStore, Recorder, RecorderOptions, State, Store, StoreError};
+use atoll_history::{
+    Filter, PostgresStore, RecordState, Recorder, RecorderOptions, Store, StoreError,
+};
 use jiff::Timestamp;
 use sqlx::{Connection, Executor};
 use tokio::net::TcpListener;
@@ -79,7 +81,7 @@ async fn a_read_only_database_and_cut_connections_delay_rows() {
         progress.failing.as_ref().is_some_and(|why| why.contains("read-only"))
     });
     tokio::time::timeout(limit, failing).await.unwrap().unwrap();
-    assert_eq!(receipt.state(), State::Queued);
+    assert_eq!(receipt.state(), RecordState::Queued);
     let mut back = database.connect().await;
     back.execute("SET default_transaction_read_only = off").await.unwrap();
     back.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(set("off")))).await.unwrap();
@@ -90,7 +92,7 @@ async fn a_read_only_database_and_cut_connections_delay_rows() {
     .await
     .unwrap();
     let settled = tokio::time::timeout(limit, receipt.settled()).await.unwrap();
-    assert_eq!(settled, State::Recorded);
+    assert_eq!(settled, RecordState::Recorded);
     token.cancel();
     assert_eq!(writing.await.unwrap().left, 0);
     let all = store.page(&Filter::default(), 10, None).await.unwrap();

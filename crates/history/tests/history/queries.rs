@@ -2,8 +2,8 @@
 
 use atoll_api::binding::{Outcome, PendingReplicas};
 use atoll_history::{
-    Event, MemberEvent, MemberEventKind, Milestone, PostgresStore, Provenance, Record, Source,
-    SqliteStore, Stage, Store,
+    Event, MemberEvent, MemberEventKind, Milestone, PostgresStore, Provenance, Record,
+    SourceObject, SqliteStore, Stage, Store,
 };
 use jiff::Timestamp;
 use sqlx::{Connection, Executor, Row as _, SqliteConnection};
@@ -42,7 +42,7 @@ fn restless() -> Vec<Record> {
     last.record.pending = vec![PendingReplicas { replicas: 1, reason: "no room".to_owned() }];
     last.rejections = Some([("TaintToleration".to_owned(), 2), ("Affinity".to_owned(), 1)].into());
     last.provenance = Some(Provenance {
-        sources: vec![Source { kind: "Deployment".to_owned(), ..Source::default() }],
+        sources: vec![SourceObject { kind: "Deployment".to_owned(), ..SourceObject::default() }],
         ..Provenance::default()
     });
     vec![

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use atoll_history::{
-    Detail, Fault, Filter, MemoryStore, QueueFull, Record, Recorder, RecorderOptions, State, Store,
+    Detail, Fault, Filter, MemoryStore, QueueFull, Record, RecordState, Recorder, RecorderOptions,
+    Store,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +62,7 @@ async fn an_outage_of_ten_minutes_under_load_delays_rows_and_nothing_else() {
     store.lose_answers.store(2, Ordering::Relaxed);
     store.away.store(false, Ordering::Relaxed);
     for receipt in &mut receipts {
-        assert_eq!(receipt.settled().await, State::Recorded);
+        assert_eq!(receipt.settled().await, RecordState::Recorded);
     }
     assert_complete(&*store, 12_000).await;
     let progress = recorder.progress().borrow().clone();
@@ -90,7 +91,7 @@ async fn what_is_lost_before_it_is_safe_is_written_again_in_order() {
         tokio::time::sleep(Duration::from_millis(7)).await;
     }
     for receipt in &mut receipts {
-        assert_eq!(receipt.settled().await, State::Recorded);
+        assert_eq!(receipt.settled().await, RecordState::Recorded);
     }
     assert_eq!(store.lose_writes.load(Ordering::Relaxed), 0);
     assert_complete(&*store, 300).await;
@@ -98,10 +99,10 @@ async fn what_is_lost_before_it_is_safe_is_written_again_in_order() {
     store.lose_writes.store(1, Ordering::Relaxed);
     let mut last = recorder.record(decision(0, 30)).unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!(last.state(), State::Queued);
+    assert_eq!(last.state(), RecordState::Queued);
     token.cancel();
     assert_eq!(running.await.unwrap().left, 0);
-    assert_eq!(last.settled().await, State::Recorded);
+    assert_eq!(last.settled().await, RecordState::Recorded);
     assert_complete(&*store, 301).await;
 }
 
@@ -125,10 +126,10 @@ async fn a_full_queue_refuses_and_a_full_purse_drops_details() {
     let running = tokio::spawn(writer.run(token.clone()));
     store.away.store(false, Ordering::Relaxed);
     for receipt in &mut receipts {
-        assert_eq!(receipt.settled().await, State::Recorded);
+        assert_eq!(receipt.settled().await, RecordState::Recorded);
     }
     // There is room again for the record and for its detail.
-    assert_eq!(recorder.record(decision(0, 4)).unwrap().settled().await, State::Recorded);
+    assert_eq!(recorder.record(decision(0, 4)).unwrap().settled().await, RecordState::Recorded);
     let mut details = Vec::new();
     for n in 0..5 {
         let row = store.get(&format!("0-{n:05}")).await.unwrap().unwrap();
@@ -149,11 +150,11 @@ async fn a_record_that_the_database_refuses_holds_up_no_other() {
     let running = tokio::spawn(writer.run(token.clone()));
     for (n, receipt) in receipts.iter_mut().enumerate() {
         match receipt.settled().await {
-            State::Recorded => assert_ne!(n, 37),
-            State::Refused(reason) => {
+            RecordState::Recorded => assert_ne!(n, 37),
+            RecordState::Refused(reason) => {
                 assert!(n == 37 && reason.contains("too big"), "{n}: {reason}")
             }
-            State::Queued => panic!("{n} is queued"),
+            RecordState::Queued => panic!("{n} is queued"),
         }
     }
     let progress = recorder.progress().borrow().clone();
@@ -185,7 +186,7 @@ async fn a_stop_writes_what_waits_but_not_for_ever() {
         let drained = running.await.unwrap();
         assert!(stopped.elapsed() <= drain, "{:?}", stopped.elapsed());
         assert_eq!(drained.left, if hanging { 35 } else { 0 });
-        let expected = if hanging { State::Queued } else { State::Recorded };
+        let expected = if hanging { RecordState::Queued } else { RecordState::Recorded };
         for receipt in &mut receipts {
             assert_eq!(receipt.settled().await, expected);
         }
@@ -201,10 +202,10 @@ async fn what_a_failover_lost_is_written_again_before_its_children() {
     let token = CancellationToken::new();
     let running = tokio::spawn(writer.run(token.clone()));
     for n in 0..50 {
-        assert_eq!(recorder.record(decision(0, n)).unwrap().settled().await, State::Recorded);
+        assert_eq!(recorder.record(decision(0, n)).unwrap().settled().await, RecordState::Recorded);
     }
     store.fail_over(20);
-    assert_eq!(recorder.record(decision(0, 50)).unwrap().settled().await, State::Recorded);
+    assert_eq!(recorder.record(decision(0, 50)).unwrap().settled().await, RecordState::Recorded);
     assert_complete(&*store, 51).await;
     // The replica fails during that.
     store.fail_over(20);
@@ -214,17 +215,17 @@ async fn what_a_failover_lost_is_written_again_before_its_children() {
     progress.wait_for(|progress| progress.failing.is_some()).await.unwrap();
     store.fail_over(7);
     store.set_fault(Fault::None);
-    assert_eq!(receipt.settled().await, State::Recorded);
+    assert_eq!(receipt.settled().await, RecordState::Recorded);
     assert_complete(&*store, 52).await;
     // Also during the final drain of a stopping writer.
     store.fail_over(5);
-    store.set_fault(Fault::Away);
+    store.set_fault(Fault::Unreachable);
     let mut receipt = recorder.record(decision(0, 52)).unwrap();
     progress.wait_for(|progress| progress.failing.is_some()).await.unwrap();
     store.set_fault(Fault::None);
     token.cancel();
     assert_eq!(running.await.unwrap().left, 0);
-    assert_eq!(receipt.settled().await, State::Recorded);
+    assert_eq!(receipt.settled().await, RecordState::Recorded);
     assert_complete(&*store, 53).await;
 }
 
@@ -241,7 +242,7 @@ async fn a_database_that_is_too_slow_for_a_batch_gets_smaller_ones() {
     let began = tokio::time::Instant::now();
     let last = receipts.last_mut().unwrap();
     let settled = tokio::time::timeout(Duration::from_secs(3600), last.settled()).await;
-    assert_eq!(settled.unwrap(), State::Recorded);
+    assert_eq!(settled.unwrap(), RecordState::Recorded);
     // Time for the rows, and for some attempts with too large batches.
     assert!(began.elapsed() < Duration::from_secs(2 * 250 + 100), "{:?}", began.elapsed());
     assert_complete(&*store, 5_000).await;
@@ -250,7 +251,7 @@ async fn a_database_that_is_too_slow_for_a_batch_gets_smaller_ones() {
     let before = store.inserts.load(Ordering::Relaxed);
     let mut receipts: Vec<_> =
         (5_000..35_000).map(|n| recorder.record(decision(0, n)).unwrap()).collect();
-    assert_eq!(receipts.last_mut().unwrap().settled().await, State::Recorded);
+    assert_eq!(receipts.last_mut().unwrap().settled().await, RecordState::Recorded);
     let batches = store.inserts.load(Ordering::Relaxed) - before;
     assert!(batches <= 30, "{batches} batches for 30,000 records");
     token.cancel();

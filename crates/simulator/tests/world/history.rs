@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::scenario::{self, BINDING, LIMIT, NGINX, until_rolled_out};
 
 const FAULTS: [Fault; 5] = [
-    Fault::Away,
+    Fault::Unreachable,
     Fault::ReadOnly,
     Fault::Full,
     // More than a hundred times the few milliseconds of a batch.
@@ -119,7 +119,7 @@ async fn a_database_that_forgets_its_last_commits_gets_them_again() {
 async fn a_withdrawal_waits_for_its_row_and_says_who_has_not_confirmed() {
     let mut world = world(50).await;
     world.cut_member("member2");
-    world.history_store().set_fault(Fault::Away);
+    world.history_store().set_fault(Fault::Unreachable);
     world.hub().delete(&DEPLOYMENT, NGINX).await;
     world.rest(Duration::from_secs(180)).await;
     // The minute is over, the database is not back: the binding is the only record.

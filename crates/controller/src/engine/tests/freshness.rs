@@ -86,14 +86,14 @@ async fn removals_are_limited_while_the_history_database_is_unreachable() {
     let federation = federation().await;
     let uid = federation.placed(3).await;
     federation.until_rows(1).await;
-    federation.store.set_fault(Fault::Away);
+    federation.store.set_fault(Fault::Unreachable);
     let federation = federation.restart().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(federation.verdicts.limit(&uid), Some(LimitReason::HistoryUnreachable));
     federation.store.set_fault(Fault::None);
     federation.until_limit(&uid, None).await;
     // Unreachable again while this leader has decisions to record.
-    federation.store.set_fault(Fault::Away);
+    federation.store.set_fault(Fault::Unreachable);
     federation.hub.deployment("web", 6).await;
     federation.until_limit(&uid, Some(LimitReason::HistoryUnreachable)).await;
 }

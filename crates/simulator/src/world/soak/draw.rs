@@ -32,7 +32,7 @@ const MEMBER_GAPS: [&str; 4] =
 
 /// Faults of the history database.
 const BROKEN: [Database; 6] = [
-    Database::Away,
+    Database::Unreachable,
     Database::Silent,
     Database::LosesAnswers,
     Database::ReadOnly,
