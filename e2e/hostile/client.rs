@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use atoll_protocol::member::MemberIdentity;
 use atoll_protocol::transport::{self, ChannelError};
@@ -29,6 +30,9 @@ use tonic::{Status, Streaming};
 
 use crate::support::wait::LIMIT;
 use crate::target::StolenMember;
+
+/// Far below the controller's limit for silence, 15 s.
+const BEAT: Duration = Duration::from_secs(2);
 
 /// TCP from this loopback address: the controller sees another host.
 pub(crate) async fn tcp_from(source: [u8; 4], address: SocketAddr) -> io::Result<TcpStream> {
@@ -107,17 +111,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens a session with this certificate and sends Hello. The answer is not read yet.
+    /// Opens a session with this certificate, and sends Hello and then heartbeats, so that the session outlives long
+    /// waits of a test. The answer is not read yet.
     pub(crate) async fn open(
         address: SocketAddr,
         identity: &MemberIdentity,
         hello: v1::Hello,
     ) -> Result<Self, Status> {
         let client = grpc(address, Some(identity)).await;
-        let mut client = client.map_err(|error| Status::unavailable(error.to_string()))?;
+        let mut client = client.map_err(|error| Status::from_error(error.into()))?;
         let (say, said) = mpsc::channel(64);
         say.send(v1::AgentMessage { message: Some(Say::Hello(hello)) }).await.unwrap();
         let hear = client.session(ReceiverStream::new(said)).await?.into_inner();
+        tokio::spawn(beat(say.clone()));
         Ok(Self { say, hear })
     }
 
@@ -139,6 +145,18 @@ impl Session {
             if let Err(status) = self.next().await {
                 return status;
             }
+        }
+    }
+}
+
+/// Sends heartbeats until the session ends.
+async fn beat(say: mpsc::Sender<v1::AgentMessage>) {
+    let mut beats = tokio::time::interval(BEAT);
+    loop {
+        beats.tick().await;
+        let beat = v1::Heartbeat { api_healthy: true, ..v1::Heartbeat::default() };
+        if say.send(v1::AgentMessage { message: Some(Say::Heartbeat(beat)) }).await.is_err() {
+            return;
         }
     }
 }

@@ -1,7 +1,5 @@
 //! What a stolen member certificate can do inside a session: terms, epochs, sizes, numbers, and another member's uid.
 
-use std::time::Duration;
-
 use atoll_protocol::transport::INVENTORY_PAGE;
 use atoll_protocol::v1;
 use atoll_protocol::v1::agent_message::Message as Say;
@@ -14,13 +12,6 @@ use crate::client::{Session, hello};
 use crate::support::federation::{bindings, cluster_objects, objects};
 use crate::support::wait::{LIMIT, until};
 use crate::target::{StolenMember, Target};
-
-/// Far below the controller's limit for silence, 15 s.
-const BEAT: Duration = Duration::from_secs(2);
-
-fn beat() -> Say {
-    Say::Heartbeat(v1::Heartbeat { api_healthy: true, ..v1::Heartbeat::default() })
-}
 
 /// A cluster that serves ConfigMaps.
 fn facts() -> Say {
@@ -41,22 +32,16 @@ fn facts() -> Say {
 /// Answers the controller as an agent without objects, until this object is to be applied.
 async fn until_upsert(session: &mut Session, name: &str) -> v1::Upsert {
     let wait = async {
-        let mut beats = tokio::time::interval(BEAT);
         loop {
-            tokio::select! {
-                _ = beats.tick() => assert!(session.say(beat()).await, "the session is up"),
-                message = session.next() => match message.expect("the session goes on") {
-                    Hear::InventoryRequest(_) => {
-                        let last = v1::Inventory { entries: Vec::new(), last: true };
-                        session.say(Say::Inventory(last)).await;
-                    }
-                    Hear::Upsert(upsert)
-                        if upsert.key.as_ref().is_some_and(|key| key.name == name) =>
-                    {
-                        return upsert;
-                    }
-                    _ => {}
-                },
+            match session.next().await.expect("the session goes on") {
+                Hear::InventoryRequest(_) => {
+                    let last = v1::Inventory { entries: Vec::new(), last: true };
+                    session.say(Say::Inventory(last)).await;
+                }
+                Hear::Upsert(upsert) if upsert.key.as_ref().is_some_and(|key| key.name == name) => {
+                    return upsert;
+                }
+                _ => {}
             }
         }
     };
@@ -68,7 +53,6 @@ async fn honest(target: &Target, member: &StolenMember) -> Session {
     let mut session = Session::open(target.agents, &member.identity, hello(member)).await.unwrap();
     assert!(matches!(session.next().await, Ok(Hear::Welcome(_))));
     session.say(facts()).await;
-    session.say(beat()).await;
     session
 }
 
@@ -176,8 +160,9 @@ async fn an_honest_raise_is_accepted_by_a_person_and_dispatch_goes_on() {
     config(&target, "after", "only").await;
     let welcome = async {
         loop {
-            let mut session =
-                Session::open(target.agents, &member.identity, ahead.clone()).await.unwrap();
+            // Until the new term is in force, sessions are refused.
+            let opened = Session::open(target.agents, &member.identity, ahead.clone()).await;
+            let Ok(mut session) = opened else { continue };
             if let Ok(Hear::Welcome(_)) = session.next().await {
                 return session;
             }

@@ -130,11 +130,10 @@ impl Target {
     ) -> Result<v1::CertificateResponse, Status> {
         let answer = async {
             loop {
-                let mut client = client::grpc(self.agents, None).await.unwrap();
+                // Refused: the controller does not listen yet.
+                let Ok(mut client) = client::grpc(self.agents, None).await else { continue };
                 match client.enroll(message.clone()).await {
-                    Err(status) if status.code() == Code::Unavailable => {
-                        tokio::task::yield_now().await;
-                    }
+                    Err(status) if status.code() == Code::Unavailable => {}
                     answer => return answer.map(tonic::Response::into_inner),
                 }
             }

@@ -131,6 +131,15 @@ where
         .map_err(ChannelError::Http2)
 }
 
+/// Whether the other end sent this status. If not, the client made it up for a broken connection, and its code says
+/// little: for the same refused certificate it is `Unknown`, `Unavailable` or `Cancelled`, depending on what the client
+/// was doing when the connection ended.
+#[must_use]
+pub fn answered(status: &tonic::Status) -> bool {
+    // tonic attaches the error of the connection to the statuses that it makes, and none to those it received.
+    std::error::Error::source(status).is_none()
+}
+
 /// A client on the channel that accepts messages up to [`MAX_MESSAGE`].
 #[must_use]
 pub fn client(channel: Channel) -> AgentServiceClient<Channel> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atoll_protocol::transport::EPOCH_FLOOR;
+use atoll_protocol::transport::{EPOCH_FLOOR, answered};
 use tonic::Code;
 
 use crate::backoff::{Backoff, Jitter};
@@ -33,6 +33,9 @@ impl Refusal {
             status.metadata().get(EPOCH_FLOOR).and_then(|text| text.to_str().ok()?.parse().ok());
         if let Some(floor) = floor {
             return Self::Epoch(floor);
+        }
+        if !answered(status) {
+            return Self::Other;
         }
         match status.code() {
             Code::Unavailable if status.message().starts_with("not leader") => Self::NotLeader,

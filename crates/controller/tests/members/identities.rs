@@ -166,12 +166,8 @@ impl Scene {
 
     /// Result of the call; `None` = no reply from the controller.
     async fn call(&self, who: Who, call: Call) -> Option<Code> {
-        let code = |status: &tonic::Status| {
-            // In TLS 1.3 the client learns of a refused certificate after its side of the handshake.
-            let broken =
-                matches!(status.code(), Code::Unknown | Code::Unavailable | Code::Internal);
-            (!broken).then_some(status.code())
-        };
+        // In TLS 1.3 the client learns of a refused certificate after its side of the handshake.
+        let code = |status: &tonic::Status| transport::answered(status).then_some(status.code());
         let key = KeyRequest::generate().unwrap();
         match call {
             Call::Enroll(token, asks) => {
