@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use atoll_api::binding::Outcome;
 use atoll_decision::explain;
-use atoll_decision::{Decision, Standing};
+use atoll_decision::{ClusterOutcome, Decision};
 use atoll_scheduler::offline::{Answer, Fate, InputError, Settings, batch};
 use atoll_scheduler::{Profiles, Scheduler, SchedulerConfiguration};
 use clap::{ArgGroup, Args};
@@ -259,15 +259,15 @@ fn why(decision: &Decision) -> String {
     let refused: Vec<_> = decision
         .verdicts
         .iter()
-        .filter(|verdict| matches!(verdict.standing, Standing::Refused | Standing::Kept))
+        .filter(|verdict| matches!(verdict.outcome, ClusterOutcome::Refused | ClusterOutcome::Kept))
         .filter(|verdict| !verdict.rejections.is_empty())
         .collect();
     for verdict in refused.iter().take(MOST_REFUSALS) {
         let rules = verdict.rejections.iter().map(|r| format!("{} {}", r.plugin, r.reason));
-        let standing = if verdict.standing == Standing::Kept { "kept" } else { "refused" };
+        let outcome = if verdict.outcome == ClusterOutcome::Kept { "kept" } else { "refused" };
         let (names, rules) =
             (verdict.clusters.short().join(", "), rules.collect::<Vec<_>>().join("; "));
-        lines.push(format!("{names} {standing}: {rules}"));
+        lines.push(format!("{names} {outcome}: {rules}"));
     }
     if refused.len() > MOST_REFUSALS {
         lines.push(format!("{} more reasons: --explain", refused.len() - MOST_REFUSALS));

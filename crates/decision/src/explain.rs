@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Decision, Standing, Verdict, WakeCondition, plugin};
+use crate::{ClusterOutcome, Decision, Verdict, WakeCondition, plugin};
 
 /// Rows of a table; further rows are only counted.
 const MAX_ROWS: usize = 12;
@@ -84,11 +84,14 @@ fn head(page: &mut Page, decision: &Decision) {
         decision.mode,
         decision.profile
     ));
-    if let Some(rung) = decision.ladder.last().filter(|rung| rung.allowed) {
-        page.field("Why", &format!("{}: {}", rung.trigger, rung.why));
+    if let Some(check) = decision.triggers.last().filter(|check| check.allowed) {
+        page.field("Why", &format!("{}: {}", check.trigger, check.why));
     }
-    for rung in decision.ladder.iter().filter(|rung| rung.holds && !rung.allowed) {
-        page.field("Held back", &format!("{} is not in rescheduleOn: {}", rung.trigger, rung.why));
+    for check in decision.triggers.iter().filter(|check| check.holds && !check.allowed) {
+        page.field(
+            "Held back",
+            &format!("{} is not in rescheduleOn: {}", check.trigger, check.why),
+        );
     }
     page.field("How", &decision.strategy);
     if let Some(term) = &decision.affinity_name {
@@ -156,7 +159,10 @@ struct Line<'a> {
 fn lines(decision: &Decision) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
     for verdict in &decision.verdicts {
-        if !matches!(verdict.standing, Standing::Selected | Standing::Kept | Standing::Gone) {
+        if !matches!(
+            verdict.outcome,
+            ClusterOutcome::Selected | ClusterOutcome::Kept | ClusterOutcome::Gone
+        ) {
             continue;
         }
         for (at, name) in verdict.clusters.iter().enumerate() {
@@ -217,7 +223,7 @@ fn chosen(page: &mut Page, decision: &Decision) {
             capacity(line.verdict, line.at),
             scores(line.verdict, line.at)
         );
-        if line.verdict.standing == Standing::Gone {
+        if line.verdict.outcome == ClusterOutcome::Gone {
             text.push_str("no cluster any more");
         }
         page.line(&text);
@@ -241,7 +247,7 @@ fn some_names(verdict: &Verdict) -> String {
 
 fn refused(page: &mut Page, decision: &Decision) {
     let passed: Vec<&Verdict> =
-        decision.verdicts.iter().filter(|v| v.standing == Standing::NotSelected).collect();
+        decision.verdicts.iter().filter(|v| v.outcome == ClusterOutcome::NotSelected).collect();
     for verdict in passed {
         page.title(&format!("Fit, but not chosen ({})", verdict.clusters.len()));
         let values = verdict.capacity.iter().flatten();
@@ -249,7 +255,7 @@ fn refused(page: &mut Page, decision: &Decision) {
         page.line(&format!("  {}{best}", some_names(verdict)));
     }
     let refused: Vec<&Verdict> =
-        decision.verdicts.iter().filter(|v| v.standing == Standing::Refused).collect();
+        decision.verdicts.iter().filter(|v| v.outcome == ClusterOutcome::Refused).collect();
     if refused.is_empty() {
         return;
     }
@@ -291,7 +297,7 @@ pub fn remedies(decision: &Decision, cluster: &str) -> Vec<String> {
     for rejection in &verdict.rejections {
         lines.extend(remedy(&rejection.plugin).map(str::to_owned));
     }
-    if verdict.standing == Standing::NotSelected {
+    if verdict.outcome == ClusterOutcome::NotSelected {
         lines.push(
             "others were better or enough: more replicas, more spread, or another order of them"
                 .to_owned(),

@@ -47,7 +47,7 @@ pub const OVERCOMMITTED: &str = "Overcommitted";
 
 /// A scheduling decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", from = "Wire")]
+#[serde(rename_all = "camelCase", from = "StoredDecision")]
 pub struct Decision {
     /// First 128 bits, in hex, of a SHA-256 over the template's uid, the parent and the outcome.
     pub id: String,
@@ -71,7 +71,7 @@ pub struct Decision {
     pub reason: String,
     /// Every trigger that was checked, ending with the one that caused the decision.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ladder: Vec<Rung>,
+    pub triggers: Vec<CheckedTrigger>,
     /// The division strategy, in words.
     pub strategy: Cow<'static, str>,
     /// Desired replicas. `None` for kinds without replicas.
@@ -141,7 +141,7 @@ pub struct TemplateRef {
 /// One trigger that was checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Rung {
+pub struct CheckedTrigger {
     /// The trigger.
     pub trigger: Trigger,
     /// Whether its condition holds.
@@ -171,7 +171,7 @@ pub struct Verdict {
     /// The clusters.
     pub clusters: ClusterSet,
     /// The result for these clusters.
-    pub standing: Standing,
+    pub outcome: ClusterOutcome,
     /// Every rejection. For a kept cluster: the rules that it fails.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejections: Vec<Rejection>,
@@ -200,7 +200,7 @@ pub struct Verdict {
 
 /// The result for a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Standing {
+pub enum ClusterOutcome {
     /// Passed every filter and was selected.
     Selected,
     /// Already runs the binding and stays, although it fails a rule for new targets.
@@ -396,7 +396,7 @@ impl Decision {
 /// A stored decision. The shares are derived from the verdicts.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire {
+struct StoredDecision {
     id: String,
     #[serde(default)]
     parent: Option<String>,
@@ -409,7 +409,7 @@ struct Wire {
     #[serde(default)]
     reason: String,
     #[serde(default)]
-    ladder: Vec<Rung>,
+    triggers: Vec<CheckedTrigger>,
     strategy: Cow<'static, str>,
     #[serde(default)]
     desired: Option<i64>,
@@ -437,10 +437,10 @@ struct Wire {
     applied_placement: Applied,
 }
 
-impl From<Wire> for Decision {
-    fn from(wire: Wire) -> Self {
+impl From<StoredDecision> for Decision {
+    fn from(stored: StoredDecision) -> Self {
         let (mut before, mut after) = (Vec::new(), Vec::new());
-        for verdict in &wire.verdicts {
+        for verdict in &stored.verdicts {
             for (shares, column) in [(&mut before, &verdict.before), (&mut after, &verdict.after)] {
                 for (name, value) in verdict.clusters.iter().zip(column.iter()) {
                     // Only targets have a number. A target of a kind without replicas has 0.
@@ -453,31 +453,31 @@ impl From<Wire> for Decision {
         before.sort_by(|a, b| a.name.cmp(&b.name));
         after.sort_by(|a, b| a.name.cmp(&b.name));
         Self {
-            id: wire.id,
-            parent: wire.parent,
-            binding: wire.binding,
-            template: wire.template,
-            profile: wire.profile,
-            trigger: wire.trigger,
-            mode: wire.mode,
-            outcome: wire.outcome,
-            reason: wire.reason,
-            ladder: wire.ladder,
-            strategy: wire.strategy,
-            desired: wire.desired,
-            affinity_name: wire.affinity_name,
-            pending: wire.pending,
-            moves: wire.moves,
-            verdicts: wire.verdicts,
-            notes: wire.notes,
-            groups: wire.groups,
-            policies: wire.policies,
-            snapshot: wire.snapshot,
-            now: wire.now,
-            waits_for: wire.waits_for,
-            evictions: wire.evictions,
-            preserved: wire.preserved,
-            applied_placement: wire.applied_placement,
+            id: stored.id,
+            parent: stored.parent,
+            binding: stored.binding,
+            template: stored.template,
+            profile: stored.profile,
+            trigger: stored.trigger,
+            mode: stored.mode,
+            outcome: stored.outcome,
+            reason: stored.reason,
+            triggers: stored.triggers,
+            strategy: stored.strategy,
+            desired: stored.desired,
+            affinity_name: stored.affinity_name,
+            pending: stored.pending,
+            moves: stored.moves,
+            verdicts: stored.verdicts,
+            notes: stored.notes,
+            groups: stored.groups,
+            policies: stored.policies,
+            snapshot: stored.snapshot,
+            now: stored.now,
+            waits_for: stored.waits_for,
+            evictions: stored.evictions,
+            preserved: stored.preserved,
+            applied_placement: stored.applied_placement,
             before,
             after: after.into(),
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
 
-use atoll_decision::{Decision, Standing};
+use atoll_decision::{ClusterOutcome, Decision};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -220,7 +220,7 @@ pub fn changes<'a>(
 #[must_use]
 pub fn reason(decision: &Decision) -> Option<String> {
     // The last evaluated trigger is the one that caused the decision.
-    let why = decision.ladder.last().map(|rung| &*rung.why);
+    let why = decision.triggers.last().map(|check| &*check.why);
     let parts = [why, Some(decision.reason.as_str())];
     let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
@@ -231,7 +231,7 @@ pub fn reason(decision: &Decision) -> Option<String> {
 #[must_use]
 pub fn rejections(decision: &Decision) -> BTreeMap<String, i64> {
     let mut rules = BTreeMap::new();
-    for verdict in decision.verdicts.iter().filter(|v| v.standing == Standing::Refused) {
+    for verdict in decision.verdicts.iter().filter(|v| v.outcome == ClusterOutcome::Refused) {
         let clusters = i64::try_from(verdict.clusters.len()).unwrap_or(i64::MAX);
         // A rule that rejects for two reasons counts once.
         let plugins: BTreeSet<&str> =
@@ -306,23 +306,23 @@ mod tests {
 
     #[test]
     fn a_reason_says_why_it_was_made_and_why_it_ended_so() {
-        let with = |ladder: serde_json::Value, reason: &str| {
+        let with = |triggers: serde_json::Value, reason: &str| {
             let decision: Decision = serde_json::from_value(serde_json::json!({
                 "id": "x", "binding": {"namespace": "d", "name": "b"},
                 "template": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "b"},
                 "profile": "default", "trigger": "Scale", "mode": "Steady", "outcome": "Partial",
                 "strategy": "", "verdicts": [], "snapshot": 1, "now": "2026-01-01T00:00:00Z",
-                "appliedPlacement": null, "ladder": ladder, "reason": reason,
+                "appliedPlacement": null, "triggers": triggers, "reason": reason,
             }))
             .unwrap();
             super::reason(&decision)
         };
-        let rung = |trigger: &str, allowed: bool, why: &str| serde_json::json!({"trigger": trigger, "holds": true, "allowed": allowed, "why": why});
-        let ladder = serde_json::json!([
-            rung("Reconcile", false, "the policy changed"),
-            rung("Scale", true, "9 wanted, 3 placed"),
+        let check = |trigger: &str, allowed: bool, why: &str| serde_json::json!({"trigger": trigger, "holds": true, "allowed": allowed, "why": why});
+        let triggers = serde_json::json!([
+            check("Reconcile", false, "the policy changed"),
+            check("Scale", true, "9 wanted, 3 placed"),
         ]);
-        assert_eq!(with(ladder, "no room").as_deref(), Some("9 wanted, 3 placed; no room"));
+        assert_eq!(with(triggers, "no room").as_deref(), Some("9 wanted, 3 placed; no room"));
         assert_eq!(with(serde_json::json!([]), "no room").as_deref(), Some("no room"));
         assert_eq!(with(serde_json::json!([]), ""), None);
     }

@@ -304,9 +304,9 @@ fn why(decision: &Decision) -> String {
     if !decision.reason.is_empty() {
         return decision.reason.clone();
     }
-    let forbidden = decision.ladder.iter().find(|rung| rung.holds && !rung.allowed);
-    if let Some(rung) = forbidden {
-        return format!("its policy does not allow {}: {}", rung.trigger, rung.why);
+    let forbidden = decision.triggers.iter().find(|check| check.holds && !check.allowed);
+    if let Some(check) = forbidden {
+        return format!("its policy does not allow {}: {}", check.trigger, check.why);
     }
     let note = decision.notes.first().cloned();
     note.unwrap_or_else(|| "its policy tolerates the taint".to_owned())

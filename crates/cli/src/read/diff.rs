@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_decision::{Decision, Standing};
+use atoll_decision::{ClusterOutcome, Decision};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
@@ -299,8 +299,8 @@ fn of_detail(decision: &Decision) -> Values {
         ("profile".to_owned(), decision.profile.to_string()),
         ("strategy".to_owned(), decision.strategy.to_string()),
     ]);
-    if let Some(rung) = decision.ladder.last().filter(|rung| rung.allowed) {
-        values.insert("why".to_owned(), rung.why.to_string());
+    if let Some(check) = decision.triggers.last().filter(|check| check.allowed) {
+        values.insert("why".to_owned(), check.why.to_string());
     }
     values
 }
@@ -377,10 +377,10 @@ impl Views {
                 .iter()
                 .map(|rejection| format!("{}: {}", rejection.plugin, rejection.reason))
                 .collect();
-            let words = match (verdict.standing, rules.is_empty()) {
-                (_, true) => fate(verdict.standing).to_owned(),
-                (Standing::Kept, false) => format!("kept, although {}", rules.join("; ")),
-                (_, false) => format!("{} by {}", fate(verdict.standing), rules.join("; ")),
+            let words = match (verdict.outcome, rules.is_empty()) {
+                (_, true) => fate(verdict.outcome).to_owned(),
+                (ClusterOutcome::Kept, false) => format!("kept, although {}", rules.join("; ")),
+                (_, false) => format!("{} by {}", fate(verdict.outcome), rules.join("; ")),
             };
             for (place, name) in verdict.clusters.iter().enumerate() {
                 let name = name.to_string();

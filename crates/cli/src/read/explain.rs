@@ -1,7 +1,7 @@
 //! `atoll explain WORKLOAD`.
 
 use anyhow::{Context, bail};
-use atoll_decision::{Column, Decision, Standing, Verdict, explain};
+use atoll_decision::{ClusterOutcome, Column, Decision, Verdict, explain};
 use clap::Args;
 use serde_json::Value;
 
@@ -142,13 +142,13 @@ fn in_short(object: &Value) -> String {
     )
 }
 
-pub(super) fn fate(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Selected => "selected",
-        Standing::Kept => "kept, although it fails rules that newcomers must satisfy",
-        Standing::NotSelected => "passed every filter, others were chosen",
-        Standing::Refused => "refused",
-        Standing::Gone => "is no cluster any more",
+pub(super) fn fate(outcome: ClusterOutcome) -> &'static str {
+    match outcome {
+        ClusterOutcome::Selected => "selected",
+        ClusterOutcome::Kept => "kept, although it fails rules that newcomers must satisfy",
+        ClusterOutcome::NotSelected => "passed every filter, others were chosen",
+        ClusterOutcome::Refused => "refused",
+        ClusterOutcome::Gone => "is no cluster any more",
     }
 }
 
@@ -182,7 +182,7 @@ fn one_cluster(decision: &Decision, cluster: &str) -> anyhow::Result<String> {
     let number = |column: &Column| column.get(place);
     let mut lines = vec![format!(
         "{cluster}: {} (decision {}, trigger {}, outcome {})",
-        fate(verdict.standing),
+        fate(verdict.outcome),
         decision.id(),
         decision.trigger(),
         decision.outcome(),

@@ -75,9 +75,9 @@ fn some_history() -> [Record; 4] {
         "template": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "nginx"},
         "profile": "default", "trigger": "First", "mode": "Fresh", "outcome": "Placed", "strategy": "Static weights",
         "verdicts": [
-            {"clusters": ["member1", "member2"], "standing": "Selected", "after": [2, 1],
+            {"clusters": ["member1", "member2"], "outcome": "Selected", "after": [2, 1],
              "capacity": [60, null], "bounds": ["memory"], "bounded": [0, null], "scores": {"Locality": [0, 0]}},
-            {"clusters": ["member3"], "standing": "Refused", "rejections": [
+            {"clusters": ["member3"], "outcome": "Refused", "rejections": [
                 {"plugin": "TaintToleration", "code": "Unschedulable", "reason": "taint drain:NoSchedule is not tolerated"}]},
         ],
         "policies": [{"kind": "PropagationPolicy", "namespace": "default", "name": "nginx", "generation": 1}],
@@ -91,9 +91,9 @@ fn some_history() -> [Record; 4] {
         "template": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default", "name": "nginx"},
         "profile": "default", "trigger": "Scale", "mode": "Steady", "outcome": "Placed", "strategy": "Static weights",
         "verdicts": [
-            {"clusters": ["member1", "member2"], "standing": "Selected", "before": [2, 1], "after": [6, 3],
+            {"clusters": ["member1", "member2"], "outcome": "Selected", "before": [2, 1], "after": [6, 3],
              "capacity": [40, null], "bounds": ["cpu"], "bounded": [0, null], "scores": {"Locality": [100, 50]}},
-            {"clusters": ["member3"], "standing": "Refused", "rejections": [
+            {"clusters": ["member3"], "outcome": "Refused", "rejections": [
                 {"plugin": "ClusterAffinity", "code": "Unschedulable", "reason": "not in clusterNames"}]},
         ],
         "policies": [{"kind": "PropagationPolicy", "namespace": "default", "name": "nginx", "generation": 4}],

@@ -8,7 +8,7 @@ use atoll_api::placement::{
     ReplicaSchedulingType, StaticClusterWeight,
 };
 
-use super::frame::Frame;
+use super::parsed_placement::ParsedPlacement;
 use crate::framework::profile::{Profile, Semantics};
 use crate::request::Request;
 use crate::state::needs::Needs;
@@ -99,7 +99,7 @@ impl Strategy {
 #[derive(Debug, Clone)]
 pub struct Intent {
     /// The parsed placement.
-    pub frame: Arc<Frame>,
+    pub parsed: Arc<ParsedPlacement>,
     /// Desired replicas; `None` for kinds without replicas.
     pub desired: Option<i64>,
     /// How they are divided.
@@ -147,7 +147,7 @@ impl Intent {
         snapshot: &Snapshot,
         request: &Request,
         profile: &Profile,
-        frame: &Arc<Frame>,
+        parsed: &Arc<ParsedPlacement>,
         needs: Result<Arc<Needs>, (String, String)>,
     ) -> Result<Self, Mistake> {
         let template = &request.template;
@@ -161,7 +161,7 @@ impl Intent {
         }
         let replica_scheduling = request.placement.replica_scheduling.as_ref();
         let mut intent = Self {
-            frame: frame.clone(),
+            parsed: parsed.clone(),
             desired,
             strategy: Strategy::Copies,
             needs,
@@ -174,9 +174,9 @@ impl Intent {
             intent.partially = choice == InsufficientCapacity::PlacePartially;
         }
         if desired.is_some() {
-            intent.strategy = Self::strategy(snapshot, request, karmada, frame, &mut intent)?;
+            intent.strategy = Self::strategy(snapshot, request, karmada, parsed, &mut intent)?;
         }
-        frame.checked.clone()?;
+        parsed.checked.clone()?;
         super::check::bounds(&request.placement, &intent)?;
         Ok(intent)
     }
@@ -185,13 +185,13 @@ impl Intent {
         snapshot: &Snapshot,
         request: &Request,
         karmada: bool,
-        frame: &Frame,
+        parsed: &ParsedPlacement,
         intent: &mut Self,
     ) -> Result<Strategy, Mistake> {
         let template = &request.template;
         let given = request.placement.replica_scheduling.as_ref();
         if karmada {
-            return Ok(frame.strategy.clone());
+            return Ok(parsed.strategy.clone());
         }
         let namespace = template.namespace.as_deref().unwrap_or_default();
         let spread =
@@ -222,7 +222,7 @@ impl Intent {
             super::check::workload_spread(&spread.spec, &template.kind)?;
             return Ok(Strategy::WorkloadSpread(spread.clone()));
         }
-        let Some(name) = named else { return Ok(frame.strategy.clone()) };
+        let Some(name) = named else { return Ok(parsed.strategy.clone()) };
         match snapshot.workload_policy(namespace, name) {
             Some(policy) => {
                 intent.policy =

@@ -2,17 +2,17 @@
 //! and assign, and build one Decision from the result.
 
 pub mod check;
-pub mod field;
-pub mod frame;
+pub mod division_input;
 pub mod intent;
-pub mod ladder;
 pub mod leave;
 pub mod observe;
+pub mod parsed_placement;
 pub mod preserve;
 pub mod recovery;
 pub mod report;
 pub mod shrink;
 pub mod state;
+pub mod triggers;
 pub mod verdicts;
 pub mod wake_conditions;
 
@@ -24,9 +24,9 @@ use atoll_api::binding::{Mode, Outcome, Trigger};
 use atoll_api::placement::RescheduleOn;
 
 use self::intent::Intent;
-use self::ladder::{Allowed, Facts, Seen};
 use self::report::Draft;
 use self::state::{Cycle, Rules, Targets, Term};
+use self::triggers::{AllowedTriggers, Evidence, TriggerFacts};
 use crate::framework::plugin::Point;
 use crate::framework::profile::{Profile, Semantics};
 use crate::framework::scores::{PluginScores, Scores, Values};
@@ -61,28 +61,28 @@ pub fn decide(
     cache: &RefCell<Cache>,
 ) -> Decision {
     let targets = targets(snapshot, request);
-    let (frame, needs) = {
+    let (parsed, needs) = {
         let mut cache = cache.borrow_mut();
         let needs = cache.needs(request.template.requirements.as_ref());
-        (cache.frames.get(&request.placement), needs)
+        (cache.placements.get(&request.placement), needs)
     };
-    let intent = match Intent::read(snapshot, request, profile, &frame, needs) {
+    let intent = match Intent::read(snapshot, request, profile, &parsed, needs) {
         Ok(intent) => intent,
         Err(mistake) => {
             return report::invalid(snapshot, request, &profile.name, &mistake.to_string());
         }
     };
-    let terms = &frame.terms;
+    let terms = &parsed.terms;
     let in_force = in_force(request, terms);
     let new =
         |term: &Arc<Term>| Cycle::new(snapshot, request, profile, &intent, &targets, cache, term);
     let karmada = profile.semantics == Semantics::Karmada;
     let allowed = if karmada {
-        Allowed::everything()
+        AllowedTriggers::everything()
     } else {
         let sticky = request.placement.sticky && !targets.is_empty();
         let given = request.placement.reschedule_on.as_deref();
-        Allowed::new(given, intent.strategy.divides(), sticky)
+        AllowedTriggers::new(given, intent.strategy.divides(), sticky)
     };
 
     let mut cycle = new(&terms[in_force]);
@@ -95,11 +95,11 @@ pub fn decide(
         let held = Draft::held(facts, "suspension.scheduling: no decision is made");
         return report::finish(cycle, held);
     }
-    let (trigger, ladder) = ladder::climb(&facts, &allowed);
+    let (trigger, triggers) = triggers::first_allowed(&facts, &allowed);
     if matches!(trigger, Trigger::Avoid | Trigger::EvictionDone) {
-        return report::finish(cycle, Draft::unchanged(trigger, ladder));
+        return report::finish(cycle, Draft::unchanged(trigger, triggers));
     }
-    let mode = ladder::mode(&facts, &allowed, intent.strategy.replans() && !karmada);
+    let mode = triggers::mode(&facts, &allowed, intent.strategy.replans() && !karmada);
     let change = may_change(&facts, &allowed, trigger, mode, &intent);
 
     let mut first = Some((cycle, filtered));
@@ -134,7 +134,7 @@ pub fn decide(
     match best {
         Some(attempt) => report::finish(
             attempt.cycle,
-            Draft { trigger, mode, ladder, failure: attempt.result.err(), held: None },
+            Draft { trigger, mode, triggers, failure: attempt.result.err(), held: None },
         ),
         // Unreachable: there is always at least one term.
         None => report::invalid(snapshot, request, &profile.name, "placement: no affinity term"),
@@ -269,7 +269,7 @@ fn in_force(request: &Request, terms: &[Arc<Term>]) -> usize {
         .unwrap_or(0)
 }
 
-fn may_recover(facts: &Facts, allowed: &Allowed, profile: &Profile) -> bool {
+fn may_recover(facts: &TriggerFacts, allowed: &AllowedTriggers, profile: &Profile) -> bool {
     profile.semantics != Semantics::Karmada
         && facts.first.is_none()
         && !allowed.sticky
@@ -277,7 +277,7 @@ fn may_recover(facts: &Facts, allowed: &Allowed, profile: &Profile) -> bool {
 }
 
 /// The first earlier term that could take all replicas.
-fn earlier_term<'a>(terms: &[Arc<Term>], new: &dyn Fn(&Arc<Term>) -> Cycle<'a>) -> Seen {
+fn earlier_term<'a>(terms: &[Arc<Term>], new: &dyn Fn(&Arc<Term>) -> Cycle<'a>) -> Evidence {
     terms.iter().find_map(|term| {
         let mut cycle = new(term);
         let filtered = filter(&mut cycle);
@@ -318,8 +318,8 @@ fn order(
 
 /// Whether targets that fail a rule for new targets must leave.
 fn may_change(
-    facts: &Facts,
-    allowed: &Allowed,
+    facts: &TriggerFacts,
+    allowed: &AllowedTriggers,
     trigger: Trigger,
     mode: Mode,
     intent: &Intent,

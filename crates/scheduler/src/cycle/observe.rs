@@ -1,11 +1,11 @@
-//! Collects the facts for the ladder.
+//! Collects the facts for the triggers.
 
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_api::placement::{Placement, RescheduleOn};
 use serde_json::Value;
 
-use super::ladder::{Allowed, Facts, Seen};
 use super::state::Cycle;
+use super::triggers::{AllowedTriggers, Evidence, TriggerFacts};
 use super::{leave, recovery};
 use crate::framework::verdicts::Hold;
 use crate::plugins::{application_health, taint_toleration, workload_spread};
@@ -20,7 +20,7 @@ pub const WITH_SPREAD: &str = "workloadSpread";
 /// The placement in force, for the annotation: the policy's placement, and the WorkloadPolicy or WorkloadSpread.
 #[must_use]
 pub fn in_force(cycle: &Cycle<'_>) -> Applied {
-    cycle.cache.borrow_mut().frames.applied(&cycle.intent.frame, &cycle.intent.strategy)
+    cycle.cache.borrow_mut().placements.applied(&cycle.intent.parsed, &cycle.intent.strategy)
 }
 
 /// See [`in_force`]. `divider` is the key and spec of the object that divides.
@@ -51,7 +51,7 @@ fn comparable(value: &Value, term: Option<&str>) -> Option<Value> {
     Some(comparable)
 }
 
-fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Seen {
+fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Evidence {
     let Some(applied) = &previous.applied_placement else {
         // Atoll treats a missing annotation as unchanged; Karmada treats it as a change.
         return cycle.as_karmada().then(|| "no placement was applied yet".into());
@@ -77,7 +77,7 @@ fn reconcile(cycle: &Cycle<'_>, previous: &Previous) -> Seen {
     Some(format!("changed: {}", keys.join(", ")).into())
 }
 
-fn first(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Seen {
+fn first(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
     if !cycle.targets.is_empty() {
         return None;
     }
@@ -88,7 +88,7 @@ fn first(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Seen {
     never.then(|| "it was never placed".into())
 }
 
-fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Seen {
+fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
     let desired = cycle.intent.desired?;
     if !cycle.intent.strategy.divides() {
         let mut targets = cycle.targets.seats.iter();
@@ -113,7 +113,7 @@ fn name<'c>(cycle: &'c Cycle<'_>, row: u32) -> &'c str {
 }
 
 /// The first target that is rejected with this hold.
-fn refused_target(cycle: &Cycle<'_>, hold: Hold, of: impl Fn(&'static str) -> bool) -> Seen {
+fn refused_target(cycle: &Cycle<'_>, hold: Hold, of: impl Fn(&'static str) -> bool) -> Evidence {
     let refusals = cycle.verdicts.refusals.iter();
     let refusals = refusals.filter(|refusal| refusal.hold == hold && of(refusal.plugin));
     refusals.into_iter().find_map(|refusal| {
@@ -123,7 +123,7 @@ fn refused_target(cycle: &Cycle<'_>, hold: Hold, of: impl Fn(&'static str) -> bo
     })
 }
 
-fn cluster_change(cycle: &mut Cycle<'_>) -> Seen {
+fn cluster_change(cycle: &mut Cycle<'_>) -> Evidence {
     if cycle.targets.is_empty() {
         return None;
     }
@@ -141,7 +141,7 @@ fn cluster_change(cycle: &mut Cycle<'_>) -> Seen {
     Some(format!("{} would not be chosen again", name(cycle, *old)).into())
 }
 
-fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Seen {
+fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
     let waiting = previous.map_or(0, Previous::pending);
     if waiting > 0 {
         return Some(format!("{waiting} replicas wait").into());
@@ -161,17 +161,17 @@ fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Seen {
 }
 
 /// Collects the facts. The filters of the term in force have run.
-pub fn facts(cycle: &mut Cycle<'_>, allowed: &Allowed) -> Facts {
+pub fn facts(cycle: &mut Cycle<'_>, allowed: &AllowedTriggers) -> TriggerFacts {
     let previous = cycle.request.previous.as_ref();
     let asked = previous.and_then(|previous| previous.reschedule_triggered_at);
     let decided = previous.and_then(Previous::decided_at);
     let rebalance = asked.zip(decided).filter(|(asked, decided)| asked > decided);
-    let mut facts = Facts {
+    let mut facts = TriggerFacts {
         first: first(cycle, previous),
         rebalance: rebalance.map(|(asked, _)| format!("asked for at {asked}").into()),
         reconcile: previous.and_then(|previous| reconcile(cycle, previous)),
         scale: None,
-        ..Facts::default()
+        ..TriggerFacts::default()
     };
     if facts.first.is_some() {
         return facts;

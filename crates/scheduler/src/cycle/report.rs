@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use atoll_api::binding::{Mode, Outcome, PendingReplicas, TargetCluster, Trigger};
 
 use super::intent::Strategy;
-use super::ladder::Facts;
 use super::state::{Assignment, Cycle};
+use super::triggers::TriggerFacts;
 use super::{Failure, leave, observe, preserve, shrink};
 use crate::framework::verdicts::Hold;
 use crate::plugins::{application_health, taint_toleration};
@@ -15,18 +15,18 @@ use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
 use crate::state::supply::Supply;
 use atoll_decision::{
-    Applied, BitSet, ClusterSet, Column, Decision, Move, OVERCOMMITTED, Rejection, Rung, Shares,
-    Standing, TemplateRef, Verdict, cut_reason,
+    Applied, BitSet, CheckedTrigger, ClusterOutcome, ClusterSet, Column, Decision, Move,
+    OVERCOMMITTED, Rejection, Shares, TemplateRef, Verdict, cut_reason,
 };
 
-/// The results of the ladder and the attempts.
+/// The trigger, and the results of the attempts.
 pub struct Draft {
     /// The trigger.
     pub trigger: Trigger,
     /// The mode.
     pub mode: Mode,
     /// The checked triggers.
-    pub ladder: Vec<Rung>,
+    pub triggers: Vec<CheckedTrigger>,
     /// Why there is no result.
     pub failure: Option<Failure>,
     /// Why no decision may be made.
@@ -36,13 +36,13 @@ pub struct Draft {
 impl Draft {
     /// A decision that moves nothing.
     #[must_use]
-    pub fn unchanged(trigger: Trigger, ladder: Vec<Rung>) -> Self {
-        Self { trigger, mode: Mode::Steady, ladder, failure: None, held: None }
+    pub fn unchanged(trigger: Trigger, triggers: Vec<CheckedTrigger>) -> Self {
+        Self { trigger, mode: Mode::Steady, triggers, failure: None, held: None }
     }
 
     /// A decision that is suspended.
     #[must_use]
-    pub fn held(_: Facts, why: &str) -> Self {
+    pub fn held(_: TriggerFacts, why: &str) -> Self {
         Self { held: Some(why.to_owned()), ..Self::unchanged(Trigger::Avoid, Vec::new()) }
     }
 }
@@ -83,7 +83,7 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str, applied: Applied
         mode: Mode::Steady,
         outcome: Outcome::Unchanged,
         reason: String::new(),
-        ladder: Vec::new(),
+        triggers: Vec::new(),
         strategy: "".into(),
         desired: request.template.replicas,
         affinity_name: None,
@@ -176,7 +176,7 @@ fn shares_only(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Verdict
         of.iter().find(|target| target.name == name).map(|target| target.replicas)
     };
     vec![Verdict {
-        standing: Standing::Kept,
+        outcome: ClusterOutcome::Kept,
         rejections: Vec::new(),
         before: clusters.iter().map(|name| share(before, name)).collect(),
         after: clusters.iter().map(|name| share(after, name)).collect(),
@@ -233,7 +233,7 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
     let mut decision = blank(cycle.snapshot, cycle.request, &cycle.profile.name, applied);
     decision.trigger = draft.trigger;
     decision.mode = draft.mode;
-    decision.ladder = draft.ladder;
+    decision.triggers = draft.triggers;
     decision.strategy = cycle.intent.strategy.describe();
     decision.desired = cycle.intent.desired;
     decision.affinity_name = cycle.term.name.clone();
@@ -372,7 +372,7 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
         after = at_zero(cycle);
     }
     after.sort_unstable();
-    if let Some(reason) = nobody_takes(cycle, &after, &waiting) {
+    if let Some(reason) = no_replacement(cycle, &after, &waiting) {
         decision.outcome = Outcome::FailoverInfeasible;
         decision.reason = reason;
         return None;
@@ -454,7 +454,7 @@ fn failed(cycle: &Cycle<'_>) -> BitSet {
 
 /// Why replicas stay on clusters that they should leave: no cluster can take a single one, and removing them would
 /// leave no replacement. Does not apply to clusters that are gone, or terminating without an agent.
-fn nobody_takes(
+fn no_replacement(
     cycle: &Cycle<'_>,
     after: &[(u32, i64)],
     waiting: &[PendingReplicas],

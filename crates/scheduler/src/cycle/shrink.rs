@@ -8,7 +8,7 @@ use atoll_api::binding::{Mode, TargetCluster, Trigger};
 use super::intent::Strategy;
 use super::state::{Assignment, Cycle, Rules};
 use crate::divide::claims::Claims;
-use crate::divide::ground::Ties;
+use crate::divide::input::Ties;
 
 /// The shares after scaling down.
 #[derive(Debug, Clone, PartialEq, Eq)]

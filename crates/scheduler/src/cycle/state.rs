@@ -9,7 +9,7 @@ use atoll_api::binding::{Mode, TargetCluster, Trigger};
 use atoll_api::placement::{ClusterAffinity, OverflowAffinity};
 
 use super::intent::Intent;
-use crate::divide::ground::Ties;
+use crate::divide::input::Ties;
 use crate::divide::limits::{Bound, Minimum, Skew};
 use crate::framework::profile::{Profile, Semantics};
 use crate::framework::scores::PluginScores;

@@ -1,4 +1,4 @@
-//! Groups all clusters by verdict. Classes are split by whole sets of rows, not row by row.
+//! Groups all clusters by verdict. RowClasses are split by whole sets of rows, not row by row.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::state::Cycle;
 use crate::framework::scores::{PluginScores, Values};
 use crate::plugins::replica_division::weighted;
 use crate::state::cache::CapacityColumn;
-use atoll_decision::{BitSet, ClusterSet, Column, Figures, Standing, Text, Verdict};
+use atoll_decision::{BitSet, ClusterOutcome, ClusterSet, Column, Figures, Text, Verdict};
 
 /// Above this number of classes, rows are classified one by one.
 const MAX_CLASSES: usize = 64;
@@ -27,8 +27,8 @@ pub fn build(
     let mut verdicts = Vec::new();
     for (rows, rejections) in classes(cycle) {
         let refused = !rejections.is_empty();
-        for (part, standing) in standings(&rows, &chosen, refused) {
-            verdicts.push(verdict(cycle, part, standing, &rejections, after));
+        for (part, outcome) in by_outcome(&rows, &chosen, refused) {
+            verdicts.push(verdict(cycle, part, outcome, &rejections, after));
         }
     }
     if !cycle.targets.gone.is_empty() {
@@ -42,7 +42,7 @@ pub fn build(
         let after = if gone.is_empty() { Column::default() } else { shares(gone) };
         verdicts.push(Verdict {
             clusters,
-            standing: Standing::Gone,
+            outcome: ClusterOutcome::Gone,
             rejections: Vec::new(),
             before,
             after,
@@ -53,18 +53,18 @@ pub fn build(
             scores: BTreeMap::new(),
         });
     }
-    verdicts.sort_by_key(|verdict| verdict.standing);
+    verdicts.sort_by_key(|verdict| verdict.outcome);
     verdicts
 }
 
-fn standings(rows: &BitSet, chosen: &BitSet, refused: bool) -> Vec<(BitSet, Standing)> {
+fn by_outcome(rows: &BitSet, chosen: &BitSet, refused: bool) -> Vec<(BitSet, ClusterOutcome)> {
     let (mut inside, mut outside) = (rows.clone(), rows.clone());
     inside.and(chosen);
     outside.minus(chosen);
     let (yes, no) = if refused {
-        (Standing::Kept, Standing::Refused)
+        (ClusterOutcome::Kept, ClusterOutcome::Refused)
     } else {
-        (Standing::Selected, Standing::NotSelected)
+        (ClusterOutcome::Selected, ClusterOutcome::NotSelected)
     };
     [(inside, yes), (outside, no)].into_iter().filter(|(rows, _)| !rows.is_empty()).collect()
 }
@@ -112,14 +112,14 @@ fn one_by_one(cycle: &Cycle<'_>) -> Vec<(BitSet, Vec<usize>)> {
 fn verdict(
     cycle: &Cycle<'_>,
     rows: BitSet,
-    standing: Standing,
+    outcome: ClusterOutcome,
     rejections: &[usize],
     after: &[(u32, i64)],
 ) -> Verdict {
     let rows = Arc::new(rows);
     let targets_here = rows.intersects(&cycle.targets.rows);
     let before = if targets_here { shares(&rows, &cycle.targets.seats) } else { Column::default() };
-    let chosen = matches!(standing, Standing::Selected | Standing::Kept);
+    let chosen = matches!(outcome, ClusterOutcome::Selected | ClusterOutcome::Kept);
     let after = if chosen {
         // Every selected row has a share, so iterating over the list is shorter than over the rows.
         let here = after.iter().filter(|(row, _)| rows.contains(*row as usize));
@@ -130,7 +130,7 @@ fn verdict(
     let (mut capacity, mut bounds, mut bounded) =
         (Column::default(), Vec::new(), Column::default());
     let mut scores = BTreeMap::new();
-    if standing != Standing::Refused {
+    if outcome != ClusterOutcome::Refused {
         if let Some(column) = &cycle.capacity {
             let figures = Figures::Numbers(column.more.clone(), 1);
             capacity = Column::picked(figures, None, rows.clone());
@@ -141,7 +141,7 @@ fn verdict(
         }
     }
     Verdict {
-        standing,
+        outcome,
         weights: if chosen { weights_of(cycle, &rows) } else { Column::default() },
         rejections: rejections.iter().map(|id| rejection(&cycle.verdicts.refusals[*id])).collect(),
         before,

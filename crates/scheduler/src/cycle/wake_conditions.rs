@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::intent::Strategy;
-use super::ladder::Allowed;
 use super::recovery;
 use super::state::Cycle;
+use super::triggers::AllowedTriggers;
 use crate::plugins::{
     api_enablement, application_health, cluster_affinity, cluster_eviction, taint_toleration,
     topology_spread, workload_spread,
@@ -30,7 +30,7 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<WakeCo
                 | Outcome::FailoverInfeasible
                 | Outcome::Partial
         );
-    let allowed = Allowed::new(
+    let allowed = AllowedTriggers::new(
         cycle.request.placement.reschedule_on.as_deref(),
         cycle.intent.strategy.divides(),
         cycle.request.placement.sticky,

@@ -1,13 +1,13 @@
 //! How candidates compete when a strategy orders them by rank and weight, and the result if no rule interferes.
 
-use super::ground::Ties;
-use super::key::Key;
+use super::input::Ties;
+use super::seat_key::SeatKey;
 use super::webster::{self, Party};
 use super::{to_i64, to_u64};
 
 /// The claim of one candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub struct SeatClaim {
     /// Precedence. Takes priority over the quotient.
     pub rank: i64,
     /// Weight, at least 1.
@@ -19,7 +19,7 @@ pub struct Claim {
 /// The claims of all candidates. A candidate without a claim gets nothing and loses nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
-    list: Vec<Option<Claim>>,
+    list: Vec<Option<SeatClaim>>,
     ties: Ties,
     ranks: Vec<i64>,
 }
@@ -27,7 +27,7 @@ pub struct Claims {
 impl Claims {
     /// Creates claims with the tie-break ranks of the candidates.
     #[must_use]
-    pub fn new(list: Vec<Option<Claim>>, ties: Ties) -> Self {
+    pub fn new(list: Vec<Option<SeatClaim>>, ties: Ties) -> Self {
         let mut ranks: Vec<i64> = list.iter().flatten().map(|claim| claim.rank).collect();
         ranks.sort_unstable();
         ranks.dedup();
@@ -38,7 +38,7 @@ impl Claims {
     #[must_use]
     pub fn up(weights: &[u64], base: &[i64], ties: Ties) -> Self {
         let claim = |(weight, base): (&u64, &i64)| {
-            (*weight > 0).then_some(Claim { rank: 0, weight: *weight, base: *base })
+            (*weight > 0).then_some(SeatClaim { rank: 0, weight: *weight, base: *base })
         };
         Self::new(weights.iter().zip(base).map(claim).collect(), ties)
     }
@@ -47,14 +47,14 @@ impl Claims {
     #[must_use]
     pub fn down(weights: &[u64], ties: Ties) -> Self {
         let claim = |weight: &u64| {
-            Some(Claim { rank: i64::from(*weight > 0), weight: (*weight).max(1), base: 0 })
+            Some(SeatClaim { rank: i64::from(*weight > 0), weight: (*weight).max(1), base: 0 })
         };
         Self::new(weights.iter().map(claim).collect(), ties)
     }
 
     /// The claim of a candidate.
     #[must_use]
-    pub fn of(&self, index: usize) -> Option<Claim> {
+    pub fn of(&self, index: usize) -> Option<SeatClaim> {
         self.list.get(index).copied().flatten()
     }
 
@@ -74,8 +74,8 @@ impl Claims {
 
     /// The key of a candidate with this number of seats.
     #[must_use]
-    pub fn key(&self, index: usize, seats: i64) -> Option<Key> {
-        self.of(index).map(|claim| Key {
+    pub fn key(&self, index: usize, seats: i64) -> Option<SeatKey> {
+        self.of(index).map(|claim| SeatKey {
             rank: (claim.rank, 0),
             weight: claim.weight,
             seats: to_u64(seats - claim.base),
@@ -86,7 +86,7 @@ impl Claims {
 
     /// The key of a candidate's last seat.
     #[must_use]
-    pub fn last(&self, index: usize, seats: i64) -> Option<Key> {
+    pub fn last(&self, index: usize, seats: i64) -> Option<SeatKey> {
         if seats > 0 { self.key(index, seats - 1) } else { None }
     }
 
@@ -94,7 +94,7 @@ impl Claims {
         &self,
         rank: i64,
         among: &[usize],
-        party: impl Fn(usize, Claim) -> Option<Party>,
+        party: impl Fn(usize, SeatClaim) -> Option<Party>,
     ) -> (Vec<usize>, Vec<Party>) {
         let of_rank = |index: &usize| {
             let claim = self.of(*index).filter(|claim| claim.rank == rank)?;

@@ -1,20 +1,20 @@
 //! The first division of a workload that runs nowhere, without rules on groups. The result equals that of the full
 //! division, but only candidates that can get a replica are examined. In a large fleet those are few.
 
-use super::ground::{Division, Ties, UNBOUNDED};
+use super::input::{Division, Ties, UNBOUNDED};
 use super::webster::{self, Party};
 use super::{pending, to_i64, to_u64};
 
 /// The claim of a candidate.
 #[derive(Debug, Clone, Copy)]
-pub struct Claim {
+pub struct WeightAndCap {
     /// Weight of its seats. 0 = it gets none.
     pub weight: u64,
     /// Maximum replicas.
     pub cap: i64,
 }
 
-impl Claim {
+impl WeightAndCap {
     /// The claim by capacity. Unknown capacity weighs one replica and sets no limit.
     #[must_use]
     pub fn by_room(more: Option<i64>) -> Self {
@@ -35,14 +35,14 @@ type Contender = (u64, u32, Option<u64>);
 /// are not placed.
 pub fn divide(
     n: usize,
-    claim: impl Fn(usize) -> Claim,
+    claim: impl Fn(usize) -> WeightAndCap,
     ties: &Ties,
     desired: i64,
     why: impl FnOnce() -> String,
 ) -> Division {
     let mut who: Vec<Contender> = Vec::with_capacity(n);
     for index in 0..n {
-        let Claim { weight, cap } = claim(index);
+        let WeightAndCap { weight, cap } = claim(index);
         if weight > 0 && cap > 0 {
             who.push((weight, index as u32, None));
         }
@@ -100,7 +100,7 @@ pub fn aggregate(
         held = held.saturating_add(each.saturating_mul(level.len() as i64));
         prefix.append(&mut level);
     }
-    let claim = |index| Claim::by_room(more(index));
+    let claim = |index| WeightAndCap::by_room(more(index));
     prefix.iter_mut().for_each(|(weight, index, _)| *weight = claim(*index as usize).weight);
     deal(n, prefix, claim, ties, desired, why)
 }
@@ -132,7 +132,7 @@ fn keep_first(who: &mut Vec<Contender>, most: usize, ties: &Ties) {
 fn deal(
     n: usize,
     mut who: Vec<Contender>,
-    claim: impl Fn(usize) -> Claim,
+    claim: impl Fn(usize) -> WeightAndCap,
     ties: &Ties,
     desired: i64,
     why: impl FnOnce() -> String,
@@ -165,7 +165,7 @@ fn deal(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::divide::ground::Ground;
+    use crate::divide::input::DivisionInput;
     use crate::divide::{Start, aggregated, dynamic_weight, static_weight};
     use crate::hash::splitmix64;
 
@@ -181,28 +181,28 @@ mod tests {
             let weights: Vec<u64> = (0..n as u64).map(|at| random(at + 300, 4)).collect();
             let ties = Ties::Given((0..n as u64).map(|at| random(at + 400, 5)).collect());
             let desired = random(2, 1 + 2 * n as u64) as i64;
-            let ground = Ground {
+            let input = DivisionInput {
                 seats: vec![0; n],
                 more: more.clone(),
                 frozen: vec![false; n],
                 ties: ties.clone(),
-                ..Ground::default()
+                ..DivisionInput::default()
             };
             let why = || "no candidate has room for one more".to_owned();
             let room = |index: usize| more[index];
-            let short = divide(n, |index| Claim::by_room(more[index]), &ties, desired, why);
-            let long = dynamic_weight::divide(&ground, desired, Start::Running);
+            let short = divide(n, |index| WeightAndCap::by_room(more[index]), &ties, desired, why);
+            let long = dynamic_weight::divide(&input, desired, Start::Running);
             assert_eq!(short, long, "seed {seed}: dynamic, {desired} over {more:?}");
             let short = aggregate(n, room, &ties, desired, why);
             let tie = |index| ties.get(index);
-            let long = aggregated::divide(&ground, &tie, desired, Start::Running);
+            let long = aggregated::divide(&input, &tie, desired, Start::Running);
             assert_eq!(short, long, "seed {seed}: aggregated, {desired} over {more:?}");
-            let claim = |index: usize| Claim {
+            let claim = |index: usize| WeightAndCap {
                 weight: weights[index],
                 cap: more[index].unwrap_or(UNBOUNDED),
             };
             let short = divide(n, claim, &ties, desired, why);
-            let long = static_weight::divide(&ground, &weights, desired, Start::Zero, true);
+            let long = static_weight::divide(&input, &weights, desired, Start::Zero, true);
             assert_eq!(short, long, "seed {seed}: static, {desired} by {weights:?} in {more:?}");
         }
     }

@@ -6,7 +6,7 @@
 
 use atoll_api::binding::Mode;
 
-use super::ground::{Division, Ground};
+use super::input::{Division, DivisionInput};
 use super::{Start, aggregated, dynamic_weight, static_weight};
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
@@ -21,11 +21,11 @@ pub fn assign(cycle: &Cycle<'_>) -> Assignment {
             ..Assignment::default()
         };
     }
-    let ground = ground(cycle, desired);
-    let all: Vec<usize> = (0..ground.len()).collect();
+    let input = division_input(cycle, desired);
+    let all: Vec<usize> = (0..input.len()).collect();
     let division = match &cycle.tiers {
-        Some(tiers) => by_tier(cycle, &ground, tiers, desired),
-        None => one(cycle, &ground, &all, desired),
+        Some(tiers) => by_tier(cycle, &input, tiers, desired),
+        None => one(cycle, &input, &all, desired),
     };
     let short = division.pending.first().map(|(_, reason)| reason.clone());
     Assignment {
@@ -35,10 +35,10 @@ pub fn assign(cycle: &Cycle<'_>) -> Assignment {
     }
 }
 
-/// The ground in the order of the candidates. Ties are ranks by name, not indices.
-fn ground(cycle: &Cycle<'_>, desired: i64) -> Ground {
+/// The input in the order of the candidates. Ties are ranks by name, not indices.
+fn division_input(cycle: &Cycle<'_>, desired: i64) -> DivisionInput {
     let rows = &cycle.candidates;
-    Ground {
+    DivisionInput {
         seats: rows.iter().map(|row| cycle.targets.on(*row as usize)).collect(),
         more: rows.iter().map(|row| Some(cycle.more(*row as usize).unwrap_or(desired))).collect(),
         frozen: vec![false; rows.len()],
@@ -47,19 +47,19 @@ fn ground(cycle: &Cycle<'_>, desired: i64) -> Ground {
     }
 }
 
-fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Division {
+fn one(cycle: &Cycle<'_>, input: &DivisionInput, of: &[usize], desired: i64) -> Division {
     let start = if cycle.mode == Mode::Fresh { Start::Zero } else { Start::Running };
     match &cycle.intent.strategy {
         Strategy::Duplicated => Division { seats: vec![desired; of.len()], ..Division::default() },
-        Strategy::DynamicWeight => dynamic_weight::divide(ground, desired, start),
+        Strategy::DynamicWeight => dynamic_weight::divide(input, desired, start),
         Strategy::Aggregated => {
-            let down = start == Start::Running && ground.running() > desired;
+            let down = start == Start::Running && input.running() > desired;
             // Inverted, so that the first in order gets the greatest rank.
             let place = |at: usize| {
                 let place = if down { place_before(cycle, of[at]) } else { at as u32 };
                 u64::from(u32::MAX - place)
             };
-            aggregated::divide(ground, &place, desired, start)
+            aggregated::divide(input, &place, desired, start)
         }
         Strategy::StaticWeight(rules) => {
             let mut weights = vec![u64::from(rules.is_empty()); of.len()];
@@ -75,7 +75,7 @@ fn one(cycle: &Cycle<'_>, ground: &Ground, of: &[usize], desired: i64) -> Divisi
             if weights.iter().all(|weight| *weight == 0) {
                 weights.fill(1);
             }
-            static_weight::divide(ground, &weights, desired, Start::Zero, false)
+            static_weight::divide(input, &weights, desired, Start::Zero, false)
         }
         _ => Division::refuse("Karmada knows no such strategy"),
     }
@@ -88,16 +88,16 @@ fn place_before(cycle: &Cycle<'_>, candidate: usize) -> u32 {
     before.position(|target| *target.name == **name).map_or(u32::MAX, |at| at as u32)
 }
 
-fn by_tier(cycle: &Cycle<'_>, ground: &Ground, tiers: &[u32], desired: i64) -> Division {
-    let mut seats = vec![0; ground.len()];
+fn by_tier(cycle: &Cycle<'_>, input: &DivisionInput, tiers: &[u32], desired: i64) -> Division {
+    let mut seats = vec![0; input.len()];
     let mut left = desired;
     for tier in 0..=cycle.term.tiers.len() as u32 {
         if left == 0 {
             break;
         }
         let of: Vec<usize> =
-            (0..ground.len()).filter(|at| tiers[cycle.candidates[*at] as usize] == tier).collect();
-        let part = ground.part(&of, &seats);
+            (0..input.len()).filter(|at| tiers[cycle.candidates[*at] as usize] == tier).collect();
+        let part = input.part(&of, &seats);
         let room = (0..part.len()).fold(0_i64, |sum, at| sum.saturating_add(part.room(at)));
         let take = left.min(room);
         if take == 0 {

@@ -1,24 +1,24 @@
 //! Divides replicas over candidates: one file per strategy, on one engine with exact integers.
 
 pub mod aggregated;
-pub mod board;
+pub mod allocation;
+pub mod bulk;
+#[cfg(test)]
+mod bulk_tests;
 pub mod claims;
 pub mod dynamic_weight;
 pub mod first;
-pub mod ground;
+pub mod input;
 pub mod karmada;
-pub mod key;
-pub mod leap;
-#[cfg(test)]
-mod leap_tests;
 pub mod limits;
+pub mod seat_key;
 pub mod static_weight;
 pub mod webster;
 pub mod workload_policy;
 pub mod workload_spread;
 
 use self::claims::Claims;
-use self::ground::{Division, Ground, Ties};
+use self::input::{Division, DivisionInput, Ties};
 use self::limits::Limits;
 use self::webster::Party;
 
@@ -34,7 +34,7 @@ pub enum Start {
 /// Deals `take` replicas by Webster over `weights`, on top of `seats`. Quotients do not count the seats in
 /// `quotient_base`. Uses the bulk method if there are no rules on groups.
 pub(crate) fn up(
-    ground: &Ground,
+    input: &DivisionInput,
     weights: &[u64],
     seats: Vec<i64>,
     caps: Vec<i64>,
@@ -42,7 +42,7 @@ pub(crate) fn up(
     take: i64,
 ) -> Dealt {
     let counted = |index: usize, seats: i64| to_u64(seats - quotient_base[index]);
-    if ground.limits.is_empty() {
+    if input.limits.is_empty() {
         let who = contenders(weights, &seats, &caps, quotient_base, take);
         let mut parties: Vec<Party> = who
             .iter()
@@ -51,7 +51,7 @@ pub(crate) fn up(
                 seats: counted(*index, seats[*index]),
                 cap: counted(*index, caps[*index].max(seats[*index])),
                 floor: 0,
-                tie: ground.ties.get(*index),
+                tie: input.ties.get(*index),
             })
             .collect();
         let left = webster::deal(&mut parties, to_u64(take));
@@ -61,10 +61,10 @@ pub(crate) fn up(
         }
         return Dealt::new(seats, to_i64(left));
     }
-    let mut board = board::Board::new(ground, seats, caps);
-    let claims = Claims::up(weights, quotient_base, Ties::Given(ground.ties.all(ground.len())));
-    let left = board::deal(&mut board, take, &claims);
-    Dealt { seats: board.seats, left, exhausted: board.exhausted }
+    let mut allocation = allocation::Allocation::new(input, seats, caps);
+    let claims = Claims::up(weights, quotient_base, Ties::Given(input.ties.all(input.len())));
+    let left = allocation::deal(&mut allocation, take, &claims);
+    Dealt { seats: allocation.seats, left, exhausted: allocation.exhausted }
 }
 
 /// The result of dealing.
@@ -109,16 +109,16 @@ fn contenders(
 
 /// Takes back the last `take` seats of Webster's sequence over `weights`.
 pub(crate) fn down(
-    ground: &Ground,
+    input: &DivisionInput,
     weights: &[u64],
     seats: Vec<i64>,
     caps: Vec<i64>,
     take: i64,
 ) -> Vec<i64> {
-    let mut board = board::Board::new(ground, seats, caps);
-    let ties = Ties::Given(ground.ties.all(ground.len()));
-    board::take_back(&mut board, take, &Claims::down(weights, ties));
-    board.seats
+    let mut allocation = allocation::Allocation::new(input, seats, caps);
+    let ties = Ties::Given(input.ties.all(input.len()));
+    allocation::take_back(&mut allocation, take, &Claims::down(weights, ties));
+    allocation.seats
 }
 
 /// The replicas that are left over with their reason, if there are any.
@@ -139,7 +139,7 @@ pub(crate) fn too_many() -> String {
     format!(
         "at most {} replicas are dealt at once under these rules together: give \
          topologySpreadConstraints a single entry, without a WorkloadPolicy",
-        board::MOST_STEPS
+        allocation::MOST_STEPS
     )
 }
 

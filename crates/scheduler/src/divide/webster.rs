@@ -1,16 +1,16 @@
 //! Webster's method in bulk: O(N log N), independent of the number of seats.
 //!
-//! The seats of all clusters form one sequence, ordered by [`Key`]. A threshold 1/μ on the quotient admits a prefix of
-//! it. A search finds a μ whose prefix is close to the wanted number, and a heap deals the remaining seats exactly.
+//! The seats of all clusters form one sequence, ordered by [`SeatKey`]. A threshold 1/μ on the quotient admits a prefix
+//! of it. A search finds a μ whose prefix is close to the wanted number, and a heap deals the remaining seats exactly.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::key::Key;
+use super::seat_key::SeatKey;
 
 /// Maximum bits of the denominator of μ: fine enough that the heap deals about one seat per cluster, whatever the
 /// weights.
-const FINE: u32 = 80;
+const MAX_DENOMINATOR_BITS: u32 = 80;
 
 /// Seats per party up to which only the heap is used, because the search costs about as much.
 const FEW: u128 = 4;
@@ -32,16 +32,16 @@ pub struct Party {
 
 /// Bits of the denominator for this number of seats: a weight times μ must fit 128 bits.
 #[must_use]
-pub fn fine(seats: u128) -> u32 {
+pub fn denominator_bits(seats: u128) -> u32 {
     let bits = u128::BITS - seats.saturating_mul(2).saturating_add(2).leading_zeros();
-    FINE.min(118_u32.saturating_sub(bits))
+    MAX_DENOMINATOR_BITS.min(118_u32.saturating_sub(bits))
 }
 
-/// Seats of a party with a quotient of at least 1/μ, with μ = p / 2^fine.
+/// Seats of a party with a quotient of at least 1/μ, with μ = p / 2^bits.
 #[must_use]
-pub fn natural(weight: u64, p: u128, fine: u32) -> u64 {
-    // weight / (2s + 1) >= 2^fine / p  <=>  2s + 1 <= weight * p / 2^fine
-    let limit = u128::from(weight).saturating_mul(p) >> fine;
+pub fn seats_above(weight: u64, p: u128, bits: u32) -> u64 {
+    // weight / (2s + 1) >= 2^bits / p  <=>  2s + 1 <= weight * p / 2^bits
+    let limit = u128::from(weight).saturating_mul(p) >> bits;
     u64::try_from(limit.div_ceil(2)).unwrap_or(u64::MAX)
 }
 
@@ -55,29 +55,29 @@ pub fn deal(parties: &mut [Party], take: u64) -> u64 {
         .sum();
     let dealt = u128::from(take).min(room);
     let target = start + dealt;
-    let fine = fine(target);
-    let reach = |party: &Party, p: u128| {
+    let bits = denominator_bits(target);
+    let seats_at = |party: &Party, p: u128| {
         if party.weight == 0 {
             party.seats
         } else {
-            natural(party.weight, p, fine).min(party.cap).max(party.seats)
+            seats_above(party.weight, p, bits).min(party.cap).max(party.seats)
         }
     };
     if dealt > parties.len() as u128 * FEW {
-        let total = |p: u128| parties.iter().map(|x| u128::from(reach(x, p))).sum::<u128>();
-        if let Some(p) = search(parties, target, fine, total) {
-            parties.iter_mut().for_each(|party| party.seats = reach(party, p));
+        let total = |p: u128| parties.iter().map(|x| u128::from(seats_at(x, p))).sum::<u128>();
+        if let Some(p) = search(parties, target, bits, total) {
+            parties.iter_mut().for_each(|party| party.seats = seats_at(party, p));
         }
     }
     let now: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
     let open = (0..).zip(parties.iter());
     let open = open.filter(|(_, party)| party.weight > 0 && party.seats < party.cap);
-    let mut line = Line::new(open.map(|(index, party)| party.turn(index)).collect(), parties);
+    let mut heap = TurnHeap::new(open.map(|(index, party)| party.turn(index)).collect(), parties);
     for _ in now..target {
-        let Some(Turn { index, .. }) = line.first() else { break };
+        let Some(Turn { index, .. }) = heap.first() else { break };
         let party = &mut parties[index as usize];
         party.seats += 1;
-        line.settle((party.seats < party.cap).then(|| party.turn(index)), parties);
+        heap.settle((party.seats < party.cap).then(|| party.turn(index)), parties);
     }
     take - u64::try_from(dealt).unwrap_or(take)
 }
@@ -89,18 +89,19 @@ pub fn take_back(parties: &mut [Party], take: u64) -> u64 {
     let least: u128 = parties.iter().map(|party| u128::from(party.floor.min(party.seats))).sum();
     let taken = u128::from(take).min(start - least);
     let target = start - taken;
-    let fine = fine(start);
-    let reach =
-        |party: &Party, p: u128| natural(party.weight, p, fine).max(party.floor).min(party.seats);
+    let bits = denominator_bits(start);
+    let seats_at = |party: &Party, p: u128| {
+        seats_above(party.weight, p, bits).max(party.floor).min(party.seats)
+    };
     if taken > parties.len() as u128 * FEW {
-        let total = |p: u128| parties.iter().map(|x| u128::from(reach(x, p))).sum::<u128>();
+        let total = |p: u128| parties.iter().map(|x| u128::from(seats_at(x, p))).sum::<u128>();
         // The smallest prefix of at least the target: one step beyond the largest of at most the target.
-        if let Some(p) = search_above(parties, target, fine, total) {
-            parties.iter_mut().for_each(|party| party.seats = reach(party, p));
+        if let Some(p) = search_above(parties, target, bits, total) {
+            parties.iter_mut().for_each(|party| party.seats = seats_at(party, p));
         }
     }
     let now: u128 = parties.iter().map(|party| u128::from(party.seats)).sum();
-    let mut heap: BinaryHeap<Reverse<Key>> = (0..)
+    let mut heap: BinaryHeap<Reverse<SeatKey>> = (0..)
         .zip(parties.iter())
         .filter(|(_, party)| party.seats > party.floor)
         .map(|(index, party)| Reverse(party.key(index, party.seats - 1)))
@@ -130,16 +131,16 @@ struct Turn {
 /// 2^-50.
 const CLEAR: f64 = 1.0 + 1e-14;
 
-/// A heap of parties in the order of [`Key`]. Floating point quotients decide unless they are too close.
-struct Line {
+/// A heap of parties in the order of [`SeatKey`]. Floating point quotients decide unless they are too close.
+struct TurnHeap {
     heap: Vec<Turn>,
 }
 
-impl Line {
+impl TurnHeap {
     fn new(heap: Vec<Turn>, parties: &[Party]) -> Self {
-        let mut line = Self { heap };
-        (0..line.heap.len() / 2).rev().for_each(|at| line.sink(at, parties));
-        line
+        let mut heap = Self { heap };
+        (0..heap.heap.len() / 2).rev().for_each(|at| heap.sink(at, parties));
+        heap
     }
 
     fn first(&self) -> Option<Turn> {
@@ -196,8 +197,8 @@ impl Party {
         Turn { quotient: self.weight as f64 / (2.0 * self.seats as f64 + 1.0), index }
     }
 
-    fn key(&self, index: u32, seats: u64) -> Key {
-        Key { rank: (0, 0), weight: self.weight, seats, tie: self.tie, index }
+    fn key(&self, index: u32, seats: u64) -> SeatKey {
+        SeatKey { rank: (0, 0), weight: self.weight, seats, tie: self.tie, index }
     }
 }
 
@@ -206,7 +207,7 @@ impl Party {
 fn bracket(
     parties: &[Party],
     target: u128,
-    fine: u32,
+    bits: u32,
     total: impl Fn(u128) -> u128,
 ) -> Option<(u128, Option<u128>)> {
     let weights: u128 = parties.iter().map(|party| u128::from(party.weight)).sum();
@@ -214,7 +215,7 @@ fn bracket(
         return None;
     }
     let (mut low, mut high) = (0, None);
-    let mut guess = (target.saturating_mul(2).saturating_mul(1 << fine) / weights).max(1);
+    let mut guess = (target.saturating_mul(2).saturating_mul(1 << bits) / weights).max(1);
     let near = parties.len() as u128 / 2;
     // 256 halvings exhaust any 128-bit bracket, so the loop always ends by another condition.
     for _ in 0..256 {
@@ -242,19 +243,19 @@ fn bracket(
 fn search(
     parties: &[Party],
     target: u128,
-    fine: u32,
+    bits: u32,
     total: impl Fn(u128) -> u128,
 ) -> Option<u128> {
-    bracket(parties, target, fine, total).map(|(low, _)| low)
+    bracket(parties, target, bits, total).map(|(low, _)| low)
 }
 
 fn search_above(
     parties: &[Party],
     target: u128,
-    fine: u32,
+    bits: u32,
     total: impl Fn(u128) -> u128,
 ) -> Option<u128> {
-    let (mut low, high) = bracket(parties, target, fine, &total)?;
+    let (mut low, high) = bracket(parties, target, bits, &total)?;
     let mut high = match high {
         Some(high) => high,
         // The low side was already close enough before a high side was found.

@@ -3,9 +3,9 @@
 use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::board::{self, Board};
-use super::claims::{Claim, Claims};
-use super::ground::{Division, Ground, UNBOUNDED};
+use super::allocation::{self, Allocation};
+use super::claims::{Claims, SeatClaim};
+use super::input::{Division, DivisionInput, UNBOUNDED};
 use super::webster::{self, Party};
 use super::{to_i64, to_u64};
 use crate::cycle::check::percent;
@@ -38,7 +38,7 @@ pub enum Plan {
 
 /// The input of the division.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct SubsetRules<'a> {
     /// The subsets, in order.
     pub subsets: &'a [Subset],
     /// Whether replicas that a subset cannot take go to the next one.
@@ -55,7 +55,7 @@ pub struct Question<'a> {
 
 /// The division, with the pending replicas of each subset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Answer {
+pub struct SubsetDivision {
     /// The division.
     pub division: Division,
     /// Pending replicas, by subset.
@@ -115,73 +115,70 @@ fn by_percent(percents: &[Option<i64>], sum: i64, desired: i64) -> Vec<i64> {
 
 /// Divides the replicas.
 #[must_use]
-pub fn divide(ground: &Ground, question: &Question<'_>) -> Answer {
-    let mut run = Run::new(ground, question);
-    match question.plan {
+pub fn divide(input: &DivisionInput, rules: &SubsetRules<'_>) -> SubsetDivision {
+    let mut divider = SubsetDivider::new(input, rules);
+    match rules.plan {
         Plan::Continue | Plan::Anew => {}
         Plan::Trim => {
-            for subset in (0..question.subsets.len()).rev() {
-                let above = run.own(subset) - question.subsets[subset].limit;
-                run.take_back(subset, above);
+            for subset in (0..rules.subsets.len()).rev() {
+                let above = divider.own(subset) - rules.subsets[subset].limit;
+                divider.take_back(subset, above);
             }
         }
-        Plan::Recover => run.give_back(),
+        Plan::Recover => divider.give_back(),
     }
-    if !question.adaptive
-        && question.accounted > question.desired
-        && question.plan == Plan::Continue
-    {
-        run.shrink_waiting();
+    if !rules.adaptive && rules.accounted > rules.desired && rules.plan == Plan::Continue {
+        divider.shrink_waiting();
     }
-    let running = run.board.total();
-    if running > question.desired {
-        run.shrink(running - question.desired);
-        return run.answer(Vec::new());
+    let running = divider.allocation.total();
+    if running > rules.desired {
+        divider.shrink(running - rules.desired);
+        return divider.answer(Vec::new());
     }
-    let take = question.desired - running;
-    run.grow(take)
+    let take = rules.desired - running;
+    divider.grow(take)
 }
 
-struct Run<'a> {
-    ground: &'a Ground,
-    question: &'a Question<'a>,
-    board: Board,
+struct SubsetDivider<'a> {
+    input: &'a DivisionInput,
+    rules: &'a SubsetRules<'a>,
+    allocation: Allocation,
     rank: Vec<i64>,
 }
 
-impl<'a> Run<'a> {
-    fn new(ground: &'a Ground, question: &'a Question<'a>) -> Self {
+impl<'a> SubsetDivider<'a> {
+    fn new(input: &'a DivisionInput, rules: &'a SubsetRules<'a>) -> Self {
         let seats =
-            if question.plan == Plan::Anew { vec![0; ground.len()] } else { ground.seats.clone() };
-        let caps = (0..ground.len()).map(|index| ground.room(index)).collect();
-        let mut rank = vec![0; ground.len()];
-        for (index, score) in question.subsets.iter().flat_map(|subset| &subset.members) {
+            if rules.plan == Plan::Anew { vec![0; input.len()] } else { input.seats.clone() };
+        let caps = (0..input.len()).map(|index| input.room(index)).collect();
+        let mut rank = vec![0; input.len()];
+        for (index, score) in rules.subsets.iter().flat_map(|subset| &subset.members) {
             rank[*index] = *score;
         }
-        Self { ground, question, board: Board::new(ground, seats, caps), rank }
+        Self { input, rules, allocation: Allocation::new(input, seats, caps), rank }
     }
 
     fn own(&self, subset: usize) -> i64 {
-        let members = &self.question.subsets[subset].members;
-        members.iter().map(|(index, _)| self.board.seats[*index]).fold(0, i64::saturating_add)
+        let members = &self.rules.subsets[subset].members;
+        members.iter().map(|(index, _)| self.allocation.seats[*index]).fold(0, i64::saturating_add)
     }
 
     fn room(&self, subset: usize) -> i64 {
-        let members = &self.question.subsets[subset].members;
-        let free = |index: usize| match self.board.caps[index] {
+        let members = &self.rules.subsets[subset].members;
+        let free = |index: usize| match self.allocation.caps[index] {
             UNBOUNDED => UNBOUNDED,
-            cap => (cap - self.board.seats[index]).max(0),
+            cap => (cap - self.allocation.seats[index]).max(0),
         };
         members.iter().map(|(index, _)| free(*index)).fold(0, i64::saturating_add)
     }
 
     /// Higher preference first, then fewest replicas.
     fn claims(&self, subset: usize) -> Claims {
-        let mut list = vec![None; self.ground.len()];
-        for (index, _) in &self.question.subsets[subset].members {
-            list[*index] = Some(Claim { rank: self.rank[*index], weight: 1, base: 0 });
+        let mut list = vec![None; self.input.len()];
+        for (index, _) in &self.rules.subsets[subset].members {
+            list[*index] = Some(SeatClaim { rank: self.rank[*index], weight: 1, base: 0 });
         }
-        Claims::new(list, self.ground.ties.clone())
+        Claims::new(list, self.input.ties.clone())
     }
 
     fn take_back(&mut self, subset: usize, count: i64) -> i64 {
@@ -189,16 +186,16 @@ impl<'a> Run<'a> {
             return 0;
         }
         let claims = self.claims(subset);
-        count - board::take_back(&mut self.board, count, &claims)
+        count - allocation::take_back(&mut self.allocation, count, &claims)
     }
 
     /// Scales down: first replicas above the limits, then the rest, each from the last subset to the first. A
     /// StatefulSet gives back its highest ordinals, which are in the last subset.
     fn shrink(&mut self, mut count: i64) {
-        let last_to_first = || (0..self.question.subsets.len()).rev();
-        if !self.question.ordinal {
+        let last_to_first = || (0..self.rules.subsets.len()).rev();
+        if !self.rules.ordinal {
             for subset in last_to_first() {
-                let above = self.own(subset).saturating_sub(self.question.subsets[subset].limit);
+                let above = self.own(subset).saturating_sub(self.rules.subsets[subset].limit);
                 count -= self.take_back(subset, above.min(count));
             }
         }
@@ -207,11 +204,11 @@ impl<'a> Run<'a> {
         }
         // Replicas outside all subsets go last, because nothing else may replace them.
         if count > 0 {
-            let equal = vec![1; self.ground.len()];
-            board::take_back(
-                &mut self.board,
+            let equal = vec![1; self.input.len()];
+            allocation::take_back(
+                &mut self.allocation,
                 count,
-                &Claims::down(&equal, self.ground.ties.clone()),
+                &Claims::down(&equal, self.input.ties.clone()),
             );
         }
     }
@@ -219,22 +216,21 @@ impl<'a> Run<'a> {
     /// With Fixed, pending replicas belong to a subset. Scaling down passes over pending replicas like over running
     /// ones, and takes back only what a subset then has too many.
     fn shrink_waiting(&mut self) {
-        let count = self.question.subsets.len();
-        let limit = |subset: usize| self.question.subsets[subset].limit;
+        let count = self.rules.subsets.len();
+        let limit = |subset: usize| self.rules.subsets[subset].limit;
         let mut due: Vec<i64> = (0..count).map(|subset| self.own(subset)).collect();
-        let mut waits = self.question.accounted.saturating_sub(self.board.total());
+        let mut waits = self.rules.accounted.saturating_sub(self.allocation.total());
         for (subset, due) in due.iter_mut().enumerate() {
             let more = limit(subset).saturating_sub(*due).clamp(0, waits.max(0));
             *due = due.saturating_add(more);
             waits -= more;
         }
-        let fewer = self.question.accounted - self.question.desired;
+        let fewer = self.rules.accounted - self.rules.desired;
         let mut left = (fewer - waits.max(0)).max(0);
         for pass in 0..2 {
             for (subset, due) in due.iter_mut().enumerate().rev() {
                 let above = if pass == 0 { due.saturating_sub(limit(subset)) } else { *due };
-                let less =
-                    if pass == 0 && self.question.ordinal { 0 } else { above.clamp(0, left) };
+                let less = if pass == 0 && self.rules.ordinal { 0 } else { above.clamp(0, left) };
                 *due -= less;
                 left -= less;
             }
@@ -246,25 +242,25 @@ impl<'a> Run<'a> {
 
     /// Moves replicas from later subsets to earlier ones that have room.
     fn give_back(&mut self) {
-        for subset in 0..self.question.subsets.len() {
-            if self.question.subsets[subset].marked {
+        for subset in 0..self.rules.subsets.len() {
+            if self.rules.subsets[subset].marked {
                 continue;
             }
-            let limit = self.question.subsets[subset].limit;
+            let limit = self.rules.subsets[subset].limit;
             let mut wants = limit.saturating_sub(self.own(subset)).min(self.room(subset)).max(0);
-            for later in (subset + 1..self.question.subsets.len()).rev() {
+            for later in (subset + 1..self.rules.subsets.len()).rev() {
                 let taken = self.take_back(later, wants.min(self.own(later)));
                 wants -= taken;
                 let claims = self.claims(subset);
-                board::deal(&mut self.board, taken, &claims);
+                allocation::deal(&mut self.allocation, taken, &claims);
             }
         }
     }
 
     /// Scales up in list order, each subset to its limit.
-    fn grow(mut self, take: i64) -> Answer {
-        let count = self.question.subsets.len();
-        let from = if self.question.ordinal {
+    fn grow(mut self, take: i64) -> SubsetDivision {
+        let count = self.rules.subsets.len();
+        let from = if self.rules.ordinal {
             (0..count).rev().find(|subset| self.own(*subset) > 0).unwrap_or(0)
         } else {
             0
@@ -272,9 +268,9 @@ impl<'a> Run<'a> {
         let mut waiting = vec![0; count];
         let mut left = take;
         for (subset, waits) in waiting.iter_mut().enumerate().skip(from) {
-            let of = &self.question.subsets[subset];
+            let of = &self.rules.subsets[subset];
             let mut share = left.min(of.limit.saturating_sub(self.own(subset)).max(0));
-            if self.question.adaptive {
+            if self.rules.adaptive {
                 let last = subset + 1 == count;
                 if of.marked && !last {
                     continue;
@@ -285,8 +281,8 @@ impl<'a> Run<'a> {
                 continue;
             }
             let claims = self.claims(subset);
-            let missed = board::deal(&mut self.board, share, &claims);
-            if self.question.adaptive {
+            let missed = allocation::deal(&mut self.allocation, share, &claims);
+            if self.rules.adaptive {
                 left -= share - missed;
             } else {
                 *waits = missed;
@@ -294,10 +290,10 @@ impl<'a> Run<'a> {
             }
         }
         let mut pending = Vec::new();
-        for (of, missed) in self.question.subsets.iter().zip(&waiting).filter(|(_, n)| **n > 0) {
+        for (of, missed) in self.rules.subsets.iter().zip(&waiting).filter(|(_, n)| **n > 0) {
             let why = if of.members.is_empty() {
                 "no cluster of the subset passes the filters"
-            } else if self.board.exhausted {
+            } else if self.allocation.exhausted {
                 &super::too_many()
             } else {
                 "its clusters have no room for one more"
@@ -305,9 +301,9 @@ impl<'a> Run<'a> {
             pending.push((*missed, format!("subset {}: {why}", of.name)));
         }
         if left > 0 {
-            let why = if self.board.exhausted {
+            let why = if self.allocation.exhausted {
                 &super::too_many()
-            } else if self.question.adaptive {
+            } else if self.rules.adaptive {
                 "no subset has room for one more within its maxReplicas"
             } else {
                 "every subset is at its maxReplicas"
@@ -319,9 +315,9 @@ impl<'a> Run<'a> {
         answer
     }
 
-    fn answer(self, mut waiting: Vec<i64>) -> Answer {
-        waiting.resize(self.question.subsets.len(), 0);
-        let division = Division { seats: self.board.seats, ..Division::default() };
-        Answer { division, waiting }
+    fn answer(self, mut waiting: Vec<i64>) -> SubsetDivision {
+        waiting.resize(self.rules.subsets.len(), 0);
+        let division = Division { seats: self.allocation.seats, ..Division::default() };
+        SubsetDivision { division, waiting }
     }
 }

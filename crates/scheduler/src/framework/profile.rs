@@ -14,7 +14,7 @@ pub const KARMADA: &str = "karmada";
 /// The profile for policies that name none.
 pub const DEFAULT: &str = atoll_api::policy::DEFAULT_PROFILE;
 
-/// The rule set of a profile, where profiles differ in more than their plugins: ladder, modes, estimates.
+/// The rule set of a profile, where profiles differ in more than their plugins: triggers, modes, estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Semantics {
     /// Atoll's rules.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::status::Code;
-use crate::state::cache::Classes;
+use crate::state::cache::RowClasses;
 use atoll_decision::{BitSet, Text};
 
 /// Whether a cluster that already runs the binding keeps it after failing the rule.
@@ -71,7 +71,7 @@ impl Verdicts {
         &mut self,
         plugin: &'static str,
         code: Code,
-        classes: &Classes,
+        classes: &RowClasses,
         except: Option<&BitSet>,
         hold: Hold,
     ) {

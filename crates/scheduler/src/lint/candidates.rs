@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::check::{Check, subset_of};
 use crate::state::row::Row;
-use atoll_decision::Standing;
+use atoll_decision::ClusterOutcome;
 
 impl Check<'_> {
     /// I8: every cluster with a share satisfies the placement, or is kept and has the rule it fails in its verdict.
@@ -55,10 +55,9 @@ impl Check<'_> {
             if broken.is_empty() {
                 continue;
             }
-            let kept = self
-                .decision
-                .verdict(name)
-                .is_some_and(|(v, _)| v.standing == Standing::Kept && !v.rejections.is_empty());
+            let kept = self.decision.verdict(name).is_some_and(|(v, _)| {
+                v.outcome == ClusterOutcome::Kept && !v.rejections.is_empty()
+            });
             if !kept || !self.did_not_grow(name) {
                 self.fault("I8", format!("{name} breaks {broken:?} and is not kept as it was"));
             }

@@ -7,7 +7,7 @@ use atoll_api::policy::PurgeMode;
 
 use super::Fault;
 use super::check::Check;
-use atoll_decision::Standing;
+use atoll_decision::ClusterOutcome;
 
 impl Check<'_> {
     /// I2: one share per cluster, none negative, none on a missing cluster.
@@ -82,7 +82,7 @@ impl Check<'_> {
             // A failover moves only replicas of lost clusters: clusters that are not rejected lose nothing.
             for (name, before) in self.before.clone() {
                 let refused = self.decision.verdict(name).is_some_and(|(verdict, _)| {
-                    matches!(verdict.standing, Standing::Refused | Standing::Gone)
+                    matches!(verdict.outcome, ClusterOutcome::Refused | ClusterOutcome::Gone)
                 });
                 let after = self.after.get(name).copied().unwrap_or(0);
                 let fewer = self.before.values().sum::<i64>() > self.decision.desired.unwrap_or(0);
@@ -99,7 +99,7 @@ impl Check<'_> {
                 self.before.keys().chain(self.after.keys()).copied().collect();
             for name in names {
                 let lost = self.decision.verdict(name).is_some_and(|(verdict, _)| {
-                    matches!(verdict.standing, Standing::Refused | Standing::Gone)
+                    matches!(verdict.outcome, ClusterOutcome::Refused | ClusterOutcome::Gone)
                 });
                 let of = |shares: &BTreeMap<&str, i64>| shares.get(name).copied().unwrap_or(0);
                 let change = of(&self.after) - of(&self.before);
@@ -121,7 +121,7 @@ impl Check<'_> {
     fn lost(&self) -> i64 {
         let lost = self.before.iter().filter(|(name, _)| {
             self.decision.verdict(name).is_none_or(|(verdict, _)| {
-                matches!(verdict.standing, Standing::Refused | Standing::Gone)
+                matches!(verdict.outcome, ClusterOutcome::Refused | ClusterOutcome::Gone)
             })
         });
         lost.map(|(_, replicas)| *replicas).sum()

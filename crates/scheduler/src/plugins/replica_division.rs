@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
-use crate::divide::first::{self, Claim};
-use crate::divide::ground::{Division, Ground, UNBOUNDED};
+use crate::divide::first::{self, WeightAndCap};
+use crate::divide::input::{Division, DivisionInput, UNBOUNDED};
 use crate::divide::limits::{Bound, Limits, Minimum, NONE};
 use crate::divide::{Start, aggregated, dynamic_weight, static_weight, why_left};
 use crate::framework::plugin::Plugin;
@@ -84,7 +84,7 @@ fn matching(cycle: &Cycle<'_>, affinity: &ClusterAffinity) -> Arc<AffinityColumn
 
 /// The weights of a list of rules, by row.
 pub(crate) fn weighted(cycle: &Cycle<'_>, rules: &Arc<[StaticClusterWeight]>) -> Arc<WeightColumn> {
-    // Rules of one frame share one allocation, so that pointer equality usually suffices.
+    // Rules of one parsed share one allocation, so that pointer equality usually suffices.
     let is = |known: &Arc<[StaticClusterWeight]>| Arc::ptr_eq(known, rules) || known == rules;
     cycle.cache.borrow_mut().weights.get_by(cycle.snapshot, is, || rules.clone())
 }
@@ -172,12 +172,16 @@ fn bounds(cycle: &Cycle<'_>) -> Result<Vec<Bound>, String> {
 
 fn divided(cycle: &Cycle<'_>) -> Assignment {
     if let Some(division) = first(cycle) {
-        debug_assert_eq!(division.seats, from_ground(cycle).seats, "the short way is the long way");
-        debug_assert_eq!(division.pending, from_ground(cycle).pending);
+        debug_assert_eq!(
+            division.seats,
+            divide_in_full(cycle).seats,
+            "the short way is the long way"
+        );
+        debug_assert_eq!(division.pending, divide_in_full(cycle).pending);
         let Division { seats, pending, refused } = division;
         return Assignment { seats, pending, refused, ..Assignment::default() };
     }
-    from_ground(cycle)
+    divide_in_full(cycle)
 }
 
 /// The division of a workload that runs nowhere yet, if only weights and capacity matter.
@@ -204,7 +208,7 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
     let why = |caps_bind| move || why_left(&Limits::default(), caps_bind);
     let division = match &cycle.intent.strategy {
         Strategy::DynamicWeight => {
-            let claim = |index| Claim::by_room(more(index));
+            let claim = |index| WeightAndCap::by_room(more(index));
             first::divide(rows.len(), claim, &ties, desired, why(true))
         }
         Strategy::Aggregated => first::aggregate(rows.len(), more, &ties, desired, why(true)),
@@ -212,7 +216,7 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
             let (weights, bound) = (weights(cycle), cycle.intent.respect_capacity);
             let claim = |index: usize| {
                 let cap = if bound { more(index).unwrap_or(UNBOUNDED) } else { UNBOUNDED };
-                Claim { weight: weights[index], cap }
+                WeightAndCap { weight: weights[index], cap }
             };
             first::divide(rows.len(), claim, &ties, desired, why(bound))
         }
@@ -233,16 +237,16 @@ fn reaches(minimum: &Minimum, rows: &[u32], division: &Division, desired: i64) -
     groups.iter().filter(|group| **group != NONE).count() as i64 >= minimum.groups.min(desired)
 }
 
-fn from_ground(cycle: &Cycle<'_>) -> Assignment {
-    let ground = cycle.ground();
+fn divide_in_full(cycle: &Cycle<'_>) -> Assignment {
+    let input = cycle.division_input();
     let desired = cycle.intent.desired.unwrap_or(0);
     let weights = weights(cycle);
     let desired = if cycle.divides_once() { desired - finished(cycle) } else { desired };
     let division = match &cycle.tiers {
-        Some(tiers) => by_tier(cycle, &ground, &weights, tiers, desired),
-        None => one(cycle, &ground, &weights, desired, cycle.start()),
+        Some(tiers) => by_tier(cycle, &input, &weights, tiers, desired),
+        None => one(cycle, &input, &weights, desired, cycle.start()),
     };
-    let lacking = too_few_groups(cycle, &ground, &division);
+    let lacking = too_few_groups(cycle, &input, &division);
     Assignment {
         refused: division.refused.or(lacking),
         seats: division.seats,
@@ -252,13 +256,13 @@ fn from_ground(cycle: &Cycle<'_>) -> Assignment {
 }
 
 /// A division from scratch must reach the minimum groups of spreadConstraints. Running replicas are not moved for them.
-fn too_few_groups(cycle: &Cycle<'_>, ground: &Ground, division: &Division) -> Option<String> {
+fn too_few_groups(cycle: &Cycle<'_>, input: &DivisionInput, division: &Division) -> Option<String> {
     if cycle.start() == Start::Running && cycle.trigger != Trigger::First {
         return None;
     }
     let placed = division.seats.iter().fold(0_i64, |sum, seats| sum.saturating_add(*seats));
-    ground.limits.minimums.iter().find_map(|minimum| {
-        let used = (0..ground.len()).filter(|at| division.seats[*at] > 0);
+    input.limits.minimums.iter().find_map(|minimum| {
+        let used = (0..input.len()).filter(|at| division.seats[*at] > 0);
         let groups = used.map(|at| minimum.of[at]).collect::<BTreeSet<_>>().len() as i64;
         let least = minimum.groups.min(placed);
         (groups < least).then(|| {
@@ -298,27 +302,25 @@ fn weights(cycle: &Cycle<'_>) -> Vec<u64> {
     cycle.candidates.iter().map(|row| column.weight[*row as usize]).collect()
 }
 
-/// Divides once over one ground.
+/// Divides once over one input.
 fn one(
     cycle: &Cycle<'_>,
-    ground: &Ground,
+    input: &DivisionInput,
     weights: &[u64],
     desired: i64,
     start: Start,
 ) -> Division {
     match &cycle.intent.strategy {
-        Strategy::DynamicWeight => dynamic_weight::divide(ground, desired, start),
-        Strategy::Aggregated => {
-            aggregated::divide(ground, &|at| ground.ties.get(at), desired, start)
-        }
-        _ => static_weight::divide(ground, weights, desired, start, cycle.intent.respect_capacity),
+        Strategy::DynamicWeight => dynamic_weight::divide(input, desired, start),
+        Strategy::Aggregated => aggregated::divide(input, &|at| input.ties.get(at), desired, start),
+        _ => static_weight::divide(input, weights, desired, start, cycle.intent.respect_capacity),
     }
 }
 
 /// Fills the tiers in order, each up to its capacity. Scaling down starts with the last tier.
 fn by_tier(
     cycle: &Cycle<'_>,
-    ground: &Ground,
+    input: &DivisionInput,
     weights: &[u64],
     tiers: &[u32],
     desired: i64,
@@ -327,7 +329,7 @@ fn by_tier(
     let count = cycle.term.tiers.len() + 1;
     let members: Vec<Vec<usize>> = (0..count as u32)
         .map(|tier| {
-            (0..ground.len())
+            (0..input.len())
                 .filter(|at| {
                     let of = tiers[cycle.candidates[*at] as usize];
                     // A kept cluster without a tier counts as part of the last one.
@@ -336,8 +338,8 @@ fn by_tier(
                 .collect()
         })
         .collect();
-    let room = |of: &[usize]| of.iter().fold(0_i64, |sum, at| sum.saturating_add(ground.room(*at)));
-    let runs = |of: &[usize]| of.iter().map(|at| ground.seats[*at]).fold(0, i64::saturating_add);
+    let room = |of: &[usize]| of.iter().fold(0_i64, |sum, at| sum.saturating_add(input.room(*at)));
+    let runs = |of: &[usize]| of.iter().map(|at| input.seats[*at]).fold(0, i64::saturating_add);
     let mut totals: Vec<i64> = vec![0; count];
     let mut left = desired;
     if start == Start::Zero || cycle.trigger == Trigger::Recover {
@@ -360,10 +362,10 @@ fn by_tier(
             left += less;
         }
     }
-    let mut seats = if start == Start::Zero { vec![0; ground.len()] } else { ground.seats.clone() };
+    let mut seats = if start == Start::Zero { vec![0; input.len()] } else { input.seats.clone() };
     let mut pending = Vec::new();
     for (total, of) in totals.into_iter().zip(&members) {
-        let part = ground.part(of, &seats);
+        let part = input.part(of, &seats);
         let weights: Vec<u64> = if weights.is_empty() {
             Vec::new()
         } else {

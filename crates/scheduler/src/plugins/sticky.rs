@@ -1,7 +1,7 @@
 //! `placement.sticky: true`: a placed workload stays where it is, even if clusters fail, until a rebalance is
 //! requested.
 //!
-//! The ladder admits only the triggers Scale and Rebalance; this plugin keeps scaling on the same clusters.
+//! The trigger order admits only Scale and Rebalance; this plugin keeps scaling on the same clusters.
 
 use atoll_api::binding::Mode;
 

@@ -141,7 +141,7 @@ impl Plugin for WorkloadPolicy {
         let Some(policy) = policy(cycle) else { return Status::skip() };
         let Some(state) = prepared(cycle) else { return Status::skip() };
         let spec: &WorkloadPolicySpec = &policy.spec;
-        let ground = cycle.ground();
+        let input = cycle.division_input();
         let domains: Vec<Domain> = spec
             .allocation_policy
             .iter()
@@ -150,12 +150,12 @@ impl Plugin for WorkloadPolicy {
                 name: target.name.clone(),
                 target: target.replicas,
                 others: state.others[at],
-                members: (0..ground.len())
+                members: (0..input.len())
                     .filter(|index| state.of(cycle.candidates[*index] as usize) == Some(at))
                     .collect(),
             })
             .collect();
-        let question = division::Question {
+        let rules = division::DomainRules {
             domains: &domains,
             required: spec.allocation_type == AllocationType::Required,
             fill: spec.allocation_method == AllocationMethod::Fill,
@@ -163,17 +163,17 @@ impl Plugin for WorkloadPolicy {
             start: cycle.start(),
             recover: cycle.trigger == atoll_api::binding::Trigger::Recover,
         };
-        let answer = division::divide(&ground, &question);
+        let answer = division::divide(&input, &rules);
         let own = |members: &[usize]| members.iter().map(|at| answer.seats[*at]).sum::<i64>();
         let groups = domains.iter().map(|domain| {
             let here = own(&domain.members);
-            let mut free = domain.members.iter().map(|at| match ground.room(*at) {
-                crate::divide::ground::UNBOUNDED => None,
+            let mut free = domain.members.iter().map(|at| match input.room(*at) {
+                crate::divide::input::UNBOUNDED => None,
                 room => Some(room.saturating_sub(answer.seats[*at]).max(0)),
             });
             let room = free.try_fold(0_i64, |sum, free| Some(sum.saturating_add(free?)));
             let assigned = domain.others.saturating_add(here);
-            let blocked_by = (assigned < domain.target && question.desired > 0)
+            let blocked_by = (assigned < domain.target && rules.desired > 0)
                 .then(|| division::blocked(domain, room))
                 .flatten();
             GroupReport {

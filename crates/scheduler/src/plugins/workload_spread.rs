@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
-use crate::divide::ground::UNBOUNDED;
+use crate::divide::input::UNBOUNDED;
 use crate::divide::workload_spread::{self as division, Plan, Subset};
 use crate::framework::plugin::Plugin;
 use crate::framework::status::{Code, Status};
@@ -145,7 +145,7 @@ impl Plugin for WorkloadSpread {
         if cycle.divides_once() {
             desired -= super::replica_division::finished(cycle);
         }
-        let mut ground = cycle.ground();
+        let mut input = cycle.division_input();
         let marks = marks(cycle, &spread);
         if cycle.trigger == Trigger::Overflow {
             let last = cycle.subsets.len().saturating_sub(1);
@@ -153,8 +153,8 @@ impl Plugin for WorkloadSpread {
                 cycle.subsets[..last].iter().flat_map(|rows| overflowing(cycle, &spread, rows))
             {
                 if let Ok(index) = cycle.candidates.binary_search(&(row as u32)) {
-                    ground.seats[index] -= stuck;
-                    ground.frozen[index] = true;
+                    input.seats[index] -= stuck;
+                    input.frozen[index] = true;
                 }
             }
         }
@@ -170,7 +170,7 @@ impl Plugin for WorkloadSpread {
                 members: members(cycle, at, subset),
             })
             .collect();
-        let question = division::Question {
+        let rules = division::SubsetRules {
             subsets: &subsets,
             adaptive: spec.schedule_strategy.type_ == ScheduleStrategyType::Adaptive,
             desired,
@@ -186,14 +186,14 @@ impl Plugin for WorkloadSpread {
             },
             ordinal: cycle.request.template.kind == "StatefulSet",
         };
-        let answer = division::divide(&ground, &question);
+        let answer = division::divide(&input, &rules);
         cycle.groups = subsets
             .iter()
             .enumerate()
             .map(|(at, subset)| {
                 let own: i64 =
                     subset.members.iter().map(|(index, _)| answer.division.seats[*index]).sum();
-                let mut free = subset.members.iter().map(|(index, _)| match ground.room(*index) {
+                let mut free = subset.members.iter().map(|(index, _)| match input.room(*index) {
                     UNBOUNDED => None,
                     room => Some(room.saturating_sub(answer.division.seats[*index]).max(0)),
                 });

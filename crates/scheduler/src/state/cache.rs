@@ -15,7 +15,7 @@ use super::row::Row;
 use super::snapshot::Snapshot;
 use super::supply::Estimate;
 use super::weights::WeightColumn;
-use crate::cycle::frame::Frames;
+use crate::cycle::parsed_placement::ParsedPlacements;
 use crate::framework::scores::MAX;
 use atoll_decision::{BitSet, Text, UNKNOWN};
 
@@ -23,7 +23,7 @@ use atoll_decision::{BitSet, Text, UNKNOWN};
 const KEPT: usize = 128;
 
 /// One value per cluster.
-pub trait Column: Clone + std::fmt::Debug {
+pub trait CachedColumn: Clone + std::fmt::Debug {
     /// Whether a value depends on the capacity of its row, which changes with every decision.
     const READS_ROOM: bool = false;
     /// What the values depend on, in addition to the row.
@@ -38,12 +38,12 @@ pub trait Column: Clone + std::fmt::Debug {
 
 /// A small cache of recent entries. Entries that are used often move to the front, where lookups find them first.
 #[derive(Debug)]
-pub struct Recent<T> {
+pub struct RecentlyUsed<T> {
     list: Vec<T>,
     most: usize,
 }
 
-impl<T> Recent<T> {
+impl<T> RecentlyUsed<T> {
     /// A cache of at most `most` entries.
     #[must_use]
     pub fn new(most: usize) -> Self {
@@ -72,7 +72,7 @@ impl<T> Recent<T> {
 }
 
 #[derive(Debug)]
-struct Entry<C: Column> {
+struct ColumnEntry<C: CachedColumn> {
     key: C::Key,
     membership: u64,
     version: u64,
@@ -81,24 +81,24 @@ struct Entry<C: Column> {
 
 /// Columns of one kind.
 #[derive(Debug)]
-pub struct Store<C: Column> {
-    entries: Recent<Entry<C>>,
+pub struct ColumnStore<C: CachedColumn> {
+    entries: RecentlyUsed<ColumnEntry<C>>,
     clock: u64,
 }
 
-impl<C: Column> Default for Store<C> {
+impl<C: CachedColumn> Default for ColumnStore<C> {
     fn default() -> Self {
-        Self { entries: Recent::new(KEPT), clock: 0 }
+        Self { entries: RecentlyUsed::new(KEPT), clock: 0 }
     }
 }
 
-impl<C: Column> Store<C> {
+impl<C: CachedColumn> ColumnStore<C> {
     /// The column of a key on a snapshot.
     pub fn get(&mut self, snapshot: &Snapshot, key: &C::Key) -> Arc<C> {
         self.get_by(snapshot, |have| have == key, || key.clone())
     }
 
-    /// Like [`Store::get`], but creates the key only on a miss.
+    /// Like [`ColumnStore::get`], but creates the key only on a miss.
     pub fn get_by(
         &mut self,
         snapshot: &Snapshot,
@@ -118,7 +118,7 @@ impl<C: Column> Store<C> {
                 let key = key();
                 let column = anew(&key);
                 let (membership, version) = (snapshot.membership(), snapshot.version());
-                Entry { key, membership, version, column }
+                ColumnEntry { key, membership, version, column }
             },
         );
         if entry.membership != snapshot.membership() || entry.version > snapshot.version() {
@@ -144,7 +144,7 @@ impl<C: Column> Store<C> {
     }
 }
 
-fn full<C: Column>(snapshot: &Snapshot, key: &C::Key) -> C {
+fn full<C: CachedColumn>(snapshot: &Snapshot, key: &C::Key) -> C {
     let mut column = C::new(key, snapshot.len());
     snapshot.rows().for_each(|(at, row)| column.set(key, at, row));
     column
@@ -155,14 +155,14 @@ const REASONS: usize = 32;
 
 /// Rows grouped by the result of a test.
 #[derive(Debug, Clone)]
-pub struct Classes {
+pub struct RowClasses {
     /// Rows that pass.
     pub pass: BitSet,
     /// Rows that fail, by reason.
     pub refused: Vec<(Text, BitSet)>,
 }
 
-impl Classes {
+impl RowClasses {
     /// A value for `rows` rows without results.
     #[must_use]
     pub fn new(rows: usize) -> Self {
@@ -196,13 +196,13 @@ impl Classes {
 
 /// Rows by a [`ClusterAffinity`].
 #[derive(Debug, Clone)]
-pub struct AffinityColumn(pub Classes);
+pub struct AffinityColumn(pub RowClasses);
 
-impl Column for AffinityColumn {
+impl CachedColumn for AffinityColumn {
     type Key = ClusterAffinity;
 
     fn new(_: &ClusterAffinity, rows: usize) -> Self {
-        Self(Classes::new(rows))
+        Self(RowClasses::new(rows))
     }
 
     fn set(&mut self, key: &ClusterAffinity, at: usize, row: &Row) {
@@ -212,13 +212,13 @@ impl Column for AffinityColumn {
 
 /// Rows that serve a kind.
 #[derive(Debug, Clone)]
-pub struct ApiColumn(pub Classes);
+pub struct ApiColumn(pub RowClasses);
 
-impl Column for ApiColumn {
+impl CachedColumn for ApiColumn {
     type Key = (String, String);
 
     fn new(_: &(String, String), rows: usize) -> Self {
-        Self(Classes::new(rows))
+        Self(RowClasses::new(rows))
     }
 
     fn set(&mut self, key: &(String, String), at: usize, row: &Row) {
@@ -233,9 +233,9 @@ impl Column for ApiColumn {
 #[derive(Debug, Clone)]
 pub struct TaintColumn {
     /// Rows rejected for NoSchedule or a lost session.
-    pub no_schedule: Classes,
+    pub no_schedule: RowClasses,
     /// Rows with an untolerated NoExecute taint.
-    pub no_execute: Classes,
+    pub no_execute: RowClasses,
     /// Rows with a NoExecute taint that is tolerated for a limited time.
     pub expiring: Vec<(usize, jiff::Timestamp, String)>,
     /// Untolerated PreferNoSchedule taints, by row.
@@ -246,13 +246,13 @@ pub struct TaintColumn {
     pub deleting: BitSet,
 }
 
-impl Column for TaintColumn {
+impl CachedColumn for TaintColumn {
     type Key = Vec<Toleration>;
 
     fn new(_: &Self::Key, rows: usize) -> Self {
         Self {
-            no_schedule: Classes::new(rows),
-            no_execute: Classes::new(rows),
+            no_schedule: RowClasses::new(rows),
+            no_execute: RowClasses::new(rows),
             expiring: Vec::new(),
             prefer_not: vec![0; rows],
             any_prefer_not: BitSet::empty(rows),
@@ -317,7 +317,7 @@ impl PartialEq for CapacityKey {
     }
 }
 
-impl Column for CapacityColumn {
+impl CachedColumn for CapacityColumn {
     const READS_ROOM: bool = true;
     type Key = CapacityKey;
 
@@ -374,7 +374,7 @@ pub struct DomainColumn {
     index: std::collections::BTreeMap<Arc<str>, u32>,
 }
 
-impl Column for DomainColumn {
+impl CachedColumn for DomainColumn {
     type Key = String;
 
     fn new(_: &String, rows: usize) -> Self {
@@ -415,27 +415,27 @@ impl DomainColumn {
 #[derive(Debug)]
 pub struct Cache {
     /// By affinity.
-    pub affinity: Store<AffinityColumn>,
+    pub affinity: ColumnStore<AffinityColumn>,
     /// By a list of static weights.
-    pub weights: Store<WeightColumn>,
+    pub weights: ColumnStore<WeightColumn>,
     /// By kind.
-    pub api: Store<ApiColumn>,
+    pub api: ColumnStore<ApiColumn>,
     /// By tolerations.
-    pub taints: Store<TaintColumn>,
+    pub taints: ColumnStore<TaintColumn>,
     /// By needs.
-    pub capacity: Store<CapacityColumn>,
+    pub capacity: ColumnStore<CapacityColumn>,
     /// By topology key.
-    pub domains: Store<DomainColumn>,
+    pub domains: ColumnStore<DomainColumn>,
     /// By placement.
-    pub frames: Frames,
-    needs: Recent<Known>,
-    rows: Recent<(Arc<BitSet>, Arc<[u32]>)>,
-    scores: Recent<RoomScores>,
+    pub placements: ParsedPlacements,
+    needs: RecentlyUsed<ParsedNeeds>,
+    rows: RecentlyUsed<(Arc<BitSet>, Arc<[u32]>)>,
+    scores: RecentlyUsed<RoomScores>,
 }
 
 /// Parsed requirements, or the invalid resource and its problem.
 #[derive(Debug)]
-struct Known {
+struct ParsedNeeds {
     given: Option<ReplicaRequirements>,
     needs: Result<Arc<Needs>, (String, String)>,
 }
@@ -456,16 +456,16 @@ const LISTS: usize = 16;
 impl Default for Cache {
     fn default() -> Self {
         Self {
-            affinity: Store::default(),
-            weights: Store::default(),
-            api: Store::default(),
-            taints: Store::default(),
-            capacity: Store::default(),
-            domains: Store::default(),
-            frames: Frames::default(),
-            needs: Recent::new(KEPT),
-            rows: Recent::new(LISTS),
-            scores: Recent::new(LISTS),
+            affinity: ColumnStore::default(),
+            weights: ColumnStore::default(),
+            api: ColumnStore::default(),
+            taints: ColumnStore::default(),
+            capacity: ColumnStore::default(),
+            domains: ColumnStore::default(),
+            placements: ParsedPlacements::default(),
+            needs: RecentlyUsed::new(KEPT),
+            rows: RecentlyUsed::new(LISTS),
+            scores: RecentlyUsed::new(LISTS),
         }
     }
 }
@@ -479,7 +479,8 @@ impl Cache {
         &mut self,
         given: Option<&ReplicaRequirements>,
     ) -> Result<Arc<Needs>, (String, String)> {
-        let make = || Known { given: given.cloned(), needs: Needs::read(given).map(Arc::new) };
+        let make =
+            || ParsedNeeds { given: given.cloned(), needs: Needs::read(given).map(Arc::new) };
         self.needs.find(|known| known.given.as_ref() == given, make).needs.clone()
     }
 

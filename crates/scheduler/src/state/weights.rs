@@ -6,7 +6,7 @@ use std::sync::Arc;
 use atoll_api::placement::StaticClusterWeight;
 
 use super::affinity;
-use super::cache::Column;
+use super::cache::CachedColumn;
 use super::row::Row;
 use atoll_decision::BitSet;
 
@@ -19,7 +19,7 @@ pub struct WeightColumn {
     pub matched: BitSet,
 }
 
-impl Column for WeightColumn {
+impl CachedColumn for WeightColumn {
     type Key = Arc<[StaticClusterWeight]>;
 
     fn new(_: &Self::Key, rows: usize) -> Self {

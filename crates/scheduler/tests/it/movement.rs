@@ -56,7 +56,7 @@ fn a_target_that_no_longer_matches_stays_until_a_cluster_change_is_allowed() {
     let decision = world.scale(&mut request, 6);
     assert_eq!(shares(&decision), map(&[("a", 2), ("b", 4)]), "kept, and it never grows");
     let (verdict, _) = decision.verdict("a").unwrap();
-    assert_eq!(verdict.standing, atoll_decision::Standing::Kept);
+    assert_eq!(verdict.outcome, atoll_decision::ClusterOutcome::Kept);
     assert!(verdict.rejections[0].reason.contains("it is iron"), "{verdict:?}");
     request.placement.reschedule_on = Some(vec![RescheduleOn::ClusterChange]);
     let decision = world.decide(&request);
@@ -223,7 +223,9 @@ fn sticky_stays_whatever_fails_until_a_rebalance() {
     world.taint(&here, "NoExecute");
     let decision = world.step(&mut request);
     assert_eq!(decision.trigger(), Trigger::Avoid);
-    assert!(decision.ladder.iter().any(|rung| rung.trigger == Trigger::Failover && !rung.allowed));
+    assert!(
+        decision.triggers.iter().any(|check| check.trigger == Trigger::Failover && !check.allowed)
+    );
     request.previous.as_mut().unwrap().reschedule_triggered_at =
         Some("2026-08-21T13:00:00Z".parse().unwrap());
     request.now = "2026-08-21T13:00:01Z".parse().unwrap();

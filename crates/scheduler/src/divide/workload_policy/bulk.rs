@@ -3,8 +3,8 @@
 
 use std::cmp::Reverse;
 
-use super::Run;
-use crate::divide::claims::{Claim, Claims};
+use super::DomainDivider;
+use crate::divide::claims::{Claims, SeatClaim};
 use crate::divide::webster::{self, Party};
 use crate::divide::{to_i64, to_u64};
 
@@ -13,7 +13,7 @@ const FINE: u32 = 64;
 
 /// The state of a listed domain during dealing.
 #[derive(Debug, Clone, Copy)]
-struct Site {
+struct DomainCount {
     at: usize,
     target: i64,
     /// Replicas of all counted bindings.
@@ -22,7 +22,7 @@ struct Site {
     end: i64,
 }
 
-impl Site {
+impl DomainCount {
     /// Number of replicas x with x/t below the threshold.
     fn below(&self, p: u128) -> i64 {
         let part = (u128::from(to_u64(self.target)) * p).div_ceil(1 << FINE);
@@ -46,14 +46,14 @@ fn threshold(holds: impl Fn(u128) -> bool) -> u128 {
     low
 }
 
-impl Run<'_> {
-    fn sites(&self, seats: &[i64]) -> Vec<Site> {
-        let domains = self.question.domains.iter().enumerate();
+impl DomainDivider<'_> {
+    fn counts(&self, seats: &[i64]) -> Vec<DomainCount> {
+        let domains = self.rules.domains.iter().enumerate();
         domains
             .map(|(at, domain)| {
                 let own = domain.members.iter().map(|i| seats[*i]).fold(0, i64::saturating_add);
                 let count = domain.others.saturating_add(own);
-                Site { at, target: self.target(at), count, end: count }
+                DomainCount { at, target: self.target(at), count, end: count }
             })
             .collect()
     }
@@ -61,41 +61,42 @@ impl Run<'_> {
     /// Deals up to `take` replicas. Returns the number that could not be placed.
     pub(super) fn bulk_up(&self, seats: &mut [i64], take: i64) -> i64 {
         let mut left = take;
-        let mut sites = self.sites(seats);
-        let free = |index: &usize| self.board.caps[*index].saturating_sub(seats[*index]).max(0);
+        let mut counts = self.counts(seats);
+        let free =
+            |index: &usize| self.allocation.caps[*index].saturating_sub(seats[*index]).max(0);
         let rooms: Vec<i64> = self
-            .question
+            .rules
             .domains
             .iter()
             .map(|domain| domain.members.iter().map(free).fold(0, i64::saturating_add))
             .collect();
-        let starts: Vec<i64> = sites.iter().map(|site| site.count).collect();
-        for (site, room) in sites.iter_mut().zip(&rooms) {
-            let wants = site.target.saturating_sub(site.count).clamp(0, *room);
-            site.end = site.count.saturating_add(wants);
+        let starts: Vec<i64> = counts.iter().map(|domain_count| domain_count.count).collect();
+        for (domain_count, room) in counts.iter_mut().zip(&rooms) {
+            let wants = domain_count.target.saturating_sub(domain_count.count).clamp(0, *room);
+            domain_count.end = domain_count.count.saturating_add(wants);
         }
         left -=
-            if self.question.fill { fill_up(&mut sites, left) } else { adams_up(&mut sites, left) };
-        if left > 0 && !self.question.required {
-            let mut parties: Vec<Party> = sites
+            if self.rules.fill { fill_up(&mut counts, left) } else { adams_up(&mut counts, left) };
+        if left > 0 && !self.rules.required {
+            let mut parties: Vec<Party> = counts
                 .iter()
-                .map(|site| Party {
-                    weight: to_u64(site.target),
-                    seats: to_u64(site.count),
-                    cap: to_u64(starts[site.at].saturating_add(rooms[site.at])),
+                .map(|domain_count| Party {
+                    weight: to_u64(domain_count.target),
+                    seats: to_u64(domain_count.count),
+                    cap: to_u64(starts[domain_count.at].saturating_add(rooms[domain_count.at])),
                     floor: 0,
-                    tie: u64::MAX - site.at as u64,
+                    tie: u64::MAX - domain_count.at as u64,
                 })
                 .collect();
             left = to_i64(webster::deal(&mut parties, to_u64(left)));
-            for (site, party) in sites.iter_mut().zip(parties) {
-                site.count = to_i64(party.seats);
+            for (domain_count, party) in counts.iter_mut().zip(parties) {
+                domain_count.count = to_i64(party.seats);
             }
         }
-        for site in &sites {
-            self.spread_up(seats, site.at, site.count - starts[site.at]);
+        for domain_count in &counts {
+            self.spread_up(seats, domain_count.at, domain_count.count - starts[domain_count.at]);
         }
-        if left > 0 && !self.question.required {
+        if left > 0 && !self.rules.required {
             let outside: Vec<usize> =
                 (0..seats.len()).filter(|index| self.of[*index].is_none()).collect();
             left = self.deal_evenly(seats, &outside, left);
@@ -109,40 +110,43 @@ impl Run<'_> {
         let outside: Vec<usize> =
             (0..seats.len()).filter(|index| self.of[*index].is_none()).collect();
         let mut left = self.equal().take_back(seats, &floors, &outside, take);
-        let mut sites = self.sites(seats);
-        let starts: Vec<i64> = sites.iter().map(|site| site.count).collect();
+        let mut counts = self.counts(seats);
+        let starts: Vec<i64> = counts.iter().map(|domain_count| domain_count.count).collect();
         // Replicas above the targets: greatest (2x - 1)/t first; ties go to more replicas, then to the later entry.
-        let mut parties: Vec<Party> = sites
+        let mut parties: Vec<Party> = counts
             .iter()
-            .map(|site| Party {
-                weight: to_u64(site.target),
-                seats: to_u64(site.count),
+            .map(|domain_count| Party {
+                weight: to_u64(domain_count.target),
+                seats: to_u64(domain_count.count),
                 cap: u64::MAX,
                 floor: to_u64(
-                    site.target.max(self.question.domains[site.at].others).min(site.count),
+                    domain_count
+                        .target
+                        .max(self.rules.domains[domain_count.at].others)
+                        .min(domain_count.count),
                 ),
-                tie: u64::MAX - site.at as u64,
+                tie: u64::MAX - domain_count.at as u64,
             })
             .collect();
         left = to_i64(webster::take_back(&mut parties, to_u64(left)));
-        for (site, party) in sites.iter_mut().zip(parties) {
-            site.count = to_i64(party.seats);
-            site.end = self.question.domains[site.at].others.min(site.count);
+        for (domain_count, party) in counts.iter_mut().zip(parties) {
+            domain_count.count = to_i64(party.seats);
+            domain_count.end = self.rules.domains[domain_count.at].others.min(domain_count.count);
         }
-        left -= if self.question.fill {
-            fill_down(&mut sites, left)
+        left -= if self.rules.fill {
+            fill_down(&mut counts, left)
         } else {
-            adams_down(&mut sites, left)
+            adams_down(&mut counts, left)
         };
-        for site in &sites {
-            self.spread_down(seats, site.at, starts[site.at] - site.count);
+        for domain_count in &counts {
+            self.spread_down(seats, domain_count.at, starts[domain_count.at] - domain_count.count);
         }
         left
     }
 
     /// Deals to the candidates with the fewest replicas first. Returns the number that could not be placed.
     fn deal_evenly(&self, seats: &mut [i64], among: &[usize], take: i64) -> i64 {
-        let caps = &self.board.caps;
+        let caps = &self.allocation.caps;
         let open = among.iter().copied().filter(|index| seats[*index] < caps[*index]);
         let open: Vec<usize> = open.collect();
         let few = usize::try_from(take).is_ok_and(|take| (1..open.len()).contains(&take));
@@ -160,8 +164,8 @@ impl Run<'_> {
 
     /// Claims that prefer the fewest replicas.
     fn equal(&self) -> Claims {
-        let one = Some(Claim { rank: 0, weight: 1, base: 0 });
-        Claims::new(vec![one; self.ground.len()], self.ground.ties.clone())
+        let one = Some(SeatClaim { rank: 0, weight: 1, base: 0 });
+        Claims::new(vec![one; self.input.len()], self.input.ties.clone())
     }
 
     /// The order of Fill, one cluster after the other: larger room first, unknown room last.
@@ -171,23 +175,23 @@ impl Run<'_> {
     }
 
     fn spread_up(&self, seats: &mut [i64], domain: usize, mut count: i64) {
-        let members = &self.question.domains[domain].members;
-        if !self.question.fill {
+        let members = &self.rules.domains[domain].members;
+        if !self.rules.fill {
             self.deal_evenly(seats, members, count);
             return;
         }
         let mut members = members.clone();
         members.sort_by_cached_key(|index| Reverse((seats[*index] > 0, self.fill_order(*index))));
         for index in members {
-            let more = self.board.caps[index].saturating_sub(seats[index]).clamp(0, count);
+            let more = self.allocation.caps[index].saturating_sub(seats[index]).clamp(0, count);
             seats[index] += more;
             count -= more;
         }
     }
 
     fn spread_down(&self, seats: &mut [i64], domain: usize, mut count: i64) {
-        let mut members = self.question.domains[domain].members.clone();
-        if !self.question.fill {
+        let mut members = self.rules.domains[domain].members.clone();
+        if !self.rules.fill {
             let floors = vec![0; seats.len()];
             self.equal().take_back(seats, &floors, &members, count);
             return;
@@ -202,80 +206,96 @@ impl Run<'_> {
 }
 
 /// Fills the domains in list order, each to its end. Returns the number dealt.
-fn fill_up(sites: &mut [Site], take: i64) -> i64 {
+fn fill_up(counts: &mut [DomainCount], take: i64) -> i64 {
     let mut left = take;
-    for site in sites {
-        let more = (site.end - site.count).clamp(0, left);
-        site.count += more;
+    for domain_count in counts {
+        let more = (domain_count.end - domain_count.count).clamp(0, left);
+        domain_count.count += more;
         left -= more;
     }
     take - left
 }
 
 /// Empties the domains in reverse list order, each to its end. Returns the number taken.
-fn fill_down(sites: &mut [Site], take: i64) -> i64 {
+fn fill_down(counts: &mut [DomainCount], take: i64) -> i64 {
     let mut left = take;
-    for site in sites.iter_mut().rev() {
-        let fewer = (site.count - site.end).clamp(0, left);
-        site.count -= fewer;
+    for domain_count in counts.iter_mut().rev() {
+        let fewer = (domain_count.count - domain_count.end).clamp(0, left);
+        domain_count.count -= fewer;
         left -= fewer;
     }
     take - left
 }
 
 /// Smallest x/t first, ties by list order (Adams). Returns the number dealt.
-fn adams_up(sites: &mut [Site], take: i64) -> i64 {
-    let open: i64 = sites.iter().map(|site| site.end - site.count).fold(0, i64::saturating_add);
+fn adams_up(counts: &mut [DomainCount], take: i64) -> i64 {
+    let open: i64 = counts
+        .iter()
+        .map(|domain_count| domain_count.end - domain_count.count)
+        .fold(0, i64::saturating_add);
     let take = take.min(open);
-    let reach = |site: &Site, p: u128| site.below(p).min(site.end).max(site.count);
-    let dealt = |sites: &[Site], p: u128| {
-        sites.iter().map(|site| reach(site, p) - site.count).fold(0, i64::saturating_add)
+    let reach = |domain_count: &DomainCount, p: u128| {
+        domain_count.below(p).min(domain_count.end).max(domain_count.count)
     };
-    let p = threshold(|p| dealt(sites, p) <= take);
-    let mut left = take - dealt(sites, p);
-    sites.iter_mut().for_each(|site| site.count = reach(site, p));
+    let dealt = |counts: &[DomainCount], p: u128| {
+        counts
+            .iter()
+            .map(|domain_count| reach(domain_count, p) - domain_count.count)
+            .fold(0, i64::saturating_add)
+    };
+    let p = threshold(|p| dealt(counts, p) <= take);
+    let mut left = take - dealt(counts, p);
+    counts.iter_mut().for_each(|domain_count| domain_count.count = reach(domain_count, p));
     // Between this threshold and the next there is at most one replica per domain.
     let mut next: Vec<usize> =
-        (0..sites.len()).filter(|at| sites[*at].count < sites[*at].end).collect();
+        (0..counts.len()).filter(|at| counts[*at].count < counts[*at].end).collect();
     next.sort_by(|a, b| {
-        let (a, b) = (&sites[*a], &sites[*b]);
-        Site::by_part((a, a.count), (b, b.count)).then(a.at.cmp(&b.at))
+        let (a, b) = (&counts[*a], &counts[*b]);
+        DomainCount::by_part((a, a.count), (b, b.count)).then(a.at.cmp(&b.at))
     });
     for at in next {
         let more = left.min(1);
-        sites[at].count += more;
+        counts[at].count += more;
         left -= more;
     }
     take
 }
 
 /// Greatest (x - 1)/t first, ties to the later entry. Returns the number taken.
-fn adams_down(sites: &mut [Site], take: i64) -> i64 {
-    let open: i64 = sites.iter().map(|site| site.count - site.end).fold(0, i64::saturating_add);
+fn adams_down(counts: &mut [DomainCount], take: i64) -> i64 {
+    let open: i64 = counts
+        .iter()
+        .map(|domain_count| domain_count.count - domain_count.end)
+        .fold(0, i64::saturating_add);
     let take = take.min(open);
     if take == 0 {
         return 0;
     }
-    let reach = |site: &Site, p: u128| site.below(p).max(site.end).min(site.count);
-    let taken = |sites: &[Site], p: u128| {
-        sites.iter().map(|site| site.count - reach(site, p)).fold(0, i64::saturating_add)
+    let reach = |domain_count: &DomainCount, p: u128| {
+        domain_count.below(p).max(domain_count.end).min(domain_count.count)
+    };
+    let taken = |counts: &[DomainCount], p: u128| {
+        counts
+            .iter()
+            .map(|domain_count| domain_count.count - reach(domain_count, p))
+            .fold(0, i64::saturating_add)
     };
     // The smallest threshold that takes at most `take` is one above the greatest that takes more.
-    let p = match taken(sites, 0) <= take {
+    let p = match taken(counts, 0) <= take {
         true => 0,
-        false => threshold(|p| taken(sites, p) > take) + 1,
+        false => threshold(|p| taken(counts, p) > take) + 1,
     };
-    let mut left = take - taken(sites, p);
-    sites.iter_mut().for_each(|site| site.count = reach(site, p));
+    let mut left = take - taken(counts, p);
+    counts.iter_mut().for_each(|domain_count| domain_count.count = reach(domain_count, p));
     let mut next: Vec<usize> =
-        (0..sites.len()).filter(|at| sites[*at].count > sites[*at].end).collect();
+        (0..counts.len()).filter(|at| counts[*at].count > counts[*at].end).collect();
     next.sort_by(|a, b| {
-        let (a, b) = (&sites[*a], &sites[*b]);
-        Site::by_part((b, b.count - 1), (a, a.count - 1)).then(b.at.cmp(&a.at))
+        let (a, b) = (&counts[*a], &counts[*b]);
+        DomainCount::by_part((b, b.count - 1), (a, a.count - 1)).then(b.at.cmp(&a.at))
     });
     for at in next {
         let fewer = left.min(1);
-        sites[at].count -= fewer;
+        counts[at].count -= fewer;
         left -= fewer;
     }
     take

@@ -2,16 +2,17 @@
 //!
 //! Domains compete by the distance from their targets, which counts all bindings. Within a domain its clusters compete.
 //! Only this binding's own replicas are placed or taken back. Without rules of the placement the replicas are dealt in
-//! bulk (`bulk`); with rules seat by seat, with leaps where the rules do not interfere.
+//! bulk (`bulk`); with rules seat by seat, and in bulk where the rules do not interfere.
 
 mod bulk;
 
 use std::cmp::Reverse;
 
-use super::board::{Back, Board, Lane, Pace};
-use super::ground::{Division, Ground, Ties, UNBOUNDED};
-use super::key::Key;
-use super::{Start, leap, to_u64};
+use super::allocation::{Allocation, CandidateQueue, RemovalKey, StepBudget};
+use super::bulk::{fits_down, fits_up, until_a_rule_blocks};
+use super::input::{Division, DivisionInput, Ties, UNBOUNDED};
+use super::seat_key::SeatKey;
+use super::{Start, to_u64};
 
 /// A listed domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub struct Domain {
 
 /// The input of the division.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct DomainRules<'a> {
     /// The domains, in the order of the list.
     pub domains: &'a [Domain],
     /// allocationType Required.
@@ -45,31 +46,31 @@ pub struct Question<'a> {
 
 /// Divides the replicas.
 #[must_use]
-pub fn divide(ground: &Ground, question: &Question<'_>) -> Division {
-    let seats = match question.start {
-        Start::Running => ground.seats.clone(),
-        Start::Zero => vec![0; ground.len()],
+pub fn divide(input: &DivisionInput, rules: &DomainRules<'_>) -> Division {
+    let seats = match rules.start {
+        Start::Running => input.seats.clone(),
+        Start::Zero => vec![0; input.len()],
     };
-    let caps = (0..ground.len()).map(|index| ground.room(index)).collect();
-    let mut run = Run::new(ground, question, Board::new(ground, seats, caps));
+    let caps = (0..input.len()).map(|index| input.room(index)).collect();
+    let mut divider = DomainDivider::new(input, rules, Allocation::new(input, seats, caps));
     #[cfg(test)]
     {
-        // Makes small instances leap too.
-        run.board.patch = 0;
+        // Divides small instances in bulk too.
+        divider.allocation.min_bulk = 0;
     }
-    let running = run.board.total();
-    if running > question.desired {
+    let running = divider.allocation.total();
+    if running > rules.desired {
         // The total must shrink: rules choose which replicas go, but cannot prevent it.
-        let left = run.take_back(running - question.desired);
-        run.bulk_back(left);
-        return Division { seats: run.board.seats, ..Division::default() };
+        let left = divider.take_back(running - rules.desired);
+        divider.bulk_back(left);
+        return Division { seats: divider.allocation.seats, ..Division::default() };
     }
-    if question.recover {
-        run.take_back(run.misplaced());
+    if rules.recover {
+        divider.take_back(divider.misplaced());
     }
-    let left = run.deal(question.desired - run.board.total());
-    let pending = super::pending(left, || run.why());
-    Division { seats: run.board.seats, pending, refused: None }
+    let left = divider.deal(rules.desired - divider.allocation.total());
+    let pending = super::pending(left, || divider.why());
+    Division { seats: divider.allocation.seats, pending, refused: None }
 }
 
 /// Why a domain is below its target.
@@ -84,10 +85,10 @@ pub fn blocked(domain: &Domain, room: Option<i64>) -> Option<String> {
     }
 }
 
-struct Run<'a> {
-    ground: &'a Ground,
-    question: &'a Question<'a>,
-    board: Board,
+struct DomainDivider<'a> {
+    input: &'a DivisionInput,
+    rules: &'a DomainRules<'a>,
+    allocation: Allocation,
     /// This binding's replicas by domain.
     own: Vec<i64>,
     /// Domain of each candidate; `None` = outside all domains.
@@ -96,48 +97,48 @@ struct Run<'a> {
     ties: Ties,
 }
 
-impl<'a> Run<'a> {
-    fn new(ground: &'a Ground, question: &'a Question<'a>, board: Board) -> Self {
-        let mut of = vec![None; ground.len()];
-        let mut own = vec![0; question.domains.len()];
-        for (at, domain) in question.domains.iter().enumerate() {
+impl<'a> DomainDivider<'a> {
+    fn new(input: &'a DivisionInput, rules: &'a DomainRules<'a>, allocation: Allocation) -> Self {
+        let mut of = vec![None; input.len()];
+        let mut own = vec![0; rules.domains.len()];
+        for (at, domain) in rules.domains.iter().enumerate() {
             for index in &domain.members {
                 of[*index] = Some(at);
-                own[at] += board.seats[*index];
+                own[at] += allocation.seats[*index];
             }
         }
         // Dealing seat by seat looks up ranks often; bulk dealing rarely does.
-        let ties = match board.limits.is_empty() {
-            true => ground.ties.clone(),
-            false => Ties::Given(ground.ties.all(ground.len())),
+        let ties = match allocation.limits.is_empty() {
+            true => input.ties.clone(),
+            false => Ties::Given(input.ties.all(input.len())),
         };
-        Self { ground, question, board, own, of, ties }
+        Self { input, rules, allocation, own, of, ties }
     }
 
     /// Replicas in a domain, of all counted bindings.
     fn count(&self, domain: usize) -> i64 {
-        self.question.domains[domain].others.saturating_add(self.own[domain])
+        self.rules.domains[domain].others.saturating_add(self.own[domain])
     }
 
     fn target(&self, domain: usize) -> i64 {
         #[cfg(test)]
         if crate::mutants::is(crate::mutants::Mutant::TargetRaised) {
-            return self.question.domains[domain].target + 1;
+            return self.rules.domains[domain].target + 1;
         }
-        self.question.domains[domain].target
+        self.rules.domains[domain].target
     }
 
     /// The claim of a candidate within its domain, with this number of replicas.
-    fn key(&self, index: usize, seats: i64) -> Key {
+    fn key(&self, index: usize, seats: i64) -> SeatKey {
         let tie = self.ties.get(index);
         let index_32 = index as u32;
-        if self.question.fill && self.of[index].is_some() {
+        if self.rules.fill && self.of[index].is_some() {
             // Fill uses one cluster after the other: in use first, then the larger room, unknown room last.
-            let room = match self.ground.room(index) {
+            let room = match self.input.room(index) {
                 UNBOUNDED => -1,
                 room => room,
             };
-            return Key {
+            return SeatKey {
                 rank: (i64::from(seats > 0), room),
                 weight: 1,
                 seats: 0,
@@ -145,93 +146,94 @@ impl<'a> Run<'a> {
                 index: index_32,
             };
         }
-        Key { rank: (0, 0), weight: 1, seats: to_u64(seats), tie, index: index_32 }
+        SeatKey { rank: (0, 0), weight: 1, seats: to_u64(seats), tie, index: index_32 }
     }
 
     /// Sets the seats.
-    fn settle(&mut self, seats: Vec<i64>) {
-        self.board.settle(seats);
+    fn set_seats(&mut self, seats: Vec<i64>) {
+        self.allocation.set_seats(seats);
         self.recount();
     }
 
     fn recount(&mut self) {
-        let seats = &self.board.seats;
+        let seats = &self.allocation.seats;
         let own = |domain: &Domain| domain.members.iter().map(|index| seats[*index]).sum();
-        self.own = self.question.domains.iter().map(own).collect();
+        self.own = self.rules.domains.iter().map(own).collect();
     }
 
     fn deal(&mut self, take: i64) -> i64 {
-        if self.board.limits.is_empty() {
-            let mut seats = self.board.seats.clone();
+        if self.allocation.limits.is_empty() {
+            let mut seats = self.allocation.seats.clone();
             let left = self.bulk_up(&mut seats, take);
-            self.settle(seats);
+            self.set_seats(seats);
             return left;
         }
-        let mut pace = Pace::new(self.board.patch);
+        let mut budget = StepBudget::new(self.allocation.min_bulk);
         let mut left = take;
         while left > 0 {
-            let leapt = if pace.leaps(left) { self.leap_up(left) } else { 0 };
-            left -= leapt;
-            let steps = pace.steps(leapt, left);
-            let walked = self.walk(steps);
-            left -= walked;
-            if walked < steps {
+            let in_bulk =
+                if budget.allows_bulk(left) { self.bulk_up_within_rules(left) } else { 0 };
+            left -= in_bulk;
+            let steps = budget.steps(in_bulk, left);
+            let stepped = self.deal_stepwise(steps);
+            left -= stepped;
+            if stepped < steps {
                 break;
             }
-            if pace.is_exhausted() {
-                self.board.exhausted = left > 0;
+            if budget.is_exhausted() {
+                self.allocation.exhausted = left > 0;
                 break;
             }
         }
         left
     }
 
-    fn leap_up(&mut self, take: i64) -> i64 {
-        let mut board = self.board.clone();
+    fn bulk_up_within_rules(&mut self, take: i64) -> i64 {
+        let mut allocation = self.allocation.clone();
         let step = |seats: &mut [i64], _: &[i64], count: i64| self.bulk_up(seats, count);
-        let dealt = leap::free(&mut board, take, leap::fits_up, step);
-        self.board = board;
+        let dealt = until_a_rule_blocks(&mut allocation, take, fits_up, step);
+        self.allocation = allocation;
         self.recount();
         dealt
     }
 
     /// Deals seat by seat. Returns the number dealt.
-    fn walk(&mut self, take: i64) -> i64 {
-        let mut lanes: Vec<Lane<Key>> = self
-            .question
+    fn deal_stepwise(&mut self, take: i64) -> i64 {
+        let mut queues: Vec<CandidateQueue<SeatKey>> = self
+            .rules
             .domains
             .iter()
             .map(|domain| {
-                let keys = domain.members.iter().map(|i| self.key(*i, self.board.seats[*i]));
-                Lane::new(&self.board, keys.collect::<Vec<_>>())
+                let keys = domain.members.iter().map(|i| self.key(*i, self.allocation.seats[*i]));
+                CandidateQueue::new(&self.allocation, keys.collect::<Vec<_>>())
             })
             .collect();
-        let outsiders = (0..self.ground.len()).filter(|index| self.of[*index].is_none());
-        let keys: Vec<Key> = outsiders.map(|i| self.key(i, self.board.seats[i])).collect();
-        let mut outside = Lane::<Key>::new(&self.board, keys);
+        let outsiders = (0..self.input.len()).filter(|index| self.of[*index].is_none());
+        let keys: Vec<SeatKey> = outsiders.map(|i| self.key(i, self.allocation.seats[i])).collect();
+        let mut outside = CandidateQueue::<SeatKey>::new(&self.allocation, keys);
         let mut dealt = 0;
         while dealt < take {
             let mut found = None;
-            let mut tried = vec![true; lanes.len()];
+            let mut tried = vec![true; queues.len()];
             while found.is_none() {
                 let Some(domain) = self.next_domain(&tried) else { break };
-                match lanes[domain].next(&self.board) {
+                match queues[domain].next(&self.allocation) {
                     Some(index) => found = Some((Some(domain), index)),
                     None => tried[domain] = false,
                 }
             }
-            if found.is_none() && !self.question.required {
-                found = outside.next(&self.board).map(|index| (None, index));
+            if found.is_none() && !self.rules.required {
+                found = outside.next(&self.allocation).map(|index| (None, index));
             }
             let Some((domain, index)) = found else { break };
-            self.board.add(index);
-            let key = self.key(index, self.board.seats[index]);
+            self.allocation.add(index);
+            let key = self.key(index, self.allocation.seats[index]);
             match domain {
                 Some(domain) => {
                     self.own[domain] += 1;
-                    lanes[domain].settle(&self.board, index, Some(key));
+                    queues[domain].requeue(&self.allocation, index, Some(key));
                 }
-                None => outside.settle(&self.board, index, Some(key)),
+                None => outside.requeue(&self.allocation, index, Some(key)),
             }
             dealt += 1;
         }
@@ -242,7 +244,7 @@ impl<'a> Run<'a> {
     fn next_domain(&self, open: &[bool]) -> Option<usize> {
         let all = || (0..open.len()).filter(|domain| open[*domain]);
         let mut below = all().filter(|domain| self.count(*domain) < self.target(*domain));
-        let first = if self.question.fill {
+        let first = if self.rules.fill {
             below.next()
         } else {
             // Smallest x/t (Adams), compared as a product; ties by list order.
@@ -252,7 +254,7 @@ impl<'a> Run<'a> {
                 left.cmp(&right).then(a.cmp(b))
             })
         };
-        if first.is_some() || self.question.required {
+        if first.is_some() || self.rules.required {
             return first;
         }
         // Greatest t / (2x + 1); ties: fewer replicas, then list order.
@@ -266,18 +268,19 @@ impl<'a> Run<'a> {
 
     /// Takes back the replicas that the rules release. Returns the number that the rules keep.
     fn take_back(&mut self, take: i64) -> i64 {
-        if self.board.limits.is_empty() {
+        if self.allocation.limits.is_empty() {
             return self.bulk_back(take);
         }
-        let mut pace = Pace::new(self.board.patch);
+        let mut budget = StepBudget::new(self.allocation.min_bulk);
         let mut left = take;
         while left > 0 {
-            let leapt = if pace.leaps(left) { self.leap_down(left) } else { 0 };
-            left -= leapt;
-            let steps = pace.steps(leapt, left);
-            let walked = self.walk_back(steps);
-            left -= walked;
-            if walked < steps || pace.is_exhausted() {
+            let in_bulk =
+                if budget.allows_bulk(left) { self.bulk_down_within_rules(left) } else { 0 };
+            left -= in_bulk;
+            let steps = budget.steps(in_bulk, left);
+            let stepped = self.take_back_stepwise(steps);
+            left -= stepped;
+            if stepped < steps || budget.is_exhausted() {
                 break;
             }
         }
@@ -286,63 +289,63 @@ impl<'a> Run<'a> {
 
     /// Takes back replicas regardless of the rules. Returns the number that could not be taken.
     fn bulk_back(&mut self, take: i64) -> i64 {
-        let mut seats = self.board.seats.clone();
+        let mut seats = self.allocation.seats.clone();
         let left = self.bulk_down(&mut seats, take);
-        self.settle(seats);
+        self.set_seats(seats);
         left
     }
 
-    fn leap_down(&mut self, take: i64) -> i64 {
-        let mut board = self.board.clone();
+    fn bulk_down_within_rules(&mut self, take: i64) -> i64 {
+        let mut allocation = self.allocation.clone();
         let step = |seats: &mut [i64], _: &[i64], count: i64| self.bulk_down(seats, count);
-        let taken = leap::free(&mut board, take, leap::fits_down, step);
-        self.board = board;
+        let taken = until_a_rule_blocks(&mut allocation, take, fits_down, step);
+        self.allocation = allocation;
         self.recount();
         taken
     }
 
     /// Takes back seat by seat. Returns the number taken.
-    fn walk_back(&mut self, take: i64) -> i64 {
-        let last = |run: &Self, index: usize| {
-            let seats = run.board.seats[index];
+    fn take_back_stepwise(&mut self, take: i64) -> i64 {
+        let last = |divider: &Self, index: usize| {
+            let seats = divider.allocation.seats[index];
             // With Fill, only the fill order decides which cluster was last.
-            (seats > 0).then(|| match run.key(index, seats - 1) {
-                key if run.question.fill => Key { rank: (0, key.rank.1), ..key },
+            (seats > 0).then(|| match divider.key(index, seats - 1) {
+                key if divider.rules.fill => SeatKey { rank: (0, key.rank.1), ..key },
                 key => key,
             })
         };
-        let mut lanes: Vec<Lane<Back>> = self
-            .question
+        let mut queues: Vec<CandidateQueue<RemovalKey>> = self
+            .rules
             .domains
             .iter()
             .map(|domain| {
                 let keys = domain.members.iter().filter_map(|index| last(self, *index));
-                Lane::new(&self.board, keys.collect::<Vec<_>>())
+                CandidateQueue::new(&self.allocation, keys.collect::<Vec<_>>())
             })
             .collect();
-        let outsiders = (0..self.ground.len()).filter(|index| self.of[*index].is_none());
-        let keys: Vec<Key> = outsiders.filter_map(|index| last(self, index)).collect();
-        let mut outside = Lane::<Back>::new(&self.board, keys);
+        let outsiders = (0..self.input.len()).filter(|index| self.of[*index].is_none());
+        let keys: Vec<SeatKey> = outsiders.filter_map(|index| last(self, index)).collect();
+        let mut outside = CandidateQueue::<RemovalKey>::new(&self.allocation, keys);
         let mut taken = 0;
         while taken < take {
-            let mut found = outside.next(&self.board).map(|index| (None, index));
-            let mut tried = vec![true; lanes.len()];
+            let mut found = outside.next(&self.allocation).map(|index| (None, index));
+            let mut tried = vec![true; queues.len()];
             while found.is_none() {
                 let Some(domain) = self.last_domain(&tried) else { break };
-                match lanes[domain].next(&self.board) {
+                match queues[domain].next(&self.allocation) {
                     Some(index) => found = Some((Some(domain), index)),
                     None => tried[domain] = false,
                 }
             }
             let Some((domain, index)) = found else { break };
-            self.board.remove(index);
+            self.allocation.remove(index);
             let key = last(self, index);
             match domain {
                 Some(domain) => {
                     self.own[domain] -= 1;
-                    lanes[domain].settle(&self.board, index, key);
+                    queues[domain].requeue(&self.allocation, index, key);
                 }
-                None => outside.settle(&self.board, index, key),
+                None => outside.requeue(&self.allocation, index, key),
             }
             taken += 1;
         }
@@ -366,7 +369,7 @@ impl<'a> Run<'a> {
         if above.is_some() {
             return above;
         }
-        if self.question.fill {
+        if self.rules.fill {
             return holds().next_back();
         }
         // Greatest (x - 1)/t; ties go to the later entry.
@@ -379,19 +382,21 @@ impl<'a> Run<'a> {
 
     /// Own replicas outside the domains or beyond targets, for which domains below their targets have room.
     fn misplaced(&self) -> i64 {
-        let all = || 0..self.question.domains.len();
-        let outside: i64 = (0..self.ground.len())
+        let all = || 0..self.rules.domains.len();
+        let outside: i64 = (0..self.input.len())
             .filter(|index| self.of[*index].is_none())
-            .map(|index| self.board.seats[index])
+            .map(|index| self.allocation.seats[index])
             .sum();
         let beyond: i64 =
             all().map(|d| (self.count(d) - self.target(d)).clamp(0, self.own[d].max(0))).sum();
         let wanting: i64 = all()
             .map(|d| {
-                let members = &self.question.domains[d].members;
+                let members = &self.rules.domains[d].members;
                 let room = members
                     .iter()
-                    .map(|i| self.board.caps[*i].saturating_sub(self.board.seats[*i]).max(0))
+                    .map(|i| {
+                        self.allocation.caps[*i].saturating_sub(self.allocation.seats[*i]).max(0)
+                    })
                     .fold(0, i64::saturating_add);
                 (self.target(d) - self.count(d)).clamp(0, room)
             })
@@ -400,20 +405,23 @@ impl<'a> Run<'a> {
     }
 
     fn why(&self) -> String {
-        if self.board.exhausted {
+        if self.allocation.exhausted {
             return super::too_many();
         }
-        let all = 0..self.question.domains.len();
+        let all = 0..self.rules.domains.len();
         let reasons: Vec<String> = all
             .map(|domain| {
-                let of = &self.question.domains[domain];
-                let full = of.members.iter().all(|i| self.board.seats[*i] >= self.board.caps[*i]);
-                if self.question.required && self.count(domain) >= self.target(domain) {
+                let of = &self.rules.domains[domain];
+                let full = of
+                    .members
+                    .iter()
+                    .all(|i| self.allocation.seats[*i] >= self.allocation.caps[*i]);
+                if self.rules.required && self.count(domain) >= self.target(domain) {
                     return format!("{} has its target of {}", of.name, of.target);
                 }
                 let room = if full { Some(0) } else { None };
-                let why = blocked(of, room)
-                    .unwrap_or_else(|| super::why_left(&self.ground.limits, false));
+                let why =
+                    blocked(of, room).unwrap_or_else(|| super::why_left(&self.input.limits, false));
                 format!("{} has {} of {}: {why}", of.name, self.count(domain), of.target)
             })
             .collect();
@@ -426,31 +434,34 @@ pub(super) mod tests {
     use super::*;
 
     /// The reference implementation: [`divide`] one seat at a time.
-    pub(in crate::divide) fn step_by_step(ground: &Ground, question: &Question<'_>) -> Division {
-        let seats = match question.start {
-            Start::Running => ground.seats.clone(),
-            Start::Zero => vec![0; ground.len()],
+    pub(in crate::divide) fn step_by_step(
+        input: &DivisionInput,
+        rules: &DomainRules<'_>,
+    ) -> Division {
+        let seats = match rules.start {
+            Start::Running => input.seats.clone(),
+            Start::Zero => vec![0; input.len()],
         };
-        let caps = (0..ground.len()).map(|index| ground.room(index)).collect();
-        let mut run = Run::new(ground, question, Board::new(ground, seats, caps));
-        let running = run.board.total();
-        if running > question.desired {
-            let fewer = running - question.desired;
-            let taken = run.walk_back(fewer);
-            run.board = Board::new(
-                &Ground { limits: Default::default(), ..ground.clone() },
-                run.board.seats.clone(),
-                run.board.caps.clone(),
+        let caps = (0..input.len()).map(|index| input.room(index)).collect();
+        let mut divider = DomainDivider::new(input, rules, Allocation::new(input, seats, caps));
+        let running = divider.allocation.total();
+        if running > rules.desired {
+            let fewer = running - rules.desired;
+            let taken = divider.take_back_stepwise(fewer);
+            divider.allocation = Allocation::new(
+                &DivisionInput { limits: Default::default(), ..input.clone() },
+                divider.allocation.seats.clone(),
+                divider.allocation.caps.clone(),
             );
-            run.walk_back(fewer - taken);
-            return Division { seats: run.board.seats, ..Division::default() };
+            divider.take_back_stepwise(fewer - taken);
+            return Division { seats: divider.allocation.seats, ..Division::default() };
         }
-        if question.recover {
-            run.walk_back(run.misplaced());
+        if rules.recover {
+            divider.take_back_stepwise(divider.misplaced());
         }
-        let take = question.desired - run.board.total();
-        let left = take - run.walk(take);
-        let pending = crate::divide::pending(left, || run.why());
-        Division { seats: run.board.seats, pending, refused: None }
+        let take = rules.desired - divider.allocation.total();
+        let left = take - divider.deal_stepwise(take);
+        let pending = crate::divide::pending(left, || divider.why());
+        Division { seats: divider.allocation.seats, pending, refused: None }
     }
 }

@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::intent::{Mistake, Strategy};
 use super::observe;
 use super::state::Term;
-use crate::state::cache::Recent;
+use crate::state::cache::RecentlyUsed;
 use atoll_decision::Applied;
 
 /// A parsed placement.
 #[derive(Debug)]
-pub struct Frame {
+pub struct ParsedPlacement {
     placement: Shared<Placement>,
     /// Whether the placement is valid on its own.
     pub checked: Result<(), Mistake>,
@@ -26,7 +26,7 @@ pub struct Frame {
     applied: Applied,
 }
 
-impl Frame {
+impl ParsedPlacement {
     fn read(placement: &Shared<Placement>) -> Self {
         Self {
             placement: placement.clone(),
@@ -79,33 +79,33 @@ const KEPT: usize = 128;
 
 /// Recently parsed placements.
 #[derive(Debug)]
-pub struct Frames {
-    list: Recent<Arc<Frame>>,
-    divided: Recent<(Arc<Frame>, Divider, Applied)>,
+pub struct ParsedPlacements {
+    list: RecentlyUsed<Arc<ParsedPlacement>>,
+    divided: RecentlyUsed<(Arc<ParsedPlacement>, Divider, Applied)>,
 }
 
-impl Default for Frames {
+impl Default for ParsedPlacements {
     fn default() -> Self {
-        Self { list: Recent::new(KEPT), divided: Recent::new(KEPT) }
+        Self { list: RecentlyUsed::new(KEPT), divided: RecentlyUsed::new(KEPT) }
     }
 }
 
-impl Frames {
+impl ParsedPlacements {
     /// The parsed form of a placement.
-    pub fn get(&mut self, placement: &Shared<Placement>) -> Arc<Frame> {
-        let make = || Arc::new(Frame::read(placement));
+    pub fn get(&mut self, placement: &Shared<Placement>) -> Arc<ParsedPlacement> {
+        let make = || Arc::new(ParsedPlacement::read(placement));
         self.list.find(|known| known.placement == *placement, make).clone()
     }
 
     /// The placement in force under a strategy, for the annotation.
-    pub fn applied(&mut self, frame: &Arc<Frame>, strategy: &Strategy) -> Applied {
-        let Some(divider) = Divider::of(strategy) else { return frame.applied.clone() };
+    pub fn applied(&mut self, parsed: &Arc<ParsedPlacement>, strategy: &Strategy) -> Applied {
+        let Some(divider) = Divider::of(strategy) else { return parsed.applied.clone() };
         let make = || {
-            let applied = observe::placement_in_force(&frame.placement, Some(divider.spec()));
-            (frame.clone(), divider.clone(), Applied::of(applied))
+            let applied = observe::placement_in_force(&parsed.placement, Some(divider.spec()));
+            (parsed.clone(), divider.clone(), Applied::of(applied))
         };
-        let is = |(of, by, _): &(Arc<Frame>, Divider, Applied)| {
-            Arc::ptr_eq(of, frame) && by.is(&divider)
+        let is = |(of, by, _): &(Arc<ParsedPlacement>, Divider, Applied)| {
+            Arc::ptr_eq(of, parsed) && by.is(&divider)
         };
         self.divided.find(is, make).2.clone()
     }

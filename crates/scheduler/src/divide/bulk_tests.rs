@@ -1,10 +1,10 @@
-//! Compares leaps and bulk division with the reference implementation, which deals seat by seat.
+//! Compares bulk division with the reference implementation, which deals seat by seat.
 
-use super::board::{self, Board};
-use super::claims::{Claim, Claims};
-use super::ground::{Ground, Ties, UNBOUNDED};
+use super::allocation::{self, Allocation};
+use super::claims::{Claims, SeatClaim};
+use super::input::{DivisionInput, Ties, UNBOUNDED};
 use super::limits::{Bound, Limits, Minimum, NONE, Skew};
-use super::workload_policy::{self, Domain, Question};
+use super::workload_policy::{self, Domain, DomainRules};
 use super::{Start, aggregated, dynamic_weight, static_weight};
 use crate::hash::splitmix64;
 
@@ -74,11 +74,11 @@ fn limits(random: &mut Random, n: usize, skews: u64) -> Limits {
     Limits { skews: (0..skews).map(|_| skew(random, n)).collect(), minimums, bounds, epoch: 0 }
 }
 
-fn ground(random: &mut Random, skews: u64) -> Ground {
+fn division_input(random: &mut Random, skews: u64) -> DivisionInput {
     let n = 1 + random.below(8) as usize;
     let (runs, bounded) = (random.chance(50), random.chance(60));
     let ties: Vec<u64> = (0..n).map(|_| random.below(3)).collect();
-    Ground {
+    DivisionInput {
         seats: (0..n).map(|_| if runs { random.upto(9) } else { 0 }).collect(),
         more: (0..n).map(|_| (bounded && random.chance(60)).then(|| random.upto(30))).collect(),
         frozen: (0..n).map(|_| random.chance(8)).collect(),
@@ -87,69 +87,73 @@ fn ground(random: &mut Random, skews: u64) -> Ground {
     }
 }
 
-fn claims(random: &mut Random, ground: &Ground, based: bool) -> Claims {
+fn claims(random: &mut Random, input: &DivisionInput, based: bool) -> Claims {
     let (ranked, heavy) = (random.chance(30), random.chance(30));
-    let claim = |random: &mut Random, seats: i64| Claim {
+    let claim = |random: &mut Random, seats: i64| SeatClaim {
         rank: if ranked { random.upto(2) } else { 0 },
         weight: 1 + random.below(if heavy { 1 << 62 } else { 5 }),
         base: if based { seats } else { 0 },
     };
-    let list = (0..ground.len())
-        .map(|at| (!random.chance(8)).then(|| claim(random, ground.seats[at])))
+    let list = (0..input.len())
+        .map(|at| (!random.chance(8)).then(|| claim(random, input.seats[at])))
         .collect();
-    Claims::new(list, ground.ties.clone())
+    Claims::new(list, input.ties.clone())
 }
 
-/// A board that leaps whenever possible, or never.
-fn board(ground: &Ground, leaps: bool) -> Board {
-    let caps = (0..ground.len()).map(|at| ground.room(at)).collect();
-    let mut board = Board::new(ground, ground.seats.clone(), caps);
-    board.patch = if leaps { 0 } else { i64::MAX / 4 };
-    board
+/// An allocation that is divided in bulk whenever possible, or never.
+fn allocation(input: &DivisionInput, bulk: bool) -> Allocation {
+    let caps = (0..input.len()).map(|at| input.room(at)).collect();
+    let mut allocation = Allocation::new(input, input.seats.clone(), caps);
+    allocation.min_bulk = if bulk { 0 } else { i64::MAX / 4 };
+    allocation
 }
 
 #[test]
-fn leaps_up_lead_where_steps_do() {
+fn scaling_up_in_bulk_equals_single_steps() {
     for seed in 0..30_000_u64 {
         let random = &mut Random(seed << 20);
-        let ground = ground(random, [0, 1, 1, 1, 2][(seed % 5) as usize]);
+        let input = division_input(random, [0, 1, 1, 1, 2][(seed % 5) as usize]);
         let based = random.chance(20);
-        let claims = claims(random, &ground, based);
+        let claims = claims(random, &input, based);
         let take = random.upto(120);
-        let (mut leaps, mut steps) = (board(&ground, true), board(&ground, false));
-        let left = board::deal(&mut leaps, take, &claims);
+        let (mut bulk, mut steps) = (allocation(&input, true), allocation(&input, false));
+        let left = allocation::deal(&mut bulk, take, &claims);
         assert_eq!(
             left,
-            board::deal(&mut steps, take, &claims),
-            "seed {seed}: {ground:?} {claims:?}"
+            allocation::deal(&mut steps, take, &claims),
+            "seed {seed}: {input:?} {claims:?}"
         );
-        assert_eq!(leaps.seats, steps.seats, "seed {seed}: take {take} {ground:?} {claims:?}");
+        assert_eq!(bulk.seats, steps.seats, "seed {seed}: take {take} {input:?} {claims:?}");
     }
 }
 
 #[test]
-fn leaps_down_lead_where_steps_do() {
+fn scaling_down_in_bulk_equals_single_steps() {
     for seed in 0..30_000_u64 {
         let random = &mut Random(seed << 20);
-        let mut ground = ground(random, [0, 1, 1, 1, 2][(seed % 5) as usize]);
-        let mut claims = claims(random, &ground, false);
+        let mut input = division_input(random, [0, 1, 1, 1, 2][(seed % 5) as usize]);
+        let mut claims = claims(random, &input, false);
         if random.chance(60) {
             // The state after dealing.
-            let mut dealt = board(&ground, false);
-            board::deal(&mut dealt, random.upto(120), &claims);
-            ground.seats = dealt.seats;
+            let mut dealt = allocation(&input, false);
+            allocation::deal(&mut dealt, random.upto(120), &claims);
+            input.seats = dealt.seats;
         } else {
-            ground.seats.iter_mut().for_each(|seats| *seats *= random.upto(9));
+            input.seats.iter_mut().for_each(|seats| *seats *= random.upto(9));
         }
-        let weights: Vec<u64> = (0..ground.len()).map(|_| random.below(5)).collect();
+        let weights: Vec<u64> = (0..input.len()).map(|_| random.below(5)).collect();
         if random.chance(40) {
-            claims = Claims::down(&weights, ground.ties.clone());
+            claims = Claims::down(&weights, input.ties.clone());
         }
-        let take = random.upto(ground.running());
-        let (mut leaps, mut steps) = (board(&ground, true), board(&ground, false));
-        let left = board::take_back(&mut leaps, take, &claims);
-        assert_eq!(left, board::take_back(&mut steps, take, &claims), "seed {seed}: {ground:?}");
-        assert_eq!(leaps.seats, steps.seats, "seed {seed}: back {take} of {ground:?} {claims:?}");
+        let take = random.upto(input.running());
+        let (mut bulk, mut steps) = (allocation(&input, true), allocation(&input, false));
+        let left = allocation::take_back(&mut bulk, take, &claims);
+        assert_eq!(
+            left,
+            allocation::take_back(&mut steps, take, &claims),
+            "seed {seed}: {input:?}"
+        );
+        assert_eq!(bulk.seats, steps.seats, "seed {seed}: back {take} of {input:?} {claims:?}");
     }
 }
 
@@ -157,22 +161,22 @@ fn leaps_down_lead_where_steps_do() {
 fn a_workload_policy_in_bulk_is_its_sequence() {
     for seed in 0..30_000_u64 {
         let random = &mut Random(seed << 20);
-        let mut ground = ground(random, [0, 0, 1, 2][(seed % 4) as usize]);
+        let mut input = division_input(random, [0, 0, 1, 2][(seed % 4) as usize]);
         if seed % 4 == 0 {
-            ground.limits = Limits::default();
+            input.limits = Limits::default();
         }
         let count = 1 + random.below(4) as usize;
-        let home: Vec<u64> = (0..ground.len()).map(|_| random.below(count as u64 + 1)).collect();
+        let home: Vec<u64> = (0..input.len()).map(|_| random.below(count as u64 + 1)).collect();
         let domains: Vec<Domain> = (0..count)
             .map(|at| Domain {
                 name: format!("d{at}"),
                 target: 1 + random.upto(12),
                 others: random.upto(8) * random.upto(1),
-                members: (0..ground.len()).filter(|i| home[*i] == at as u64).collect(),
+                members: (0..input.len()).filter(|i| home[*i] == at as u64).collect(),
             })
             .collect();
         let start = if random.chance(70) { Start::Running } else { Start::Zero };
-        let question = Question {
+        let rules = DomainRules {
             domains: &domains,
             required: random.chance(40),
             fill: random.chance(50),
@@ -180,17 +184,17 @@ fn a_workload_policy_in_bulk_is_its_sequence() {
             start,
             recover: random.chance(20),
         };
-        let leaps = workload_policy::divide(&ground, &question);
-        let steps = workload_policy::tests::step_by_step(&ground, &question);
-        assert_eq!(leaps, steps, "seed {seed}: {question:?} {ground:?}");
+        let bulk = workload_policy::divide(&input, &rules);
+        let steps = workload_policy::tests::step_by_step(&input, &rules);
+        assert_eq!(bulk, steps, "seed {seed}: {rules:?} {input:?}");
     }
 }
 
 /// Clusters in three zones, round-robin, with one skew rule.
-fn zones(n: usize, hard: bool, seats: i64) -> Ground {
+fn zones(n: usize, hard: bool, seats: i64) -> DivisionInput {
     let of: Vec<u32> = (0..n as u32).map(|at| at % 3).collect();
     let skew = Skew { max: 2, hard, of, counts: vec![0; 3], count_full: true, ..Skew::default() };
-    Ground {
+    DivisionInput {
         seats: vec![seats; n],
         more: vec![None; n],
         frozen: vec![false; n],
@@ -203,20 +207,20 @@ fn zones(n: usize, hard: bool, seats: i64) -> Ground {
 fn billions_of_replicas_under_rules_take_no_longer_than_a_few() {
     let all = i64::from(i32::MAX);
     for hard in [true, false] {
-        let ground = zones(10, hard, 0);
+        let input = zones(10, hard, 0);
         let weights: Vec<u64> = (1..=10).map(|at| at * at).collect();
-        let up = static_weight::divide(&ground, &weights, all, Start::Running, false);
+        let up = static_weight::divide(&input, &weights, all, Start::Running, false);
         assert_eq!((up.seats.iter().sum::<i64>(), up.pending.len()), (all, 0));
         let zone = |seats: &[i64], of: usize| seats.iter().skip(of).step_by(3).sum::<i64>();
         let counts = [0, 1, 2].map(|of| zone(&up.seats, of));
         assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 2, "{counts:?}");
-        let dealt = Ground { seats: up.seats, ..ground };
+        let dealt = DivisionInput { seats: up.seats, ..input };
         for desired in [all - 1, all / 3, 5] {
             let down = static_weight::divide(&dealt, &weights, desired, Start::Running, false);
             assert_eq!(down.seats.iter().sum::<i64>(), desired);
         }
-        for divide in [dynamic_weight::divide, |ground: &Ground, desired, start| {
-            aggregated::divide(ground, &|_| 0, desired, start)
+        for divide in [dynamic_weight::divide, |input: &DivisionInput, desired, start| {
+            aggregated::divide(input, &|_| 0, desired, start)
         }] {
             assert_eq!(divide(&dealt, all / 7, Start::Running).seats.iter().sum::<i64>(), all / 7);
         }
@@ -224,13 +228,13 @@ fn billions_of_replicas_under_rules_take_no_longer_than_a_few() {
 }
 
 #[test]
-fn a_bound_that_is_reached_far_on_ends_a_leap_there() {
-    let mut ground = zones(4, true, 0);
-    ground.limits.skews.clear();
+fn a_bound_that_is_reached_late_ends_the_bulk_step_there() {
+    let mut input = zones(4, true, 0);
+    input.limits.skews.clear();
     let (member, max) = (vec![true, true, false, false], 1_000_000_007);
-    ground.limits.bounds = vec![Bound { member, max, ..Bound::default() }];
+    input.limits.bounds = vec![Bound { member, max, ..Bound::default() }];
     let all = i64::from(i32::MAX);
-    let up = static_weight::divide(&ground, &[5, 4, 1, 1], all, Start::Running, false);
+    let up = static_weight::divide(&input, &[5, 4, 1, 1], all, Start::Running, false);
     assert_eq!(up.seats[0] + up.seats[1], max);
     assert_eq!(up.seats.iter().sum::<i64>(), all);
 }

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 /// A higher rank comes first. Within a rank the highest quotient weight / (2·seats + 1) wins (Webster), compared
 /// exactly. Ties go to fewer seats, then to the greater tie value, then to the lower index, which is the smaller name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
+pub struct SeatKey {
     /// Precedence. Takes priority over the quotient.
     pub rank: (i64, i64),
     /// Weight of the cluster.
@@ -20,7 +20,7 @@ pub struct Key {
     pub index: u32,
 }
 
-impl Ord for Key {
+impl Ord for SeatKey {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank
             .cmp(&other.rank)
@@ -41,7 +41,7 @@ impl Ord for Key {
     }
 }
 
-impl PartialOrd for Key {
+impl PartialOrd for SeatKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }

@@ -62,7 +62,7 @@ impl Ties {
 
 /// The candidates of a division, ordered by name. Each list has one entry per candidate.
 #[derive(Debug, Clone, Default)]
-pub struct Ground {
+pub struct DivisionInput {
     /// Replicas that run there.
     pub seats: Vec<i64>,
     /// Additional replicas that fit. `None` = unknown.
@@ -75,7 +75,7 @@ pub struct Ground {
     pub limits: Limits,
 }
 
-impl Ground {
+impl DivisionInput {
     /// Number of candidates.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -4,50 +4,50 @@
 use atoll_api::binding::{Mode, Trigger};
 use atoll_api::placement::RescheduleOn;
 
-use atoll_decision::Rung;
+use atoll_decision::CheckedTrigger;
 
 /// What a check found, in words.
-pub type Seen = Option<std::borrow::Cow<'static, str>>;
+pub type Evidence = Option<std::borrow::Cow<'static, str>>;
 
 /// The observed facts. `Some` = the condition holds, with what the check found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Facts {
+pub struct TriggerFacts {
     /// No target, and no decision ever placed a replica.
-    pub first: Seen,
+    pub first: Evidence,
     /// A rebalance was requested after the last decision.
-    pub rebalance: Seen,
+    pub rebalance: Evidence,
     /// The placement in force changed.
-    pub reconcile: Seen,
+    pub reconcile: Evidence,
     /// The number of replicas changed.
-    pub scale: Seen,
+    pub scale: Evidence,
     /// A target is gone or terminating, so that nothing can stay there.
-    pub lost: Seen,
+    pub lost: Evidence,
     /// A target has a NoExecute taint that is not or no longer tolerated.
-    pub failed: Seen,
+    pub failed: Evidence,
     /// The application was unhealthy on a target for longer than its policy tolerates.
-    pub application: Seen,
+    pub application: Evidence,
     /// Other clusters would be selected now.
-    pub cluster_change: Seen,
+    pub cluster_change: Evidence,
     /// Replicas are unschedulable on their member.
-    pub overflow: Seen,
+    pub overflow: Evidence,
     /// A preferred cluster, subset or term is available again.
-    pub recover: Seen,
+    pub recover: Evidence,
     /// Replicas are pending, or there is no result.
-    pub retry: Seen,
+    pub retry: Evidence,
     /// An eviction task has ended.
-    pub eviction_done: Seen,
+    pub eviction_done: Evidence,
 }
 
 /// The triggers that may cause a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allowed {
+pub struct AllowedTriggers {
     /// One bit per kind of change.
     on: u8,
     /// Whether `placement.sticky` applies: it is set and the workload is placed.
     pub sticky: bool,
 }
 
-impl Allowed {
+impl AllowedTriggers {
     /// Reads the placement's list or its default. The default for workloads without division includes ClusterChange.
     #[must_use]
     pub fn new(given: Option<&[RescheduleOn]>, divides: bool, sticky: bool) -> Self {
@@ -88,11 +88,14 @@ fn bit(change: RescheduleOn) -> u8 {
 
 /// Finds the trigger. Also returns every condition that holds, down to the trigger.
 #[must_use]
-pub fn climb(facts: &Facts, allowed: &Allowed) -> (Trigger, Vec<Rung>) {
+pub fn first_allowed(
+    facts: &TriggerFacts,
+    allowed: &AllowedTriggers,
+) -> (Trigger, Vec<CheckedTrigger>) {
     let free = !allowed.sticky;
     let on = |change| free && allowed.has(change);
     let failover = facts.lost.clone().or_else(|| facts.failed.clone());
-    let rungs = [
+    let order = [
         (Trigger::First, &facts.first, true),
         (Trigger::Rebalance, &facts.rebalance, true),
         (Trigger::Reconcile, &facts.reconcile, on(RescheduleOn::PolicyChange)),
@@ -111,9 +114,9 @@ pub fn climb(facts: &Facts, allowed: &Allowed) -> (Trigger, Vec<Rung>) {
         (Trigger::EvictionDone, &facts.eviction_done, true),
     ];
     let mut seen = Vec::new();
-    for (trigger, condition, allowed) in rungs {
+    for (trigger, condition, allowed) in order {
         if let Some(why) = condition {
-            seen.push(Rung { trigger, holds: true, allowed, why: why.clone() });
+            seen.push(CheckedTrigger { trigger, holds: true, allowed, why: why.clone() });
             if allowed {
                 return (trigger, seen);
             }
@@ -124,7 +127,7 @@ pub fn climb(facts: &Facts, allowed: &Allowed) -> (Trigger, Vec<Rung>) {
 
 /// Determines which replicas the division may move.
 #[must_use]
-pub fn mode(facts: &Facts, allowed: &Allowed, replans: bool) -> Mode {
+pub fn mode(facts: &TriggerFacts, allowed: &AllowedTriggers, replans: bool) -> Mode {
     if facts.rebalance.is_some() {
         Mode::Fresh
     } else if facts.reconcile.is_some()
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_first_that_holds_and_is_allowed_names_the_decision() {
-        let all = Facts {
+        let all = TriggerFacts {
             first: Some("1".into()),
             rebalance: Some("2".into()),
             reconcile: Some("3".into()),
@@ -158,11 +161,12 @@ mod tests {
             retry: Some("9".into()),
             eviction_done: Some("10".into()),
         };
-        let default = Allowed::new(None, true, false);
-        let none = Allowed::new(Some(&[]), true, false);
-        let trigger = |facts: &Facts, allowed: &Allowed| climb(facts, allowed).0;
+        let default = AllowedTriggers::new(None, true, false);
+        let none = AllowedTriggers::new(Some(&[]), true, false);
+        let trigger =
+            |facts: &TriggerFacts, allowed: &AllowedTriggers| first_allowed(facts, allowed).0;
         assert_eq!(trigger(&all, &none), Trigger::First);
-        let mut facts = Facts { first: None, ..all.clone() };
+        let mut facts = TriggerFacts { first: None, ..all.clone() };
         assert_eq!(trigger(&facts, &none), Trigger::Rebalance);
         facts.rebalance = None;
         assert_eq!(trigger(&facts, &default), Trigger::Reconcile);
@@ -182,29 +186,33 @@ mod tests {
         assert_eq!(trigger(&facts, &default), Trigger::ApplicationFailure);
         facts.application = None;
         assert_eq!(trigger(&facts, &default), Trigger::Overflow, "no ClusterChange for Divided");
-        assert_eq!(trigger(&facts, &Allowed::new(None, false, false)), Trigger::ClusterChange);
+        assert_eq!(
+            trigger(&facts, &AllowedTriggers::new(None, false, false)),
+            Trigger::ClusterChange
+        );
         facts.overflow = None;
         assert_eq!(trigger(&facts, &default), Trigger::Retry, "Recovery is asked for by name");
-        let recovery = Allowed::new(Some(&[RescheduleOn::Recovery]), true, false);
+        let recovery = AllowedTriggers::new(Some(&[RescheduleOn::Recovery]), true, false);
         assert_eq!(trigger(&facts, &recovery), Trigger::Recover);
         facts.retry = None;
         assert_eq!(trigger(&facts, &default), Trigger::EvictionDone);
         facts.eviction_done = None;
         assert_eq!(trigger(&facts, &default), Trigger::Avoid);
-        let sticky = Allowed::new(None, true, true);
-        let moved = Facts { first: None, rebalance: None, scale: None, retry: None, ..all.clone() };
+        let sticky = AllowedTriggers::new(None, true, true);
+        let moved =
+            TriggerFacts { first: None, rebalance: None, scale: None, retry: None, ..all.clone() };
         assert_eq!(trigger(&moved, &sticky), Trigger::EvictionDone);
     }
 
     #[test]
     fn modes_are_decided_apart() {
-        let allowed = Allowed::new(None, true, false);
-        let facts = Facts { rebalance: Some("".into()), ..Facts::default() };
+        let allowed = AllowedTriggers::new(None, true, false);
+        let facts = TriggerFacts { rebalance: Some("".into()), ..TriggerFacts::default() };
         assert_eq!(mode(&facts, &allowed, true), Mode::Fresh);
-        let facts = Facts { reconcile: Some("".into()), ..Facts::default() };
+        let facts = TriggerFacts { reconcile: Some("".into()), ..TriggerFacts::default() };
         assert_eq!(mode(&facts, &allowed, true), Mode::Replan);
         assert_eq!(mode(&facts, &allowed, false), Mode::Steady);
-        assert_eq!(mode(&facts, &Allowed::new(Some(&[]), true, false), true), Mode::Steady);
-        assert_eq!(mode(&Facts::default(), &allowed, true), Mode::Steady);
+        assert_eq!(mode(&facts, &AllowedTriggers::new(Some(&[]), true, false), true), Mode::Steady);
+        assert_eq!(mode(&TriggerFacts::default(), &allowed, true), Mode::Steady);
     }
 }

@@ -1,7 +1,7 @@
-//! Leaps over the seats of a [`Board`]: applies the result of many steps at once where it is certain.
+//! Bulk division: applies the result of many single steps to an [`Allocation`] at once, where it is certain.
 //!
-//! A leap ends in a state that dealing seat by seat would pass through. The remaining seats are dealt by steps. Two
-//! cases are certain.
+//! A bulk step ends in a state that dealing seat by seat would pass through. The remaining seats are dealt one by one.
+//! Two cases are certain.
 //!
 //! *One skew rule.* The seats of one domain have a fixed order; other domains only decide when its next seat becomes
 //! free, and a free seat stays free until it is taken. So for each threshold on the quotient there is one state in
@@ -12,55 +12,59 @@
 //! *Any rules.* If the result without rules violates none, they did not interfere: counts only grow, so a rule that
 //! holds at the end held at every step.
 
-use super::board::Board;
+use super::allocation::Allocation;
 use super::claims::Claims;
 use super::limits::{Limits, NONE, Skew};
-use super::webster::{fine, natural};
+use super::webster::{denominator_bits, seats_above};
 use super::{to_i64, to_u64};
 
 /// Deals many seats at once. Returns the number dealt, at most `take`.
-pub fn up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
-    if board.limits.skews.len() == 1 {
-        let dealt = Up::new(board, claims).leap(board, take);
-        if dealt > 0 || board.limits.skews[0].hard {
+pub fn up(allocation: &mut Allocation, claims: &Claims, take: i64) -> i64 {
+    if allocation.limits.skews.len() == 1 {
+        let dealt = OneSkewUp::new(allocation, claims).advance(allocation, take);
+        if dealt > 0 || allocation.limits.skews[0].hard {
             return dealt;
         }
-        return levels_up(board, claims, take);
+        return levels_up(allocation, claims, take);
     }
-    let all: Vec<usize> = (0..board.seats.len()).collect();
-    free(board, take, fits_up, |seats, caps, count| claims.deal(seats, caps, &all, count))
+    let all: Vec<usize> = (0..allocation.seats.len()).collect();
+    until_a_rule_blocks(allocation, take, fits_up, |seats, caps, count| {
+        claims.deal(seats, caps, &all, count)
+    })
 }
 
 /// Takes back many seats at once. Returns the number taken, at most `take`.
-pub fn down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
-    if board.limits.skews.len() == 1 {
-        let taken = Down::new(board, claims).leap(board, take);
-        if taken > 0 || board.limits.skews[0].hard {
+pub fn down(allocation: &mut Allocation, claims: &Claims, take: i64) -> i64 {
+    if allocation.limits.skews.len() == 1 {
+        let taken = OneSkewDown::new(allocation, claims).advance(allocation, take);
+        if taken > 0 || allocation.limits.skews[0].hard {
             return taken;
         }
-        return levels_down(board, claims, take);
+        return levels_down(allocation, claims, take);
     }
-    let all: Vec<usize> = (0..board.seats.len()).collect();
-    let floors = floors(board);
-    free(board, take, fits_down, |seats, _, count| claims.take_back(seats, &floors, &all, count))
+    let all: Vec<usize> = (0..allocation.seats.len()).collect();
+    let floors = floors(allocation);
+    until_a_rule_blocks(allocation, take, fits_down, |seats, _, count| {
+        claims.take_back(seats, &floors, &all, count)
+    })
 }
 
 /// Moves as many of `take` seats as `step` can without rules, up to the point where a rule would have stopped it.
-pub fn free(
-    board: &mut Board,
+pub fn until_a_rule_blocks(
+    allocation: &mut Allocation,
     take: i64,
     fits: fn(&Limits, &[i64], &[i64]) -> bool,
     step: impl Fn(&mut [i64], &[i64], i64) -> i64,
 ) -> i64 {
-    let caps = caps(board);
+    let caps = caps(allocation);
     let after = |count: i64| {
-        let mut seats = board.seats.clone();
+        let mut seats = allocation.seats.clone();
         let left = step(&mut seats, &caps, count);
-        fits(&board.limits, &board.seats, &seats).then_some((seats, count - left))
+        fits(&allocation.limits, &allocation.seats, &seats).then_some((seats, count - left))
     };
     let Some(count) = greatest(take, |count| after(count).is_some()) else { return 0 };
     let Some((seats, moved)) = after(count) else { return 0 };
-    board.settle(seats);
+    allocation.set_seats(seats);
     moved
 }
 
@@ -135,24 +139,26 @@ fn shifted(skew: &Skew, before: &[i64], after: &[i64]) -> Vec<i64> {
 }
 
 /// Maximum seats of each candidate. At its current seats if a bound is reached.
-fn caps(board: &Board) -> Vec<i64> {
+fn caps(allocation: &Allocation) -> Vec<i64> {
     let closed = |at: usize| {
-        board.limits.bounds.iter().any(|bound| bound.member[at] && bound.sum >= bound.max)
+        allocation.limits.bounds.iter().any(|bound| bound.member[at] && bound.sum >= bound.max)
     };
-    let cap = |at: usize| if closed(at) { board.seats[at] } else { board.caps[at] };
-    (0..board.seats.len()).map(cap).collect()
+    let cap = |at: usize| if closed(at) { allocation.seats[at] } else { allocation.caps[at] };
+    (0..allocation.seats.len()).map(cap).collect()
 }
 
 /// Minimum seats of each candidate. At its current seats if a bound is reached or a group needs it.
-fn floors(board: &Board) -> Vec<i64> {
-    let limits = &board.limits;
+fn floors(allocation: &Allocation) -> Vec<i64> {
+    let limits = &allocation.limits;
     let needed = |at: usize| {
         limits.minimums.iter().any(|minimum| {
             let group = minimum.of[at];
             group != NONE && minimum.counts[group as usize] <= 1 && minimum.used <= minimum.groups
         }) || limits.bounds.iter().any(|bound| bound.member[at] && bound.sum <= bound.min)
     };
-    (0..board.seats.len()).map(|at| if needed(at) { board.seats[at] } else { 0 }).collect()
+    (0..allocation.seats.len())
+        .map(|at| if needed(at) { allocation.seats[at] } else { 0 })
+        .collect()
 }
 
 /// Candidates by domain. Candidates without the key come last.
@@ -164,7 +170,7 @@ fn members(skew: &Skew) -> Vec<Vec<usize>> {
     members
 }
 
-/// A threshold: all seats of higher ranks, and the seats of this rank whose quotient is at least 2^fine / p.
+/// A threshold: all seats of higher ranks, and the seats of this rank whose quotient is at least 2^bits / p.
 #[derive(Debug, Clone, Copy)]
 struct Threshold {
     rank: i64,
@@ -172,25 +178,25 @@ struct Threshold {
 }
 
 /// Computes the seats above a threshold.
-struct Reach<'a> {
+struct ThresholdCounter<'a> {
     claims: &'a Claims,
-    fine: u32,
+    bits: u32,
 }
 
-impl<'a> Reach<'a> {
-    fn new(claims: &'a Claims, board: &Board, take: i64) -> Self {
-        let running: u128 = board.seats.iter().map(|seats| u128::from(to_u64(*seats))).sum();
-        Self { claims, fine: fine(running + u128::from(to_u64(take))) }
+impl<'a> ThresholdCounter<'a> {
+    fn new(claims: &'a Claims, allocation: &Allocation, take: i64) -> Self {
+        let running: u128 = allocation.seats.iter().map(|seats| u128::from(to_u64(*seats))).sum();
+        Self { claims, bits: denominator_bits(running + u128::from(to_u64(take))) }
     }
 
     /// Seats of a candidate above the threshold, within `low..=high`.
-    fn of(&self, at: usize, threshold: Threshold, low: i64, high: i64) -> i64 {
+    fn seats(&self, at: usize, threshold: Threshold, low: i64, high: i64) -> i64 {
         let Some(claim) = self.claims.of(at) else { return low };
         match claim.rank.cmp(&threshold.rank) {
             std::cmp::Ordering::Greater => high.max(low),
             std::cmp::Ordering::Less => low,
             std::cmp::Ordering::Equal => {
-                let seats = to_i64(natural(claim.weight, threshold.p, self.fine));
+                let seats = to_i64(seats_above(claim.weight, threshold.p, self.bits));
                 seats.saturating_add(claim.base).min(high).max(low)
             }
         }
@@ -198,7 +204,7 @@ impl<'a> Reach<'a> {
 
     /// A threshold that admits at least this many seats of every weight.
     fn end(&self, seats: i64) -> u128 {
-        (2 * u128::from(to_u64(seats)) + 2) << self.fine
+        (2 * u128::from(to_u64(seats)) + 2) << self.bits
     }
 }
 
@@ -236,7 +242,7 @@ fn furthest<'r, S>(
 }
 
 /// Scaling up under one skew rule.
-struct Up<'a> {
+struct OneSkewUp<'a> {
     claims: &'a Claims,
     members: Vec<Vec<usize>>,
     caps: Vec<i64>,
@@ -244,25 +250,26 @@ struct Up<'a> {
     full: Vec<i64>,
 }
 
-impl<'a> Up<'a> {
-    fn new(board: &Board, claims: &'a Claims) -> Self {
-        let skew = &board.limits.skews[0];
+impl<'a> OneSkewUp<'a> {
+    fn new(allocation: &Allocation, claims: &'a Claims) -> Self {
+        let skew = &allocation.limits.skews[0];
         let members = members(skew);
-        let room = |at: &usize| board.caps[*at].saturating_sub(board.seats[*at]).max(0);
+        let room = |at: &usize| allocation.caps[*at].saturating_sub(allocation.seats[*at]).max(0);
         let full = (0..skew.counts.len())
             .map(|d| members[d].iter().map(room).fold(skew.counts[d], i64::saturating_add))
             .collect();
-        Self { claims, members, caps: caps(board), full }
+        Self { claims, members, caps: caps(allocation), full }
     }
 
-    fn leap(&self, board: &mut Board, take: i64) -> i64 {
-        let reach = Reach::new(self.claims, board, take);
-        let seats = |threshold: Threshold| self.state(board, &reach, threshold, take);
-        let end = reach.end(board.seats.iter().copied().max().unwrap_or(0).saturating_add(take));
+    fn advance(&self, allocation: &mut Allocation, take: i64) -> i64 {
+        let counter = ThresholdCounter::new(self.claims, allocation, take);
+        let seats = |threshold: Threshold| self.state(allocation, &counter, threshold, take);
+        let end =
+            counter.end(allocation.seats.iter().copied().max().unwrap_or(0).saturating_add(take));
         let best = furthest(self.claims.ranks().iter().rev(), 0, end, seats);
         let Some((seats, dealt)) = best else { return 0 };
         if dealt > 0 {
-            board.settle(seats);
+            allocation.set_seats(seats);
         }
         dealt
     }
@@ -271,16 +278,21 @@ impl<'a> Up<'a> {
     /// bound, or fills a domain on the way.
     fn state(
         &self,
-        board: &Board,
-        reach: &Reach<'_>,
+        allocation: &Allocation,
+        counter: &ThresholdCounter<'_>,
         threshold: Threshold,
         take: i64,
     ) -> Option<(Vec<i64>, i64)> {
-        let skew = &board.limits.skews[0];
+        let skew = &allocation.limits.skews[0];
         let above = |at: usize| {
-            reach.of(at, threshold, board.seats[at], self.caps[at].max(board.seats[at]))
+            counter.seats(
+                at,
+                threshold,
+                allocation.seats[at],
+                self.caps[at].max(allocation.seats[at]),
+            )
         };
-        let more = |at: &usize| above(*at).saturating_sub(board.seats[*at]);
+        let more = |at: &usize| above(*at).saturating_sub(allocation.seats[*at]);
         let count = |domain: usize| {
             self.members[domain].iter().map(more).fold(skew.counts[domain], i64::saturating_add)
         };
@@ -290,7 +302,7 @@ impl<'a> Up<'a> {
             _ if skew.zero => 0,
             Some(low) => low,
             // No candidate has room.
-            None => return Some((board.seats.clone(), 0)),
+            None => return Some((allocation.seats.clone(), 0)),
         };
         let target = |domain: usize| {
             counts[domain].min(low.saturating_add(skew.max)).max(skew.counts[domain])
@@ -307,7 +319,7 @@ impl<'a> Up<'a> {
         if dealt > take {
             return None;
         }
-        let mut seats = board.seats.clone();
+        let mut seats = allocation.seats.clone();
         for (domain, count) in counts.iter().enumerate() {
             let members = &self.members[domain];
             if target(domain) == *count {
@@ -317,22 +329,22 @@ impl<'a> Up<'a> {
                 self.claims.deal(&mut seats, &self.caps, members, more);
             }
         }
-        is_bounded(&board.limits, &board.seats, &seats).then_some((seats, dealt))
+        is_bounded(&allocation.limits, &allocation.seats, &seats).then_some((seats, dealt))
     }
 }
 
 /// Scales up under a soft rule when no seat is free: domains rise level by level; candidates without the key come last.
-fn levels_up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
-    let skew = &board.limits.skews[0];
-    let (members, caps) = (members(skew), caps(board));
+fn levels_up(allocation: &mut Allocation, claims: &Claims, take: i64) -> i64 {
+    let skew = &allocation.limits.skews[0];
+    let (members, caps) = (members(skew), caps(allocation));
     let room = |at: &usize| match claims.of(*at) {
-        Some(_) => caps[*at].saturating_sub(board.seats[*at]).max(0),
+        Some(_) => caps[*at].saturating_sub(allocation.seats[*at]).max(0),
         None => 0,
     };
     let domains = skew.counts.len();
     let most: Vec<i64> =
         members.iter().map(|of| of.iter().map(room).fold(0, i64::saturating_add)).collect();
-    let all = |at: &usize| board.caps[*at].saturating_sub(board.seats[*at]).max(0);
+    let all = |at: &usize| allocation.caps[*at].saturating_sub(allocation.seats[*at]).max(0);
     let fills: Vec<i64> =
         members.iter().map(|of| of.iter().map(all).fold(0, i64::saturating_add)).collect();
     let more = |domain: usize, level: i64| {
@@ -342,7 +354,7 @@ fn levels_up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
         level.saturating_sub(skew.counts[domain]).clamp(0, most[domain])
     };
     let after = |more: &dyn Fn(usize) -> i64| {
-        let mut seats = board.seats.clone();
+        let mut seats = allocation.seats.clone();
         let mut dealt = 0_i64;
         for (domain, of) in members.iter().enumerate() {
             let count = more(domain);
@@ -357,7 +369,7 @@ fn levels_up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
             }
             claims.deal(&mut seats, &caps, of, count);
         }
-        is_bounded(&board.limits, &board.seats, &seats).then_some((seats, dealt))
+        is_bounded(&allocation.limits, &allocation.seats, &seats).then_some((seats, dealt))
     };
     let blocked = |domain: usize| {
         most[domain] == 0
@@ -376,29 +388,29 @@ fn levels_up(board: &mut Board, claims: &Claims, take: i64) -> i64 {
         greatest(take, |rise| level(rise).is_some()).and_then(level)
     };
     let Some((seats, dealt)) = result else { return 0 };
-    board.settle(seats);
+    allocation.set_seats(seats);
     dealt
 }
 
 /// Scaling down under one skew rule.
-struct Down<'a> {
+struct OneSkewDown<'a> {
     claims: &'a Claims,
     members: Vec<Vec<usize>>,
     floors: Vec<i64>,
 }
 
-impl<'a> Down<'a> {
-    fn new(board: &Board, claims: &'a Claims) -> Self {
-        Self { claims, members: members(&board.limits.skews[0]), floors: floors(board) }
+impl<'a> OneSkewDown<'a> {
+    fn new(allocation: &Allocation, claims: &'a Claims) -> Self {
+        Self { claims, members: members(&allocation.limits.skews[0]), floors: floors(allocation) }
     }
 
-    fn leap(&self, board: &mut Board, take: i64) -> i64 {
-        let reach = Reach::new(self.claims, board, 0);
-        let seats = |threshold: Threshold| self.state(board, &reach, threshold, take);
-        let end = reach.end(board.seats.iter().copied().max().unwrap_or(0));
+    fn advance(&self, allocation: &mut Allocation, take: i64) -> i64 {
+        let counter = ThresholdCounter::new(self.claims, allocation, 0);
+        let seats = |threshold: Threshold| self.state(allocation, &counter, threshold, take);
+        let end = counter.end(allocation.seats.iter().copied().max().unwrap_or(0));
         let Some((seats, taken)) = furthest(self.claims.ranks(), end, 0, seats) else { return 0 };
         if taken > 0 {
-            board.settle(seats);
+            allocation.set_seats(seats);
         }
         taken
     }
@@ -406,17 +418,17 @@ impl<'a> Down<'a> {
     /// The state in which all free seats below the threshold are taken back.
     fn state(
         &self,
-        board: &Board,
-        reach: &Reach<'_>,
+        allocation: &Allocation,
+        counter: &ThresholdCounter<'_>,
         threshold: Threshold,
         take: i64,
     ) -> Option<(Vec<i64>, i64)> {
-        let skew = &board.limits.skews[0];
+        let skew = &allocation.limits.skews[0];
         let above = |at: usize| match self.claims.of(at) {
-            Some(_) => reach.of(at, threshold, self.floors[at], board.seats[at]),
-            None => board.seats[at],
+            Some(_) => counter.seats(at, threshold, self.floors[at], allocation.seats[at]),
+            None => allocation.seats[at],
         };
-        let fewer = |at: &usize| board.seats[*at] - above(*at);
+        let fewer = |at: &usize| allocation.seats[*at] - above(*at);
         let less: Vec<i64> = self
             .members
             .iter()
@@ -434,7 +446,7 @@ impl<'a> Down<'a> {
         if taken > take {
             return None;
         }
-        let mut seats = board.seats.clone();
+        let mut seats = allocation.seats.clone();
         for (domain, members) in self.members.iter().enumerate() {
             if removed(domain) == less[domain] {
                 members.iter().for_each(|at| seats[*at] = above(*at));
@@ -442,17 +454,17 @@ impl<'a> Down<'a> {
                 self.claims.take_back(&mut seats, &self.floors, members, removed(domain));
             }
         }
-        keeps_groups(&board.limits, &board.seats, &seats).then_some((seats, taken))
+        keeps_groups(&allocation.limits, &allocation.seats, &seats).then_some((seats, taken))
     }
 }
 
 /// Scales down under a soft rule when no seat is free: domains sink level by level.
-fn levels_down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
-    let skew = &board.limits.skews[0];
-    let (members, floors) = (members(skew), floors(board));
+fn levels_down(allocation: &mut Allocation, claims: &Claims, take: i64) -> i64 {
+    let skew = &allocation.limits.skews[0];
+    let (members, floors) = (members(skew), floors(allocation));
     let domains = skew.counts.len();
     let gives = |at: &usize| match claims.of(*at) {
-        Some(_) => (board.seats[*at] - floors[*at]).max(0),
+        Some(_) => (allocation.seats[*at] - floors[*at]).max(0),
         None => 0,
     };
     let most: Vec<i64> =
@@ -464,7 +476,7 @@ fn levels_down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
         return 0;
     }
     let after = |sink: i64| {
-        let mut seats = board.seats.clone();
+        let mut seats = allocation.seats.clone();
         let mut taken = 0_i64;
         for domain in 0..domains {
             let count = sink.min(most[domain]);
@@ -474,12 +486,12 @@ fn levels_down(board: &mut Board, claims: &Claims, take: i64) -> i64 {
             }
             claims.take_back(&mut seats, &floors, &members[domain], count);
         }
-        keeps_groups(&board.limits, &board.seats, &seats).then_some((seats, taken))
+        keeps_groups(&allocation.limits, &allocation.seats, &seats).then_some((seats, taken))
     };
     let deepest = most.iter().copied().max().unwrap_or(0).min(take);
     let Some(state) = greatest(deepest, |sink| after(sink).is_some()).and_then(after) else {
         return 0;
     };
-    board.settle(state.0);
+    allocation.set_seats(state.0);
     state.1
 }

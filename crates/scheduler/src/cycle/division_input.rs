@@ -1,10 +1,10 @@
-//! Converts rows to the ground of a division, and splits it into the parts of tiers and subsets.
+//! Converts rows to the input of a division, and splits it into the parts of tiers and subsets.
 
 use atoll_api::binding::Mode;
 
 use super::state::Cycle;
 use crate::divide::Start;
-use crate::divide::ground::Ground;
+use crate::divide::input::DivisionInput;
 use crate::divide::limits::{Bound, Limits, Minimum, NONE, Skew};
 
 impl Cycle<'_> {
@@ -16,11 +16,11 @@ impl Cycle<'_> {
 
     /// The candidates, as the input of a division.
     #[must_use]
-    pub fn ground(&self) -> Ground {
+    pub fn division_input(&self) -> DivisionInput {
         let rows = &self.candidates;
         let desired = self.intent.desired.unwrap_or(0);
         let once = self.divides_once();
-        let mut ground = Ground {
+        let mut input = DivisionInput {
             seats: rows.iter().map(|row| self.targets.on(*row as usize)).collect(),
             more: rows.iter().map(|row| self.more(*row as usize)).collect(),
             frozen: vec![false; rows.len()],
@@ -35,17 +35,17 @@ impl Cycle<'_> {
             if apart
                 && let Some(most) = self.snapshot.row(row).supply.most_apart(&self.intent.needs)
             {
-                let more = (most - ground.seats[index]).max(0);
-                ground.more[index] = Some(ground.more[index].map_or(more, |have| have.min(more)));
+                let more = (most - input.seats[index]).max(0);
+                input.more[index] = Some(input.more[index].map_or(more, |have| have.min(more)));
             }
-            ground.frozen[index] =
+            input.frozen[index] =
                 self.kept.contains(row) || (once && self.targets.rows.contains(row));
             if let Some((most, _, _)) = self.verdicts.partial.get(&row) {
-                let more = (most - ground.seats[index]).max(0);
-                ground.more[index] = Some(ground.more[index].map_or(more, |have| have.min(more)));
+                let more = (most - input.seats[index]).max(0);
+                input.more[index] = Some(input.more[index].map_or(more, |have| have.min(more)));
             }
         }
-        ground
+        input
     }
 
     /// Completions of a Job are immutable. A Job is divided once, and a cluster never gets more than its first part.
@@ -98,7 +98,7 @@ impl Cycle<'_> {
     }
 }
 
-impl Ground {
+impl DivisionInput {
     /// The part for these candidates. `others` are the replicas of the other candidates, which the rules still count.
     #[must_use]
     pub fn part(&self, indices: &[usize], others: &[i64]) -> Self {

@@ -1,0 +1,400 @@
+//! Division under rules on groups, one seat at a time. One seat costs O(log N), whatever the rules.
+//!
+//! Candidates with the same groups share a cell. A queue keeps its cells ordered by their best candidate. A cell that a
+//! skew blocks is parked until the minimum or maximum of that skew changes. Strategies only define the [`SeatKey`] by
+//! which candidates compete. This is the reference implementation; for many seats, [`super::bulk`] skips steps whose
+//! result is certain.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::bulk;
+use super::claims::Claims;
+use super::input::DivisionInput;
+use super::limits::{Block, Limits};
+use super::seat_key::SeatKey;
+
+/// Most seats that are dealt one by one if no shortcut applies: with several skews at once, or a WorkloadPolicy under
+/// rules of the placement. It limits a decision to seconds and still allows a million replicas.
+pub const MOST_STEPS: i64 = 2_000_000;
+
+/// The state of a division.
+#[derive(Debug, Clone)]
+pub struct Allocation {
+    /// Replicas by candidate.
+    pub seats: Vec<i64>,
+    /// Maximum replicas by candidate.
+    pub caps: Vec<i64>,
+    /// The rules, with their current counts.
+    pub limits: Limits,
+    /// Whether dealing stopped at [`MOST_STEPS`].
+    pub exhausted: bool,
+    /// Minimum number of seats for which a bulk step is tried.
+    pub min_bulk: i64,
+    cells: Vec<u32>,
+}
+
+impl Allocation {
+    /// An allocation that starts with these seats.
+    #[must_use]
+    pub fn new(input: &DivisionInput, seats: Vec<i64>, caps: Vec<i64>) -> Self {
+        let mut limits = input.limits.clone();
+        limits.start(&seats, &caps);
+        let cells =
+            if limits.is_empty() { vec![0; seats.len()] } else { limits.cells(seats.len()) };
+        let min_bulk = 4 * seats.len() as i64 + 64;
+        Self { seats, caps, limits, exhausted: false, min_bulk, cells }
+    }
+
+    /// Sets the seats.
+    pub fn set_seats(&mut self, seats: Vec<i64>) {
+        self.limits.shift(&self.seats, &seats, &self.caps);
+        self.seats = seats;
+    }
+
+    /// Whether the candidate may get one more replica.
+    pub fn may_add(&self, index: usize) -> Result<(), Block> {
+        if self.seats[index] >= self.caps[index] {
+            return Err(Block::Never);
+        }
+        self.limits.may_add(index)
+    }
+
+    /// Whether the candidate may lose a replica.
+    pub fn may_remove(&self, index: usize) -> Result<(), Block> {
+        if self.seats[index] <= 0 {
+            return Err(Block::Never);
+        }
+        self.limits.may_remove(index)
+    }
+
+    /// Gives the candidate a replica.
+    pub fn add(&mut self, index: usize) {
+        self.seats[index] += 1;
+        self.limits.count(index, 1, self.seats[index] == self.caps[index]);
+    }
+
+    /// Takes a replica from the candidate.
+    pub fn remove(&mut self, index: usize) {
+        let full = self.seats[index] == self.caps[index];
+        self.seats[index] -= 1;
+        self.limits.count(index, -1, full);
+    }
+
+    /// Total number of replicas.
+    #[must_use]
+    pub fn total(&self) -> i64 {
+        self.seats.iter().fold(0, |sum, seats| sum.saturating_add(*seats))
+    }
+}
+
+/// Candidates in one competition order. `E` is [`SeatKey`] when scaling up and [`RemovalKey`] when scaling down.
+#[derive(Debug)]
+pub struct CandidateQueue<E: DirectedKey> {
+    cells: Vec<BinaryHeap<E>>,
+    open: BinaryHeap<(E, u32)>,
+    parked: Vec<u32>,
+    is_parked: Vec<bool>,
+    epoch: u64,
+}
+
+/// A key, ordered for one direction.
+pub trait DirectedKey: Ord + Copy + From<SeatKey> {
+    /// The key.
+    fn key(&self) -> &SeatKey;
+    /// Whether the candidate may gain or lose a replica in this direction.
+    fn check(allocation: &Allocation, index: usize) -> Result<(), Block>;
+}
+
+impl DirectedKey for SeatKey {
+    fn key(&self) -> &SeatKey {
+        self
+    }
+
+    fn check(allocation: &Allocation, index: usize) -> Result<(), Block> {
+        allocation.may_add(index)
+    }
+}
+
+/// The order of removal: the last seat first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RemovalKey(Reverse<SeatKey>);
+
+impl From<SeatKey> for RemovalKey {
+    fn from(key: SeatKey) -> Self {
+        Self(Reverse(key))
+    }
+}
+
+impl DirectedKey for RemovalKey {
+    fn key(&self) -> &SeatKey {
+        &self.0.0
+    }
+
+    fn check(allocation: &Allocation, index: usize) -> Result<(), Block> {
+        allocation.may_remove(index)
+    }
+}
+
+impl<E: DirectedKey> CandidateQueue<E> {
+    /// Creates a queue for these keys.
+    pub fn new(allocation: &Allocation, keys: impl IntoIterator<Item = SeatKey>) -> Self {
+        let count = allocation.cells.iter().max().map_or(0, |last| *last as usize + 1);
+        let mut heaps: Vec<Vec<E>> = vec![Vec::new(); count];
+        for key in keys {
+            heaps[allocation.cells[key.index as usize] as usize].push(key.into());
+        }
+        let cells: Vec<BinaryHeap<E>> = heaps.into_iter().map(BinaryHeap::from).collect();
+        let open = (0..).zip(&cells).filter_map(|(at, cell)| Some((*cell.peek()?, at))).collect();
+        let is_parked = vec![false; cells.len()];
+        Self { cells, open, parked: Vec::new(), is_parked, epoch: allocation.limits.epoch }
+    }
+
+    /// The next candidate, or `None` when all are done or blocked. If only soft rules block, the candidate that
+    /// violates them least. Callers must call [`CandidateQueue::requeue`] before the next call.
+    pub fn next(&mut self, allocation: &Allocation) -> Option<usize> {
+        if self.epoch != allocation.limits.epoch {
+            self.epoch = allocation.limits.epoch;
+            for at in std::mem::take(&mut self.parked) {
+                self.is_parked[at as usize] = false;
+                self.offer(at);
+            }
+        }
+        while let Some((entry, at)) = self.open.pop() {
+            let index = entry.key().index as usize;
+            match E::check(allocation, index) {
+                Ok(()) => return Some(index),
+                Err(Block::Skewed { .. }) => {
+                    self.is_parked[at as usize] = true;
+                    self.parked.push(at);
+                }
+                Err(Block::Never) => {
+                    // Only this candidate is finished. Its cell may hold others with room.
+                    self.cells[at as usize].pop();
+                    self.offer(at);
+                }
+            }
+        }
+        let top = |cell: &BinaryHeap<E>| cell.peek().map(|entry| entry.key().index as usize);
+        for at in &self.parked {
+            // Removes finished candidates in front of the others in the cell.
+            let cell = &mut self.cells[*at as usize];
+            while top(cell).is_some_and(|index| E::check(allocation, index) == Err(Block::Never)) {
+                cell.pop();
+            }
+        }
+        let soft = |at: &&u32| {
+            let index = top(&self.cells[**at as usize]);
+            index.is_some_and(|index| {
+                E::check(allocation, index) == Err(Block::Skewed { hard: false })
+            })
+        };
+        let easiest = self.parked.iter().filter(soft).filter_map(|at| {
+            let entry = self.cells[*at as usize].peek()?;
+            let index = entry.key().index as usize;
+            Some((Reverse(allocation.limits.strain(index)), *entry, index))
+        });
+        easiest.max().map(|(_, _, index)| index)
+    }
+
+    /// Reinserts the candidate with its next key, or removes it.
+    pub fn requeue(&mut self, allocation: &Allocation, index: usize, key: Option<SeatKey>) {
+        let at = allocation.cells[index];
+        let cell = &mut self.cells[at as usize];
+        debug_assert!(cell.peek().is_some_and(|top| top.key().index as usize == index));
+        cell.pop();
+        if let Some(key) = key {
+            cell.push(key.into());
+        }
+        // A cell that moved despite a soft rule stays parked, with its next candidate in front.
+        if !self.is_parked[at as usize] {
+            self.offer(at);
+        }
+    }
+
+    fn offer(&mut self, at: u32) {
+        if let Some(entry) = self.cells[at as usize].peek() {
+            self.open.push((*entry, at));
+        }
+    }
+}
+
+/// Deals up to `take` replicas in the order of the claims, after minimum groups and minimum bounds are met. Returns the
+/// number that could not be placed.
+pub fn deal(allocation: &mut Allocation, mut take: i64, claims: &Claims) -> i64 {
+    let all: Vec<usize> = (0..allocation.seats.len()).collect();
+    if allocation.limits.is_empty() {
+        return claims.deal(&mut allocation.seats, &allocation.caps, &all, take);
+    }
+    take -= fill_groups(allocation, take, claims);
+    take -= fill_bounds(allocation, take, claims);
+    take - deal_within(allocation, take, claims)
+}
+
+/// Deals in bulk while that advances far, otherwise by single steps. Returns the number dealt.
+fn deal_within(allocation: &mut Allocation, take: i64, claims: &Claims) -> i64 {
+    let mut budget = StepBudget::new(allocation.min_bulk);
+    let mut dealt = 0;
+    while dealt < take {
+        let in_bulk = if budget.allows_bulk(take - dealt) {
+            bulk::up(allocation, claims, take - dealt)
+        } else {
+            0
+        };
+        dealt += in_bulk;
+        let steps = budget.steps(in_bulk, take - dealt);
+        let stepped = deal_stepwise(allocation, steps, claims);
+        dealt += stepped;
+        if stepped < steps {
+            break;
+        }
+        if budget.is_exhausted() {
+            allocation.exhausted = dealt < take;
+            break;
+        }
+    }
+    dealt
+}
+
+/// Alternates bulk and single steps. The less a bulk step achieves, the more single steps follow before the next one.
+#[derive(Debug)]
+pub struct StepBudget {
+    min_bulk: i64,
+    now: i64,
+    left: i64,
+}
+
+impl StepBudget {
+    /// At most [`MOST_STEPS`] single steps in total; `min_bulk` after a successful bulk step.
+    #[must_use]
+    pub fn new(min_bulk: i64) -> Self {
+        Self { min_bulk, now: min_bulk, left: MOST_STEPS }
+    }
+
+    /// Whether this many seats justify a bulk step.
+    #[must_use]
+    pub fn allows_bulk(&self, seats: i64) -> bool {
+        seats > self.min_bulk
+    }
+
+    /// Number of single steps after a bulk step.
+    pub fn steps(&mut self, in_bulk: i64, open: i64) -> i64 {
+        self.now = if in_bulk >= self.now { self.min_bulk } else { self.now.saturating_mul(2) };
+        let steps = self.now.max(1).min(open).min(self.left);
+        self.left -= steps;
+        steps
+    }
+
+    /// Whether no steps are left.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.left <= 0
+    }
+}
+
+fn deal_stepwise(allocation: &mut Allocation, take: i64, claims: &Claims) -> i64 {
+    let keys: Vec<SeatKey> =
+        (0..allocation.seats.len()).filter_map(|at| claims.key(at, allocation.seats[at])).collect();
+    let mut queue = CandidateQueue::<SeatKey>::new(allocation, keys);
+    let mut dealt = 0;
+    while dealt < take {
+        let Some(index) = queue.next(allocation) else { break };
+        allocation.add(index);
+        let next = claims.key(index, allocation.seats[index]);
+        queue.requeue(allocation, index, next);
+        dealt += 1;
+    }
+    dealt
+}
+
+/// Deals one replica to each further group that spreadConstraints require.
+fn fill_groups(allocation: &mut Allocation, take: i64, claims: &Claims) -> i64 {
+    let mut dealt = 0;
+    for constraint in 0..allocation.limits.minimums.len() {
+        if allocation.limits.minimums[constraint].missing() == 0 {
+            continue;
+        }
+        let mut heap: BinaryHeap<SeatKey> = (0..allocation.seats.len())
+            .filter_map(|at| claims.key(at, allocation.seats[at]))
+            .collect();
+        while let Some(best) = heap.pop() {
+            let minimum = &allocation.limits.minimums[constraint];
+            if minimum.missing() == 0 || dealt >= take {
+                break;
+            }
+            let index = best.index as usize;
+            let allowed =
+                matches!(allocation.may_add(index), Ok(()) | Err(Block::Skewed { hard: false }));
+            if minimum.is_new(index) && allowed {
+                allocation.add(index);
+                dealt += 1;
+            }
+        }
+    }
+    dealt
+}
+
+/// Deals the replicas that `bounds[].min` requires.
+fn fill_bounds(allocation: &mut Allocation, take: i64, claims: &Claims) -> i64 {
+    let mut dealt = 0;
+    for at in 0..allocation.limits.bounds.len() {
+        let bound = &allocation.limits.bounds[at];
+        let lacks = (bound.min - bound.sum).min(take - dealt);
+        if lacks > 0 {
+            let members: Vec<usize> =
+                (0..allocation.seats.len()).filter(|index| bound.member[*index]).collect();
+            dealt += deal_within(allocation, lacks, &claims.among(&members));
+        }
+    }
+    dealt
+}
+
+/// Takes back up to `take` replicas, the last seat first. Returns the number that could not be taken.
+pub fn take_back(allocation: &mut Allocation, take: i64, claims: &Claims) -> i64 {
+    let mut left = take;
+    if !allocation.limits.is_empty() {
+        left = take_back_within(allocation, take, claims);
+        if left == 0 {
+            return 0;
+        }
+        // The total must shrink: rules choose which replicas go, but cannot prevent it.
+        allocation.limits = Limits::default();
+        allocation.cells = vec![0; allocation.seats.len()];
+    }
+    let all: Vec<usize> = (0..allocation.seats.len()).collect();
+    let floors = vec![0; allocation.seats.len()];
+    claims.take_back(&mut allocation.seats, &floors, &all, left)
+}
+
+fn take_back_within(allocation: &mut Allocation, take: i64, claims: &Claims) -> i64 {
+    let mut budget = StepBudget::new(allocation.min_bulk);
+    let mut left = take;
+    while left > 0 {
+        let in_bulk =
+            if budget.allows_bulk(left) { bulk::down(allocation, claims, left) } else { 0 };
+        left -= in_bulk;
+        let steps = budget.steps(in_bulk, left);
+        let stepped = take_back_stepwise(allocation, steps, claims);
+        left -= stepped;
+        if stepped < steps || budget.is_exhausted() {
+            break;
+        }
+    }
+    left
+}
+
+fn take_back_stepwise(allocation: &mut Allocation, take: i64, claims: &Claims) -> i64 {
+    let keys: Vec<SeatKey> = (0..allocation.seats.len())
+        .filter_map(|at| claims.last(at, allocation.seats[at]))
+        .collect();
+    let mut queue = CandidateQueue::<RemovalKey>::new(allocation, keys);
+    let mut taken = 0;
+    while taken < take {
+        let Some(index) = queue.next(allocation) else { break };
+        allocation.remove(index);
+        let next = claims.last(index, allocation.seats[index]);
+        queue.requeue(allocation, index, next);
+        taken += 1;
+    }
+    taken
+}
