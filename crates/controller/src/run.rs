@@ -19,7 +19,7 @@ use crate::dispatch::verdicts::Verdicts;
 use crate::engine::{Engine, Parts};
 use crate::events;
 use crate::http::{self, Pages, Scope};
-use crate::leader::{self, Candidate, Election, ElectionError, Elector, OwnPod};
+use crate::leader::{self, Candidate, Election, ElectionError, Elector, LeaderTerm, OwnPod};
 use crate::lifecycle::pace::PaceLimits;
 use crate::members::{
     HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TimesError,
@@ -219,7 +219,7 @@ pub enum ControllerError {
 pub(crate) struct Core {
     pub(crate) election: Election,
     /// The term while we lead, for sessions.
-    pub(crate) term: watch::Receiver<Option<u64>>,
+    pub(crate) term: watch::Receiver<Option<LeaderTerm>>,
     /// Proofs for what members hold.
     pub(crate) verdicts: Arc<Verdicts>,
     /// Receives events of members.
@@ -238,8 +238,8 @@ pub(crate) struct Core {
     pub(crate) reserved: ReservedNamespaces,
     hub: Hub,
     elector: Elector,
-    terms: watch::Sender<Option<u64>>,
-    ready: watch::Sender<Option<u64>>,
+    terms: watch::Sender<Option<LeaderTerm>>,
+    ready: watch::Sender<Option<LeaderTerm>>,
     reports: mpsc::Receiver<MemberEvent>,
 }
 
@@ -355,7 +355,7 @@ impl Core {
 /// Passes on the term without its deadline: the election withdraws it at the deadline.
 async fn pass_terms(
     mut state: watch::Receiver<Option<leader::Leadership>>,
-    terms: watch::Sender<Option<u64>>,
+    terms: watch::Sender<Option<LeaderTerm>>,
     token: CancellationToken,
 ) {
     loop {

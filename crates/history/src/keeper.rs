@@ -32,8 +32,8 @@ impl Keeper {
         Self { store, clock, retention }
     }
 
-    /// Runs until cancelled. `leading` is `Some` while this process leads.
-    pub async fn run(self, mut leading: watch::Receiver<Option<u64>>, token: CancellationToken) {
+    /// Runs until cancelled. `leading` is `Some` while this process leads; the value (the term) does not matter.
+    pub async fn run<T>(self, mut leading: watch::Receiver<Option<T>>, token: CancellationToken) {
         let rounds = async {
             // An error means that the sender was dropped: this process will not lead again.
             while leading.wait_for(Option::is_some).await.is_ok() {

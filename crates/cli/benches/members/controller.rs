@@ -8,6 +8,7 @@ use std::time::Instant;
 use atoll_api::Clock;
 use atoll_api::cluster::Cluster;
 use atoll_api::policy::ConflictResolution;
+use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
     HealthTimes, Incoming, Key, MemberEvent, Members, MembersOptions, Metrics, Oracle, Rendered,
     Verdict,
@@ -123,7 +124,7 @@ pub(crate) async fn run() {
     let client = hub::client(Path::new(&setting("KUBECONFIG"))).await;
     let listener = TcpListener::bind(setting("ADDRESS")).await.unwrap();
     let (sender, mut events) = mpsc::channel(EVENTS);
-    let leads = setting("TERM").parse().unwrap();
+    let leads = LeaderTerm::new(setting("TERM").parse().unwrap());
     let (_term, term) = watch::channel(Some(leads));
     let options = MembersOptions {
         client: client.clone(),

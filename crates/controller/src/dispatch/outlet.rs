@@ -8,6 +8,7 @@ use atoll_api::policy::ConflictResolution;
 use atoll_render::{Key, Rendered};
 
 use super::verdicts::{Judgement, Verdicts};
+use crate::leader::LeaderTerm;
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{LimitReason, Members, Oracle, Proof, Verdict, Withdrawal};
 
@@ -26,7 +27,7 @@ pub trait Outlet: Send + Sync + 'static {
     /// Leadership lost: drop all desired state; the next leader, or a later term of ours, rebuilds it.
     fn stepped_down(&self);
     /// Every committed decision was passed on in this term: now other objects on members may be judged.
-    fn caches_complete(&self, term: u64);
+    fn caches_complete(&self, term: LeaderTerm);
     /// The limits on removals may have changed.
     fn limits_changed(&self);
     /// Node label keys that define the members' node classes, because placed templates use them.
@@ -58,7 +59,7 @@ impl Outlet for Members {
         Self::stepped_down(self);
     }
 
-    fn caches_complete(&self, term: u64) {
+    fn caches_complete(&self, term: LeaderTerm) {
         Self::caches_complete(self, term);
     }
 

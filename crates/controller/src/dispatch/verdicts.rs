@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
+use crate::leader::LeaderTerm;
 use crate::members::LimitReason;
 
 /// Relation of an object to its binding.
@@ -44,7 +45,7 @@ struct Known {
 
 #[derive(Debug)]
 struct Inner {
-    term: u64,
+    term: LeaderTerm,
     claims: BTreeMap<String, Known>,
     /// uids of the bindings in `claims`.
     uids: BTreeMap<BindingKey, String>,
@@ -58,7 +59,7 @@ struct Inner {
 
 impl Inner {
     /// Without any knowledge of history, until it was queried.
-    fn begin(term: u64) -> Self {
+    fn begin(term: LeaderTerm) -> Self {
         Self {
             term,
             claims: BTreeMap::new(),
@@ -72,7 +73,7 @@ impl Inner {
 
 impl Default for Inner {
     fn default() -> Self {
-        Self::begin(0)
+        Self::begin(LeaderTerm::default())
     }
 }
 
@@ -98,7 +99,7 @@ impl Verdicts {
             preserve: binding.spec.preserve_resources_on_deletion,
             frozen,
             decision: decision.map(|decision| decision.id.clone()).unwrap_or_default(),
-            ours: decision.is_some_and(|held| u64::try_from(held.term) == Ok(inner.term)),
+            ours: decision.is_some_and(|held| LeaderTerm::from_record(held.term) == inner.term),
         };
         let uid = binding.uid().to_owned();
         if let Some(before) = inner.uids.insert(binding.key.clone(), uid.clone())
@@ -118,7 +119,7 @@ impl Verdicts {
     }
 
     /// Drops everything: a term begins, and bindings as of an earlier one prove nothing.
-    pub fn begin(&self, term: u64) {
+    pub fn begin(&self, term: LeaderTerm) {
         *self.lock() = Inner::begin(term);
     }
 
@@ -203,7 +204,7 @@ mod tests {
             binding
         };
         let verdicts = Verdicts::default();
-        verdicts.begin(7);
+        verdicts.begin(LeaderTerm::new(7));
         let set_decided = |term| verdicts.set(&decided(term), set(&["a"]), set(&[]), false);
         set_decided(7);
         assert_eq!(verdicts.limit("u1"), Some(LimitReason::HistoryUnreachable), "not asked yet");
@@ -221,7 +222,7 @@ mod tests {
             verdicts.limit_all(Some(reason));
             assert_eq!(verdicts.limit("u1"), Some(reason), "whoever made it");
         }
-        verdicts.begin(8);
+        verdicts.begin(LeaderTerm::new(8));
         assert_eq!(verdicts.limit("u1"), Some(LimitReason::HistoryUnreachable));
     }
 

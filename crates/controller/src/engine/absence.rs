@@ -10,6 +10,7 @@ use super::Engine;
 use super::jobs::JobDone;
 use super::recovery::limited;
 use crate::chronicle::Found;
+use crate::leader::LeaderTerm;
 
 /// Events per read.
 const PAGE: usize = 1_000;
@@ -20,7 +21,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 impl Engine {
     /// Queries the recorded member events from history, to find the missing ones.
-    pub(super) fn recover_members(&mut self, term: u64) {
+    pub(super) fn recover_members(&mut self, term: LeaderTerm) {
         let clusters = self.index.clusters().map(|(name, c)| (name.clone(), Arc::clone(c)));
         // Their current state: this leader sees all later changes.
         let found = Found { clusters: clusters.collect(), at: self.clock.now() };
@@ -45,7 +46,7 @@ impl Engine {
     }
 
     /// Records the events that history lacked.
-    pub(super) fn members_missed(&self, term: u64, missed: Vec<MemberEvent>) {
+    pub(super) fn members_missed(&self, term: LeaderTerm, missed: Vec<MemberEvent>) {
         if self.led == Some(term) {
             for event in missed {
                 self.recorder.note(Event::Member(event));

@@ -11,6 +11,7 @@ use atoll_history::{NEWEST, Newest, Store};
 use super::Engine;
 use super::jobs::JobDone;
 use super::recovery::limited;
+use crate::leader::LeaderTerm;
 use crate::members::LimitReason;
 
 /// Delay before history is queried again after a failure.
@@ -71,7 +72,7 @@ pub(super) struct Compared {
 
 impl Engine {
     /// Compares what bindings hold with history.
-    pub(super) fn compare_with_history(&mut self, term: u64) {
+    pub(super) fn compare_with_history(&mut self, term: LeaderTerm) {
         let held = self.index.bindings().filter(|binding| !binding.deleting());
         let held = held.filter_map(|binding| {
             let decision = binding.spec.decision.as_ref()?;
@@ -87,7 +88,7 @@ impl Engine {
         self.compare(term, held, 0);
     }
 
-    fn compare(&mut self, term: u64, held: Vec<Held>, rechecks: u32) {
+    fn compare(&mut self, term: LeaderTerm, held: Vec<Held>, rechecks: u32) {
         let store = self.store.clone();
         self.jobs.spawn(async move {
             if rechecks > 0 {
@@ -115,7 +116,7 @@ impl Engine {
     }
 
     /// The comparison is done.
-    pub(super) fn compared(&mut self, term: u64, compared: Compared) {
+    pub(super) fn compared(&mut self, term: LeaderTerm, compared: Compared) {
         if self.led != Some(term) {
             return;
         }
@@ -156,7 +157,7 @@ async fn ask(store: &Arc<dyn Store>, held: &[Held]) -> Result<Vec<Newest>, Strin
     Ok(rows)
 }
 
-fn judge(held: Vec<Held>, rows: &[Newest], term: u64, rechecks: u32) -> Compared {
+fn judge(held: Vec<Held>, rows: &[Newest], term: LeaderTerm, rechecks: u32) -> Compared {
     let rows: BTreeMap<&str, &Newest> =
         rows.iter().map(|row| (row.binding_uid.as_str(), row)).collect();
     let (mut newest, mut older) = (BTreeMap::new(), Vec::new());
@@ -165,7 +166,7 @@ fn judge(held: Vec<Held>, rows: &[Newest], term: u64, rechecks: u32) -> Compared
         let Some(row) = rows.get(held.uid.as_str()) else { continue };
         if row.decision == held.decision || held.before.contains(&row.decision) {
             newest.insert(held.uid, held.decision);
-        } else if rechecks > 0 || u64::try_from(row.term) != Ok(term) {
+        } else if rechecks > 0 || LeaderTerm::from_record(row.term) != term {
             // Decisions made by this leader since then do not remove the earlier doubt.
             older.push(held);
         }
@@ -194,7 +195,8 @@ mod tests {
     #[test]
     fn a_decision_is_old_when_history_has_another_that_it_does_not_know() {
         let judged = |row: Newest, rechecks| {
-            let compared = judge(vec![held("d3", &["d1", "d2"])], &[row], 5, rechecks);
+            let compared =
+                judge(vec![held("d3", &["d1", "d2"])], &[row], LeaderTerm::new(5), rechecks);
             (compared.newest.len(), compared.older.len())
         };
         assert_eq!(judged(row("d3", 4), 0), (1, 0));
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(judged(row("d9", 4), 0), (0, 1), "the hub is a backup");
         assert_eq!(judged(row("d4", 5), 0), (0, 0), "decided by this leader since");
         assert_eq!(judged(row("d4", 5), 1), (0, 1), "the same, on a hub that is a backup");
-        let unknown = judge(vec![held("d3", &[])], &[], 5, 0);
+        let unknown = judge(vec![held("d3", &[])], &[], LeaderTerm::new(5), 0);
         assert_eq!((unknown.newest.len(), unknown.older.len()), (0, 0));
     }
 

@@ -9,7 +9,7 @@ use super::{Engine, gates};
 use crate::commit::draft::Demand;
 use crate::index::key::{BindingKey, GroupKind, PolicyKey};
 use crate::index::{Source, Touched};
-use crate::leader::is_out_of_range;
+use crate::leader::LeaderTerm;
 use crate::queue::{Opening, Urgency};
 use crate::status::due::{Pace, Subject};
 use crate::watch::{ALWAYS, Arrival, News};
@@ -180,10 +180,15 @@ impl Engine {
             self.forget_binding(key);
             return self.tables.remove_binding(key);
         };
-        let term = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
+        let term = binding
+            .spec
+            .decision
+            .as_ref()
+            .map(|d| LeaderTerm::from_record(d.term))
+            .unwrap_or_default();
         let ours = self.led.unwrap_or_default();
         self.ready.send_if_modified(|ready| match ready {
-            Some(highest) if *highest < term && !is_out_of_range(term, ours.max(*highest)) => {
+            Some(highest) if *highest < term && !term.is_out_of_range(ours.max(*highest)) => {
                 *highest = term;
                 true
             }

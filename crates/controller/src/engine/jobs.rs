@@ -16,6 +16,7 @@ use super::work::Waiting;
 use crate::commit::draft::Decided;
 use crate::commit::{Ended, Write};
 use crate::index::key::BindingKey;
+use crate::leader::LeaderTerm;
 use crate::lifecycle::gone;
 use crate::status::due::Subject;
 use crate::status::write::Failure;
@@ -31,15 +32,15 @@ pub(super) enum JobDone {
     /// Result of a status write.
     Published { subject: Subject, result: Result<Arc<Value>, Failure> },
     /// Withdrawals in history that members have not confirmed.
-    Unconfirmed { term: u64, claims: Vec<(String, Vec<String>)> },
+    Unconfirmed { term: LeaderTerm, claims: Vec<(String, Vec<String>)> },
     /// Progress of decisions according to history.
-    Lives { term: u64, known: Vec<Known> },
+    Lives { term: LeaderTerm, known: Vec<Known> },
     /// Member events missing in history.
-    Missed { term: u64, missed: Vec<MemberEvent> },
+    Missed { term: LeaderTerm, missed: Vec<MemberEvent> },
     /// Whether history has newer decisions than the hub.
-    Compared { term: u64, compared: Compared },
+    Compared { term: LeaderTerm, compared: Compared },
     /// Which of these bindings are withdrawn according to history.
-    Reissued { term: u64, asked: Vec<String>, withdrawn: BTreeSet<String> },
+    Reissued { term: LeaderTerm, asked: Vec<String>, withdrawn: BTreeSet<String> },
 }
 
 /// Purpose of a write to a binding.

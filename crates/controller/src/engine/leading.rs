@@ -12,6 +12,7 @@ use super::outward::binding_ref;
 use super::reissued::Reissued;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
+use crate::leader::LeaderTerm;
 use crate::queue::{Queue, Urgency};
 
 /// Limit of one query to history.
@@ -71,7 +72,7 @@ impl Engine {
     }
 
     /// Leadership gained: passes committed decisions to members and history, then queues every binding once.
-    fn take_over(&mut self, term: u64) {
+    fn take_over(&mut self, term: LeaderTerm) {
         self.led = Some(term);
         self.counters.leads.set(1);
         // Verdicts of an earlier term may be about deleted bindings.
@@ -115,7 +116,7 @@ impl Engine {
 
     /// Members that were disconnected while a binding was withdrawn hold objects of a deleted binding. History has the
     /// proof needed to remove them; if it does not answer, they stay as orphans until the next session.
-    fn ask_for_unconfirmed(&mut self, term: u64) {
+    fn ask_for_unconfirmed(&mut self, term: LeaderTerm) {
         let store = self.store.clone();
         let clusters: Vec<String> = self.index.clusters().map(|(name, _)| name.clone()).collect();
         self.jobs.spawn(async move {
@@ -140,7 +141,11 @@ impl Engine {
     }
 
     /// History's proofs are loaded, and every committed decision was passed on: members' inventories may be judged.
-    pub(super) fn unconfirmed_known(&mut self, term: u64, claims: Vec<(String, Vec<String>)>) {
+    pub(super) fn unconfirmed_known(
+        &mut self,
+        term: LeaderTerm,
+        claims: Vec<(String, Vec<String>)>,
+    ) {
         for (cluster, uids) in claims {
             self.verdicts.unconfirmed(&cluster, uids);
         }

@@ -47,7 +47,7 @@ use crate::dispatch::verdicts::Verdicts;
 use crate::events::Notes;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName};
 use crate::index::{Index, Source};
-use crate::leader::{Election, Leadership};
+use crate::leader::{Election, LeaderTerm, Leadership};
 use crate::lifecycle::emptying::Emptying;
 use crate::lifecycle::pace::{Pace, PaceLimits};
 use crate::lifecycle::withdrawal::Withdrawal;
@@ -80,7 +80,7 @@ pub(crate) struct Parts {
     pub(crate) outlet: Arc<dyn Outlet>,
     pub(crate) verdicts: Arc<Verdicts>,
     pub(crate) election: Election,
-    pub(crate) ready: watch::Sender<Option<u64>>,
+    pub(crate) ready: watch::Sender<Option<LeaderTerm>>,
     pub(crate) streams: Streams,
     pub(crate) arrivals: mpsc::Receiver<Arrival>,
     pub(crate) reports: mpsc::Receiver<MemberEvent>,
@@ -103,7 +103,7 @@ pub(crate) struct Engine {
     verdicts: Arc<Verdicts>,
     election: Election,
     leadership: watch::Receiver<Option<Leadership>>,
-    ready: watch::Sender<Option<u64>>,
+    ready: watch::Sender<Option<LeaderTerm>>,
     streams: Streams,
     arrivals: mpsc::Receiver<Arrival>,
     reports: mpsc::Receiver<MemberEvent>,
@@ -120,7 +120,7 @@ pub(crate) struct Engine {
     stale_answers: usize,
     jobs: Jobs,
     /// The term under which the following state was set up; `None` while we do not lead.
-    led: Option<u64>,
+    led: Option<LeaderTerm>,
     sent: Sent,
     /// Members that were ordered to remove a binding's objects, and those that have confirmed.
     leaving: BTreeMap<BindingKey, BTreeSet<String>>,
@@ -274,7 +274,7 @@ impl Engine {
     }
 
     /// The term, while we lead for certain. Checked before every write.
-    fn term(&self) -> Option<u64> {
+    fn term(&self) -> Option<LeaderTerm> {
         let in_force = self.leadership.borrow().and_then(|leadership| leadership.in_force());
         in_force.filter(|term| self.led == Some(*term))
     }

@@ -14,6 +14,7 @@ use crate::commit::{Action, Write, draft};
 use crate::dispatch::{self, Inputs, plan};
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
+use crate::leader::LeaderTerm;
 use crate::lifecycle::eviction;
 use crate::lifecycle::withdrawal::{Next, Withdrawal};
 use crate::members::{Proof, Withdrawal as How};
@@ -225,7 +226,7 @@ impl Engine {
     }
 
     /// One step of a binding's withdrawal.
-    pub(super) fn withdraw(&mut self, binding: &Binding, term: u64) -> Step {
+    pub(super) fn withdraw(&mut self, binding: &Binding, term: LeaderTerm) -> Step {
         let key = &binding.key;
         let ours = |finalizer: &String| finalizer == atoll_api::marks::BINDING_FINALIZER;
         if !binding.metadata.finalizers.iter().flatten().any(ours) {
@@ -278,7 +279,7 @@ impl Engine {
         &mut self,
         binding: &Binding,
         unconfirmed: Vec<String>,
-        term: u64,
+        term: LeaderTerm,
     ) -> Step {
         let key = &binding.key;
         let Some(withdrawal) = self.withdrawals.get_mut(key) else {
@@ -295,7 +296,7 @@ impl Engine {
             binding.spec.clusters.clone(),
             Withdrawn { clusters: withdrawal.members(), unconfirmed },
             at.unwrap_or_else(|| self.clock.now_seconds()),
-            i64::try_from(term).unwrap_or(i64::MAX),
+            term.to_record(),
         );
         let id = record.record.id.clone();
         match self.recorder.record(record) {

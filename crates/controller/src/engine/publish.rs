@@ -17,7 +17,7 @@ use crate::detect::{self, Claim};
 use crate::index::Source;
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
 use crate::index::rows::{Binding, Template};
-use crate::leader::is_out_of_range;
+use crate::leader::LeaderTerm;
 use crate::status::due::{Pace, Subject};
 use crate::status::views::View;
 use crate::status::write::{self, Target};
@@ -53,9 +53,15 @@ impl binding::Knowledge for Known<'_> {
         if self.binding.spec.suspension.as_ref().is_some_and(|suspension| suspension.dispatching) {
             return Some(("Suspended", "spec.suspension.dispatching is set".to_owned()));
         }
-        let term = self.binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
+        let term = self
+            .binding
+            .spec
+            .decision
+            .as_ref()
+            .map(|d| LeaderTerm::from_record(d.term))
+            .unwrap_or_default();
         let ours = self.engine.led.unwrap_or_default();
-        if is_out_of_range(term, ours) {
+        if term.is_out_of_range(ours) {
             return Some((
                 "TermOutOfRange",
                 format!(

@@ -18,6 +18,7 @@ use super::Engine;
 use super::jobs::JobDone;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
+use crate::leader::LeaderTerm;
 use crate::status::views::Certainty;
 
 /// Older decisions that are done everywhere are skipped: their steps were recorded long ago, or lost in an equally long
@@ -56,7 +57,7 @@ pub(super) struct Known {
 
 impl Engine {
     /// Queries history for the decisions in force.
-    pub(super) fn recover_lives(&mut self, term: u64) {
+    pub(super) fn recover_lives(&mut self, term: LeaderTerm) {
         let now = self.clock.now();
         let mut open: Vec<(BindingKey, DecisionRecord)> = self
             .index
@@ -91,7 +92,7 @@ impl Engine {
     }
 
     /// Handles history's answer.
-    pub(super) fn lives_known(&mut self, term: u64, known: Vec<Known>) {
+    pub(super) fn lives_known(&mut self, term: LeaderTerm, known: Vec<Known>) {
         if self.led != Some(term) {
             return;
         }

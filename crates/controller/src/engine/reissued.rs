@@ -12,6 +12,7 @@ use super::Engine;
 use super::jobs::JobDone;
 use super::recovery::limited;
 use crate::index::key::BindingKey;
+use crate::leader::LeaderTerm;
 use crate::members::{Proof, Withdrawal as How};
 
 /// Delay before history is queried again after a failure.
@@ -56,7 +57,7 @@ impl Engine {
     /// History's answer. Objects of bindings without a record stay on the members, as orphans.
     pub(super) fn records_known(
         &mut self,
-        term: u64,
+        term: LeaderTerm,
         asked: &[String],
         withdrawn: &BTreeSet<String>,
     ) {

@@ -104,7 +104,7 @@ impl Engine {
                 self.chronicle_suspicion(&cluster, begins, &message);
             }
             MemberEvent::HigherTerm { cluster, term } => {
-                tracing::warn!(cluster, term, "members obeyed a higher term than ours");
+                tracing::warn!(cluster, %term, "members obeyed a higher term than ours");
                 self.election.heard_term(term);
             }
         }

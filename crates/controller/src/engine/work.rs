@@ -15,7 +15,7 @@ use crate::commit::{self, Action, Ended, Write};
 use crate::detect::{self, Claim};
 use crate::index::key::BindingKey;
 use crate::index::rows::{Binding, Template};
-use crate::leader::is_out_of_range;
+use crate::leader::LeaderTerm;
 use crate::lifecycle::{eviction, gone};
 use crate::queue::{Done, Urgency};
 use crate::schedule::Question;
@@ -84,7 +84,7 @@ impl Engine {
         self.publish_due(now);
     }
 
-    fn work_on(&mut self, key: &BindingKey, term: u64) {
+    fn work_on(&mut self, key: &BindingKey, term: LeaderTerm) {
         match self.reconcile(key, term) {
             Step::Done(how) => self.finish(key, how),
             Step::Decides | Step::Runs => {}
@@ -97,7 +97,7 @@ impl Engine {
         self.queue.done(key, how, now);
     }
 
-    fn reconcile(&mut self, key: &BindingKey, term: u64) -> Step {
+    fn reconcile(&mut self, key: &BindingKey, term: LeaderTerm) -> Step {
         let binding = self.index.binding(key).cloned();
         if let Some(binding) = &binding
             && binding.deleting()
@@ -201,7 +201,7 @@ impl Engine {
         }
     }
 
-    fn conclude(&mut self, deciding: Deciding, decision: Decision, term: u64) -> Step {
+    fn conclude(&mut self, deciding: Deciding, decision: Decision, term: LeaderTerm) -> Step {
         let Deciding { key, claim, template, binding } = deciding;
         let now = self.clock.now_seconds();
         let waits = Waiting::after(&decision);
@@ -240,7 +240,7 @@ impl Engine {
     }
 
     /// Work for a binding behind a shut gate that needs no decision: copied policy fields, the end of old copies.
-    fn keep(&mut self, deciding: Deciding, term: u64) -> Step {
+    fn keep(&mut self, deciding: Deciding, term: LeaderTerm) -> Step {
         match deciding.binding.clone() {
             Some(binding) => self.bring(deciding, &binding, None, Waiting::default(), term),
             None => Step::Done(Done::Settled),
@@ -254,14 +254,19 @@ impl Engine {
         binding: &Binding,
         new: Option<(Decided, Decision)>,
         waits: Waiting,
-        term: u64,
+        term: LeaderTerm,
     ) -> Step {
         let Deciding { key, claim, template, .. } = deciding;
         let now = self.clock.now_seconds();
-        let held = binding.spec.decision.as_ref().map_or(0, |d| d.term.max(0).unsigned_abs());
+        let held = binding
+            .spec
+            .decision
+            .as_ref()
+            .map(|d| LeaderTerm::from_record(d.term))
+            .unwrap_or_default();
         if held > term {
             // The hub rejects a decision with a lower term than the one that it holds.
-            if is_out_of_range(held, term) {
+            if held.is_out_of_range(term) {
                 self.mark_status(&key);
                 return Step::Done(Done::Waits(Vec::new(), None));
             }
@@ -399,7 +404,7 @@ impl Engine {
         &self,
         binding: &Binding,
         now: Timestamp,
-        term: u64,
+        term: LeaderTerm,
     ) -> Option<Decided> {
         let tasks = &binding.spec.graceful_eviction_tasks;
         let left = eviction::remaining(tasks, &binding.spec, &self.members_of(binding), now);
@@ -418,12 +423,12 @@ fn detail(decision: &Decision) -> Option<Detail> {
     Some(Detail::encode(&serde_json::to_value(decision).ok()?))
 }
 
-fn decided_by(decision: &Decision, term: u64) -> Decided {
+fn decided_by(decision: &Decision, term: LeaderTerm) -> Decided {
     let evictions = decision.evictions().to_vec();
     #[cfg(test)]
     let evictions = crate::mutants::grace_leaks(evictions);
     Decided {
-        record: decision.record(term),
+        record: decision.record(term.get()),
         clusters: decision.clusters().to_vec(),
         evictions,
         preserved: decision.preserved().cloned(),

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connections::{Connections, Limits, client_of};
-use crate::leader::Leadership;
+use crate::leader::{LeaderTerm, Leadership};
 
 /// Limit of connections, by address: probes and a few scrapers. A client with more loses its oldest one.
 const CONNECTIONS: Limits = Limits { total: 64, each: 16, grace: Duration::from_secs(1) };
@@ -55,7 +55,7 @@ pub(crate) enum Scope {
 pub(crate) struct Pages {
     registry: Registry,
     /// `Some` once everything on the hub was listed.
-    ready: watch::Receiver<Option<u64>>,
+    ready: watch::Receiver<Option<LeaderTerm>>,
     leadership: watch::Receiver<Option<Leadership>>,
     history: watch::Receiver<Progress>,
     backlog: Gauge,
@@ -67,7 +67,7 @@ impl Pages {
     /// Adds history's metrics to the registry.
     pub(crate) fn new(
         mut registry: Registry,
-        ready: watch::Receiver<Option<u64>>,
+        ready: watch::Receiver<Option<LeaderTerm>>,
         leadership: watch::Receiver<Option<Leadership>>,
         history: watch::Receiver<Progress>,
     ) -> Self {

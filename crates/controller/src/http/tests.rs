@@ -11,7 +11,7 @@ use crate::queue::Lengths;
 struct Served {
     address: std::net::SocketAddr,
     counters: Counters,
-    ready: watch::Sender<Option<u64>>,
+    ready: watch::Sender<Option<LeaderTerm>>,
     leadership: watch::Sender<Option<Leadership>>,
     history: watch::Sender<Progress>,
     token: CancellationToken,
@@ -52,11 +52,11 @@ async fn ready_is_who_leads_and_who_could_take_over_at_once() {
     let served = served().await;
     assert_eq!(served.ask("GET", "/healthz").await, (200, "ok\n".to_owned()));
     assert_eq!(served.ask("GET", "/readyz").await.0, 503);
-    served.ready.send_replace(Some(0));
+    served.ready.send_replace(Some(LeaderTerm::default()));
     let (status, body) = served.ask("GET", "/readyz").await;
     assert!(status == 200 && body.starts_with("follower"), "{body}");
     let deadline = Instant::now() + Duration::from_secs(60);
-    served.leadership.send_replace(Some(Leadership { term: 7, deadline }));
+    served.leadership.send_replace(Some(Leadership { term: LeaderTerm::new(7), deadline }));
     assert_eq!(served.ask("GET", "/readyz").await, (200, "leader, term 7\n".to_owned()));
     assert_eq!(served.ask("POST", "/readyz").await.0, 405);
     assert_eq!(served.ask("GET", "/debug").await.0, 404);

@@ -20,7 +20,7 @@ use rows::{Binding, Namespace, Policy, RowError, Template};
 use secondary::Secondary;
 
 use crate::detect::{self, Refusal};
-use crate::leader::is_out_of_range;
+use crate::leader::LeaderTerm;
 
 /// A stream of objects that feeds the tables.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -322,14 +322,14 @@ impl Index {
     /// Highest term in any binding, except those more than [`crate::leader::LARGEST_TERM_STEP`] above all others: no
     /// election can have reached them.
     #[must_use]
-    pub fn highest_term(&self) -> u64 {
+    pub fn highest_term(&self) -> LeaderTerm {
         let decisions = self.bindings.values().filter_map(|binding| binding.spec.decision.as_ref());
-        let terms: BTreeSet<u64> =
-            decisions.map(|decision| decision.term.max(0).unsigned_abs()).collect();
+        let terms: BTreeSet<LeaderTerm> =
+            decisions.map(|decision| LeaderTerm::from_record(decision.term)).collect();
         let mut terms = terms.into_iter();
         let lowest = terms.next().unwrap_or_default();
         terms
-            .try_fold(lowest, |reached, term| match is_out_of_range(term, reached) {
+            .try_fold(lowest, |reached, term| match term.is_out_of_range(reached) {
                 true => Err(reached),
                 false => Ok(term),
             })

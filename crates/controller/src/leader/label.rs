@@ -84,6 +84,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::leader::LeaderTerm;
 
     #[tokio::test(start_paused = true)]
     async fn only_the_leaders_pod_has_the_label() {
@@ -122,12 +123,15 @@ mod tests {
         };
         has(false).await;
         for _ in 0..2 {
-            leads.send_replace(Some(Leadership { term: 1, deadline: Instant::now() }));
+            leads.send_replace(Some(Leadership {
+                term: LeaderTerm::new(1),
+                deadline: Instant::now(),
+            }));
             has(true).await;
             leads.send_replace(None);
             has(false).await;
         }
-        leads.send_replace(Some(Leadership { term: 2, deadline: Instant::now() }));
+        leads.send_replace(Some(Leadership { term: LeaderTerm::new(2), deadline: Instant::now() }));
         has(true).await;
         token.cancel();
         keeping.await.unwrap();

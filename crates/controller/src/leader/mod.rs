@@ -8,6 +8,7 @@
 
 pub(crate) mod label;
 mod record;
+mod term;
 
 use std::time::Duration;
 
@@ -22,12 +23,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use label::OwnPod;
 use record::Seen;
+pub use term::{LARGEST_TERM_STEP, LeaderTerm};
 
 use crate::manager;
 
-/// Limit of the step by which a term read from a binding or reported by members raises ours. Elections raise it by one,
-/// so a larger step is a damaged or forged value; accepting it would exhaust the counter.
-pub const LARGEST_TERM_STEP: u64 = 1 << 32;
 /// Minimum time between two raises of the term. Each raise makes every agent reconnect, which takes up to 8 s.
 pub const RAISE_PAUSE: Duration = Duration::from_secs(30);
 
@@ -111,7 +110,7 @@ impl Candidate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leadership {
     /// The term, part of every decision and every message to a member.
-    pub term: u64,
+    pub term: LeaderTerm,
     /// After this time, nothing may be written in our name.
     pub deadline: Instant,
 }
@@ -119,7 +118,7 @@ pub struct Leadership {
 impl Leadership {
     /// The term, unless the deadline has passed.
     #[must_use]
-    pub fn in_force(&self) -> Option<u64> {
+    pub fn in_force(&self) -> Option<LeaderTerm> {
         (Instant::now() < self.deadline).then_some(self.term)
     }
 }
@@ -129,7 +128,7 @@ impl Leadership {
 pub struct Election {
     state: watch::Receiver<Option<Leadership>>,
     /// Highest reported term: raises are rate limited, so only the highest counts.
-    heard: watch::Sender<u64>,
+    heard: watch::Sender<LeaderTerm>,
 }
 
 impl Election {
@@ -141,10 +140,10 @@ impl Election {
 
     /// Reports a term higher than ours from elsewhere: raises ours above it, at most once in [`RAISE_PAUSE`]. The
     /// caller has verified the source: a binding in the hub, enough members, or a person.
-    pub fn heard_term(&self, term: u64) {
+    pub fn heard_term(&self, term: LeaderTerm) {
         let Some(ours) = self.state.borrow().map(|leadership| leadership.term) else { return };
-        if is_out_of_range(term, ours) {
-            tracing::warn!(term, ours, "term refused: more than 2^32 above ours");
+        if term.is_out_of_range(ours) {
+            tracing::warn!(%term, %ours, "term refused: more than 2^32 above ours");
             return;
         }
         self.heard.send_if_modified(|highest| {
@@ -155,24 +154,18 @@ impl Election {
     }
 }
 
-/// Whether a term is too far above `ours` to result from elections.
-#[must_use]
-pub fn is_out_of_range(term: u64, ours: u64) -> bool {
-    term.saturating_sub(ours) > LARGEST_TERM_STEP
-}
-
 /// The election's task.
 pub struct Elector {
     api: Api<Lease>,
     candidate: Candidate,
     clock: Clock,
     state: watch::Sender<Option<Leadership>>,
-    heard: watch::Receiver<u64>,
+    heard: watch::Receiver<LeaderTerm>,
     /// Highest term in any binding, once the caches are complete; before that we are no candidate.
-    ready: watch::Receiver<Option<u64>>,
+    ready: watch::Receiver<Option<LeaderTerm>>,
     seen: Option<Seen>,
     /// Highest term of this process's leaderships: a restored or deleted Lease does not lower it.
-    highest: u64,
+    highest: LeaderTerm,
     /// Earliest time of the next raise.
     raise_from: Instant,
 }
@@ -186,25 +179,26 @@ pub fn election(
     client: Client,
     candidate: Candidate,
     clock: Clock,
-    ready: watch::Receiver<Option<u64>>,
+    ready: watch::Receiver<Option<LeaderTerm>>,
 ) -> Result<(Election, Elector), ElectionError> {
     let LeaseTimes { duration, renew_deadline, retry } = candidate.times;
     if renew_deadline >= duration || retry >= renew_deadline {
         return Err(ElectionError::Times { renew: renew_deadline, lease: duration, retry });
     }
     let (state, receiver) = watch::channel(None);
-    let (sender, heard) = watch::channel(0);
+    let (sender, heard) = watch::channel(LeaderTerm::default());
     let api = Api::namespaced(client, &candidate.namespace);
     let raise_from = Instant::now();
+    let highest = LeaderTerm::default();
     let elector =
-        Elector { api, candidate, clock, state, heard, ready, seen: None, highest: 0, raise_from };
+        Elector { api, candidate, clock, state, heard, ready, seen: None, highest, raise_from };
     Ok((Election { state: receiver, heard: sender }, elector))
 }
 
 /// Result of an attempt to acquire or renew.
 enum Attempt {
     /// We hold the Lease; the request was sent at this moment.
-    Held { term: u64, asked: Instant },
+    Held { term: LeaderTerm, asked: Instant },
     /// Another controller holds it.
     Others,
     /// The hub did not answer or rejected the request.
@@ -221,7 +215,7 @@ impl Elector {
         if token.run_until_cancelled(ready).await.is_none() {
             return;
         }
-        let mut at_least = 0;
+        let mut at_least = LeaderTerm::default();
         loop {
             at_least = self.raise().unwrap_or(at_least);
             let attempt = self.attempt(at_least).await;
@@ -261,25 +255,25 @@ impl Elector {
 
     /// The next term to acquire, if a higher one than ours was reported and enough time has passed since the last
     /// raise.
-    fn raise(&mut self) -> Option<u64> {
+    fn raise(&mut self) -> Option<LeaderTerm> {
         let ours = self.state.borrow().map(|leadership| leadership.term)?;
         let heard = *self.heard.borrow_and_update();
         let now = Instant::now();
-        if heard <= ours || is_out_of_range(heard, ours) || now < self.raise_from {
+        if heard <= ours || heard.is_out_of_range(ours) || now < self.raise_from {
             return None;
         }
         self.raise_from = now + RAISE_PAUSE;
-        tracing::warn!(heard, ours, "a higher term is in force: raising ours above it");
-        Some(heard + 1)
+        tracing::warn!(%heard, %ours, "a higher term is in force: raising ours above it");
+        Some(heard.next())
     }
 
     /// Highest term in any binding, if within range of the highest known otherwise.
-    fn floor(&self, known: u64) -> u64 {
+    fn floor(&self, known: LeaderTerm) -> LeaderTerm {
         let floor = self.ready.borrow().unwrap_or_default();
-        if is_out_of_range(floor, known) {
+        if floor.is_out_of_range(known) {
             tracing::warn!(
-                floor,
-                known,
+                %floor,
+                %known,
                 "a binding's spec.decision.term is more than 2^32 above the Lease's: ignored"
             );
             return known;
@@ -295,7 +289,7 @@ impl Elector {
                 self.state.send_if_modified(|state| {
                     let taken = state.is_none_or(|held| held.term != term);
                     if taken {
-                        tracing::info!(term, identity = %self.candidate.identity(), "leading");
+                        tracing::info!(%term, identity = %self.candidate.identity(), "leading");
                     }
                     let late = state.is_some_and(|held| held.in_force().is_none());
                     *state = Some(Leadership { term, deadline });
@@ -321,7 +315,7 @@ impl Elector {
         }
     }
 
-    async fn attempt(&mut self, at_least: u64) -> Attempt {
+    async fn attempt(&mut self, at_least: LeaderTerm) -> Attempt {
         // An attempt must not outlast our own deadline, or the time between two attempts.
         let left = match *self.state.borrow() {
             Some(leadership) => leadership.deadline.saturating_duration_since(Instant::now()),
@@ -337,11 +331,11 @@ impl Elector {
     }
 
     /// One read of the record and, if we may acquire or renew it, one guarded write. Returns the term if we hold it.
-    async fn try_hold(&mut self, at_least: u64) -> Result<Option<u64>, kube::Error> {
+    async fn try_hold(&mut self, at_least: LeaderTerm) -> Result<Option<LeaderTerm>, kube::Error> {
         let identity = self.candidate.identity();
         let current = self.api.get_opt(&self.candidate.name).await?;
         let Some(current) = current else {
-            let term = self.floor(self.highest.max(at_least.saturating_sub(1))) + 1;
+            let term = self.floor(self.highest.max(at_least)).next();
             let fresh = record::taken(None, &self.candidate, &identity, term, self.clock.now());
             let mut created = self.api.create(&manager::create(marks::MANAGER), &fresh).await;
             if matches!(&created, Err(kube::Error::Api(status)) if status.is_not_found()) {
@@ -365,14 +359,14 @@ impl Elector {
             // The Lease in the hub is authoritative. A term in it that is neither ours nor the one that we requested
             // last (its reply may have been lost) was another leader's: ours must differ from it.
             let theirs = held_term > ours && held_term != at_least;
-            let term = if theirs { held_term + 1 } else { ours.max(at_least) };
+            let term = if theirs { held_term.next() } else { ours.max(at_least) };
             (record::renewed(&current, &self.candidate, term, now), term)
         } else {
             let expired = self.expired(&current);
             if !holder.is_empty() && !expired && !self.candidate.is_dead_predecessor(&holder) {
                 return Ok(None);
             }
-            let term = self.floor(held_term.max(self.highest)) + 1;
+            let term = self.floor(held_term.max(self.highest)).next();
             (record::taken(Some(&current), &self.candidate, &identity, term, now), term)
         };
         match self.api.replace(&self.candidate.name, &manager::create(marks::MANAGER), &fresh).await

@@ -9,7 +9,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
 
-use super::Candidate;
+use super::{Candidate, LeaderTerm};
 
 /// When we last saw the record change.
 pub(super) struct Seen {
@@ -33,20 +33,20 @@ pub(super) fn holder(lease: &Lease) -> &str {
 const LARGEST_TERM: u64 = 1 << 62;
 
 /// The term in the Lease; 0 if missing or invalid.
-pub(super) fn term(lease: &Lease) -> u64 {
+pub(super) fn term(lease: &Lease) -> LeaderTerm {
     let annotations = lease.metadata.annotations.as_ref();
     let Some(text) = annotations.and_then(|annotations| annotations.get(marks::TERM)) else {
-        return 0;
+        return LeaderTerm::default();
     };
     match text.parse() {
-        Ok(term) if term <= LARGEST_TERM => term,
+        Ok(term) if term <= LARGEST_TERM => LeaderTerm::new(term),
         _ => {
             tracing::warn!(
                 text,
                 "annotation {} of the Lease must be a number up to 2^62: ignored",
                 marks::TERM
             );
-            0
+            LeaderTerm::default()
         }
     }
 }
@@ -56,7 +56,7 @@ pub(super) fn taken(
     before: Option<&Lease>,
     candidate: &Candidate,
     identity: &str,
-    term: u64,
+    term: LeaderTerm,
     now: Timestamp,
 ) -> Lease {
     let transitions = before
@@ -83,7 +83,12 @@ pub(super) fn taken(
 }
 
 /// The record after a renewal.
-pub(super) fn renewed(before: &Lease, candidate: &Candidate, term: u64, now: Timestamp) -> Lease {
+pub(super) fn renewed(
+    before: &Lease,
+    candidate: &Candidate,
+    term: LeaderTerm,
+    now: Timestamp,
+) -> Lease {
     let mut lease = before.clone();
     let spec = lease.spec.get_or_insert_default();
     // Others treat a record that does not change as abandoned: it must change even if our clock stands still.
@@ -104,7 +109,7 @@ pub(super) fn released(before: &Lease, now: Timestamp) -> Lease {
     lease
 }
 
-fn set_term(lease: &mut Lease, term: u64) {
+fn set_term(lease: &mut Lease, term: LeaderTerm) {
     let annotations = lease.metadata.annotations.get_or_insert_with(BTreeMap::new);
     annotations.insert(marks::TERM.to_owned(), term.to_string());
 }

@@ -11,12 +11,16 @@ struct Stand {
     token: CancellationToken,
     task: JoinHandle<()>,
     spy: Spy,
-    ready: watch::Sender<Option<u64>>,
+    ready: watch::Sender<Option<LeaderTerm>>,
 }
 
 impl Stand {
     fn term(&self) -> Option<u64> {
-        self.election.state.borrow().and_then(|leadership| leadership.in_force())
+        self.election
+            .state
+            .borrow()
+            .and_then(|leadership| leadership.in_force())
+            .map(LeaderTerm::get)
     }
 
     async fn leads(&self, what: &str) -> u64 {
@@ -43,7 +47,7 @@ fn candidate(place: &str, incarnation: &str, exclusive_place: bool) -> Candidate
 
 fn stand(hub: &Hub, candidate: Candidate) -> Stand {
     let (client, spy) = hub.spied();
-    let (ready, known) = watch::channel(Some(0));
+    let (ready, known) = watch::channel(Some(LeaderTerm::default()));
     let (election, elector) = super::election(client, candidate, hub.clock.clone(), known).unwrap();
     let token = CancellationToken::new();
     let task = tokio::spawn(elector.run(token.clone()));
@@ -70,7 +74,7 @@ async fn of_two_candidates_one_leads_and_the_other_follows_with_a_higher_term() 
     assert_eq!(b.leads("b follows").await, 2);
     let handed_over = start.elapsed();
     assert!(handed_over <= Duration::from_secs(2), "handed over after {handed_over:?}");
-    assert_eq!(record::term(&lease(&hub).await), 2);
+    assert_eq!(record::term(&lease(&hub).await).get(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +116,7 @@ async fn the_term_is_above_that_of_every_binding_even_with_a_fresh_lease() {
     let stand = Stand { election, token, task, spy: Spy::default(), ready };
     tokio::time::sleep(LIMIT).await;
     assert_eq!(stand.term(), None, "nobody leads who does not know the bindings");
-    stand.ready.send_replace(Some(41));
+    stand.ready.send_replace(Some(LeaderTerm::new(41)));
     assert_eq!(stand.leads("leads").await, 42);
     stand.stop().await;
 }
@@ -122,13 +126,13 @@ async fn a_higher_term_is_outdone_at_most_once_in_a_while_and_never_out_of_range
     let hub = Hub::open().await;
     let a = stand(&hub, candidate("a", "1", false));
     assert_eq!(a.leads("a leads").await, 1);
-    a.election.heard_term(LARGEST_TERM_STEP + 9);
-    a.election.heard_term(7);
+    a.election.heard_term(LeaderTerm::new(LARGEST_TERM_STEP + 9));
+    a.election.heard_term(LeaderTerm::new(7));
     eventually("outdone", LIMIT, || async { a.term() == Some(8) }).await;
     let raised = Instant::now();
-    a.election.heard_term(3);
+    a.election.heard_term(LeaderTerm::new(3));
     for term in 20..40 {
-        a.election.heard_term(term);
+        a.election.heard_term(LeaderTerm::new(term));
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(a.term(), Some(8), "a raise has just been");
     }
@@ -136,7 +140,7 @@ async fn a_higher_term_is_outdone_at_most_once_in_a_while_and_never_out_of_range
     assert!(raised.elapsed() >= RAISE_PAUSE, "{:?}", raised.elapsed());
     tokio::time::sleep(LIMIT).await;
     assert_eq!(a.term(), Some(40), "one raise for all of them");
-    assert_eq!(record::term(&lease(&hub).await), 40);
+    assert_eq!(record::term(&lease(&hub).await).get(), 40);
 }
 
 /// The Lease in the hub is authoritative, as after another leader's term.
@@ -156,7 +160,7 @@ async fn a_higher_term_in_the_lease_is_outdone_and_a_lease_from_a_backup_takes_n
     for backup in ["3", "-1", "99999999999999999999", "9223372036854775807"] {
         annotate(backup).await;
         tokio::time::sleep(LIMIT).await;
-        assert_eq!((a.term(), record::term(&lease(&hub).await)), (Some(71), 71), "{backup}");
+        assert_eq!((a.term(), record::term(&lease(&hub).await).get()), (Some(71), 71), "{backup}");
     }
     api.delete("atoll-controller", &Default::default()).await.unwrap();
     eventually("made anew", LIMIT, || async { a.term() == Some(72) }).await;
@@ -166,7 +170,7 @@ async fn a_higher_term_in_the_lease_is_outdone_and_a_lease_from_a_backup_takes_n
 async fn a_bindings_term_out_of_range_is_not_taken_over() {
     let hub = Hub::open().await;
     let a = stand(&hub, candidate("a", "1", false));
-    a.ready.send_replace(Some(1 << 60));
+    a.ready.send_replace(Some(LeaderTerm::new(1 << 60)));
     assert_eq!(a.leads("a leads").await, 1);
 }
 

@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sha2::{Digest, Sha256};
 
+use crate::leader::LeaderTerm;
+
 /// Facts about the members of a binding.
 pub trait Members {
     /// Whether this target runs its share healthily.
@@ -94,7 +96,7 @@ pub fn record(
     spec: &ResourceBindingSpec,
     remaining: &[GracefulEvictionTask],
     now: Timestamp,
-    term: u64,
+    term: LeaderTerm,
 ) -> DecisionRecord {
     let last = spec.decision.as_ref();
     let mut content = Sha256::new();
@@ -122,7 +124,7 @@ pub fn record(
         affinity_name: last.and_then(|last| last.affinity_name.clone()),
         reason: last.and_then(|last| last.reason.clone()),
         at: Time(now),
-        term: i64::try_from(term).unwrap_or(i64::MAX),
+        term: term.to_record(),
     }
 }
 
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn no_deadline_takes_what_nothing_replaces() {
         let mut spec = spec(true, "Gracefully");
-        let mut last = record(&spec, &[], EARLY.parse().unwrap(), 1);
+        let mut last = record(&spec, &[], EARLY.parse().unwrap(), LeaderTerm::new(1));
         last.pending =
             serde_json::from_value(json!([{"replicas": 1, "reason": "no room"}])).unwrap();
         spec.decision = Some(last);
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn a_kept_copy_shrinks_to_what_nothing_replaces() {
         let mut spec = spec(true, "Gracefully");
-        let mut last = record(&spec, &[], EARLY.parse().unwrap(), 1);
+        let mut last = record(&spec, &[], EARLY.parse().unwrap(), LeaderTerm::new(1));
         last.pending =
             serde_json::from_value(json!([{"replicas": 2, "reason": "no room"}])).unwrap();
         spec.decision = Some(last);
@@ -253,7 +255,7 @@ mod tests {
     #[test]
     fn the_end_of_a_task_is_a_decision_of_its_own() {
         let spec = spec(true, "Gracefully");
-        let record = record(&spec, &[], LATE.parse().unwrap(), 7);
+        let record = record(&spec, &[], LATE.parse().unwrap(), LeaderTerm::new(7));
         assert_eq!((record.trigger, record.term, record.id.len()), (Trigger::EvictionDone, 7, 32));
     }
 
@@ -261,10 +263,10 @@ mod tests {
     fn what_was_wrong_before_a_task_ended_still_is() {
         let after = |outcome: Outcome| {
             let mut spec = spec(true, "Gracefully");
-            let mut last = record(&spec, &[], LATE.parse().unwrap(), 7);
+            let mut last = record(&spec, &[], LATE.parse().unwrap(), LeaderTerm::new(7));
             last.outcome = outcome;
             spec.decision = Some(last);
-            record(&spec, &[], LATE.parse().unwrap(), 7).outcome
+            record(&spec, &[], LATE.parse().unwrap(), LeaderTerm::new(7)).outcome
         };
         assert_eq!(after(Outcome::Placed), Outcome::Unchanged);
         assert_eq!(after(Outcome::Unchanged), Outcome::Unchanged);

@@ -20,6 +20,7 @@ use super::outbox::Outbox;
 use super::registry::Registry;
 use super::types::Oracle;
 use super::writes::Due;
+use crate::leader::LeaderTerm;
 
 /// Limit of one call to the hub.
 pub(super) const HUB_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,9 +33,9 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     pub(super) times: HealthTimes,
     /// `None` = not the leader.
-    pub(super) term: watch::Receiver<Option<u64>>,
+    pub(super) term: watch::Receiver<Option<LeaderTerm>>,
     /// The term in which all desired state has been set.
-    pub(super) complete: watch::Sender<Option<u64>>,
+    pub(super) complete: watch::Sender<Option<LeaderTerm>>,
     /// Node label keys that templates use.
     pub(super) labels: watch::Sender<Vec<String>>,
     pub(super) authority: watch::Sender<Option<Arc<CertificateAuthority>>>,
@@ -69,15 +70,15 @@ impl Context {
     }
 
     /// The leader's term; `None` when this is not the leader.
-    pub(super) fn term(&self) -> Option<u64> {
+    pub(super) fn term(&self) -> Option<LeaderTerm> {
         *self.term.borrow()
     }
 
     /// Waits until the term differs from the one last seen in `term`. `None` once the sender is gone.
     pub(super) async fn next_term(
         &self,
-        term: &mut watch::Receiver<Option<u64>>,
-    ) -> Option<Option<u64>> {
+        term: &mut watch::Receiver<Option<LeaderTerm>>,
+    ) -> Option<Option<LeaderTerm>> {
         self.token.run_until_cancelled(term.changed()).await?.ok()?;
         Some(*term.borrow_and_update())
     }

@@ -72,6 +72,7 @@ pub use self::types::{
 };
 
 use self::context::{ADMISSIONS, Bucket, Context};
+use crate::leader::LeaderTerm;
 use crate::lifecycle::emptying::Emptying;
 
 /// Inputs of `members`.
@@ -85,7 +86,7 @@ pub struct MembersOptions {
     /// Times of members' health.
     pub health: HealthTimes,
     /// The leader's term; `None` while this process does not lead. Calls are then refused and sessions closed at once.
-    pub term: watch::Receiver<Option<u64>>,
+    pub term: watch::Receiver<Option<LeaderTerm>>,
     /// Trust domain of a newly created authority. An existing one keeps its own.
     pub trust_domain: TrustDomain,
     /// Metrics.
@@ -209,7 +210,7 @@ impl Members {
 
     /// In this term all desired state was set, and the [`Oracle`] can answer. Before that, no inventory is judged and
     /// no member gets `Synced`.
-    pub fn caches_complete(&self, term: u64) {
+    pub fn caches_complete(&self, term: LeaderTerm) {
         self.0.complete.send_replace(Some(term));
     }
 

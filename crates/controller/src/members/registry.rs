@@ -21,6 +21,7 @@ use super::renewals::Renewals;
 use super::revocation;
 use super::terms::{self, Refusal};
 use super::types::MemberFacts;
+use crate::leader::LeaderTerm;
 use crate::lifecycle::emptying::Emptying;
 
 /// One member.
@@ -50,7 +51,7 @@ pub(super) struct State {
     /// Why its last Hello was refused.
     pub(super) refusal: Option<Refusal>,
     /// The term that a user accepted, until ours is above it.
-    pub(super) accepted_term: Option<u64>,
+    pub(super) accepted_term: Option<LeaderTerm>,
     pub(super) desired: DesiredSet,
     pub(super) vitals: Vitals,
     pub(super) facts: Option<Arc<MemberFacts>>,
@@ -73,13 +74,18 @@ pub(super) struct Session {
     pub(super) id: u64,
     pub(super) issued: Timestamp,
     /// The leader's term of the session; it ends with the term.
-    pub(super) term: u64,
+    pub(super) term: LeaderTerm,
     end: Arc<Mutex<Option<Status>>>,
     pub(super) token: CancellationToken,
 }
 
 impl Session {
-    pub(super) fn new(id: u64, issued: Timestamp, term: u64, parent: &CancellationToken) -> Self {
+    pub(super) fn new(
+        id: u64,
+        issued: Timestamp,
+        term: LeaderTerm,
+        parent: &CancellationToken,
+    ) -> Self {
         Self { id, issued, term, end: Arc::default(), token: parent.child_token() }
     }
 
@@ -264,7 +270,7 @@ struct Tables {
     /// kube-system uid to name.
     by_cluster_id: BTreeMap<String, String>,
     /// Terms above ours that enrolled members name, by the uids of their Clusters.
-    named_terms: BTreeMap<String, u64>,
+    named_terms: BTreeMap<String, LeaderTerm>,
 }
 
 #[derive(Debug, Default)]
@@ -361,7 +367,12 @@ impl Registry {
     }
 
     /// An enrolled member names this term; returns the highest term above `ours` that is believed now.
-    pub(super) fn name_term(&self, uid: &str, named: u64, ours: u64) -> Option<u64> {
+    pub(super) fn name_term(
+        &self,
+        uid: &str,
+        named: LeaderTerm,
+        ours: LeaderTerm,
+    ) -> Option<LeaderTerm> {
         let mut tables = self.lock();
         tables.named_terms.insert(uid.to_owned(), named);
         let enrolled = tables.by_cluster_id.len();

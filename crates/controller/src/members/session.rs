@@ -24,6 +24,7 @@ use super::registry::{ClusterIdError, Member, Session};
 use super::terms::{self, Refusal};
 use super::types::{ApplyResult, MemberEvent};
 use super::{bounds, events, revocation, wire};
+use crate::leader::LeaderTerm;
 
 /// Limit of the wait for the agent's Hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -162,8 +163,9 @@ fn admit(
         let refusal = Refusal::Epoch { named: hello.epoch, limit };
         return Err(terms::refuse(cx, member, refusal));
     }
-    if hello.highest_term > term {
-        let refusal = Refusal::Term { named: hello.highest_term, ours: term };
+    let named = LeaderTerm::new(hello.highest_term);
+    if named > term {
+        let refusal = Refusal::Term { named, ours: term };
         return Err(terms::refuse(cx, member, refusal));
     }
     terms::accepted(cx, member);
@@ -214,7 +216,7 @@ async fn write(
             return Err(term_ended(cx.term()));
         }
         cx.metrics.sent.get_or_create(&super::metrics::Sent { kind }).inc();
-        let message = v1::ControllerMessage { term, message: Some(message) };
+        let message = v1::ControllerMessage { term: term.get(), message: Some(message) };
         out.send(Ok(message)).await.map_err(|_| gone())
     };
     let welcome = Message::Welcome(v1::Welcome {
@@ -267,7 +269,7 @@ async fn write(
             let keys = labels.borrow_and_update().clone();
             if !keys.is_empty() {
                 let message = Some(Message::WatchLabels(v1::WatchLabels { keys }));
-                permit.send(Ok(v1::ControllerMessage { term, message }));
+                permit.send(Ok(v1::ControllerMessage { term: term.get(), message }));
                 continue;
             }
         }
@@ -283,7 +285,7 @@ async fn write(
         if let Some(next) = next {
             let (message, kind) = wire::message(next);
             cx.metrics.sent.get_or_create(&super::metrics::Sent { kind }).inc();
-            permit.send(Ok(v1::ControllerMessage { term, message: Some(message) }));
+            permit.send(Ok(v1::ControllerMessage { term: term.get(), message: Some(message) }));
             continue;
         }
         drop(permit);
@@ -515,7 +517,7 @@ fn api(cx: &Context, member: &Member, healthy: bool, message: String) {
 }
 
 /// Why a session ends with the leader's term, in which the controller leads now, if it does.
-pub(super) fn term_ended(now: Option<u64>) -> Status {
+pub(super) fn term_ended(now: Option<LeaderTerm>) -> Status {
     Status::unavailable(match now {
         None => "not leader",
         Some(_) => "the leadership has a new term: connect again",

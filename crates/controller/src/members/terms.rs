@@ -12,7 +12,7 @@ use super::context::Context;
 use super::metrics::Refused;
 use super::registry::Member;
 use super::types::MemberEvent;
-use crate::leader::is_out_of_range;
+use crate::leader::LeaderTerm;
 
 /// Condition: the agent accepted a higher term than the leader's and refuses this leader.
 pub(super) const TERM_AHEAD: &str = "TermAhead";
@@ -30,7 +30,7 @@ const EPOCH_STEP: u64 = 1_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Its agent accepted this term, which is above ours.
-    Term { named: u64, ours: u64 },
+    Term { named: LeaderTerm, ours: LeaderTerm },
     /// Its epoch is above this limit.
     Epoch { named: u64, limit: u64 },
 }
@@ -55,7 +55,7 @@ impl Refusal {
     /// Reason of the condition.
     pub(crate) fn reason(self) -> &'static str {
         match self {
-            Self::Term { named, ours } if is_out_of_range(named, ours) => "TermOutOfRange",
+            Self::Term { named, ours } if named.is_out_of_range(ours) => "TermOutOfRange",
             Self::Term { .. } => "NeedsSecondSource",
             Self::Epoch { .. } => "EpochOutOfRange",
         }
@@ -64,7 +64,7 @@ impl Refusal {
     /// What happened and how to continue.
     pub(crate) fn message(self, cluster: &str) -> String {
         match self {
-            Self::Term { named, ours } if is_out_of_range(named, ours) => format!(
+            Self::Term { named, ours } if named.is_out_of_range(ours) => format!(
                 "the agent says that it obeyed term {named}, more than 2^32 above the leader's term {ours}: no election \
                  reached it. On the member, delete annotation {} of Lease atoll-system/atoll-agent and restart the agent",
                 marks::TERM
@@ -84,7 +84,7 @@ impl Refusal {
     /// The status for the agent.
     pub(super) fn status(self) -> Status {
         match self {
-            Self::Term { named, ours } if is_out_of_range(named, ours) => {
+            Self::Term { named, ours } if named.is_out_of_range(ours) => {
                 Status::failed_precondition(
                     "hello.highest_term is more than 2^32 above the leader's",
                 )
@@ -110,13 +110,13 @@ pub(super) fn epoch_limit(known: u64, now: i64) -> u64 {
 
 /// The highest term above `ours` that enough of the enrolled members name or exceed.
 pub(super) fn believed(
-    named: impl Iterator<Item = u64>,
+    named: impl Iterator<Item = LeaderTerm>,
     enrolled: usize,
-    ours: u64,
-) -> Option<u64> {
+    ours: LeaderTerm,
+) -> Option<LeaderTerm> {
     let needed = (enrolled / 2 + 1).max(2);
-    let mut above: Vec<u64> =
-        named.filter(|term| *term > ours && !is_out_of_range(*term, ours)).collect();
+    let mut above: Vec<LeaderTerm> =
+        named.filter(|term| *term > ours && !term.is_out_of_range(ours)).collect();
     if above.len() < needed {
         return None;
     }
@@ -174,7 +174,7 @@ pub(super) fn accept(cx: &Context, member: &Member) -> bool {
         Some(Refusal::Epoch { .. }) | None => return state.session.is_some(),
     };
     let accepted = *state.accepted_term.get_or_insert(named);
-    let done = accepted <= ours || is_out_of_range(accepted, ours);
+    let done = accepted <= ours || accepted.is_out_of_range(ours);
     if done {
         state.accepted_term = None;
     }
@@ -182,8 +182,8 @@ pub(super) fn accept(cx: &Context, member: &Member) -> bool {
     if !done {
         tracing::warn!(
             cluster = member.name,
-            term = accepted,
-            ours,
+            term = %accepted,
+            %ours,
             "a person accepts the member's term"
         );
         let cluster = member.name.clone();
@@ -220,7 +220,10 @@ mod tests {
 
     #[test]
     fn a_term_needs_a_majority_and_at_least_two() {
-        let believed = |named: &[u64], enrolled| believed(named.iter().copied(), enrolled, 5);
+        let believed = |named: &[u64], enrolled| {
+            let named = named.iter().copied().map(LeaderTerm::new);
+            believed(named, enrolled, LeaderTerm::new(5)).map(LeaderTerm::get)
+        };
         assert_eq!(believed(&[9], 1), None, "a single member needs a person");
         assert_eq!(believed(&[9], 2), None);
         assert_eq!(believed(&[9], 3), None);

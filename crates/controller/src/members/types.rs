@@ -9,6 +9,8 @@ use atoll_render::Key;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::leader::LeaderTerm;
+
 /// Whether a member's object is deleted or stays when no claim wants it any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Withdrawal {
@@ -342,7 +344,7 @@ pub enum MemberEvent {
         /// Name of the Cluster whose report completed the proof.
         cluster: String,
         /// The term.
-        term: u64,
+        term: LeaderTerm,
     },
 }
 

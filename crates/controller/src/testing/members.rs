@@ -391,7 +391,7 @@ impl Outlet for FakeMembers {
         });
     }
 
-    fn caches_complete(&self, _: u64) {
+    fn caches_complete(&self, _: crate::leader::LeaderTerm) {
         self.state.lock().unwrap().complete = true;
     }
 

@@ -9,6 +9,7 @@ use atoll_api::Clock;
 use atoll_api::cluster::Cluster;
 use atoll_api::policy::ConflictResolution;
 use atoll_apiserver::{Options, Server};
+use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
     HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TOKEN_LIFE, create_token,
 };
@@ -47,7 +48,7 @@ pub(crate) fn brisk() -> HealthTimes {
 pub(crate) struct Controller {
     pub(crate) members: Members,
     pub(crate) address: SocketAddr,
-    pub(crate) term: watch::Sender<Option<u64>>,
+    pub(crate) term: watch::Sender<Option<LeaderTerm>>,
     events: mpsc::Receiver<MemberEvent>,
     token: CancellationToken,
 }
@@ -64,7 +65,7 @@ impl Controller {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, events) = mpsc::channel(4_096);
-        let (term, receiver) = watch::channel(term);
+        let (term, receiver) = watch::channel(term.map(LeaderTerm::new));
         let token = CancellationToken::new();
         let options = MembersOptions {
             client: hub.client.clone(),

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{HealthTimes, Verdict};
 use atoll_protocol::tls;
 use atoll_protocol::transport;
@@ -39,7 +40,7 @@ async fn empty_cache_says_nothing_to_members() {
     // Not even an orphan is counted before all state is set; then the desired objects are sent.
     assert_eq!(hub.status("member1").await.orphans, None);
     rig.set("member1", "web", "h1");
-    rig.members.caches_complete(1);
+    rig.members.caches_complete(LeaderTerm::new(1));
     assert_eq!(agent.sync(&mut store).await, [""; 0]);
 }
 

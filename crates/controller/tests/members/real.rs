@@ -6,6 +6,7 @@ use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Timings};
 use atoll_api::marks;
 use atoll_api::policy::ConflictResolution;
 use atoll_apiserver::{Options, Server};
+use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
     ApplyResult, Arrival, MemberEvent, Proof, TOKEN_LIFE, Withdrawal, create_token,
 };
@@ -129,7 +130,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
     rig.stop().await;
     let mut rig = Rig::start_with(&hub, Default::default(), Some(2), |_| ()).await;
     set(&rig, "a", "2");
-    rig.members.caches_complete(2);
+    rig.members.caches_complete(LeaderTerm::new(2));
     *member.arrivals.lock().unwrap() = rig.arrivals.clone();
     let event = rig.event(|event| matches!(event, MemberEvent::Inventory { .. })).await;
     let MemberEvent::Inventory { held, orphans, .. } = event else { unreachable!() };
@@ -143,7 +144,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
     // A controller without state (a hub restored from an earlier backup): everything stays, and is counted.
     rig.stop().await;
     let mut rig = Rig::start_with(&hub, Default::default(), Some(3), |_| ()).await;
-    rig.members.caches_complete(3);
+    rig.members.caches_complete(LeaderTerm::new(3));
     *member.arrivals.lock().unwrap() = rig.arrivals.clone();
     rig.event(|event| matches!(event, MemberEvent::Inventory { orphans: 1, .. })).await;
     eventually(async || hub.status("member1").await.orphans == Some(1)).await;
@@ -158,25 +159,26 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
 async fn an_old_controller_with_a_lower_term_is_not_obeyed() {
     let hub = Hub::start().await;
     let rig = Rig::start_with(&hub, Default::default(), Some(9), |_| ()).await;
-    rig.members.caches_complete(9);
+    rig.members.caches_complete(LeaderTerm::new(9));
     let member = Member::join(&rig, "member1", 8).await;
     set(&rig, "a", "1");
     eventually(async || member.value("a").await.is_some()).await;
     rig.stop().await;
     let mut old = Rig::start_with(&hub, Default::default(), Some(5), |_| ()).await;
     set(&old, "a", "old");
-    old.members.caches_complete(5);
+    old.members.caches_complete(LeaderTerm::new(5));
     *member.arrivals.lock().unwrap() = old.arrivals.clone();
     // One member alone is not believed: a user confirms it.
     eventually(async || hub.condition("member1", "TermAhead").await.is_some()).await;
     assert!(old.seen.iter().all(|event| !matches!(event, MemberEvent::HigherTerm { .. })));
     hub.annotate("member1", marks::ACCEPT_TERM, "").await;
-    old.event(|event| matches!(event, MemberEvent::HigherTerm { term: 9, .. })).await;
+    old.event(|event| matches!(event, MemberEvent::HigherTerm { term, .. } if term.get() == 9))
+        .await;
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     assert_eq!(member.value("a").await.as_deref(), Some("1"));
     // It raises its own term above that, and its orders are accepted again.
-    old.term.send_replace(Some(10));
-    old.members.caches_complete(10);
+    old.term.send_replace(Some(LeaderTerm::new(10)));
+    old.members.caches_complete(LeaderTerm::new(10));
     eventually(async || member.value("a").await.as_deref() == Some("old")).await;
     eventually(async || hub.annotation("member1", marks::ACCEPT_TERM).await.is_none()).await;
     eventually(async || hub.condition("member1", "TermAhead").await.is_none()).await;

@@ -8,6 +8,7 @@ use atoll_api::cluster::{ClusterSpec, ClusterStatus};
 use atoll_api::policy::ConflictResolution;
 use atoll_api::{Clock, Cluster, marks};
 use atoll_apiserver::{Options, Server};
+use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
     Arrival, HealthTimes, Incoming, Key, MemberEvent, Members, MembersOptions, Metrics, Oracle,
     Rendered, Verdict,
@@ -133,7 +134,7 @@ impl Hub {
 pub(crate) struct Rig {
     pub(crate) hub: Hub,
     pub(crate) members: Members,
-    pub(crate) term: watch::Sender<Option<u64>>,
+    pub(crate) term: watch::Sender<Option<LeaderTerm>>,
     pub(crate) verdicts: Arc<Verdicts>,
     pub(crate) arrivals: mpsc::Sender<Arrival>,
     metrics: Metrics,
@@ -151,7 +152,7 @@ impl Drop for Rig {
 impl Rig {
     pub(crate) async fn start(hub: &Hub) -> Self {
         let rig = Self::start_with(hub, HealthTimes::default(), Some(1), |_| ()).await;
-        rig.members.caches_complete(1);
+        rig.members.caches_complete(LeaderTerm::new(1));
         rig
     }
 
@@ -164,7 +165,7 @@ impl Rig {
     ) -> Self {
         let (arrivals, incoming) = mpsc::channel(8);
         let (sender, events) = mpsc::channel(64);
-        let (term, receiver) = watch::channel(term);
+        let (term, receiver) = watch::channel(term.map(LeaderTerm::new));
         let (verdicts, token) = (Arc::<Verdicts>::default(), CancellationToken::new());
         let metrics = Metrics::default();
         let options = MembersOptions {

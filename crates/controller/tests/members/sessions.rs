@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use atoll_api::policy::ConflictResolution;
+use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
     ApplyResult, HealthTimes, MemberEvent, Proof, REVOKED_BEFORE, Verdict, Withdrawal,
 };
@@ -77,7 +78,7 @@ async fn the_first_wave_then_differences_then_nothing_after_a_restart() {
         timeout(Duration::from_secs(3), agent.next()).await.is_err(),
         "nothing before the controller knows everything"
     );
-    rig.members.caches_complete(2);
+    rig.members.caches_complete(LeaderTerm::new(2));
     assert_eq!(agent.sync(&mut store).await, [""; 0]);
     let event = rig.event(|event| matches!(event, MemberEvent::Inventory { .. })).await;
     let MemberEvent::Inventory { held, orphans, .. } = event else { unreachable!() };
@@ -208,7 +209,7 @@ async fn only_the_leader_speaks() {
     hub.register("member1").await;
     let identity = enrol(&rig, "member1").await;
     let store = Store::default();
-    rig.term.send_replace(Some(7));
+    rig.term.send_replace(Some(LeaderTerm::new(7)));
     let mut agent =
         Agent::open(&rig, &identity, hello(&identity, "member1", 1, &store), ROOM).await.unwrap();
     let message = timeout(LIMIT, agent.hear.message()).await.unwrap().unwrap().unwrap();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use atoll_api::marks;
+use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::MemberEvent;
 use kube::api::DeleteParams;
 
@@ -80,11 +81,12 @@ async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     proxy.turn(late.address);
     eventually(async || hub.condition("member1", "TermAhead").await.is_some()).await;
     hub.annotate("member1", marks::ACCEPT_TERM, "").await;
-    late.event(|event| matches!(event, MemberEvent::HigherTerm { term: 9, .. })).await;
+    late.event(|event| matches!(event, MemberEvent::HigherTerm { term, .. } if term.get() == 9))
+        .await;
     assert_eq!(member.has("a", "1").await, version);
     // With a higher term its orders are accepted.
-    late.term.send_replace(Some(10));
-    late.members.caches_complete(10);
+    late.term.send_replace(Some(LeaderTerm::new(10)));
+    late.members.caches_complete(LeaderTerm::new(10));
     member.has("a", "old").await;
 }
 

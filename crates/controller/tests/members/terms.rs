@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use atoll_api::marks;
+use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::MemberEvent;
 use atoll_protocol::member::MemberIdentity;
 use tokio::time::timeout;
@@ -43,16 +44,16 @@ async fn sessions_end_with_the_term_also_when_the_same_controller_leads_on() {
     // In either order: the sessions see the term before all desired state was set anew, or after it.
     for term in [2, 3] {
         if term == 2 {
-            rig.term.send_replace(Some(term));
+            rig.term.send_replace(Some(LeaderTerm::new(term)));
             assert_eq!(agent.end().await.code(), Code::Unavailable);
             agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
         }
         rig.members.stepped_down();
         rig.set("member1", "a", "h1");
         rig.set("member1", "b", &format!("h{term}"));
-        rig.members.caches_complete(term);
+        rig.members.caches_complete(LeaderTerm::new(term));
         if term == 3 {
-            rig.term.send_replace(Some(term));
+            rig.term.send_replace(Some(LeaderTerm::new(term)));
             assert_eq!(agent.end().await.code(), Code::Unavailable);
             agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
         }
@@ -101,10 +102,10 @@ async fn one_member_of_three_is_not_believed_and_stops_nothing_and_two_are() {
     assert_eq!(refused(&rig, &identities[0], "member1", 900).await, Code::Unavailable);
     assert_eq!(refused(&rig, &identities[1], "member2", 9).await, Code::Unavailable);
     let event = rig.event(|event| matches!(event, MemberEvent::HigherTerm { .. })).await;
-    assert!(matches!(event, MemberEvent::HigherTerm { term: 9, .. }), "{event:?}");
-    rig.term.send_replace(Some(10));
+    assert!(matches!(event, MemberEvent::HigherTerm { term, .. } if term.get() == 9), "{event:?}");
+    rig.term.send_replace(Some(LeaderTerm::new(10)));
     rig.members.stepped_down();
-    rig.members.caches_complete(10);
+    rig.members.caches_complete(LeaderTerm::new(10));
     let mut second = hello(&identities[1], "member2", 1, &Store::default());
     second.highest_term = 9;
     let mut agent = Agent::open(&rig, &identities[1], second, ROOM).await.unwrap();
@@ -123,13 +124,13 @@ async fn a_single_member_needs_a_person_and_what_it_names_later_is_not_accepted(
     settle(&mut rig).await;
     assert_eq!(raises(&rig), 0);
     hub.annotate("member1", marks::ACCEPT_TERM, "").await;
-    rig.event(|event| matches!(event, MemberEvent::HigherTerm { term: 9, .. })).await;
+    rig.event(|event| matches!(event, MemberEvent::HigherTerm { term, .. } if term.get() == 9))
+        .await;
     assert_eq!(refused(&rig, &identity, "member1", 5_000).await, Code::Unavailable);
-    rig.term.send_replace(Some(10));
+    rig.term.send_replace(Some(LeaderTerm::new(10)));
     eventually(async || hub.annotation("member1", marks::ACCEPT_TERM).await.is_none()).await;
     settle(&mut rig).await;
-    let beyond =
-        |event: &MemberEvent| matches!(event, MemberEvent::HigherTerm { term, .. } if *term > 9);
+    let beyond = |event: &MemberEvent| matches!(event, MemberEvent::HigherTerm { term, .. } if term.get() > 9);
     assert!(!rig.seen.iter().any(beyond), "{:?}", rig.seen);
 }
 
