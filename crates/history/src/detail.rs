@@ -49,8 +49,8 @@ impl Detail {
         Self(ENCODER.with_borrow_mut(|encoder| {
             // In one piece: passing the compressor every small write takes several times as long.
             let json = serde_json::to_vec(decision).expect("JSON values have string keys");
-            encoder.write_all(&json).expect("memory takes every byte");
-            encoder.reset(vec![FORMAT]).expect("memory takes every byte")
+            encoder.write_all(&json).expect("writes to memory succeed");
+            encoder.reset(vec![FORMAT]).expect("writes to memory succeed")
         }))
     }
 

@@ -114,7 +114,12 @@ impl Filter {
             "spec.outcome" => put(&mut self.outcome, one_of(field, value)?),
             "since" => put(&mut self.since, time(field, value)?),
             "until" => put(&mut self.until, time(field, value)?),
-            _ => return error(&format!("cannot be selected by; fields are {}", FIELDS.join(", "))),
+            _ => {
+                return error(&format!(
+                    "is not a field of the selector; fields are {}",
+                    FIELDS.join(", ")
+                ));
+            }
         };
         if fresh { Ok(()) } else { error("contradicts another value of the same field") }
     }

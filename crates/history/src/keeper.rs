@@ -57,13 +57,16 @@ impl Keeper {
                     tracing::info!(
                         weeks,
                         decisions,
-                        "history gave up what is older than its retention"
+                        "history deleted decisions older than the retention"
                     );
                 }
                 EVERY
             }
             Err(error) => {
-                tracing::warn!(reason = chain(&error), "history was not kept in order");
+                tracing::warn!(
+                    reason = chain(&error),
+                    "maintenance of the history database failed"
+                );
                 AGAIN
             }
         }

@@ -12,11 +12,12 @@ mod filter;
 mod keeper;
 mod memory;
 pub mod outbox;
-mod pooled;
+// Before the databases, which use its macros.
+#[macro_use]
+mod sql;
 mod postgres;
 mod record;
 mod recorder;
-mod rows;
 mod sqlite;
 mod store;
 mod weeks;

@@ -172,7 +172,7 @@ impl FromStr for Position {
             FilterError::new(
                 "continue",
                 token,
-                "is no token of an earlier page: list from the start",
+                "is not the continue token of an earlier page: list again from the start",
             )
         })
     }
@@ -210,13 +210,13 @@ pub enum StoreError {
     },
     /// The connection is new, and nothing was written: records acknowledged on the previous one may be lost if the
     /// database failed over to a replica that lacked its last commits. Returned once for each connection.
-    #[error("{doing} history: connected anew")]
+    #[error("{doing} history: the connection is new, and nothing was written")]
     Reconnected {
         /// The operation.
         doing: &'static str,
     },
     /// No reply in time. The operation may have succeeded.
-    #[error("{doing} history: no answer in {} s", after.as_secs())]
+    #[error("{doing} history: no reply within {} s", after.as_secs())]
     TimedOut {
         /// The operation.
         doing: &'static str,
@@ -224,7 +224,7 @@ pub enum StoreError {
         after: Duration,
     },
     /// The database rejects these values permanently.
-    #[error("{doing} history: refused by the database")]
+    #[error("{doing} history: the database rejected the values")]
     Refused {
         /// The operation.
         doing: &'static str,

@@ -155,7 +155,7 @@ impl Database {
                         tracing::warn!(
                             history = store.place(),
                             reason,
-                            "history is away: decisions wait in their bindings"
+                            "history database unreachable: decisions wait in their bindings"
                         );
                     }
                     Err(error) => {

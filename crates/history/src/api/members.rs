@@ -129,7 +129,7 @@ impl Follower {
             }
             Some(version) => {
                 let at = version.parse().ok().and_then(|at| Timestamp::from_microsecond(at).ok());
-                let problem = "is no version of an earlier answer";
+                let problem = "is not the resourceVersion of an earlier reply";
                 Some(at.ok_or_else(|| FilterError::new("resourceVersion", version, problem))?)
             }
         };

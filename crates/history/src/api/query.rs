@@ -59,7 +59,8 @@ impl Query {
                     Kind::MemberEvent => &labels[4..],
                     Kind::Decision | Kind::ClusterDecision => &labels[..],
                 };
-                let problem = format!("cannot be selected by; labels are {}", labels.join(", "));
+                let problem =
+                    format!("is not a label of the selector; labels are {}", labels.join(", "));
                 return Err(FilterError::new("labelSelector", key, problem));
             }
         };
@@ -101,7 +102,7 @@ impl Query {
             },
             _ if self.kind == Kind::MemberEvent && !MEMBER_FIELDS.contains(&field) => {
                 let fields = MEMBER_FIELDS.join(", ");
-                let problem = format!("cannot be selected by; fields are {fields}");
+                let problem = format!("is not a field of the selector; fields are {fields}");
                 Err(FilterError::new(field, value, problem))
             }
             _ => self.filter.set(field, value),
@@ -111,7 +112,7 @@ impl Query {
     /// The error for a requirement other than equality with one value.
     #[must_use]
     pub fn unsupported(key: &str) -> FilterError {
-        FilterError::new("selector", key, "can be selected by one value only: KEY=VALUE")
+        FilterError::new("selector", key, "takes one value only: KEY=VALUE")
     }
 
     /// The filter.

@@ -105,7 +105,7 @@ fn decision() -> Value {
                     }),
                     "gap": json!({
                         "type": "object",
-                        "description": "This object stands for several decisions that history missed.",
+                        "description": "This object stands for several decisions that are missing from history.",
                         "properties": {"from": text("id of the first."), "count": number("How many.")},
                     }),
                     "provenance": json!({

@@ -146,7 +146,7 @@ pub async fn follow(
     resource_version: Option<&str>,
 ) -> Result<Follower, ApiError> {
     if let Some(name) = &query.name {
-        let problem = "cannot be followed: what happened does not change";
+        let problem = "cannot be watched: recorded events never change";
         return Err(FilterError::new("metadata.name", name, problem).into());
     }
     if query.kind == Kind::MemberEvent {
@@ -157,7 +157,11 @@ pub async fn follow(
     let after = match resource_version {
         None | Some("" | "0") => store.last().await?,
         Some(version) => version.parse().map_err(|_| {
-            FilterError::new("resourceVersion", version, "is no version of an earlier answer")
+            FilterError::new(
+                "resourceVersion",
+                version,
+                "is not the resourceVersion of an earlier reply",
+            )
         })?,
     };
     let ready = Vec::new().into_iter();

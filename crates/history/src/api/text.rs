@@ -59,7 +59,7 @@ pub fn reason(record: &Record) -> String {
         None => trigger(record),
     };
     if let Some(gap) = &record.gap {
-        text.push_str(&format!("; stands for {} decisions that history missed", gap.count));
+        text.push_str(&format!("; stands for {} decisions missing from history", gap.count));
     }
     if let Some(withdrawal) = record.withdrawal.as_ref().filter(|w| !w.unconfirmed.is_empty()) {
         text.push_str(&format!("; not confirmed by {}", withdrawal.unconfirmed.join(", ")));
@@ -77,18 +77,18 @@ pub fn reason(record: &Record) -> String {
 fn trigger(record: &Record) -> String {
     match record.record.trigger {
         Trigger::First => "nothing was placed before".to_owned(),
-        Trigger::Rebalance => "a rebalance was asked for".to_owned(),
-        Trigger::Reconcile => "the placement in force changed".to_owned(),
-        Trigger::Scale => format!("replicas asked for: {}", record.record.desired),
+        Trigger::Rebalance => "a rebalance was requested".to_owned(),
+        Trigger::Reconcile => "the placement changed".to_owned(),
+        Trigger::Scale => format!("desired replicas: {}", record.record.desired),
         Trigger::Failover => "a target failed".to_owned(),
-        Trigger::ApplicationFailure => "it stayed unhealthy on a target".to_owned(),
-        Trigger::ClusterChange => "other clusters than the targets should have it".to_owned(),
-        Trigger::Overflow => "replicas found no node where they were".to_owned(),
-        Trigger::Recover => "a preferred place is back".to_owned(),
-        Trigger::Retry => "something that was waited for came".to_owned(),
-        Trigger::EvictionDone => "the copies that were left behind could go".to_owned(),
+        Trigger::ApplicationFailure => "the workload stayed unhealthy on a target".to_owned(),
+        Trigger::ClusterChange => "the placement now selects other clusters".to_owned(),
+        Trigger::Overflow => "no node had room for some replicas".to_owned(),
+        Trigger::Recover => "a preferred cluster is available again".to_owned(),
+        Trigger::Retry => "a condition that the decision waited for was met".to_owned(),
+        Trigger::EvictionDone => "the old copies could be removed".to_owned(),
         Trigger::Withdrawn => "the binding was deleted".to_owned(),
-        Trigger::Avoid => "nothing was to be done".to_owned(),
+        Trigger::Avoid => "no change was needed".to_owned(),
     }
 }
 

@@ -9,9 +9,10 @@ use sqlx::PgConnection;
 
 use super::copy::{Copying, EncodedRows};
 use super::sql;
+use crate::Record;
 use crate::record::changes;
-use crate::rows::name;
-use crate::{Detail, Record};
+use crate::sql::rows::limit;
+use crate::sql::{ColumnWriter, write_decision};
 
 /// Shares before a decision; `None` is unknown.
 type Before<'a> = Option<Cow<'a, [TargetCluster]>>;
@@ -41,7 +42,7 @@ pub(super) async fn insert(
         Copying::begin(connection, sql::COPY_DECISIONS.0, EncodedRows::of(sql::COPY_DECISIONS.1))
             .await?;
     for ((record, before), seq) in new.iter().zip(&befores).zip(claim.first..) {
-        decision(&mut copying.rows, record, before.as_deref(), seq);
+        write_decision(copying.rows.row().number(seq), record, before.as_deref());
         shares_of(&mut shares, record, before.as_deref(), seq);
         copying.send().await?;
     }
@@ -67,7 +68,7 @@ struct Claim {
 
 async fn claim(connection: &mut PgConnection, records: usize) -> Result<Claim, sqlx::Error> {
     let (first, standing) =
-        sqlx::query_as(sql::CLAIM).bind(crate::rows::limit(records)).fetch_one(connection).await?;
+        sqlx::query_as(sql::CLAIM).bind(limit(records)).fetch_one(connection).await?;
     Ok(Claim { first, standing })
 }
 
@@ -80,40 +81,6 @@ async fn there(
     sqlx::query_scalar(sql::THERE).bind(ids).fetch_all(connection).await
 }
 
-/// One row, in the order of the columns of [`sql::COPY_DECISIONS`].
-fn decision(rows: &mut EncodedRows, record: &Record, before: Option<&[TargetCluster]>, seq: i64) {
-    let (of, workload, binding) = (&record.record, &record.workload, &record.binding);
-    rows.row()
-        .number(seq)
-        .text(&of.id)
-        .option(of.parent.as_deref(), EncodedRows::text)
-        .time(microseconds(record))
-        .text(&name(&of.trigger))
-        .text(&name(&of.mode))
-        .text(&name(&of.outcome))
-        .number(of.desired)
-        .json(&of.pending)
-        .option(of.affinity_name.as_deref(), EncodedRows::text)
-        .number(of.term)
-        .text(&binding.kind)
-        .text(binding.namespace.as_deref().unwrap_or_default())
-        .text(&binding.name)
-        .text(&binding.uid)
-        .text(workload.group())
-        .text(workload.version())
-        .text(&workload.kind)
-        .text(&workload.name)
-        .option(workload.uid.as_deref(), EncodedRows::text)
-        .option(before, |rows, before| rows.json(&before))
-        .json(&record.after)
-        .option(record.reason.as_deref(), EncodedRows::text)
-        .option(record.gap.as_ref(), EncodedRows::json)
-        .option(record.withdrawal.as_ref(), EncodedRows::json)
-        .option(record.provenance.as_ref(), EncodedRows::json)
-        .option(record.rejections.as_ref(), EncodedRows::json)
-        .option(record.detail.as_ref().map(Detail::as_bytes), EncodedRows::bytes);
-}
-
 /// The shares that a decision changed, in the order of the columns of [`sql::COPY_CHANGES`].
 fn shares_of(rows: &mut EncodedRows, record: &Record, before: Option<&[TargetCluster]>, seq: i64) {
     for (cluster, (before, after)) in changes(before.unwrap_or_default(), &record.after) {
@@ -122,8 +89,8 @@ fn shares_of(rows: &mut EncodedRows, record: &Record, before: Option<&[TargetClu
             .time(microseconds(record))
             .number(seq)
             .text(&record.binding.uid)
-            .option(before, EncodedRows::number)
-            .option(after, EncodedRows::number)
+            .optional(before, ColumnWriter::number)
+            .optional(after, ColumnWriter::number)
             .text(&record.record.id)
             .text(record.binding.namespace.as_deref().unwrap_or_default())
             .text(&record.workload.kind)

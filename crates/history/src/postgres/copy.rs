@@ -5,6 +5,8 @@ use serde::Serialize;
 use sqlx::PgConnection;
 use sqlx::postgres::PgCopyIn;
 
+use crate::sql::ColumnWriter;
+
 /// Header of a binary copy: the signature, no flags, no extension.
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// Its end, in the place of a column count.
@@ -38,53 +40,45 @@ impl EncodedRows {
         self
     }
 
-    pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        self.bytes(text.as_bytes())
-    }
-
-    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.column(|to| to.extend(bytes))
-    }
-
-    pub(super) fn number(&mut self, number: i64) -> &mut Self {
-        self.bytes(&number.to_be_bytes())
-    }
-
-    /// A time, in microseconds since 1970.
-    pub(super) fn time(&mut self, microseconds: i64) -> &mut Self {
-        self.number(microseconds.saturating_sub(EPOCH))
-    }
-
-    pub(super) fn json(&mut self, value: &impl Serialize) -> &mut Self {
-        self.column(|to| {
-            to.push(JSONB);
-            serde_json::to_writer(to, value).expect("records are plain JSON, memory takes it");
-        })
-    }
-
-    /// A column that may be NULL.
-    pub(super) fn option<T>(
-        &mut self,
-        value: Option<T>,
-        column: impl FnOnce(&mut Self, T) -> &mut Self,
-    ) -> &mut Self {
-        match value {
-            Some(value) => column(self, value),
-            None => {
-                self.bytes.extend((-1_i32).to_be_bytes());
-                self
-            }
-        }
-    }
-
     /// A column: its length, then its bytes.
     fn column(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         let at = self.bytes.len();
         self.bytes.extend([0; 4]);
         write(&mut self.bytes);
         let length = i32::try_from(self.bytes.len() - at - 4)
-            .expect("what is in a column was in an object of the hub: some MiB at most");
+            .expect("a column holds part of an object of the hub: some MiB at most");
         self.bytes[at..at + 4].copy_from_slice(&length.to_be_bytes());
+        self
+    }
+}
+
+impl ColumnWriter for &mut EncodedRows {
+    fn text(self, text: &str) -> Self {
+        self.bytes(text.as_bytes())
+    }
+
+    fn number(self, number: i64) -> Self {
+        self.bytes(&number.to_be_bytes())
+    }
+
+    fn time(self, microseconds: i64) -> Self {
+        self.number(microseconds.saturating_sub(EPOCH))
+    }
+
+    fn json(self, value: &impl Serialize) -> Self {
+        self.column(|to| {
+            to.push(JSONB);
+            serde_json::to_writer(to, value)
+                .expect("records are plain JSON, and writes to memory succeed");
+        })
+    }
+
+    fn bytes(self, bytes: &[u8]) -> Self {
+        self.column(|to| to.extend(bytes))
+    }
+
+    fn null(self) -> Self {
+        self.bytes.extend((-1_i32).to_be_bytes());
         self
     }
 }
@@ -130,7 +124,7 @@ mod tests {
     fn columns_have_their_length_before_them() {
         let mut rows = EncodedRows::of(4);
         assert!(rows.is_empty());
-        rows.row().text("é").option(None, EncodedRows::number).time(EPOCH + 1).json(&["a"]);
+        rows.row().text("é").optional(None, ColumnWriter::number).time(EPOCH + 1).json(&["a"]);
         let expected = [
             &[0, 4][..],
             &[0, 0, 0, 2, 0xc3, 0xa9],

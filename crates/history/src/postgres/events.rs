@@ -1,13 +1,10 @@
-//! Events, and which workloads were on a cluster.
+//! Writes events.
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
-
-use super::{LATEST, PostgresStore, classify, make_partitions, sql};
-use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
-use crate::store::MILESTONES;
-use crate::{Position, StoreError, rows};
+use super::{PostgresStore, make_partitions, sql};
+use crate::StoreError;
+use crate::events::Event;
 
 /// Columns of both tables.
 #[derive(Default)]
@@ -67,7 +64,7 @@ impl EventColumns {
     }
 }
 
-pub(super) async fn note(store: &PostgresStore, events: &[Event]) -> Result<(), StoreError> {
+pub(super) async fn insert(store: &PostgresStore, events: &[Event]) -> Result<(), StoreError> {
     store.migrate().await?;
     let columns = EventColumns::of(events);
     let weeks = store.unknown_weeks(columns.seconds.iter().copied());
@@ -111,50 +108,4 @@ async fn write(
             .await?;
     }
     transaction.commit().await
-}
-
-pub(super) async fn milestones(
-    store: &PostgresStore,
-    decisions: &[String],
-) -> Result<Vec<Milestone>, StoreError> {
-    let ids = decisions.to_vec();
-    let found = store
-        .rows("read", sql::MILESTONES, |query| query.bind(ids).bind(rows::limit(MILESTONES)))
-        .await?;
-    rows::milestones(&found).map_err(|error| classify("read", error))
-}
-
-pub(super) async fn member_events(
-    store: &PostgresStore,
-    filter: &MemberFilter,
-    limit: usize,
-    after: Option<Position>,
-) -> Result<MemberPage, StoreError> {
-    let one = filter.cluster.is_some();
-    let statement = if one { sql::MEMBER_EVENTS_OF } else { sql::MEMBER_EVENTS };
-    let after = after.unwrap_or(Position { decided_at: LATEST, seq: i64::MAX });
-    let time = |time: Timestamp| time.as_microsecond().clamp(0, LATEST);
-    let found = store
-        .rows("list", statement, |query| {
-            query
-                .bind(filter.cluster.clone())
-                .bind(filter.since.map(time))
-                .bind(filter.until.map(time))
-                .bind(after.decided_at.min(LATEST))
-                .bind(after.seq)
-                .bind(rows::limit(limit).saturating_add(1))
-        })
-        .await?;
-    rows::members(&found, limit).map_err(|error| classify("list", error))
-}
-
-pub(super) async fn residents(
-    store: &PostgresStore,
-    cluster: &str,
-    at: Timestamp,
-) -> Result<Vec<Resident>, StoreError> {
-    let (cluster, at) = (cluster.to_owned(), at.as_microsecond().clamp(0, LATEST));
-    let found = store.rows("read", sql::RESIDENTS, |query| query.bind(cluster).bind(at)).await?;
-    let found: Result<Vec<_>, _> = found.iter().map(rows::resident).collect();
-    found.map_err(|error| classify("read", error))
 }

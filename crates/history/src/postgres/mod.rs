@@ -20,17 +20,12 @@ use sqlx::postgres::{PgArguments, PgPool, PgRow};
 use sqlx::{Connection, PgConnection, Postgres};
 use tokio::sync::{OnceCell, watch};
 
-use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
-use crate::pooled::PooledConnection;
-use crate::rows;
+use crate::events::Event;
+use crate::sql::{OPERATION, PooledConnection, SqlDatabase, Statements, Value, within};
 use crate::store::Maintained;
 use crate::weeks::{MOST_STANDINGS, STANDING_LAG, begin, week};
-use crate::{
-    BoxFuture, Durability, Filter, Newest, Page, Position, Record, Row, Scope, Store, StoreError,
-};
+use crate::{Durability, Record, StoreError};
 
-/// Time limit of one operation. A batch takes milliseconds; an operation that takes this long is stuck.
-const OPERATION: Duration = Duration::from_secs(10);
 /// Weeks of partitions created in advance: a month without the permission to create tables loses nothing.
 const WEEKS_AHEAD: i64 = 4;
 /// SQLSTATE of a duplicate key: the next attempt looks for existing rows.
@@ -146,7 +141,7 @@ impl PostgresStore {
         keeper.close().await;
         match swept {
             Ok(Ok(())) => Ok(done),
-            Ok(Err(error)) => Err(classify("sweep", error)),
+            Ok(Err(error)) => Err(Self::classify("sweep", error)),
             Err(_) => Err(StoreError::TimedOut { doing: "sweep", after: open::MIGRATION }),
         }
     }
@@ -221,18 +216,7 @@ impl PostgresStore {
             return Err(StoreError::Reconnected { doing: "write" });
         }
         self.learn(weeks, &written);
-        written?;
-        self.written.send_modify(|writes| *writes += 1);
-        Ok(())
-    }
-
-    async fn rows(
-        &self,
-        doing: &'static str,
-        statement: &'static str,
-        bind: impl FnOnce(Query) -> Query,
-    ) -> Result<Vec<PgRow>, StoreError> {
-        self.bounded(doing, bind(sqlx::query(statement)).fetch_all(&self.readers)).await
+        written.map(|_| ())
     }
 
     /// Runs an operation within its time limit.
@@ -241,20 +225,7 @@ impl PostgresStore {
         doing: &'static str,
         operation: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, StoreError> {
-        within(self.operation, doing, operation).await
-    }
-}
-
-/// Runs an operation within a time limit.
-async fn within<T>(
-    limit: Duration,
-    doing: &'static str,
-    operation: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, StoreError> {
-    match tokio::time::timeout(limit, operation).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => Err(classify(doing, error)),
-        Err(_) => Err(StoreError::TimedOut { doing, after: limit }),
+        within::<Self, T>(self.operation, doing, operation).await
     }
 }
 
@@ -302,207 +273,89 @@ enum Written {
 
 type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
 
-/// Classifies an error. One caused by the values themselves is permanent; any other may pass by itself or by an
-/// administrator's action: unreachable, starting, read-only, full, locked, slow, missing permission, missing table.
-pub(crate) fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
-    let code = match &error {
-        sqlx::Error::Database(error) => error.code().map(std::borrow::Cow::into_owned),
-        _ => None,
-    };
-    let code = code.as_deref().unwrap_or_default();
-    // A missing partition is reported as a check violation too: it was dropped, and the next attempt creates it again.
-    const NO_PARTITION: &str = "23514";
-    // Classes of SQLSTATE: data exceptions, constraints, limits of the server such as the length of a row.
-    const NEVER: [&str; 3] = ["22", "23", "54"];
-    let never = ![NO_PARTITION, THERE_ALREADY].contains(&code)
-        && NEVER.iter().any(|class| code.starts_with(class));
-    if never {
-        StoreError::Refused { doing, source: Box::new(error) }
-    } else {
-        StoreError::Unavailable { doing, source: Box::new(error) }
-    }
-}
+impl SqlDatabase for PostgresStore {
+    type Row = PgRow;
+    const STATEMENTS: Statements = sql::STATEMENTS;
 
-/// Binds $1 to $11 of a filter.
-fn bind_filter(query: Query, filter: &Filter) -> Query {
-    let (namespace, only_namespaced) = filter.scope.columns();
-    // No decision is older than 1970: an earlier limit has no effect.
-    let time = |time: Timestamp| time.as_microsecond().clamp(0, LATEST);
-    query
-        .bind(namespace.map(str::to_owned))
-        .bind(only_namespaced)
-        .bind(filter.binding_uid.clone())
-        .bind(filter.workload_group.clone())
-        .bind(filter.workload_kind.clone())
-        .bind(filter.workload_name.clone())
-        .bind(filter.cluster.clone())
-        .bind(filter.trigger.map(|trigger| rows::name(&trigger)))
-        .bind(filter.outcome.map(|outcome| rows::name(&outcome)))
-        .bind(filter.since.map(time))
-        .bind(filter.until.map(time))
-}
-
-/// The statement whose index leaves the fewest rows to scan.
-fn page_statement(filter: &Filter) -> &'static str {
-    let one_namespace = matches!(filter.scope, Scope::Namespace(_) | Scope::Cluster);
-    if filter.binding_uid.is_some() {
-        sql::PAGE_OF_BINDING
-    } else if filter.workload_name.is_some() && one_namespace {
-        sql::PAGE_OF_WORKLOAD
-    } else if filter.workload_name.is_some() {
-        sql::PAGE_OF_NAME
-    } else if filter.cluster.is_some() {
-        sql::PAGE_OF_CLUSTER
-    } else if one_namespace {
-        sql::PAGE_OF_NAMESPACE
-    } else {
-        sql::PAGE
-    }
-}
-
-impl Store for PostgresStore {
-    fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move { self.write_from(sql::BEGIN, records).await })
+    /// An error caused by the values themselves is permanent; any other may pass by itself or by an administrator's
+    /// action: unreachable, starting, read-only, full, locked, slow, missing permission, missing table.
+    fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
+        let code = match &error {
+            sqlx::Error::Database(error) => error.code().map(std::borrow::Cow::into_owned),
+            _ => None,
+        };
+        let code = code.as_deref().unwrap_or_default();
+        // A missing partition is reported as a check violation too: it was dropped, and the next attempt creates it
+        // again.
+        const NO_PARTITION: &str = "23514";
+        // Classes of SQLSTATE: data exceptions, constraints, limits of the server such as the length of a row.
+        const NEVER: [&str; 3] = ["22", "23", "54"];
+        let never = ![NO_PARTITION, THERE_ALREADY].contains(&code)
+            && NEVER.iter().any(|class| code.starts_with(class));
+        if never {
+            StoreError::Refused { doing, source: Box::new(error) }
+        } else {
+            StoreError::Unavailable { doing, source: Box::new(error) }
+        }
     }
 
-    fn write<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<Durability, StoreError>> {
-        Box::pin(async move {
-            // Connected before the write, so it would notice a server restart that lost rows.
-            let mut flusher =
-                self.bounded("write", PooledConnection::acquire(&self.flushers)).await?;
-            self.write_from(sql::BEGIN_LATER, records).await?;
-            let limit = self.operation;
-            let durability: Durability = Box::pin(async move {
-                let flush = sqlx::query(sql::FLUSH).execute(flusher.get());
-                within(limit, "write", flush).await?;
-                flusher.mark_sound();
-                Ok(())
-            });
-            Ok(durability)
-        })
+    /// No decision is older than 1970: an earlier limit has no effect.
+    fn nearest_time(microseconds: i64) -> i64 {
+        microseconds.clamp(0, LATEST)
     }
 
-    fn page<'a>(
-        &'a self,
-        filter: &'a Filter,
-        limit: usize,
-        after: Option<Position>,
-    ) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(async move {
-            let after = after.unwrap_or(Position { decided_at: LATEST, seq: i64::MAX });
-            let wanted = rows::limit(limit).saturating_add(1);
-            let rows = self
-                .rows("list", page_statement(filter), |query| {
-                    let query = bind_filter(query, filter);
-                    query.bind(after.decided_at.min(LATEST)).bind(after.seq).bind(wanted)
-                })
-                .await?;
-            rows::page(&rows, limit).map_err(|error| classify("list", error))
-        })
+    async fn fetch(
+        &self,
+        doing: &'static str,
+        statement: &'static str,
+        values: Vec<Value<'_>>,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let query: Query = sqlx::query(statement);
+        let query = values.into_iter().fold(query, |query, value| match value {
+            Value::Text(text) => query.bind(text),
+            Value::Number(number) => query.bind(number),
+            Value::Flag(flag) => query.bind(flag),
+            Value::Texts(texts) => query.bind(texts),
+        });
+        self.bounded(doing, query.fetch_all(&self.readers)).await
     }
 
-    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
-        Box::pin(async move {
-            let id = id.to_owned();
-            let rows = self.rows("read", sql::GET, |query| query.bind(id)).await?;
-            let row = rows.first().map(rows::read_whole);
-            row.transpose().map_err(|error| classify("read", error))
-        })
+    async fn insert_records(&self, records: &[Record]) -> Result<(), StoreError> {
+        self.write_from(sql::BEGIN, records).await
     }
 
-    fn tail<'a>(
-        &'a self,
-        filter: &'a Filter,
-        seq: i64,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
-        Box::pin(async move {
-            let limit = rows::limit(limit);
-            let rows = self
-                .rows("follow", sql::TAIL, |query| bind_filter(query, filter).bind(seq).bind(limit))
-                .await?;
-            rows.iter()
-                .map(|row| rows::read(row, None).map_err(|error| classify("follow", error)))
-                .collect()
-        })
-    }
-
-    fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>> {
-        Box::pin(async move {
-            let row = sqlx::query_scalar(sql::LAST).fetch_one(&self.readers);
-            self.bounded("read", row).await
-        })
-    }
-
-    fn written(&self) -> watch::Receiver<u64> {
-        self.written.subscribe()
-    }
-
-    fn unconfirmed<'a>(
-        &'a self,
-        cluster: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
-        Box::pin(async move {
-            let uids = sqlx::query_scalar(sql::UNCONFIRMED).bind(cluster).fetch_all(&self.readers);
-            self.bounded("read", uids).await
-        })
-    }
-
-    fn newest<'a>(
-        &'a self,
-        bindings: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>> {
-        Box::pin(async move {
-            let bindings = bindings.to_vec();
-            let rows = self.rows("read", sql::NEWEST, |query| query.bind(bindings)).await?;
-            rows::newest(&rows).map_err(|error| classify("read", error))
-        })
-    }
-
-    fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            events::note(self, events).await?;
-            self.written.send_modify(|writes| *writes += 1);
+    async fn write_records(&self, records: &[Record]) -> Result<Durability, StoreError> {
+        // Connected before the write, so it would notice a server restart that lost rows.
+        let mut flusher = self.bounded("write", PooledConnection::acquire(&self.flushers)).await?;
+        self.write_from(sql::BEGIN_LATER, records).await?;
+        let limit = self.operation;
+        let durability: Durability = Box::pin(async move {
+            let flush = sqlx::query(sql::FLUSH).execute(flusher.get());
+            within::<Self, _>(limit, "write", flush).await?;
+            flusher.mark_sound();
             Ok(())
-        })
+        });
+        Ok(durability)
     }
 
-    fn milestones<'a>(
-        &'a self,
-        decisions: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
-        Box::pin(events::milestones(self, decisions))
+    async fn insert_events(&self, events: &[Event]) -> Result<(), StoreError> {
+        events::insert(self, events).await
     }
 
-    fn member_events<'a>(
-        &'a self,
-        filter: &'a MemberFilter,
-        limit: usize,
-        after: Option<Position>,
-    ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
-        Box::pin(events::member_events(self, filter, limit, after))
-    }
-
-    fn maintain(
+    async fn run_maintenance(
         &self,
         now: Timestamp,
         retention: Duration,
-    ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
-        Box::pin(async move {
-            self.prepare(now).await?;
-            let swept = self.sweep(now, retention).await;
-            // Weeks may be dropped: late rows for them create them again, or go to the retained rows.
-            self.weeks().clear();
-            swept
-        })
+    ) -> Result<Maintained, StoreError> {
+        self.prepare(now).await?;
+        let swept = self.sweep(now, retention).await;
+        // Weeks may be dropped: late rows for them create them again, or go to the retained rows.
+        self.weeks().clear();
+        swept
     }
 
-    fn residents<'a>(
-        &'a self,
-        cluster: &'a str,
-        at: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
-        Box::pin(events::residents(self, cluster, at))
+    fn writes(&self) -> &watch::Sender<u64> {
+        &self.written
     }
 }
 
@@ -523,7 +376,7 @@ mod tests {
         let Some(database) = Database::make("prepare").await else { return };
         let store = PostgresStore::new(&database.url).unwrap();
         store.prepare(Timestamp::UNIX_EPOCH).await.unwrap();
-        for statement in sql::ALL {
+        for statement in sql::ALL.into_iter().chain(sql::STATEMENTS.all()) {
             store
                 .writer
                 .prepare(statement.into_sql_str())
@@ -547,16 +400,16 @@ mod tests {
         connection.execute("SET enable_seqscan = off").await.unwrap();
         connection.execute("SET plan_cache_mode = force_generic_plan").await.unwrap();
         for (statement, index) in [
-            (sql::PAGE, "decided_at_seq_idx"),
-            (sql::PAGE_OF_NAMESPACE, "namespace_decided_at_seq_idx"),
-            (sql::PAGE_OF_BINDING, "binding_uid_decided_at_seq_idx"),
-            (sql::PAGE_OF_WORKLOAD, "workload_name_namespace_decided_at_seq_idx"),
-            (sql::PAGE_OF_CLUSTER, "changes_"),
-            (sql::TAIL, "seq_idx"),
+            (sql::STATEMENTS.page, "decided_at_seq_idx"),
+            (sql::STATEMENTS.page_of_namespace, "namespace_decided_at_seq_idx"),
+            (sql::STATEMENTS.page_of_binding, "binding_uid_decided_at_seq_idx"),
+            (sql::STATEMENTS.page_of_workload, "workload_name_namespace_decided_at_seq_idx"),
+            (sql::STATEMENTS.page_of_cluster, "changes_"),
+            (sql::STATEMENTS.tail, "seq_idx"),
         ] {
             let prepare = sqlx::AssertSqlSafe(format!("PREPARE it AS {statement}"));
             connection.execute(sqlx::raw_sql(prepare)).await.unwrap();
-            let parameters = if statement == sql::TAIL { 13 } else { 14 };
+            let parameters = if statement == sql::STATEMENTS.tail { 13 } else { 14 };
             // Column values do not matter to a generic plan; a position of NULL would leave no partition.
             let mut values = vec!["NULL"; parameters];
             values[11] = "100000000";

@@ -8,7 +8,9 @@ use sqlx::ConnectOptions;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgSslMode};
 
+use super::PostgresStore;
 use crate::StoreError;
+use crate::sql::SqlDatabase;
 
 /// A later version may have migrated already: its migrations only add, or declare that they do not.
 fn migrations() -> Migrator {
@@ -124,7 +126,7 @@ impl Address {
                 .acquire_timeout(CONNECT)
                 .connect_with(options)
                 .await
-                .map_err(|source| super::classify("connect to", source))?;
+                .map_err(|source| PostgresStore::classify("connect to", source))?;
             let migrated = self.migrate_on(&pool).await;
             pool.close().await;
             migrated
@@ -150,12 +152,12 @@ impl Address {
             Ok(Err(sqlx::Error::Database(error))) if error.code().as_deref() == Some("42P01") => {
                 None
             }
-            Ok(Err(error)) => return Err(super::classify("check", error)),
+            Ok(Err(error)) => return Err(PostgresStore::classify("check", error)),
             Err(_) => return Err(StoreError::TimedOut { doing: "check", after: limit }),
         };
         let Some(oldest) = oldest else { return Ok(()) };
         let source = format!(
-            "it takes a version of atoll that knows schema {oldest}, this one knows {own}; run a later one"
+            "it needs a version of atoll that knows schema {oldest}; this one knows {own}: run a later one"
         );
         Err(StoreError::Migrate { path: self.shown.clone(), source: source.into() })
     }
@@ -172,14 +174,14 @@ impl Address {
             .acquire_timeout(CONNECT)
             .connect_with(options)
             .await
-            .map_err(|source| super::classify("connect to", source))
+            .map_err(|source| PostgresStore::classify("connect to", source))
     }
 
     fn migrate_error(&self, error: MigrateError) -> StoreError {
         let source: Box<dyn std::error::Error + Send + Sync> = match error {
             // Unreachable, locked, read-only: the next insert tries again.
             MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
-                return super::classify("migrate", source);
+                return PostgresStore::classify("migrate", source);
             }
             MigrateError::VersionMissing(version) => {
                 format!("it was migrated to {version} by a later version of atoll; run that one")

@@ -1,4 +1,6 @@
-//! All statements, as static text. Times are passed as microseconds since 1970; the tables have `timestamptz`.
+//! PostgreSQL's statements, as static text. Times are passed as microseconds since 1970; the tables have `timestamptz`.
+
+use crate::sql::Statements;
 
 /// A parameter in microseconds as a time.
 macro_rules! time {
@@ -7,94 +9,52 @@ macro_rules! time {
     };
 }
 
-/// Columns of a record, by the names that `rows` reads. `detail` is separate: lists omit it.
-macro_rules! columns {
-    () => {
-        "d.seq, d.id, d.parent, (extract(epoch FROM d.decided_at) * 1000000)::bigint AS decided_at, d.trigger_name, \
-         d.mode, d.outcome, d.desired, d.pending::text AS pending, d.affinity_name, d.term, d.binding_kind, \
-         d.namespace, d.binding_name, d.binding_uid, d.workload_group, d.workload_version, d.workload_kind, \
-         d.workload_name, d.workload_uid, d.before_clusters::text AS before_clusters, \
-         d.after_clusters::text AS after_clusters, d.reason, d.gap::text AS gap, d.withdrawal::text AS withdrawal, \
-         d.provenance::text AS provenance, d.rejections::text AS rejections"
+/// The dialect; see [`crate::sql::Statements`].
+macro_rules! dialect {
+    (text $parameter:literal) => {
+        concat!($parameter, "::text")
+    };
+    (number $parameter:literal) => {
+        concat!($parameter, "::bigint")
+    };
+    (flag $parameter:literal) => {
+        concat!($parameter, "::bool")
+    };
+    (time $parameter:literal) => {
+        time!($parameter)
+    };
+    (micros $column:literal) => {
+        concat!("(extract(epoch FROM ", $column, ") * 1000000)::bigint")
+    };
+    (json $column:literal) => {
+        concat!($column, "::text")
+    };
+    (bytewise $column:literal) => {
+        concat!($column, " COLLATE \"C\"")
+    };
+    (prune $table:literal $column:literal, $parameter:literal) => {
+        concat!($table, $column, " <= ", time!($parameter), " AND ")
     };
 }
 
-/// The conditions of a filter. $1 namespace, $2 exclude the empty one, $3 binding, $4 to $6 group, kind and name of the
-/// workload, $7 cluster, $8 trigger, $9 outcome, $10 since, $11 until.
-macro_rules! filter {
-    () => {
-        concat!(
-            " AND ($1::text IS NULL OR d.namespace = $1) AND (NOT $2::bool OR d.namespace <> '') \
-             AND ($3::text IS NULL OR d.binding_uid = $3) AND ($4::text IS NULL OR d.workload_group = $4) \
-             AND ($5::text IS NULL OR d.workload_kind = $5) AND ($6::text IS NULL OR d.workload_name = $6) \
-             AND ($7::text IS NULL OR EXISTS (SELECT 1 FROM changes x WHERE x.cluster = $7 \
-             AND x.decided_at = d.decided_at AND x.seq = d.seq)) \
-             AND ($8::text IS NULL OR d.trigger_name = $8) AND ($9::text IS NULL OR d.outcome = $9) \
-             AND ($10::bigint IS NULL OR d.decided_at >= ",
-            time!("$10"),
-            ") AND ($11::bigint IS NULL OR d.decided_at < ",
-            time!("$11"),
-            ")"
-        )
-    };
-}
-
-/// A page, newest first. $12 and $13 are the position after which it starts, $14 is its length. `$driver` names the
-/// columns whose index yields the rows in order; a planner cannot derive it from "no value or this value".
-macro_rules! page {
-    ($from:literal, $order:literal, $driver:literal) => {
-        concat!(
-            "SELECT ",
-            columns!(),
-            " FROM ",
-            $from,
-            " WHERE ",
-            $driver,
-            $order,
-            ".decided_at <= ",
-            time!("$12"),
-            " AND (",
-            $order,
-            ".decided_at, ",
-            $order,
-            ".seq) < (",
-            time!("$12"),
-            ", $13::bigint)",
-            filter!(),
-            " ORDER BY ",
-            $order,
-            ".decided_at DESC, ",
-            $order,
-            ".seq DESC LIMIT $14::bigint"
-        )
-    };
-}
-
-pub(super) const PAGE: &str = page!("decisions d", "d", "");
-pub(super) const PAGE_OF_NAMESPACE: &str = page!("decisions d", "d", "d.namespace = $1 AND ");
-pub(super) const PAGE_OF_BINDING: &str = page!("decisions d", "d", "d.binding_uid = $3 AND ");
-pub(super) const PAGE_OF_WORKLOAD: &str =
-    page!("decisions d", "d", "d.workload_name = $6 AND d.namespace = $1 AND ");
-pub(super) const PAGE_OF_NAME: &str = page!("decisions d", "d", "d.workload_name = $6 AND ");
-pub(super) const PAGE_OF_CLUSTER: &str = page!(
-    "changes c JOIN decisions d ON d.decided_at = c.decided_at AND d.seq = c.seq",
-    "c",
-    "c.cluster = $7 AND "
+pub(super) const STATEMENTS: Statements = statements!(
+    dialect,
+    page_of_workload: page!(
+        dialect,
+        "decisions d",
+        "d",
+        "d.workload_name = $6 AND d.namespace = $1 AND "
+    ),
+    page_of_cluster: page!(
+        dialect,
+        "changes c JOIN decisions d ON d.decided_at = c.decided_at AND d.seq = c.seq",
+        "c",
+        "c.cluster = $7 AND "
+    ),
+    newest: NEWEST,
+    milestones: MILESTONES,
+    residents: RESIDENTS,
 );
-
-/// Rows after number $12 in write order, at most $13.
-pub(super) const TAIL: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM decisions d WHERE d.seq > $12::bigint",
-    filter!(),
-    " ORDER BY d.seq LIMIT $13::bigint"
-);
-
-pub(super) const GET: &str =
-    concat!("SELECT ", columns!(), ", d.detail FROM decisions d WHERE d.id = $1::text");
-
-pub(super) const LAST: &str = "SELECT COALESCE(MAX(seq), 0) FROM decisions";
 
 pub(super) const AFTER_OF: &str =
     "SELECT id, after_clusters::text FROM decisions WHERE id = ANY($1::text[])";
@@ -129,13 +89,8 @@ pub(super) const INVALIDATE: &str =
     concat!("UPDATE standings SET valid = false WHERE valid AND at >= ", time!("$1"));
 
 /// COPY of decisions, and its number of columns.
-pub(super) const COPY_DECISIONS: (&str, i16) = (
-    "COPY decisions (seq, id, parent, decided_at, trigger_name, mode, outcome, desired, pending, affinity_name, term, \
-     binding_kind, namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, \
-     workload_name, workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, \
-     detail) FROM STDIN (FORMAT binary)",
-    28,
-);
+pub(super) const COPY_DECISIONS: (&str, i16) =
+    (concat!("COPY decisions (seq, ", decision_columns!(), ") FROM STDIN (FORMAT binary)"), 28);
 
 /// COPY of changes, and its number of columns.
 pub(super) const COPY_CHANGES: (&str, i16) = (
@@ -147,10 +102,8 @@ pub(super) const COPY_CHANGES: (&str, i16) = (
 pub(super) const INSERT_UNCONFIRMED: &str = "INSERT INTO unconfirmed (cluster, binding_uid) \
      SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING";
 
-pub(super) const UNCONFIRMED: &str = "SELECT binding_uid FROM unconfirmed WHERE cluster = $1::text ORDER BY binding_uid COLLATE \"C\"";
-
 /// The newest row of each of the bindings $1. The inner query needs only the index of bindings.
-pub(super) const NEWEST: &str = "SELECT d.binding_uid, d.id, d.term, d.trigger_name FROM \
+const NEWEST: &str = "SELECT d.binding_uid, d.id, d.term, d.trigger_name FROM \
      (SELECT max(n.seq) AS seq FROM decisions n WHERE n.binding_uid = ANY($1::text[]) GROUP BY n.binding_uid) l \
      JOIN decisions d ON d.seq = l.seq";
 
@@ -172,35 +125,12 @@ pub(super) const NOTE_MEMBERS: &str = concat!(
 );
 
 /// Milestones of the decisions $1, at most $2.
-pub(super) const MILESTONES: &str = "SELECT decision, (extract(epoch FROM decided_at) * 1000000)::bigint AS decided_at, \
+const MILESTONES: &str = "SELECT decision, (extract(epoch FROM decided_at) * 1000000)::bigint AS decided_at, \
      cluster, stage, (extract(epoch FROM at) * 1000000)::bigint AS at FROM milestones WHERE decision = ANY($1::text[]) \
      ORDER BY decision, milestones.at LIMIT $2::bigint";
 
-/// $1 the cluster, $2 since, $3 until, $4 and $5 the position after which the page starts, $6 its length.
-macro_rules! member_events {
-    ($driver:literal) => {
-        concat!(
-            "SELECT seq, cluster, cluster_uid, (extract(epoch FROM e.at) * 1000000)::bigint AS at, kind, reason, \
-             message FROM member_events e WHERE ",
-            $driver,
-            "($2::bigint IS NULL OR e.at >= ",
-            time!("$2"),
-            ") AND ($3::bigint IS NULL OR e.at < ",
-            time!("$3"),
-            ") AND e.at <= ",
-            time!("$4"),
-            " AND (e.at, e.seq) < (",
-            time!("$4"),
-            ", $5::bigint) AND ($1::text IS NULL OR e.cluster = $1) ORDER BY e.at DESC, e.seq DESC LIMIT $6::bigint"
-        )
-    };
-}
-
-pub(super) const MEMBER_EVENTS: &str = member_events!("");
-pub(super) const MEMBER_EVENTS_OF: &str = member_events!("e.cluster = $1 AND ");
-
 /// Shares on cluster $1 at $2.
-pub(super) const RESIDENTS: &str = concat!(
+const RESIDENTS: &str = concat!(
     "SELECT binding_uid, namespace, workload_kind, workload_name, replicas, decision AS id, \
      (extract(epoch FROM since) * 1000000)::bigint AS decided_at FROM residents($1::text, ",
     time!("$2"),
@@ -218,34 +148,19 @@ pub(super) const TAKE_STANDING: &str = concat!("SELECT atoll_take_standing(", ti
 pub(super) const NOT_FOR_US: &str =
     "SELECT oldest_writer FROM history_bounds WHERE oldest_writer > $1::bigint";
 
-/// All statements, for the test that prepares each.
+/// All statements beside [`STATEMENTS`], for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 27] = [
-    NEWEST,
+pub(super) const ALL: [&str; 12] = [
     FLUSH,
     SWEEP,
     TAKE_STANDING,
     NOT_FOR_US,
     NOTE_MILESTONES,
     NOTE_MEMBERS,
-    MILESTONES,
-    MEMBER_EVENTS,
-    MEMBER_EVENTS_OF,
-    RESIDENTS,
-    PAGE,
-    PAGE_OF_NAMESPACE,
-    PAGE_OF_BINDING,
-    PAGE_OF_WORKLOAD,
-    PAGE_OF_NAME,
-    PAGE_OF_CLUSTER,
-    TAIL,
-    GET,
-    LAST,
     AFTER_OF,
     MAKE_PARTITIONS,
     CLAIM,
     THERE,
     INVALIDATE,
     INSERT_UNCONFIRMED,
-    UNCONFIRMED,
 ];

@@ -97,7 +97,7 @@ impl Receipt {
 /// The queue is full, or the writer has ended: the record stays in its binding. Retry when [`Recorder::progress`] shows
 /// room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the queue of history is full")]
+#[error("the history queue is full")]
 pub struct QueueFull;
 
 /// Backlog and health of history.

@@ -75,7 +75,11 @@ impl Notes {
                     return true;
                 }
                 Some(Err(error)) => {
-                    tracing::debug!(reason = chain(&error), ?pause, "events of history wait");
+                    tracing::debug!(
+                        reason = chain(&error),
+                        ?pause,
+                        "events could not be written to history yet"
+                    );
                 }
             }
             if token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
@@ -91,7 +95,11 @@ impl Notes {
         for event in batch {
             lost += u64::from(self.store.note(std::slice::from_ref(event)).await.is_err());
         }
-        tracing::warn!(lost, reason = chain(error), "history refuses events");
+        tracing::warn!(
+            lost,
+            reason = chain(error),
+            "the history database rejected events: they are lost"
+        );
         self.progress.send_modify(|progress| progress.events_dropped += lost);
     }
 
@@ -112,8 +120,12 @@ impl Notes {
         let reason = match tokio::time::timeout(self.options.drain, all).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => chain(&error),
-            Err(_) => format!("no answer in {:?}", self.options.drain),
+            Err(_) => format!("no reply within {:?}", self.options.drain),
         };
-        tracing::warn!(left = batch.len(), reason, "history stops: some events are lost");
+        tracing::warn!(
+            left = batch.len(),
+            reason,
+            "history stopped before it wrote all events: these are lost"
+        );
     }
 }

@@ -189,7 +189,7 @@ impl Records {
                 Attempt::Lost(earlier) => parts.extend([part, earlier]),
                 Attempt::Refused(reason) if part.len() == 1 => {
                     let id = &part.records[0].record.id;
-                    tracing::error!(%id, reason, "history refuses a decision: its binding keeps it");
+                    tracing::error!(%id, reason, "the history database rejected a decision: its binding keeps it");
                     self.settler.settle(part, &RecordState::Refused(reason));
                 }
                 Attempt::Refused(_) | Attempt::TooMany => {
@@ -318,8 +318,12 @@ impl Records {
             }
             Err(_) => {
                 let left = self.settler.progress.borrow().queued;
-                let reason = format!("no answer in {:?}", self.options.drain);
-                tracing::warn!(left, reason, "history stops: the bindings keep what is left");
+                let reason = format!("no reply within {:?}", self.options.drain);
+                tracing::warn!(
+                    left,
+                    reason,
+                    "history stopped before it wrote all decisions: their bindings keep them"
+                );
                 return Drained { left };
             }
         }
@@ -337,10 +341,14 @@ impl Records {
                     continue;
                 }
                 Ok(Err(error)) => chain(&error),
-                Err(_) => format!("no answer in {:?}", self.options.drain),
+                Err(_) => format!("no reply within {:?}", self.options.drain),
             };
             let left = batch.len() + rest.len();
-            tracing::warn!(left, reason, "history stops: the bindings keep what is left");
+            tracing::warn!(
+                left,
+                reason,
+                "history stopped before it wrote all decisions: their bindings keep them"
+            );
             return Drained { left };
         }
         Drained { left: 0 }
@@ -355,9 +363,13 @@ impl Records {
         });
         // Once at the start of an outage, not at every attempt: `progress` shows the state.
         if first {
-            tracing::warn!(reason, ?pause, "history is away: decisions wait, scheduling goes on");
+            tracing::warn!(
+                reason,
+                ?pause,
+                "history database unreachable: decisions wait in their bindings, scheduling continues"
+            );
         } else {
-            tracing::debug!(reason, ?pause, "history is still away");
+            tracing::debug!(reason, ?pause, "history database still unreachable");
         }
     }
 }

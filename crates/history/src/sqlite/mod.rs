@@ -9,24 +9,27 @@ mod open;
 mod sql;
 mod standing;
 mod sweep;
+mod transaction;
 
 use std::path::Path;
 use std::time::Duration;
 
+use atoll_api::binding::TargetCluster;
 use jiff::Timestamp;
+use serde::Serialize;
 use sqlx::sqlite::{SqliteArguments, SqlitePool, SqliteRow};
-use sqlx::{Connection, Sqlite, SqliteConnection};
+use sqlx::{Sqlite, SqliteConnection};
 use tokio::sync::watch;
 
-use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
-use crate::pooled::PooledConnection;
+use self::transaction::WriteTransaction;
+use crate::events::Event;
 use crate::record::changes;
-use crate::rows;
+use crate::sql::{
+    ColumnWriter, OPERATION, SqlDatabase, Statements, Value, rows, within, write_decision,
+};
 use crate::store::Maintained;
-use crate::{BoxFuture, Detail, Filter, Newest, Page, Position, Record, Row, Store, StoreError};
+use crate::{Record, StoreError};
 
-/// Time limit of one operation. A batch takes milliseconds; an operation that takes this long is stuck.
-const OPERATION: Duration = Duration::from_secs(10);
 /// SQLite's result codes for values that are rejected permanently: too big, constraint, type mismatch.
 const NEVER: [i32; 3] = [18, 19, 20];
 
@@ -53,123 +56,54 @@ impl SqliteStore {
         self.readers.close().await;
         self.writer.close().await;
     }
-
-    async fn rows(
-        &self,
-        doing: &'static str,
-        statement: &'static str,
-        bind: impl FnOnce(Query) -> Query,
-    ) -> Result<Vec<SqliteRow>, StoreError> {
-        bounded(doing, bind(sqlx::query(statement)).fetch_all(&self.readers)).await
-    }
 }
 
 type Query = sqlx::query::Query<'static, Sqlite, SqliteArguments>;
 
-/// Runs an operation within [`OPERATION`].
+/// Runs an operation within its time limit.
 async fn bounded<T>(
     doing: &'static str,
     operation: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, StoreError> {
-    match tokio::time::timeout(OPERATION, operation).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => Err(classify(doing, error)),
-        Err(_) => Err(StoreError::TimedOut { doing, after: OPERATION }),
+    within::<SqliteStore, T>(OPERATION, doing, operation).await
+}
+
+impl ColumnWriter for Query {
+    fn text(self, text: &str) -> Self {
+        self.bind(text)
     }
-}
 
-fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
-    let primary = match &error {
-        sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<i32>().ok()),
-        _ => None,
-    };
-    // The low byte is the primary code, the rest adds detail.
-    match primary.map(|code| code & 0xff) {
-        Some(code) if NEVER.contains(&code) => {
-            StoreError::Refused { doing, source: Box::new(error) }
-        }
-        _ => StoreError::Unavailable { doing, source: Box::new(error) },
+    fn number(self, number: i64) -> Self {
+        self.bind(number)
     }
-}
 
-/// Binds $1 to $11 of a filter.
-fn bind_filter(query: Query, filter: &Filter) -> Query {
-    let (namespace, only_namespaced) = filter.scope.columns();
-    query
-        .bind(namespace.map(str::to_owned))
-        .bind(only_namespaced)
-        .bind(filter.binding_uid.clone())
-        .bind(filter.workload_group.clone())
-        .bind(filter.workload_kind.clone())
-        .bind(filter.workload_name.clone())
-        .bind(filter.cluster.clone())
-        .bind(filter.trigger.map(|trigger| rows::name(&trigger)))
-        .bind(filter.outcome.map(|outcome| rows::name(&outcome)))
-        .bind(filter.since.map(|since| since.as_microsecond()))
-        .bind(filter.until.map(|until| until.as_microsecond()))
-}
+    fn time(self, microseconds: i64) -> Self {
+        self.bind(microseconds)
+    }
 
-/// The statement whose index leaves the fewest rows to scan.
-fn page_statement(filter: &Filter) -> &'static str {
-    if filter.binding_uid.is_some() {
-        sql::PAGE_OF_BINDING
-    } else if filter.workload_name.is_some() {
-        sql::PAGE_OF_WORKLOAD
-    } else if filter.cluster.is_some() {
-        sql::PAGE_OF_CLUSTER
-    } else if filter.scope.columns().0.is_some() {
-        sql::PAGE_OF_NAMESPACE
-    } else {
-        sql::PAGE
+    fn json(self, value: &impl Serialize) -> Self {
+        self.bind(rows::json(value))
+    }
+
+    fn bytes(self, bytes: &[u8]) -> Self {
+        self.bind(bytes)
+    }
+
+    fn null(self) -> Self {
+        self.bind(None::<String>)
     }
 }
 
 async fn insert(connection: &mut SqliteConnection, record: &Record) -> Result<(), sqlx::Error> {
-    let mut before = record.before.clone();
-    if let (None, Some(parent)) = (&before, &record.record.parent) {
-        let after: Option<String> =
-            sqlx::query_scalar(sql::AFTER_OF).bind(parent).fetch_optional(&mut *connection).await?;
-        // If the parent's row cannot be read, `before` of this one stays unknown.
-        before = after.and_then(|json| serde_json::from_str(&json).ok());
-    }
-    let decision = &record.record;
-    let inserted = sqlx::query(sql::INSERT)
-        .bind(&decision.id)
-        .bind(&decision.parent)
-        .bind(record.decided_at().as_microsecond())
-        .bind(rows::name(&decision.trigger))
-        .bind(rows::name(&decision.mode))
-        .bind(rows::name(&decision.outcome))
-        .bind(decision.desired)
-        .bind(rows::json(&decision.pending))
-        .bind(&decision.affinity_name)
-        .bind(decision.term)
-        .bind(&record.binding.kind)
-        .bind(record.binding.namespace.as_deref().unwrap_or(""))
-        .bind(&record.binding.name)
-        .bind(&record.binding.uid)
-        .bind(record.workload.group())
-        .bind(record.workload.version())
-        .bind(&record.workload.kind)
-        .bind(&record.workload.name)
-        .bind(&record.workload.uid)
-        .bind(before.as_ref().map(rows::json))
-        .bind(rows::json(&record.after))
-        .bind(&record.reason)
-        .bind(record.gap.as_ref().map(rows::json))
-        .bind(record.withdrawal.as_ref().map(rows::json))
-        .bind(record.provenance.as_ref().map(rows::json))
-        .bind(record.rejections.as_ref().map(rows::json))
-        .bind(record.detail.as_ref().map(Detail::as_bytes))
-        .execute(&mut *connection)
-        .await?;
-    if inserted.rows_affected() == 0 {
+    let before = shares_before(connection, record).await?;
+    let statement = write_decision(sqlx::query(sql::INSERT), record, before.as_deref());
+    if statement.execute(&mut *connection).await?.rows_affected() == 0 {
         return Ok(());
     }
     for (cluster, (before, after)) in changes(before.as_deref().unwrap_or_default(), &record.after)
     {
         sqlx::query(sql::INSERT_CHANGE)
-            .bind(&decision.id)
+            .bind(&record.record.id)
             .bind(cluster)
             .bind(before)
             .bind(after)
@@ -186,145 +120,89 @@ async fn insert(connection: &mut SqliteConnection, record: &Record) -> Result<()
     Ok(())
 }
 
-impl Store for SqliteStore {
-    fn insert<'a>(&'a self, records: &'a [Record]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            bounded("write", async {
-                // Take the write lock at the start: a transaction that begins with a read could not upgrade to it.
-                let mut connection = PooledConnection::acquire(&self.writer).await?;
-                let mut transaction = connection.get().begin_with("BEGIN IMMEDIATE").await?;
-                for record in records {
-                    insert(&mut transaction, record).await?;
-                }
-                transaction.commit().await?;
-                connection.mark_sound();
-                Ok(())
-            })
-            .await?;
-            self.written.send_modify(|writes| *writes += 1);
-            Ok(())
+/// The shares before a decision: its own, or its parent's `after`. If the parent's row is missing or cannot be read,
+/// they stay unknown.
+async fn shares_before(
+    connection: &mut SqliteConnection,
+    record: &Record,
+) -> Result<Option<Vec<TargetCluster>>, sqlx::Error> {
+    let (None, Some(parent)) = (&record.before, &record.record.parent) else {
+        return Ok(record.before.clone());
+    };
+    let after: Option<String> =
+        sqlx::query_scalar(sql::AFTER_OF).bind(parent).fetch_optional(connection).await?;
+    Ok(after.and_then(|json| serde_json::from_str(&json).ok()))
+}
+
+impl SqlDatabase for SqliteStore {
+    type Row = SqliteRow;
+    const STATEMENTS: Statements = sql::STATEMENTS;
+
+    fn classify(doing: &'static str, error: sqlx::Error) -> StoreError {
+        let primary = match &error {
+            sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<i32>().ok()),
+            _ => None,
+        };
+        // The low byte is the primary code, the rest adds detail.
+        match primary.map(|code| code & 0xff) {
+            Some(code) if NEVER.contains(&code) => {
+                StoreError::Refused { doing, source: Box::new(error) }
+            }
+            _ => StoreError::Unavailable { doing, source: Box::new(error) },
+        }
+    }
+
+    async fn fetch(
+        &self,
+        doing: &'static str,
+        statement: &'static str,
+        values: Vec<Value<'_>>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let query: Query = sqlx::query(statement);
+        let query = values.into_iter().fold(query, |query, value| match value {
+            Value::Text(text) => query.bind(text),
+            Value::Number(number) => query.bind(number),
+            Value::Flag(flag) => query.bind(flag),
+            // SQLite has no arrays.
+            Value::Texts(texts) => query.bind(rows::json(&texts)),
+        });
+        bounded(doing, query.fetch_all(&self.readers)).await
+    }
+
+    async fn insert_records(&self, records: &[Record]) -> Result<(), StoreError> {
+        bounded("write", async {
+            let mut transaction = WriteTransaction::begin(&self.writer).await?;
+            for record in records {
+                insert(transaction.connection(), record).await?;
+            }
+            transaction.commit().await
         })
+        .await
     }
 
-    fn page<'a>(
-        &'a self,
-        filter: &'a Filter,
-        limit: usize,
-        after: Option<Position>,
-    ) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(async move {
-            let after = after.unwrap_or(Position { decided_at: i64::MAX, seq: i64::MAX });
-            // One more than requested tells whether there is a next page.
-            let wanted = rows::limit(limit).saturating_add(1);
-            let rows = self
-                .rows("list", page_statement(filter), |query| {
-                    bind_filter(query, filter).bind(after.decided_at).bind(after.seq).bind(wanted)
-                })
-                .await?;
-            rows::page(&rows, limit).map_err(|error| classify("list", error))
+    async fn insert_events(&self, events: &[Event]) -> Result<(), StoreError> {
+        bounded("write", async {
+            let mut transaction = WriteTransaction::begin(&self.writer).await?;
+            for event in events {
+                events::insert(transaction.connection(), event).await?;
+            }
+            transaction.commit().await
         })
+        .await
     }
 
-    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
-        Box::pin(async move {
-            let id = id.to_owned();
-            let rows = self.rows("read", sql::GET, |query| query.bind(id)).await?;
-            let Some(row) = rows.first() else { return Ok(None) };
-            rows::read_whole(row).map(Some).map_err(|error| classify("read", error))
-        })
-    }
-
-    fn tail<'a>(
-        &'a self,
-        filter: &'a Filter,
-        seq: i64,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
-        Box::pin(async move {
-            let limit = rows::limit(limit);
-            let rows = self
-                .rows("follow", sql::TAIL, |query| bind_filter(query, filter).bind(seq).bind(limit))
-                .await?;
-            rows.iter()
-                .map(|row| rows::read(row, None).map_err(|error| classify("follow", error)))
-                .collect()
-        })
-    }
-
-    fn last(&self) -> BoxFuture<'_, Result<i64, StoreError>> {
-        Box::pin(async move {
-            let row = sqlx::query_scalar(sql::LAST).fetch_one(&self.readers);
-            bounded("read", row).await
-        })
-    }
-
-    fn written(&self) -> watch::Receiver<u64> {
-        self.written.subscribe()
-    }
-
-    fn unconfirmed<'a>(
-        &'a self,
-        cluster: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<String>, StoreError>> {
-        Box::pin(async move {
-            let uids = sqlx::query_scalar(sql::UNCONFIRMED).bind(cluster).fetch_all(&self.readers);
-            bounded("read", uids).await
-        })
-    }
-
-    fn newest<'a>(
-        &'a self,
-        bindings: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>> {
-        Box::pin(async move {
-            let bindings = rows::json(&bindings);
-            let rows = self.rows("read", sql::NEWEST, |query| query.bind(bindings)).await?;
-            rows::newest(&rows).map_err(|error| classify("read", error))
-        })
-    }
-
-    fn note<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            events::note(self, events).await?;
-            self.written.send_modify(|writes| *writes += 1);
-            Ok(())
-        })
-    }
-
-    fn milestones<'a>(
-        &'a self,
-        decisions: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
-        Box::pin(events::milestones(self, decisions))
-    }
-
-    fn member_events<'a>(
-        &'a self,
-        filter: &'a MemberFilter,
-        limit: usize,
-        after: Option<Position>,
-    ) -> BoxFuture<'a, Result<MemberPage, StoreError>> {
-        Box::pin(events::member_events(self, filter, limit, after))
-    }
-
-    fn maintain(
+    async fn run_maintenance(
         &self,
         now: Timestamp,
         retention: Duration,
-    ) -> BoxFuture<'_, Result<Maintained, StoreError>> {
-        Box::pin(async move {
-            let done = sweep::sweep(self, now, retention).await?;
-            standing::take(self, now).await?;
-            Ok(done)
-        })
+    ) -> Result<Maintained, StoreError> {
+        let done = sweep::sweep(self, now, retention).await?;
+        standing::take(self, now).await?;
+        Ok(done)
     }
 
-    fn residents<'a>(
-        &'a self,
-        cluster: &'a str,
-        at: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<Resident>, StoreError>> {
-        Box::pin(events::residents(self, cluster, at))
+    fn writes(&self) -> &watch::Sender<u64> {
+        &self.written
     }
 }
 
@@ -333,13 +211,13 @@ mod tests {
     use sqlx::{Executor, Row as _, SqlSafeStr};
 
     use super::*;
-    use crate::StoredRecord;
+    use crate::{Detail, Filter, Row, Store, StoredRecord};
 
     #[tokio::test]
     async fn every_statement_is_accepted_by_the_database() {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
-        for statement in sql::ALL {
+        for statement in sql::ALL.into_iter().chain(sql::STATEMENTS.all()) {
             store
                 .writer
                 .prepare(statement.into_sql_str())
@@ -353,11 +231,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&folder.path().join("history.db")).await.unwrap();
         for statement in [
-            sql::PAGE,
-            sql::PAGE_OF_NAMESPACE,
-            sql::PAGE_OF_BINDING,
-            sql::PAGE_OF_WORKLOAD,
-            sql::PAGE_OF_CLUSTER,
+            sql::STATEMENTS.page,
+            sql::STATEMENTS.page_of_namespace,
+            sql::STATEMENTS.page_of_binding,
+            sql::STATEMENTS.page_of_workload,
+            sql::STATEMENTS.page_of_name,
+            sql::STATEMENTS.page_of_cluster,
         ] {
             let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
             let plan = sqlx::query(explain).fetch_all(&store.writer).await.unwrap();

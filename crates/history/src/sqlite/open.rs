@@ -12,6 +12,7 @@ use sqlx::sqlite::{
 };
 
 use crate::StoreError;
+use crate::sql::OPERATION;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
@@ -41,7 +42,7 @@ pub(super) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
     private(path).map_err(|source| open_error(path, source))?;
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
-        .acquire_timeout(super::OPERATION)
+        .acquire_timeout(OPERATION)
         .connect_with(options.clone())
         .await
         .map_err(|source| open_error(path, source))?;
@@ -52,7 +53,7 @@ pub(super) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
     drop(lock);
     let readers = SqlitePoolOptions::new()
         .max_connections(READERS)
-        .acquire_timeout(super::OPERATION)
+        .acquire_timeout(OPERATION)
         .connect_with(options.pragma("query_only", "ON"))
         .await
         .map_err(|source| open_error(path, source))?;

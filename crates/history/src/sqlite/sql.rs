@@ -1,85 +1,42 @@
-//! All statements, as static text, in SQL close to PostgreSQL's: numbered parameters, row values, ON CONFLICT.
+//! SQLite's statements, as static text, in SQL close to PostgreSQL's: numbered parameters, row values, ON CONFLICT.
 
-/// Columns of a record, in the order that `rows` reads. `detail` is separate: lists omit it.
-macro_rules! columns {
-    () => {
-        "d.seq, d.id, d.parent, d.decided_at, d.trigger_name, d.mode, d.outcome, d.desired, d.pending, \
-         d.affinity_name, d.term, d.binding_kind, d.namespace, d.binding_name, d.binding_uid, d.workload_group, \
-         d.workload_version, d.workload_kind, d.workload_name, d.workload_uid, d.before_clusters, d.after_clusters, \
-         d.reason, d.gap, d.withdrawal, d.provenance, d.rejections"
+use crate::sql::Statements;
+
+/// The dialect; see [`crate::sql::Statements`]. Times are columns of microseconds, JSON is text, and texts are ordered by
+/// their bytes. Nothing prunes partitions: there are none, and with a second bound the planner may read everything up
+/// to that.
+macro_rules! dialect {
+    (prune $table:literal $column:literal, $parameter:literal) => {
+        ""
+    };
+    ($arm:ident $text:literal) => {
+        $text
     };
 }
 
-/// The conditions of a filter. $1 namespace, $2 exclude the empty one, $3 binding, $4 to $6 group, kind and name of the
-/// workload, $7 cluster, $8 trigger, $9 outcome, $10 since, $11 until.
-macro_rules! filter {
-    () => {
-        " AND ($1 IS NULL OR d.namespace = $1) AND (NOT $2 OR d.namespace <> '') \
-         AND ($3 IS NULL OR d.binding_uid = $3) AND ($4 IS NULL OR d.workload_group = $4) \
-         AND ($5 IS NULL OR d.workload_kind = $5) AND ($6 IS NULL OR d.workload_name = $6) \
-         AND ($7 IS NULL OR EXISTS (SELECT 1 FROM changes x WHERE x.cluster = $7 \
-         AND x.decided_at = d.decided_at AND x.seq = d.seq)) \
-         AND ($8 IS NULL OR d.trigger_name = $8) AND ($9 IS NULL OR d.outcome = $9) \
-         AND ($10 IS NULL OR d.decided_at >= $10) AND ($11 IS NULL OR d.decided_at < $11)"
-    };
-}
-
-/// A page, newest first. $12 and $13 are the position after which it starts, $14 is its length. `$driver` names the
-/// column whose index yields the rows in order; a planner cannot derive it from "no value or this value".
-macro_rules! page {
-    ($from:literal, $order:literal, $driver:literal) => {
-        concat!(
-            "SELECT ",
-            columns!(),
-            " FROM ",
-            $from,
-            " WHERE ",
-            $driver,
-            "(",
-            $order,
-            ".decided_at, ",
-            $order,
-            ".seq) < ($12, $13)",
-            filter!(),
-            " ORDER BY ",
-            $order,
-            ".decided_at DESC, ",
-            $order,
-            ".seq DESC LIMIT $14"
-        )
-    };
-}
-
-pub(super) const PAGE: &str = page!("decisions d", "d", "");
-pub(super) const PAGE_OF_NAMESPACE: &str = page!("decisions d", "d", "d.namespace = $1 AND ");
-pub(super) const PAGE_OF_BINDING: &str = page!("decisions d", "d", "d.binding_uid = $3 AND ");
-pub(super) const PAGE_OF_WORKLOAD: &str = page!("decisions d", "d", "d.workload_name = $6 AND ");
-pub(super) const PAGE_OF_CLUSTER: &str =
-    page!("changes c JOIN decisions d ON d.seq = c.seq", "c", "c.cluster = $7 AND ");
-
-/// Rows after number $12 in write order, at most $13.
-pub(super) const TAIL: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM decisions d WHERE d.seq > $12",
-    filter!(),
-    " ORDER BY d.seq LIMIT $13"
+pub(super) const STATEMENTS: Statements = statements!(
+    dialect,
+    // The index of names is enough for both.
+    page_of_workload: page!(dialect, "decisions d", "d", "d.workload_name = $6 AND "),
+    page_of_cluster: page!(
+        dialect,
+        "changes c JOIN decisions d ON d.seq = c.seq",
+        "c",
+        "c.cluster = $7 AND "
+    ),
+    newest: NEWEST,
+    milestones: MILESTONES,
+    residents: RESIDENTS,
 );
-
-pub(super) const GET: &str =
-    concat!("SELECT ", columns!(), ", d.detail FROM decisions d WHERE d.id = $1");
-
-pub(super) const LAST: &str = "SELECT COALESCE(MAX(seq), 0) FROM decisions";
 
 pub(super) const AFTER_OF: &str = "SELECT after_clusters FROM decisions WHERE id = $1";
 
-pub(super) const INSERT: &str = "INSERT INTO decisions (id, parent, decided_at, trigger_name, mode, outcome, desired, \
-     pending, affinity_name, term, binding_kind, namespace, binding_name, binding_uid, workload_group, \
-     workload_version, workload_kind, workload_name, workload_uid, before_clusters, after_clusters, reason, gap, \
-     withdrawal, provenance, rejections, detail) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, \
-     $24, $25, $26, $27) \
-     ON CONFLICT DO NOTHING";
+pub(super) const INSERT: &str = concat!(
+    "INSERT INTO decisions (",
+    decision_columns!(),
+    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
+     $23, $24, $25, $26, $27) ON CONFLICT DO NOTHING"
+);
 
 pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at, seq, replicas_before, replicas_after, binding_uid, decision, namespace, \
      workload_kind, workload_name) SELECT $2, decided_at, seq, $3, $4, binding_uid, id, namespace, workload_kind, \
@@ -88,11 +45,8 @@ pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at
 pub(super) const INSERT_UNCONFIRMED: &str =
     "INSERT INTO unconfirmed (cluster, binding_uid) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
-pub(super) const UNCONFIRMED: &str =
-    "SELECT binding_uid FROM unconfirmed WHERE cluster = $1 ORDER BY binding_uid";
-
 /// The newest row of each of the bindings in the JSON array $1.
-pub(super) const NEWEST: &str = "SELECT d.binding_uid, d.id, d.term, d.trigger_name FROM \
+const NEWEST: &str = "SELECT d.binding_uid, d.id, d.term, d.trigger_name FROM \
      (SELECT max(n.seq) AS seq FROM json_each($1) j CROSS JOIN decisions n ON n.binding_uid = j.value \
      GROUP BY n.binding_uid) l CROSS JOIN decisions d ON d.seq = l.seq";
 
@@ -103,23 +57,8 @@ pub(super) const NOTE_MEMBER: &str = "INSERT INTO member_events (cluster, cluste
      VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
 
 /// Milestones of the decisions in the JSON array $1, at most $2.
-pub(super) const MILESTONES: &str = "SELECT m.decision, m.decided_at, m.cluster, m.stage, m.at \
+const MILESTONES: &str = "SELECT m.decision, m.decided_at, m.cluster, m.stage, m.at \
      FROM json_each($1) j JOIN milestones m ON m.decision = j.value ORDER BY m.decision, m.at LIMIT $2";
-
-/// $1 the cluster, $2 since, $3 until, $4 and $5 the position after which the page starts, $6 its length.
-macro_rules! member_events {
-    ($driver:literal) => {
-        concat!(
-            "SELECT seq, cluster, cluster_uid, at, kind, reason, message FROM member_events WHERE ",
-            $driver,
-            "($2 IS NULL OR at >= $2) AND ($3 IS NULL OR at < $3) AND (at, seq) < ($4, $5) \
-             AND ($1 IS NULL OR cluster = $1) ORDER BY at DESC, seq DESC LIMIT $6"
-        )
-    };
-}
-
-pub(super) const MEMBER_EVENTS: &str = member_events!("");
-pub(super) const MEMBER_EVENTS_OF: &str = member_events!("cluster = $1 AND ");
 
 /// The last share of each binding on cluster $1 up to $2, from the standing at `base` and the changes since. Rows of
 /// earlier versions lack the binding: it is looked up in their decisions. CASE, because a join fetches the row before
@@ -147,7 +86,7 @@ macro_rules! last_shares {
 }
 
 /// Shares on cluster $1 at $2.
-pub(super) const RESIDENTS: &str = concat!(
+const RESIDENTS: &str = concat!(
     last_shares!(
         "SELECT COALESCE(max(at), -9223372036854775808) FROM standings WHERE valid AND at <= $2"
     ),
@@ -238,10 +177,9 @@ pub(super) const SWEEP_DECISIONS: &str = concat!(
 pub(super) const SWEEP_MILESTONES: &str =
     "DELETE FROM milestones WHERE decision IN (SELECT value FROM json_each($1))";
 
-/// All statements, for the test that prepares each.
+/// All statements beside [`STATEMENTS`], for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 35] = [
-    NEWEST,
+pub(super) const ALL: [&str; 21] = [
     STANDING_INVALID,
     STANDING_LAST,
     DECIDED_BEHIND,
@@ -259,21 +197,8 @@ pub(super) const ALL: [&str; 35] = [
     SWEEP_MILESTONES,
     NOTE_MILESTONE,
     NOTE_MEMBER,
-    MILESTONES,
-    MEMBER_EVENTS,
-    MEMBER_EVENTS_OF,
-    RESIDENTS,
-    PAGE,
-    PAGE_OF_NAMESPACE,
-    PAGE_OF_BINDING,
-    PAGE_OF_WORKLOAD,
-    PAGE_OF_CLUSTER,
-    TAIL,
-    GET,
-    LAST,
     AFTER_OF,
     INSERT,
     INSERT_CHANGE,
     INSERT_UNCONFIRMED,
-    UNCONFIRMED,
 ];

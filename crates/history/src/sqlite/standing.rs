@@ -2,12 +2,11 @@
 //! the changes since.
 
 use jiff::Timestamp;
-use sqlx::Connection;
 
+use super::transaction::WriteTransaction;
 use super::{SqliteStore, bounded, sql};
 use crate::StoreError;
-use crate::pooled::PooledConnection;
-use crate::rows::limit;
+use crate::sql::rows::limit;
 use crate::weeks::{MOST_STANDINGS, STANDING_LAG, decisions_between, next_standing};
 
 /// Takes every standing that is due: invalid ones again, then one at the start of each week, and one whenever as many
@@ -15,7 +14,7 @@ use crate::weeks::{MOST_STANDINGS, STANDING_LAG, decisions_between, next_standin
 pub(super) async fn take(store: &SqliteStore, now: Timestamp) -> Result<(), StoreError> {
     let latest = now.as_microsecond().saturating_sub(STANDING_LAG);
     for _ in 0..MOST_STANDINGS {
-        let due = bounded("keep house in", due(store)).await?;
+        let due = bounded("maintain", due(store)).await?;
         let Some(moment) = due.filter(|moment| *moment <= latest) else { break };
         if !at(store, moment).await? {
             // Decisions of that time arrived meanwhile: the next run takes the standing.
@@ -44,10 +43,11 @@ async fn due(store: &SqliteStore) -> Result<Option<i64>, sqlx::Error> {
 
 /// One cluster at a time, so that writers wait for milliseconds. False: decisions of that time arrived meanwhile.
 async fn at(store: &SqliteStore, moment: i64) -> Result<bool, StoreError> {
-    let doing = "keep house in";
+    let doing = "maintain";
     let begun = sqlx::query(sql::STANDING_BEGIN).bind(moment);
     bounded(doing, begun.execute(&store.writer)).await?;
-    let seen: i64 = bounded(doing, sqlx::query_scalar(sql::LAST).fetch_one(&store.writer)).await?;
+    let seen: i64 =
+        bounded(doing, sqlx::query_scalar(sql::STATEMENTS.last).fetch_one(&store.writer)).await?;
     let clusters = sqlx::query_scalar(sql::CLUSTERS).fetch_all(&store.readers);
     let clusters: Vec<String> = bounded(doing, clusters).await?;
     let mut stood = 0;
@@ -60,12 +60,17 @@ async fn at(store: &SqliteStore, moment: i64) -> Result<bool, StoreError> {
 }
 
 async fn of_cluster(store: &SqliteStore, cluster: &str, moment: i64) -> Result<u64, sqlx::Error> {
-    let mut connection = PooledConnection::acquire(&store.writer).await?;
-    let mut transaction = connection.get().begin_with("BEGIN IMMEDIATE").await?;
-    sqlx::query(sql::FORGET_SHARES).bind(cluster).bind(moment).execute(&mut *transaction).await?;
-    let taken =
-        sqlx::query(sql::TAKE_SHARES).bind(cluster).bind(moment).execute(&mut *transaction).await?;
+    let mut transaction = WriteTransaction::begin(&store.writer).await?;
+    sqlx::query(sql::FORGET_SHARES)
+        .bind(cluster)
+        .bind(moment)
+        .execute(transaction.connection())
+        .await?;
+    let taken = sqlx::query(sql::TAKE_SHARES)
+        .bind(cluster)
+        .bind(moment)
+        .execute(transaction.connection())
+        .await?;
     transaction.commit().await?;
-    connection.mark_sound();
     Ok(taken.rows_affected())
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sqlx::{Connection, Row as _};
+use sqlx::Row as _;
 
+use super::transaction::WriteTransaction;
 use super::{SqliteStore, bounded, sql};
-use crate::pooled::PooledConnection;
+use crate::sql::{SqlDatabase, Value, rows};
 use crate::store::Maintained;
-use crate::{Position, StoreError, rows};
+use crate::{Position, StoreError};
 
 /// Decisions checked in one transaction. Each costs a few look-ups.
 const PART: i64 = 1_000;
@@ -44,14 +45,12 @@ async fn end_of_part(
     before: i64,
     from: Position,
 ) -> Result<Option<Position>, StoreError> {
-    let found = store
-        .rows("sweep", sql::SWEEP_PART, |query| {
-            query.bind(before).bind(from.decided_at).bind(from.seq).bind(PART)
-        })
-        .await?;
+    let values =
+        [before, from.decided_at, from.seq, PART].map(|number| Value::Number(Some(number)));
+    let found = store.fetch("sweep", sql::SWEEP_PART, values.into()).await?;
     let Some(row) = found.last() else { return Ok(None) };
     let read = || Ok(Position { decided_at: row.try_get("decided_at")?, seq: row.try_get("seq")? });
-    read().map(Some).map_err(|error| super::classify("sweep", error))
+    read().map(Some).map_err(|error| SqliteStore::classify("sweep", error))
 }
 
 /// Oldest first, and shares before decisions: a share is deleted only after its replacement was seen.
@@ -61,8 +60,7 @@ async fn part(
     from: Position,
     to: Position,
 ) -> Result<u64, sqlx::Error> {
-    let mut connection = PooledConnection::acquire(&store.writer).await?;
-    let mut transaction = connection.get().begin_with("BEGIN IMMEDIATE").await?;
+    let mut transaction = WriteTransaction::begin(&store.writer).await?;
     let bind = |statement: &'static str| {
         sqlx::query(statement)
             .bind(before)
@@ -71,11 +69,13 @@ async fn part(
             .bind(to.decided_at)
             .bind(to.seq)
     };
-    bind(sql::SWEEP_CHANGES).execute(&mut *transaction).await?;
-    let gone = bind(sql::SWEEP_DECISIONS).fetch_all(&mut *transaction).await?;
+    bind(sql::SWEEP_CHANGES).execute(transaction.connection()).await?;
+    let gone = bind(sql::SWEEP_DECISIONS).fetch_all(transaction.connection()).await?;
     let ids: Result<Vec<String>, _> = gone.iter().map(|row| row.try_get("id")).collect();
-    sqlx::query(sql::SWEEP_MILESTONES).bind(rows::json(&ids?)).execute(&mut *transaction).await?;
+    sqlx::query(sql::SWEEP_MILESTONES)
+        .bind(rows::json(&ids?))
+        .execute(transaction.connection())
+        .await?;
     transaction.commit().await?;
-    connection.mark_sound();
     Ok(gone.len() as u64)
 }

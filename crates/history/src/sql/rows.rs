@@ -12,7 +12,7 @@ use crate::events::{MemberEvent, MemberEventKind, MemberPage, Milestone, Residen
 use crate::{BindingRef, Detail, Newest, Page, Position, Record, Row, StoredRecord};
 
 /// Typed access to the columns of a row.
-pub(crate) trait Columns {
+pub trait Columns {
     /// A text, `None` for NULL.
     fn text(&self, column: &str) -> Result<Option<String>, sqlx::Error>;
     /// A number; NULL is an error.
