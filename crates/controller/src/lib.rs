@@ -1,35 +1,42 @@
 //! The control plane: from the users' objects on the hub to the workloads on every member.
 //!
-//! The modules in the order of the data flow: `watch` (streams of the hub's objects) -> `index` (tables) -> `detect`
-//! (which policy claims which object) -> `queue` -> `schedule` (the pure core) -> `commit` (one write) -> `dispatch`
-//! (what each member should hold) -> `members` (sessions with agents) -> `status` (for users). `engine` is the task
-//! that connects them. `http` serves the endpoints for probes and Prometheus. This crate does not depend on the agent,
-//! the embedded API server or the simulator.
+//! The modules in the order of the data flow: `watch` (streams of the hub's objects) -> `hub_state` (`index`, `detect` and
+//! the scheduler's tables) -> `queue` -> `reconcile` (one binding; `schedule` is the pure core, `commit` the write) ->
+//! `placements` (what each member should hold, was sent and reports) -> `members` (sessions with agents) -> `status` (for
+//! users), `lifecycle` (how work leaves clusters) and `audit` (for history). `event_loop` takes one event at a time;
+//! `leadership` is what this process has only while it leads. `http` serves the endpoints for probes and Prometheus. This
+//! crate does not depend on the agent, the embedded API server or the simulator.
 
-mod chronicle;
-pub mod commit;
+mod audit;
+mod commit;
 mod connections;
-pub mod detect;
-pub mod dispatch;
-mod engine;
-pub mod events;
+mod detect;
+mod env;
+mod event_loop;
+mod events;
 mod http;
-pub mod index;
+mod hub_state;
+mod index;
 pub mod leader;
-pub mod lifecycle;
+mod leadership;
+mod lifecycle;
 mod manager;
 pub mod members;
 mod metrics;
 #[cfg(test)]
 mod mutants;
 mod object;
-pub mod queue;
+mod placements;
+mod queue;
+mod reconcile;
 mod run;
 pub mod schedule;
-pub mod status;
+mod status;
 #[cfg(test)]
 mod testing;
-pub mod watch;
+#[cfg(test)]
+mod tests;
+mod watch;
 
 pub use lifecycle::{emptying, pace};
 pub use run::{Controller, ControllerError, Hub, MembersSide};

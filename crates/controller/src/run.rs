@@ -14,19 +14,22 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::dispatch::outlet::Outlet;
-use crate::dispatch::verdicts::Verdicts;
-use crate::engine::{Engine, Parts};
+use crate::env::Env;
+use crate::event_loop::{EventLoop, Inputs};
 use crate::events;
 use crate::http::{self, Pages, Scope};
+use crate::hub_state::HubState;
+use crate::index::Index;
 use crate::leader::{self, Candidate, Election, ElectionError, Elector, LeaderTerm, OwnPod};
 use crate::lifecycle::pace::PaceLimits;
 use crate::members::{
     HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TimesError,
 };
 use crate::metrics::Counters;
+use crate::placements::outlet::Outlet;
+use crate::placements::verdicts::Verdicts;
 use crate::schedule::extend::{Extension, ExtensionError, Extensions};
-use crate::schedule::{Desk, Place};
+use crate::schedule::{self, Place};
 use crate::watch::Streams;
 
 /// Limit of stream events queued for the engine. While the queue is full the streams wait, and the API server holds
@@ -287,7 +290,8 @@ impl Core {
         drop(events);
         let tasks = TaskTracker::new();
         let extensions = Arc::new(Extensions::new(&hub.profiles, &plugins)?);
-        let desk = Desk::open(hub.profiles, hub.place, &tasks).map_err(ControllerError::Thread)?;
+        let (scheduler, decisions) =
+            schedule::start(hub.profiles, hub.place, &tasks).map_err(ControllerError::Thread)?;
         let (news, arrivals) = mpsc::channel(ARRIVALS);
         // Streams, Events and the rest end with the engine; the election and history after it.
         let engine_token = token.child_token();
@@ -312,7 +316,14 @@ impl Core {
         }
         let electing = tokio::spawn(elector.run(election_token.clone()));
         tasks.spawn(pass_terms(election.state(), terms, engine_token.clone()));
-        let engine = Engine::new(Parts {
+        let inputs = Inputs {
+            leadership: election.state(),
+            arrivals,
+            reports,
+            decisions,
+            progress: recorder.progress(),
+        };
+        let env = Arc::new(Env {
             client: hub.client,
             clock: hub.clock,
             counters,
@@ -323,17 +334,15 @@ impl Core {
             outlet,
             verdicts,
             election,
-            ready,
-            streams,
-            arrivals,
-            reports,
-            desk,
+            scheduler,
             extensions,
             pace,
             recover_after,
-            reserved,
         });
-        let result = engine.run(token).await;
+        let mut index = Index::default();
+        index.reserve(reserved);
+        let hub_state = HubState::new(env.clone(), index, streams, ready);
+        let result = EventLoop::new(env, hub_state, inputs).run(token).await;
         engine_token.cancel();
         sessions.cancel();
         tasks.close();

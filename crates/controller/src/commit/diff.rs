@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// The patch that makes `after` of `before`; nothing where they are equal. Lists are replaced as a whole.
 #[must_use]
-pub fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
+pub(crate) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     if before == after {
         return None;
     }

@@ -18,7 +18,7 @@ use crate::schedule::priority::Priority;
 
 /// The durable part of a decision.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decided {
+pub(crate) struct Decided {
     /// Summary of the decision.
     pub record: DecisionRecord,
     /// Shares.
@@ -34,7 +34,7 @@ pub struct Decided {
 impl Decided {
     /// Whether committing this would change only the decision's own marks in the binding.
     #[must_use]
-    pub fn changes_nothing(&self, binding: &Binding) -> bool {
+    pub(crate) fn changes_nothing(&self, binding: &Binding) -> bool {
         let Some(last) = &binding.spec.decision else { return false };
         let new = &self.record;
         (new.outcome, new.desired, &new.pending, &new.affinity_name)
@@ -57,7 +57,7 @@ fn rebalance_waits(binding: &Binding) -> bool {
 
 /// Replicas of a template, and what one of them needs.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Demand {
+pub(crate) struct Demand {
     /// Absent for kinds without replicas.
     pub replicas: Option<i64>,
     /// Requests and node claim of one replica.
@@ -67,7 +67,7 @@ pub struct Demand {
 impl Demand {
     /// Reads a template.
     #[must_use]
-    pub fn of(template: &Template) -> Self {
+    pub(crate) fn of(template: &Template) -> Self {
         Self {
             replicas: atoll_interpreter::replicas(&template.object),
             requirements: atoll_interpreter::requirements(&template.object),
@@ -77,7 +77,12 @@ impl Demand {
 
 /// The body that creates a binding with its first decision, finalizer and owner in place.
 #[must_use]
-pub fn create(template: &Template, claim: &Claim, priority: &Priority, decided: &Decided) -> Value {
+pub(crate) fn create(
+    template: &Template,
+    claim: &Claim,
+    priority: &Priority,
+    decided: &Decided,
+) -> Value {
     let key = template.key.binding();
     let mut spec = ResourceBindingSpec::default();
     set_from_template(&mut spec, template);
@@ -114,7 +119,7 @@ pub fn create(template: &Template, claim: &Claim, priority: &Priority, decided: 
 
 /// What a binding copies from other objects.
 #[derive(Debug, Clone, Copy)]
-pub struct Upkeep<'a> {
+pub(crate) struct Upkeep<'a> {
     /// The template that the binding is for.
     pub template: &'a Template,
     /// What claims the template.
@@ -128,7 +133,7 @@ pub struct Upkeep<'a> {
 /// The merge patch that brings a binding in line with claim, template and, if given, a new decision; `None` if it
 /// already is. `acknowledged` tells which decisions history holds.
 #[must_use]
-pub fn change(
+pub(crate) fn change(
     binding: &Binding,
     upkeep: &Upkeep<'_>,
     decided: Option<&Decided>,
@@ -180,7 +185,7 @@ pub fn change(
 
 /// The guarded merge patch that removes our finalizer.
 #[must_use]
-pub fn without_finalizer(binding: &Binding) -> Value {
+pub(crate) fn without_finalizer(binding: &Binding) -> Value {
     let kept: Vec<&String> = binding
         .metadata
         .finalizers

@@ -4,9 +4,9 @@
 //! lost, or reports a conflict, the object is read and the id of its decision compared: a write that arrived counts,
 //! even if its reply was lost. [`draft`] computes what to write; the engine decides when.
 
-pub mod diff;
-pub mod draft;
-pub mod outbox;
+pub(crate) mod diff;
+pub(crate) mod draft;
+pub(crate) mod outbox;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::manager;
 use crate::object::Object;
 
 /// Limit of one request to the hub.
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The change to write.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,7 +94,7 @@ pub(crate) fn api(client: &Client, key: &BindingKey) -> Api<Object> {
 }
 
 /// Performs a write.
-pub async fn perform(client: &Client, write: &Write) -> Ended {
+pub(crate) async fn perform(client: &Client, write: &Write) -> Ended {
     let api = api(client, &write.key);
     let attempt = async {
         match &write.action {
@@ -145,7 +145,7 @@ pub async fn perform(client: &Client, write: &Write) -> Ended {
 }
 
 /// The hub's current version of the binding; `None` if it does not answer.
-pub async fn read(client: &Client, key: &BindingKey) -> Option<Arc<Value>> {
+pub(crate) async fn read(client: &Client, key: &BindingKey) -> Option<Arc<Value>> {
     let api = api(client, key);
     let found = tokio::time::timeout(TIMEOUT, api.get_opt(&key.name)).await;
     found.ok()?.ok()?.map(to_json)

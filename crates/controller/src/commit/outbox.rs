@@ -3,12 +3,12 @@
 use atoll_api::binding::{ResourceBindingSpec, UnrecordedDecision};
 
 /// Limit of individual decisions; older ones are merged into one gap entry before them.
-pub const MOST_UNRECORDED: usize = 8;
+pub(crate) const MOST_UNRECORDED: usize = 8;
 
 /// The outbox after a commit with a new decision: decisions acknowledged by history are dropped, and the replaced
 /// decision is added unless history holds it.
 #[must_use]
-pub fn after_commit(
+pub(crate) fn after_commit(
     before: &ResourceBindingSpec,
     acknowledged: impl Fn(&str) -> bool,
 ) -> Vec<UnrecordedDecision> {

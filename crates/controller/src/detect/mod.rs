@@ -5,7 +5,7 @@ use std::fmt;
 
 use atoll_api::ReservedNamespaces;
 use atoll_scheduler::detect::{self as rules, Subject};
-pub use atoll_scheduler::detect::{Claim, Excluded, Match, Why};
+pub(crate) use atoll_scheduler::detect::{Claim, Excluded, Match};
 
 use crate::index::Index;
 use crate::index::key::{BindingKey, PolicyKey, TemplateKey};
@@ -13,13 +13,13 @@ use crate::index::rows::{Binding, Policy, Template};
 
 /// Whether, and how narrowly, a policy selects an object.
 #[must_use]
-pub fn selects(policy: &Policy, template: &Template) -> Option<Match> {
+pub(crate) fn selects(policy: &Policy, template: &Template) -> Option<Match> {
     rules::selects(policy, &template.key, &template.labels)
 }
 
 /// What claims this object, given the policy that currently claims it.
 #[must_use]
-pub fn claim(index: &Index, template: &Template, current: Option<&PolicyKey>) -> Claim {
+pub(crate) fn claim(index: &Index, template: &Template, current: Option<&PolicyKey>) -> Claim {
     let subject = Subject {
         key: &template.key,
         labels: &template.labels,
@@ -67,7 +67,7 @@ impl fmt::Display for Refusal {
 /// Whether a binding must not be processed. Write access to bindings determines what members receive: a binding written
 /// by a user could otherwise send any object that the controller can read to any member.
 #[must_use]
-pub fn refusal(binding: &Binding, reserved: &ReservedNamespaces) -> Option<Refusal> {
+pub(crate) fn refusal(binding: &Binding, reserved: &ReservedNamespaces) -> Option<Refusal> {
     let resource = binding.template();
     if let Some(why) = rules::off_limits(&resource, reserved) {
         return Some(Refusal::OffLimits(resource, why));

@@ -34,7 +34,7 @@ const COMPONENT: &str = "atoll-controller";
 
 /// Whether users have to act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
+pub(crate) enum Severity {
     /// No.
     Normal,
     /// Perhaps.
@@ -43,7 +43,7 @@ pub enum Severity {
 
 /// A common cause of several Events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cause {
+pub(crate) struct Cause {
     /// Events with the same key have the same cause.
     pub key: String,
     /// What follows "and 411 more", for example "of this failover".
@@ -52,7 +52,7 @@ pub struct Cause {
 
 /// An Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
+pub(crate) struct Note {
     /// The object of the Event.
     pub about: ObjectReference,
     /// Identity of the Event: writing it twice leaves one.
@@ -73,13 +73,13 @@ pub struct Note {
 
 /// An id for an Event without one: equal parts give equal ids.
 #[must_use]
-pub fn id(parts: &[&str]) -> String {
+pub(crate) fn id(parts: &[&str]) -> String {
     format!("{:016x}", atoll_scheduler::hash::fnv1a_64(parts.join(" ").as_bytes()))
 }
 
 /// Handle for queueing Events.
 #[derive(Clone)]
-pub struct Notes(Arc<Shared>);
+pub(crate) struct Notes(Arc<Shared>);
 
 struct Shared {
     outbox: Mutex<Outbox>,
@@ -105,7 +105,7 @@ impl Losses {
 
 impl Notes {
     /// Queues an Event; never waits.
-    pub fn tell(&self, note: Note) {
+    pub(crate) fn tell(&self, note: Note) {
         match self.0.outbox().offer(note) {
             Offered::Queued => self.0.wake.notify_one(),
             Offered::Coalesced => self.0.counters.event("coalesced"),

@@ -5,8 +5,8 @@
 //! [`Touched`], so that no scan is needed to find what to process again.
 
 mod intake;
-pub mod key;
-pub mod rows;
+pub(crate) mod key;
+pub(crate) mod rows;
 mod secondary;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +51,14 @@ pub enum Source {
     PriorityClasses,
     /// Users' objects of one kind.
     Templates(GroupKind),
+}
+
+impl Source {
+    /// The stream of bindings of this scope.
+    #[must_use]
+    pub fn of_binding(key: &BindingKey) -> Self {
+        if key.namespace.is_some() { Self::ResourceBindings } else { Self::ClusterResourceBindings }
+    }
 }
 
 /// What to process again after a change.

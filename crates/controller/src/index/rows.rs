@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{BindingKey, GroupKind, PolicyKey, TemplateKey};
+use crate::leader::LeaderTerm;
 
 /// A policy, and why it or another object is invalid; its previous row stays in force.
-pub use atoll_scheduler::detect::{ObjectError as RowError, Policy};
+pub(crate) use atoll_scheduler::detect::{ObjectError as RowError, Policy};
 
 /// A user's object.
 #[derive(Debug, Clone, PartialEq)]
@@ -198,6 +199,13 @@ impl Binding {
     #[must_use]
     pub fn decision_id(&self) -> Option<&str> {
         self.spec.decision.as_ref().map(|decision| decision.id.as_str())
+    }
+
+    /// Term of the leader that made its decision; 0 without one.
+    #[must_use]
+    pub fn term(&self) -> LeaderTerm {
+        let decision = self.spec.decision.as_ref();
+        decision.map_or(LeaderTerm::default(), |decision| LeaderTerm::from_record(decision.term))
     }
 
     /// Clusters of the committed decision: targets, then those it is leaving.

@@ -185,11 +185,6 @@ impl<Key: Ord + Clone> Pace<Key> {
         }
     }
 
-    /// Leadership lost: drop all waiting bindings.
-    pub fn clear(&mut self, now: Instant) {
-        *self = Self::new(self.limits, now);
-    }
-
     /// The limit that a binding waits for.
     #[must_use]
     pub fn hold(&self, key: &Key) -> Option<Hold> {

@@ -16,32 +16,39 @@
 //! Waiting keys are filed under the topics of what they wait for (see [`wake_conditions`]), so that an event checks
 //! only the keys that it may concern.
 
+pub(crate) mod gates;
 mod standing;
-pub mod wake_conditions;
+pub(crate) mod wake_conditions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use atoll_scheduler::WakeCondition;
 use tokio::time::Instant;
 
+use crate::index::key::BindingKey;
+
 use self::standing::Standings;
-pub use self::standing::{Held, Opening, Order, Rank, Urgency};
+pub(crate) use self::standing::{Held, Opening, Order, Rank, Urgency};
+
+/// The queue of bindings.
+pub(crate) type BindingQueue = Queue<BindingKey, WakeCondition>;
 
 /// First wait after a failure.
-pub const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest wait after failures.
-pub const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// After this time a key that waits for an event is tried without one, in case an event was missed.
-pub const FLUSH: Duration = Duration::from_secs(300);
+pub(crate) const FLUSH: Duration = Duration::from_secs(300);
 /// After this time in the active pool a key gets a turn regardless of rank, every second one. As long as the longest
 /// backoff: a key that is rejected again and again cannot return faster than others get their turn.
-pub const LONGEST_READY: Duration = Duration::from_secs(10);
+pub(crate) const LONGEST_READY: Duration = Duration::from_secs(10);
 
 /// Limit of events stored for keys in flight. Beyond it, each of these keys is tried once more instead.
 const MOST_REPLAYED: usize = 10_000;
 
 /// What a key waits for.
-pub trait WakesOn {
+pub(crate) trait WakesOn {
     /// An event.
     type Change: Clone;
     /// Topics that waiting keys are filed under.
@@ -59,7 +66,7 @@ pub trait WakesOn {
 
 /// Result of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Done<Condition> {
+pub(crate) enum Done<Condition> {
     /// Nothing is left to do or to wait for.
     Settled,
     /// Nothing is left to do; each of these events would change the result, and returns the key at once. So does the
@@ -117,7 +124,7 @@ struct Attempts {
 
 /// Number of keys by pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Lengths {
+pub(crate) struct Lengths {
     /// Ready.
     pub active: usize,
     /// In either backoff.
@@ -134,7 +141,7 @@ pub struct Lengths {
 
 /// Keys, each in one pool or in flight.
 #[derive(Debug)]
-pub struct Queue<Key, Condition: WakesOn> {
+pub(crate) struct Queue<Key, Condition: WakesOn> {
     states: BTreeMap<Key, State<Condition>>,
     active: BTreeSet<(Rank, u64, Key)>,
     /// The same keys by time of becoming ready.
@@ -165,7 +172,7 @@ pub struct Queue<Key, Condition: WakesOn> {
 impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     /// Creates an empty queue.
     #[must_use]
-    pub fn new(order: Order<Key>) -> Self {
+    pub(crate) fn new(order: Order<Key>) -> Self {
         Self {
             states: BTreeMap::new(),
             active: BTreeSet::new(),
@@ -190,7 +197,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
 
     /// Something about this key changed: it is tried at once, whatever it waited for. A key in flight is tried once
     /// more when it is done; one behind a shut gate only gets its other work done.
-    pub fn add(&mut self, key: Key, urgency: Urgency, now: Instant) {
+    pub(crate) fn add(&mut self, key: Key, urgency: Urgency, now: Instant) {
         if let Some(flight) = self.flights.get_mut(&key) {
             flight.again = Some(flight.again.map_or(urgency, |held| held.min(urgency)));
             return;
@@ -208,7 +215,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
 
     /// Sets a key's priority, and whether its gate is shut. A ready key takes its new place at once, or leaves the
     /// active pool. When a gate opens, the caller must also add the key.
-    pub fn stand(&mut self, key: &Key, priority: i32, gate: Option<Held>) {
+    pub(crate) fn stand(&mut self, key: &Key, priority: i32, gate: Option<Held>) {
         self.standings.set(key, priority, gate);
         let Some(State::Active(ready)) = self.states.get(key) else { return };
         let ready = *ready;
@@ -224,19 +231,19 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
 
     /// Why a key's gate is shut, if it is.
     #[must_use]
-    pub fn held(&self, key: &Key) -> Option<&Held> {
+    pub(crate) fn held(&self, key: &Key) -> Option<&Held> {
         self.standings.held(key)
     }
 
     /// The keys whose gates this may open.
     #[must_use]
-    pub fn held_until(&self, opening: Opening) -> Vec<Key> {
+    pub(crate) fn held_until(&self, opening: Opening) -> Vec<Key> {
         self.standings.held_until(opening).cloned().collect()
     }
 
     /// An event that may meet a condition: every key that waits for it is tried, rejected ones after their backoff.
     /// Checks only keys filed under the event's topics.
-    pub fn wake(&mut self, change: &Condition::Change, now: Instant) {
+    pub(crate) fn wake(&mut self, change: &Condition::Change, now: Instant) {
         if !self.flights.is_empty() {
             self.last_event += 1;
             self.events.push_back((self.last_event, change.clone()));
@@ -265,7 +272,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     }
 
     /// The next key to work on; in flight until [`Queue::done`].
-    pub fn pop(&mut self, now: Instant) -> Option<Key> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Key> {
         self.expire(now);
         let (_, _, first) = self.active.first()?;
         let oldest = self.ages.values().next().filter(|_| !self.last_by_age);
@@ -281,7 +288,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     }
 
     /// The next key behind a shut gate with due work that needs no decision; in flight until [`Queue::done`].
-    pub fn pop_held(&mut self, now: Instant) -> Option<Key> {
+    pub(crate) fn pop_held(&mut self, now: Instant) -> Option<Key> {
         let key = self.chores.pop_first()?;
         self.clear(&key);
         self.take_off(key.clone(), now);
@@ -294,7 +301,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     }
 
     /// A key's job ended. Events that arrived meanwhile are checked against what it waits for now.
-    pub fn done(&mut self, key: &Key, how: Done<Condition>, now: Instant) {
+    pub(crate) fn done(&mut self, key: &Key, how: Done<Condition>, now: Instant) {
         let Some(flight) = self.flights.remove(key) else { return };
         let attempts = self.attempts.entry(key.clone()).or_default();
         match &how {
@@ -342,25 +349,25 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
 
     /// When the next key becomes ready by time alone.
     #[must_use]
-    pub fn next_timer(&self) -> Option<Instant> {
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
 
     /// Whether a key is in flight.
     #[must_use]
-    pub fn is_in_flight(&self, key: &Key) -> bool {
+    pub(crate) fn is_in_flight(&self, key: &Key) -> bool {
         self.flights.contains_key(key)
     }
 
     /// Whether a key is in the active pool.
     #[must_use]
-    pub fn is_ready(&self, key: &Key) -> bool {
+    pub(crate) fn is_ready(&self, key: &Key) -> bool {
         matches!(self.states.get(key), Some(State::Active(_)))
     }
 
     /// Number of keys by pool.
     #[must_use]
-    pub fn lengths(&self) -> Lengths {
+    pub(crate) fn lengths(&self) -> Lengths {
         Lengths {
             active: self.active.len(),
             backoff: self.states.len() - self.active.len() - self.waiting - self.held,
@@ -372,7 +379,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     }
 
     /// Moves keys whose time has come to the active pool.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((at, key)) = self.timers.first().cloned()
             && at <= now
         {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Position of a ready key. Smaller first; equal ones in the order in which they became ready.
-pub type Rank = [i64; 2];
+pub(crate) type Rank = [i64; 2];
 
 /// How urgently a key must be processed. The more urgent one is smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

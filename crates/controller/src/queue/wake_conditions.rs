@@ -11,7 +11,7 @@ const WIDE: usize = 64;
 
 /// What happened, at the precision of the look-up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Topic {
+pub(crate) enum Topic {
     /// A cluster joined.
     Joins,
     /// Labels of any cluster.

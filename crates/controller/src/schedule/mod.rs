@@ -14,8 +14,10 @@ use atoll_scheduler::{Decision, Profiles, Request, Scheduler, Snapshot};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-/// Queued requests: a current one, and one that was abandoned.
-const QUESTIONS: usize = 2;
+use crate::leader::LeaderTerm;
+
+/// Limit of queued requests: one of this leadership, and one of an earlier one.
+const REQUESTS: usize = 2;
 
 /// Where the core runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,90 +30,94 @@ pub enum Place {
 }
 
 /// A request to the core.
-pub struct Question {
+pub struct DecisionRequest {
+    /// The leadership that asks.
+    pub term: LeaderTerm,
     /// The snapshot to decide on.
     pub snapshot: Arc<Snapshot>,
     /// The binding.
     pub request: Box<Request>,
 }
 
-/// Handle of the core.
-pub struct Desk {
-    questions: mpsc::Sender<Question>,
-    answers: mpsc::Receiver<Box<Decision>>,
+/// The core's result.
+pub struct DecisionResult {
+    /// The leadership that asked.
+    pub term: LeaderTerm,
+    /// The decision.
+    pub decision: Box<Decision>,
 }
 
-impl Desk {
-    /// Starts the core. It stops when this handle is dropped.
-    ///
-    /// # Errors
-    /// When the operating system cannot start a thread.
-    pub fn open(profiles: Profiles, place: Place, tasks: &TaskTracker) -> std::io::Result<Self> {
-        let (questions, mut asked) = mpsc::channel::<Question>(QUESTIONS);
-        let (answer, answers) = mpsc::channel(QUESTIONS);
-        let mut scheduler = Scheduler::new(profiles);
-        match place {
-            Place::Thread => {
-                thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
-                    while let Some(question) = asked.blocking_recv() {
-                        let decision = decide(&mut scheduler, &question);
-                        // Before the result is sent: while the snapshot is still referenced, changes copy parts of it.
-                        drop(question);
-                        if answer.blocking_send(Box::new(decision)).is_err() {
-                            return;
-                        }
-                    }
-                })?;
-            }
-            Place::Task => {
-                tasks.spawn(async move {
-                    while let Some(question) = asked.recv().await {
-                        let decision = decide(&mut scheduler, &question);
-                        drop(question);
-                        if answer.send(Box::new(decision)).await.is_err() {
-                            return;
-                        }
-                    }
-                });
-            }
-        }
-        Ok(Self { questions, answers })
-    }
+/// Sends requests to the core. The core stops when the last handle is dropped.
+#[derive(Clone)]
+pub struct SchedulerHandle(mpsc::Sender<DecisionRequest>);
 
+/// Starts the core.
+///
+/// # Errors
+/// When the operating system cannot start a thread.
+pub fn start(
+    profiles: Profiles,
+    place: Place,
+    tasks: &TaskTracker,
+) -> std::io::Result<(SchedulerHandle, mpsc::Receiver<DecisionResult>)> {
+    let (requests, mut queued) = mpsc::channel::<DecisionRequest>(REQUESTS);
+    let (results, decided) = mpsc::channel(REQUESTS);
+    let mut scheduler = Scheduler::new(profiles);
+    match place {
+        Place::Thread => {
+            thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
+                while let Some(request) = queued.blocking_recv() {
+                    if results.blocking_send(decide(&mut scheduler, request)).is_err() {
+                        return;
+                    }
+                }
+            })?;
+        }
+        Place::Task => {
+            tasks.spawn(async move {
+                while let Some(request) = queued.recv().await {
+                    if results.send(decide(&mut scheduler, request)).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+    Ok((SchedulerHandle(requests), decided))
+}
+
+impl SchedulerHandle {
     /// Queues a request; never waits.
     ///
     /// # Errors
-    /// When the core has ended, as after a panic, or is still busy with an abandoned request.
-    pub fn ask(&self, question: Question) -> Result<(), DeskError> {
-        self.questions.try_send(question).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => DeskError::Busy,
-            mpsc::error::TrySendError::Closed(_) => DeskError::Closed,
+    /// When the core has ended, as after a panic, or is still busy with requests of earlier leaderships.
+    pub fn request(&self, request: DecisionRequest) -> Result<(), SchedulerError> {
+        self.0.try_send(request).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => SchedulerError::Busy,
+            mpsc::error::TrySendError::Closed(_) => SchedulerError::Ended,
         })
-    }
-
-    /// The next result; `None` when the core has ended.
-    pub async fn answer(&mut self) -> Option<Box<Decision>> {
-        self.answers.recv().await
     }
 }
 
 /// Decides. In debug builds, and so in all tests, the linter checks every decision made here.
-fn decide(scheduler: &mut Scheduler, question: &Question) -> Decision {
-    let decision = scheduler.decide(&question.snapshot, &question.request);
+fn decide(scheduler: &mut Scheduler, request: DecisionRequest) -> DecisionResult {
+    let DecisionRequest { term, snapshot, request } = request;
+    let decision = scheduler.decide(&snapshot, &request);
     if cfg!(debug_assertions) {
-        let faults = atoll_scheduler::lint::lint(&question.snapshot, &question.request, &decision);
-        debug_assert!(faults.is_empty(), "{}: {faults:#?}\n{decision:#?}", question.request.key);
+        let faults = atoll_scheduler::lint::lint(&snapshot, &request, &decision);
+        debug_assert!(faults.is_empty(), "{}: {faults:#?}\n{decision:#?}", request.key);
     }
-    decision
+    // The snapshot is dropped before the result is sent: while it is referenced, changes copy parts of the tables.
+    DecisionResult { term, decision: Box::new(decision) }
 }
 
 /// Why no request can be queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DeskError {
+pub enum SchedulerError {
     /// The core has ended.
     #[error("the scheduler has ended")]
-    Closed,
-    /// The core has not finished with earlier questions.
+    Ended,
+    /// The core has not finished with earlier requests.
     #[error("the scheduler is busy")]
     Busy,
 }

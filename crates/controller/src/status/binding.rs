@@ -10,27 +10,27 @@ use atoll_api::conditions::{self, CLAIMED, FULLY_APPLIED, HEALTHY, RECORDED, SCH
 use atoll_decision::OVERCOMMITTED;
 use jiff::Timestamp;
 
-use super::views::{Certainty, View};
 use crate::index::rows::Binding;
+use crate::placements::observed::{Certainty, Observed};
 
 /// Reason of a binding that is not decided because a gate is shut, as for Pods in kube-scheduler.
-pub const GATED: &str = "SchedulingGated";
+pub(crate) const GATED: &str = "SchedulingGated";
 /// Reason of a binding that is not processed.
-pub const REFUSED: &str = "BindingRefused";
+pub(crate) const REFUSED: &str = "BindingRefused";
 /// Limit of clusters in `aggregatedStatus`.
-pub const MOST_ITEMS: usize = 100;
+pub(crate) const MOST_ITEMS: usize = 100;
 /// Limit of clusters with their raw status in it.
-pub const MOST_RAW: usize = 20;
+pub(crate) const MOST_RAW: usize = 20;
 /// Limit of its raw statuses in bytes of JSON. One member may send 64 KiB, and an object of the hub must stay
 /// well below etcd's limit of 1.5 MiB.
 const MOST_RAW_BYTES: usize = 256 * 1024;
 
 /// Inputs of a status, in addition to the binding.
-pub trait Knowledge {
+pub(crate) trait Knowledge {
     /// The binding's state on a member.
-    fn view(&self, cluster: &str) -> Option<&View>;
+    fn observed(&self, cluster: &str) -> Option<&Observed>;
     /// Hash of what the member was sent; `None` before that.
-    fn given(&self, cluster: &str) -> Option<&str>;
+    fn sent(&self, cluster: &str) -> Option<&str>;
     /// Why the binding is not processed, if so.
     fn refused(&self) -> Option<String>;
     /// Why it is not decided for now, if so.
@@ -45,7 +45,7 @@ pub trait Knowledge {
 
 /// One member's entry, and whether the member is connected.
 fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, bool) {
-    let Some(view) = knowledge.view(cluster) else {
+    let Some(view) = knowledge.observed(cluster) else {
         let unknown = AggregatedStatusItem {
             cluster_name: cluster.to_owned(),
             ..AggregatedStatusItem::default()
@@ -61,12 +61,12 @@ fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, boo
             item.health_message = None;
             item.healthy_since = None;
             item.applied = false;
-            item.applied_message = Some("the member is lost; this was its last word".to_owned());
+            item.applied_message = Some("member disconnected; this is its last report".to_owned());
             return (item, false);
         }
         Certainty::Fresh => {}
     }
-    item.applied = !view.hash.is_empty() && knowledge.given(cluster) == Some(view.hash.as_str());
+    item.applied = !view.hash.is_empty() && knowledge.sent(cluster) == Some(view.hash.as_str());
     if let Some(trouble) = &view.trouble {
         item.applied = false;
         item.applied_message = Some(format!("{}: {}", trouble.reason, trouble.message));
@@ -76,7 +76,7 @@ fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, boo
 
 /// Whether nothing is pending: every target runs what it was sent, healthily, and nothing is leaving.
 #[must_use]
-pub fn is_settled(binding: &Binding, knowledge: &impl Knowledge) -> bool {
+pub(crate) fn is_settled(binding: &Binding, knowledge: &impl Knowledge) -> bool {
     binding.spec.graceful_eviction_tasks.is_empty()
         && binding.spec.clusters.iter().all(|target| {
             let (item, known) = item(&target.name, knowledge);
@@ -90,7 +90,7 @@ pub fn is_settled(binding: &Binding, knowledge: &impl Knowledge) -> bool {
 
 /// The desired status of a binding.
 #[must_use]
-pub fn status(
+pub(crate) fn status(
     binding: &Binding,
     knowledge: &impl Knowledge,
     now: Timestamp,
@@ -111,7 +111,7 @@ pub fn status(
     clusters.dedup();
     #[cfg(test)]
     if crate::mutants::is(crate::mutants::Mutant::AppliedByThoseWhoAnswered) {
-        clusters.retain(|cluster| knowledge.view(cluster).is_some());
+        clusters.retain(|cluster| knowledge.observed(cluster).is_some());
     }
     let mut items: Vec<(AggregatedStatusItem, bool)> =
         clusters.iter().map(|cluster| item(cluster, knowledge)).collect();
@@ -208,7 +208,7 @@ fn limit_raw(items: &mut [AggregatedStatusItem]) {
 
 /// The fault of an object on a member; a rollout in progress is none.
 #[must_use]
-pub fn fault(item: &AggregatedStatusItem) -> Option<(&str, &str)> {
+pub(crate) fn fault(item: &AggregatedStatusItem) -> Option<(&str, &str)> {
     let message = item.health_message.as_deref();
     let message = message.filter(|_| item.health == ResourceHealth::Unhealthy)?;
     Some((item.health_reason.as_deref().unwrap_or("Unhealthy"), message))

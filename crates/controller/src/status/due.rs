@@ -11,7 +11,7 @@ use crate::index::key::{BindingKey, NamespacedName, PolicyKey};
 
 /// An object with a status.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// A binding.
     Binding(BindingKey),
     /// The template of this binding.
@@ -25,26 +25,26 @@ pub enum Subject {
 }
 
 /// Minimum time between two writes to a binding's status.
-pub const BINDING_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const BINDING_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time between two writes to a template's status.
-pub const TEMPLATE_INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const TEMPLATE_INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum time between two writes to a policy's status, whose figures change with every workload.
-pub const POLICY_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const POLICY_INTERVAL: Duration = Duration::from_secs(10);
 /// The same while the status does not cover the policy's newest generation.
-pub const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a binding in progress waits for more changes: about the start time of containers.
-pub const BINDING_PROGRESS: Duration = Duration::from_secs(3);
+pub(crate) const BINDING_PROGRESS: Duration = Duration::from_secs(3);
 /// Minimum deferral of the status of a binding that is about to be decided. It would be written again after the
 /// decision, and commits take priority over status writes. Each further deferral is as long as the wait so far, so that
 /// a hundred thousand waiting bindings are not checked all the time.
-pub const PUT_OFF: Duration = Duration::from_secs(1);
+pub(crate) const PUT_OFF: Duration = Duration::from_secs(1);
 /// Limit of one deferral: it bounds the delay after a decision without a change.
-pub const PUT_OFF_MOST: Duration = Duration::from_secs(30);
+pub(crate) const PUT_OFF_MOST: Duration = Duration::from_secs(30);
 /// Limit of all deferrals together, so that a long queue does not hide the state forever. Enough for some 100,000
 /// workloads that move at once, which twice as many status writes would delay.
-pub const MOST_PUT_OFF: Duration = Duration::from_secs(300);
+pub(crate) const MOST_PUT_OFF: Duration = Duration::from_secs(300);
 /// How long a settled status waits for further reports: those of several members often arrive together.
-pub const SETTLE: Duration = Duration::from_millis(100);
+pub(crate) const SETTLE: Duration = Duration::from_millis(100);
 
 impl Subject {
     fn interval(&self, pace: Pace) -> Duration {
@@ -67,7 +67,7 @@ impl Subject {
 
 /// Whether more changes are expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub(crate) enum Pace {
     /// Yes: in progress.
     OnItsWay,
     /// No: settled.
@@ -89,14 +89,14 @@ struct Entry {
 
 /// Due times by subject.
 #[derive(Debug, Default)]
-pub struct Due {
+pub(crate) struct Due {
     entries: BTreeMap<Subject, Entry>,
     timers: BTreeSet<(Instant, Subject)>,
 }
 
 impl Due {
     /// Something that this subject's status may show has changed.
-    pub fn mark(&mut self, subject: Subject, pace: Pace, now: Instant) {
+    pub(crate) fn mark(&mut self, subject: Subject, pace: Pace, now: Instant) {
         let entry = self.entries.entry(subject.clone()).or_default();
         entry.unanswered |= pace == Pace::Unanswered;
         let allowed = entry.written.map_or(now, |written| written + subject.interval(pace));
@@ -114,12 +114,12 @@ impl Due {
 
     /// When the next write is due.
     #[must_use]
-    pub fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
 
     /// The next due subject. It is not due again before [`Due::done`].
-    pub fn pop(&mut self, now: Instant) -> Option<Subject> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Subject> {
         loop {
             let (at, subject) = self.timers.first().cloned()?;
             if at > now {
@@ -141,7 +141,7 @@ impl Due {
 
     /// Defers a popped subject that is about to change anyway, unless it was deferred for too long. Returns whether it
     /// was deferred.
-    pub fn put_off(&mut self, subject: &Subject, now: Instant) -> bool {
+    pub(crate) fn put_off(&mut self, subject: &Subject, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(subject) else { return false };
         let first = *entry.put_off.get_or_insert(now);
         let last = first + MOST_PUT_OFF;
@@ -156,7 +156,7 @@ impl Due {
     }
 
     /// A subject was processed; `wrote` tells whether its status was written.
-    pub fn done(&mut self, subject: &Subject, wrote: bool, now: Instant) {
+    pub(crate) fn done(&mut self, subject: &Subject, wrote: bool, now: Instant) {
         let Some(entry) = self.entries.get_mut(subject) else { return };
         entry.in_flight = false;
         entry.put_off = None;
@@ -174,18 +174,12 @@ impl Due {
     }
 
     /// The subject was deleted.
-    pub fn forget(&mut self, subject: &Subject) {
+    pub(crate) fn forget(&mut self, subject: &Subject) {
         if let Some(entry) = self.entries.remove(subject)
             && let Some(due) = entry.due
         {
             self.timers.remove(&(due, subject.clone()));
         }
-    }
-
-    /// Drops everything.
-    pub fn clear(&mut self) {
-        self.entries.clear();
-        self.timers.clear();
     }
 }
 

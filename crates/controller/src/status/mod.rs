@@ -1,14 +1,17 @@
 //! The user-visible status of bindings, templates and policies, computed from the members' reports.
 //!
-//! A status is a report and never an input of a decision. [`views`] holds the state of each binding on each member and
-//! its certainty; [`binding`], [`template`], [`policy`] and [`spread`] compute statuses from it, purely; [`due`]
-//! schedules the writes, so that simultaneous changes are written once. Unchanged statuses are not written.
+//! A status is a report and never an input of a decision. [`facts`] shows what the leader
+//! knows; [`binding`], [`template`], [`policy`] and [`spread`] compute statuses from it, purely; [`due`] schedules the
+//! writes, so that simultaneous changes are written once. [`stage`] connects them. Unchanged statuses are not written.
 
-pub mod binding;
-pub mod due;
-pub mod policy;
-pub mod secrets;
-pub mod spread;
-pub mod template;
-pub mod views;
-pub mod write;
+pub(crate) mod binding;
+pub(crate) mod due;
+pub(crate) mod facts;
+pub(crate) mod faults;
+pub(crate) mod policy;
+pub(crate) mod secrets;
+pub(crate) mod spread;
+pub(crate) mod stage;
+pub(crate) mod template;
+pub(crate) mod warnings;
+pub(crate) mod write;

@@ -37,7 +37,7 @@ type Answer = (Status, &'static str, String);
 
 /// The desired status of a policy, given the names of the scheduler profiles.
 #[must_use]
-pub fn status<'p>(
+pub(crate) fn status<'p>(
     index: &Index,
     policy: &Policy,
     profiles: impl IntoIterator<Item = &'p str>,
@@ -159,7 +159,7 @@ fn accepted(index: &Index, policy: &Policy, found: &Found<'_>) -> Answer {
 
 /// The desired status of a WorkloadPolicy, given the domains of the last decision under it.
 #[must_use]
-pub fn workload_policy(
+pub(crate) fn workload_policy(
     policy: &WorkloadPolicy,
     domains: Option<&[DomainStatus]>,
     now: Timestamp,

@@ -10,7 +10,7 @@ use crate::index::rows::{Policy, Template};
 use crate::index::{Index, Source};
 
 /// Reason of conditions.
-pub const NOT_READABLE: &str = "SecretsNotReadable";
+pub(crate) const NOT_READABLE: &str = "SecretsNotReadable";
 /// Limit of Secrets in a message.
 const MOST: usize = 5;
 /// How to fix it.
@@ -29,7 +29,7 @@ fn unreadable(index: &Index) -> Option<String> {
 /// What a policy cannot propagate because Secrets cannot be read: the Secrets that its selectors name, those that it
 /// propagated before, and those that its claimed workloads need.
 #[must_use]
-pub fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -> Option<String> {
+pub(crate) fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -> Option<String> {
     let kind = secrets();
     let selectors: Vec<_> = policy.selectors().iter().filter(|s| s.kind == kind).collect();
     if selectors.is_empty() {
@@ -58,7 +58,7 @@ pub fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -> Optio
 
 /// Why the binding of a Secret is not processed.
 #[must_use]
-pub fn of_binding(index: &Index, template: &TemplateKey) -> Option<String> {
+pub(crate) fn of_binding(index: &Index, template: &TemplateKey) -> Option<String> {
     if template.kind != secrets() {
         return None;
     }

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 /// The desired status of a WorkloadSpread, given the one in force for its target and its subsets in the last decision
 /// under it.
 #[must_use]
-pub fn status(
+pub(crate) fn status(
     spread: &WorkloadSpread,
     in_force: Option<&WorkloadSpread>,
     subsets: Option<&[SubsetStatus]>,
@@ -61,7 +61,11 @@ fn mistake(spread: &WorkloadSpread) -> Option<String> {
 /// The subsets after a decision. A mark of a stuck subset stays for its full time even if the decision that it caused
 /// moved the stuck replicas: without it they would return at once.
 #[must_use]
-pub fn subsets(groups: &[GroupReport], held: &[SubsetStatus], now: Timestamp) -> Vec<SubsetStatus> {
+pub(crate) fn subsets(
+    groups: &[GroupReport],
+    held: &[SubsetStatus],
+    now: Timestamp,
+) -> Vec<SubsetStatus> {
     let fresh = |time: &&Time| now.duration_since(time.0) < MARKED;
     let marks: BTreeMap<&str, &Time> = held
         .iter()

@@ -4,13 +4,13 @@
 use atoll_api::binding::Outcome;
 use serde_json::{Value, json};
 
-use super::views::{Certainty, View};
 use crate::index::rows::{Binding, Template};
+use crate::placements::observed::{Certainty, Observed};
 
 /// Inputs of a template's status.
-pub trait Knowledge {
+pub(crate) trait Knowledge {
     /// The binding's state on a member.
-    fn view(&self, cluster: &str) -> Option<&View>;
+    fn observed(&self, cluster: &str) -> Option<&Observed>;
     /// The newest template revision that this hash was rendered from for the member.
     fn revision(&self, cluster: &str, hash: &str) -> Option<i64>;
 }
@@ -18,7 +18,11 @@ pub trait Knowledge {
 /// The desired status of the template; `None` if too little is known to improve on the existing one, and for kinds
 /// whose status cannot be aggregated.
 #[must_use]
-pub fn status(binding: &Binding, template: &Template, knowledge: &impl Knowledge) -> Option<Value> {
+pub(crate) fn status(
+    binding: &Binding,
+    template: &Template,
+    knowledge: &impl Knowledge,
+) -> Option<Value> {
     let mut parts: Vec<(String, &Value)> = Vec::new();
     let kept = binding.spec.graceful_eviction_tasks.iter().filter(|task| task.keep);
     let leaving = kept.map(|task| task.from_cluster.as_str());
@@ -27,7 +31,7 @@ pub fn status(binding: &Binding, template: &Template, knowledge: &impl Knowledge
     clusters.sort_unstable();
     clusters.dedup();
     for cluster in &clusters {
-        match knowledge.view(cluster) {
+        match knowledge.observed(cluster) {
             // A seeded view may lack the raw status: it would look like missing replicas.
             Some(view) if view.certainty == Certainty::Seeded => return None,
             // What a lost member runs is unknown: it does not count as ready.
@@ -74,7 +78,7 @@ fn observed_generation(
         return if nothing_wanted { template.generation } else { known };
     }
     let observed = targets.iter().map(|target| {
-        let view = knowledge.view(&target.name)?;
+        let view = knowledge.observed(&target.name)?;
         if view.certainty != Certainty::Fresh || !view.observed {
             return None;
         }
@@ -93,10 +97,10 @@ mod tests {
 
     use crate::index::key::GroupKind;
 
-    struct Fixed(BTreeMap<&'static str, (View, i64)>);
+    struct Fixed(BTreeMap<&'static str, (Observed, i64)>);
 
     impl Knowledge for Fixed {
-        fn view(&self, cluster: &str) -> Option<&View> {
+        fn observed(&self, cluster: &str) -> Option<&Observed> {
             self.0.get(cluster).map(|(view, _)| view)
         }
 
@@ -105,17 +109,17 @@ mod tests {
         }
     }
 
-    fn view(certainty: Certainty, observed: bool, ready: i64) -> View {
+    fn view(certainty: Certainty, observed: bool, ready: i64) -> Observed {
         let status = json!({
             "observedGeneration": 1, "replicas": ready, "readyReplicas": ready,
             "updatedReplicas": ready, "availableReplicas": ready,
         });
-        let mut view = View { certainty, observed, hash: "h".into(), ..View::default() };
+        let mut view = Observed { certainty, observed, hash: "h".into(), ..Observed::default() };
         view.item.status = Some(status);
         view
     }
 
-    fn case(views: &[(&'static str, View, i64)]) -> Option<Value> {
+    fn case(views: &[(&'static str, Observed, i64)]) -> Option<Value> {
         let template = json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "web", "namespace": "shop", "uid": "t", "generation": 5},

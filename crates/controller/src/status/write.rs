@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The object whose status to write.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub(crate) struct Target {
     /// Its kind.
     pub resource: ApiResource,
     /// Absent for cluster-scoped objects.
@@ -29,7 +29,7 @@ pub struct Target {
 
 /// Why a status was not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// For the log.
     pub message: String,
     /// Whether a retry may help.
@@ -38,7 +38,7 @@ pub struct Failure {
 
 /// The merge patch between two statuses; `None` if they are equal.
 #[must_use]
-pub fn patch(before: &Value, after: &Value) -> Option<Value> {
+pub(crate) fn patch(before: &Value, after: &Value) -> Option<Value> {
     let empty = json!({});
     let before = if before.is_object() { before } else { &empty };
     Some(json!({"status": merge_patch(before, after)?}))
@@ -48,7 +48,11 @@ pub fn patch(before: &Value, after: &Value) -> Option<Value> {
 ///
 /// # Errors
 /// The hub's error, or a time-out.
-pub async fn write(client: &Client, target: &Target, patch: &Value) -> Result<Arc<Value>, Failure> {
+pub(crate) async fn write(
+    client: &Client,
+    target: &Target,
+    patch: &Value,
+) -> Result<Arc<Value>, Failure> {
     let api: Api<Object> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource),
         None => Api::all_with(client.clone(), &target.resource),

@@ -11,11 +11,12 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::dispatch::outlet::Outlet;
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{
     ApplyResult, LostReason, MemberEvent, ObjectHealth, Proof, Report, Withdrawal,
 };
+use crate::mutants::{self, Mutant};
+use crate::placements::outlet::Outlet;
 
 /// How long a member needs to apply, and then until its pods are ready.
 const APPLY: Duration = Duration::from_millis(30);
@@ -375,6 +376,9 @@ impl Outlet for FakeMembers {
 
     fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
         (self.check)();
+        if proof == Proof::NotTargeted && mutants::is(Mutant::LostAreNotTold) {
+            return;
+        }
         let key = (cluster.to_owned(), claim.to_owned());
         let mut state = self.state.lock().unwrap();
         state.orders.push(Order::Withdraw { cluster: cluster.to_owned(), how, proof });

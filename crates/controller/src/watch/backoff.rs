@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Exponential backoff with jitter in the upper half of each step.
 #[derive(Debug, Clone)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
     failures: u32,
@@ -14,12 +14,12 @@ pub struct Backoff {
 impl Backoff {
     /// Waits `first` at first, twice as long after each failure, at most `longest`.
     #[must_use]
-    pub fn new(first: Duration, longest: Duration, seed: u64) -> Self {
+    pub(crate) fn new(first: Duration, longest: Duration, seed: u64) -> Self {
         Self { first, longest, failures: 0, state: seed }
     }
 
     /// The wait after one more failure.
-    pub fn next_wait(&mut self) -> Duration {
+    pub(crate) fn next_wait(&mut self) -> Duration {
         let full = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
         let half = full / 2;
@@ -28,7 +28,7 @@ impl Backoff {
     }
 
     /// After a success: the next failure starts from the first wait.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 

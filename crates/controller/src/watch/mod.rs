@@ -4,7 +4,7 @@
 //! interprets each object, so that a malformed one never stops a stream. An error only means that the source cannot be
 //! read for now.
 
-pub mod backoff;
+pub(crate) mod backoff;
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::chronicle;
+use crate::audit;
 use crate::index::Source;
 use crate::object::Object;
 use backoff::Backoff;
@@ -42,7 +42,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A message of a stream.
 #[derive(Debug)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     /// Which stream.
     pub source: Source,
     /// Start count of the stream: messages of an earlier start are ignored.
@@ -53,7 +53,7 @@ pub struct Arrival {
 
 /// What happened to a source's objects.
 #[derive(Debug)]
-pub enum News {
+pub(crate) enum News {
     /// All current objects.
     All(Vec<Arc<Value>>),
     /// An object was created or changed.
@@ -73,7 +73,7 @@ struct Running {
 }
 
 /// The running streams.
-pub struct Streams {
+pub(crate) struct Streams {
     client: Client,
     news: mpsc::Sender<Arrival>,
     tasks: TaskTracker,
@@ -87,7 +87,7 @@ impl Streams {
     /// Creates an empty set. All streams end with `token` and run in `tasks`. `news` is bounded: while it is full the
     /// streams wait, and list again what they missed.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         client: Client,
         news: mpsc::Sender<Arrival>,
         tasks: TaskTracker,
@@ -99,18 +99,13 @@ impl Streams {
 
     /// Whether the message is from the stream's current start.
     #[must_use]
-    pub fn is_current(&self, arrival: &Arrival) -> bool {
+    pub(crate) fn is_current(&self, arrival: &Arrival) -> bool {
         self.running.get(&arrival.source).is_some_and(|running| running.epoch == arrival.epoch)
-    }
-
-    /// The watched sources.
-    pub fn sources(&self) -> impl Iterator<Item = &Source> {
-        self.running.keys()
     }
 
     /// Starts and stops streams to match `wanted` (each with the version of its kind; empty for Atoll's own) and
     /// returns the sources that were stopped.
-    pub fn set(&mut self, wanted: &BTreeMap<Source, String>) -> Vec<Source> {
+    pub(crate) fn set(&mut self, wanted: &BTreeMap<Source, String>) -> Vec<Source> {
         let running = self.running.iter();
         let stopped: Vec<_> = running
             .filter(|(source, running)| wanted.get(source) != Some(&running.version))
@@ -262,7 +257,7 @@ fn refusal(error: &watcher::Error) -> Option<String> {
 fn json(mut object: Object, resource: &ApiResource) -> Arc<Value> {
     object.name_kind(resource);
     object.leave_out_allocated();
-    object.manage(chronicle::reduce);
+    object.manage(audit::reduce);
     Arc::new(object.whole())
 }
 
@@ -285,7 +280,7 @@ fn fixed_resource(source: &Source) -> ApiResource {
 }
 
 /// The sources that are always watched.
-pub const ALWAYS: [Source; 10] = [
+pub(crate) const ALWAYS: [Source; 10] = [
     Source::Clusters,
     Source::PropagationPolicies,
     Source::ClusterPropagationPolicies,

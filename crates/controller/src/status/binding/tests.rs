@@ -7,18 +7,18 @@ use super::*;
 
 #[derive(Default)]
 struct Fixed {
-    views: BTreeMap<String, View>,
+    views: BTreeMap<String, Observed>,
     hindrance: Option<(&'static str, String)>,
     unclaimed: Option<String>,
     unrecorded: Option<String>,
 }
 
 impl Knowledge for Fixed {
-    fn view(&self, cluster: &str) -> Option<&View> {
+    fn observed(&self, cluster: &str) -> Option<&Observed> {
         self.views.get(cluster)
     }
 
-    fn given(&self, _: &str) -> Option<&str> {
+    fn sent(&self, _: &str) -> Option<&str> {
         Some("new")
     }
 
@@ -43,7 +43,7 @@ impl Knowledge for Fixed {
     }
 }
 
-fn view(cluster: &str, hash: &str, ready: i64) -> (String, View) {
+fn view(cluster: &str, hash: &str, ready: i64) -> (String, Observed) {
     let item = AggregatedStatusItem {
         cluster_name: cluster.to_owned(),
         health: ResourceHealth::Healthy,
@@ -52,12 +52,12 @@ fn view(cluster: &str, hash: &str, ready: i64) -> (String, View) {
         status: Some(json!({"readyReplicas": ready})),
         ..AggregatedStatusItem::default()
     };
-    let view = View {
+    let view = Observed {
         certainty: Certainty::Fresh,
         hash: hash.to_owned(),
         observed: true,
         item,
-        ..View::default()
+        ..Observed::default()
     };
     (cluster.to_owned(), view)
 }
@@ -138,10 +138,13 @@ fn seeded_knowledge_reads_as_it_was_written() {
     known.views.extend([view("a", "new", 2), view("b", "new", 1)]);
     let mut binding = binding(two(), "Placed", 0);
     binding.status = status(&binding, &known, now());
-    let mut seeded = crate::status::views::Views::default();
+    let mut seeded = crate::placements::Placements::default();
     seeded.seed(&binding.key, &binding.status);
     let seeded = Fixed {
-        views: seeded.of(&binding.key).map(|(name, view)| (name.clone(), view.clone())).collect(),
+        views: seeded
+            .all_observed(&binding.key)
+            .map(|(name, it)| (name.clone(), it.clone()))
+            .collect(),
         ..Fixed::default()
     };
     let later = "2026-01-01T09:00:00Z".parse().unwrap();

@@ -1,0 +1,112 @@
+//! Passes committed decisions to history, and remembers until they are recorded. The binding is the outbox: it keeps
+//! what history does not hold yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use atoll_history::{Receipt, Record, RecordState, outbox};
+use tokio::time::Instant;
+
+use super::binding_ref;
+use crate::env::Env;
+use crate::index::Index;
+use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
+
+/// Delay before decisions that did not fit history's queue are offered again.
+const OFFER_AGAIN: Duration = Duration::from_secs(10);
+
+/// Decisions on their way to history.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    /// Receipts of the decisions that each binding holds, by id.
+    receipts: BTreeMap<BindingKey, BTreeMap<String, Receipt>>,
+    /// Bindings with decisions that did not fit history's queue.
+    unoffered: BTreeSet<BindingKey>,
+    offer_again: Option<Instant>,
+}
+
+impl Outbox {
+    /// Whether history holds a binding's decision.
+    pub(crate) fn is_recorded(&self, key: &BindingKey, id: &str) -> bool {
+        self.receipt(key, id).is_some_and(Receipt::is_recorded)
+    }
+
+    /// Whether a binding's last decision is not recorded yet.
+    pub(crate) fn awaits(&self, binding: &Binding) -> bool {
+        let receipt = binding.decision_id().and_then(|id| self.receipt(&binding.key, id));
+        receipt.is_some_and(|receipt| receipt.state() == RecordState::Queued)
+    }
+
+    /// Passes a newly committed decision to history.
+    pub(crate) fn record(&mut self, env: &Env, binding: &Binding, record: Record) {
+        self.pass(env, &binding.key, record);
+        self.trim(binding);
+    }
+
+    /// Passes all records that a binding holds to history, which skips existing ones.
+    pub(crate) fn offer(&mut self, env: &Env, binding: &Binding) {
+        for record in outbox::records(&binding_ref(binding), &binding.spec) {
+            if self.receipt(&binding.key, &record.record.id).is_none()
+                && !self.pass(env, &binding.key, record)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Offers decisions again that did not fit history's queue, when due.
+    pub(crate) fn offer_again(&mut self, env: &Env, index: &Index, now: Instant) {
+        if self.offer_again.is_none_or(|at| at > now) {
+            return;
+        }
+        self.offer_again = None;
+        for key in std::mem::take(&mut self.unoffered) {
+            if let Some(binding) = index.binding(&key) {
+                self.offer(env, binding);
+            }
+        }
+    }
+
+    /// When decisions are offered again.
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        self.offer_again
+    }
+
+    /// The binding was deleted.
+    pub(crate) fn forget(&mut self, key: &BindingKey) {
+        self.unoffered.remove(key);
+        self.receipts.remove(key);
+    }
+
+    fn receipt(&self, key: &BindingKey, id: &str) -> Option<&Receipt> {
+        self.receipts.get(key)?.get(id)
+    }
+
+    fn pass(&mut self, env: &Env, key: &BindingKey, record: Record) -> bool {
+        let id = record.record.id.clone();
+        match env.recorder.record(record) {
+            Ok(receipt) => {
+                self.receipts.entry(key.clone()).or_default().insert(id, receipt);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%key, %error, "the decision stays in its binding for now");
+                self.unoffered.insert(key.clone());
+                self.offer_again.get_or_insert(Instant::now() + OFFER_AGAIN);
+                false
+            }
+        }
+    }
+
+    /// Drops the receipt of the previous decision, unless the binding still holds it.
+    fn trim(&mut self, binding: &Binding) {
+        let parent = binding.spec.decision.as_ref().and_then(|decision| decision.parent.as_ref());
+        let still = |id: &str| binding.spec.unrecorded.iter().any(|held| held.decision.id == id);
+        if let (Some(parent), Some(receipts)) = (parent, self.receipts.get_mut(&binding.key))
+            && !still(parent)
+        {
+            receipts.remove(parent);
+        }
+    }
+}

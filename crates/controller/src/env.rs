@@ -1,0 +1,39 @@
+//! What every stage of the controller may use: handles to the outside and settings, without state of their own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::Clock;
+use atoll_history::{Recorder, Store};
+use atoll_scheduler::RecoverAfter;
+use kube::Client;
+
+use crate::events::Notes;
+use crate::leader::Election;
+use crate::lifecycle::pace::PaceLimits;
+use crate::metrics::Counters;
+use crate::placements::outlet::Outlet;
+use crate::placements::verdicts::Verdicts;
+use crate::schedule::SchedulerHandle;
+use crate::schedule::extend::Extensions;
+
+/// The handles and settings.
+pub(crate) struct Env {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Counters,
+    pub(crate) notes: Notes,
+    pub(crate) recorder: Recorder,
+    pub(crate) store: Arc<dyn Store>,
+    /// Retention of history.
+    pub(crate) retention: Duration,
+    pub(crate) outlet: Arc<dyn Outlet>,
+    pub(crate) verdicts: Arc<Verdicts>,
+    pub(crate) election: Election,
+    pub(crate) scheduler: SchedulerHandle,
+    pub(crate) extensions: Arc<Extensions>,
+    /// How fast workloads may leave clusters.
+    pub(crate) pace: PaceLimits,
+    /// How long a cluster must be healthy before workloads move back to it.
+    pub(crate) recover_after: RecoverAfter,
+}

@@ -1,0 +1,173 @@
+//! The task that owns the controller's state. It takes one event at a time, passes it to the role that this process has,
+//! and never blocks: decisions, writes and look-ups run elsewhere and return as events.
+
+use std::sync::Arc;
+
+use atoll_history::Progress;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::audit;
+use crate::env::Env;
+use crate::hub_state::HubState;
+use crate::leader::Leadership;
+use crate::leadership::{JobDone, Leading, Role};
+use crate::members::MemberEvent;
+use crate::queue::{Lengths, gates};
+use crate::run::ControllerError;
+use crate::schedule::DecisionResult;
+use crate::watch::Arrival;
+
+/// Events of one kind handled before the others are looked at again, so that none starves.
+const BATCH: usize = 256;
+
+/// Where events come from.
+pub(crate) struct Inputs {
+    pub(crate) leadership: watch::Receiver<Option<Leadership>>,
+    /// The hub's streams.
+    pub(crate) arrivals: mpsc::Receiver<Arrival>,
+    pub(crate) reports: mpsc::Receiver<MemberEvent>,
+    pub(crate) decisions: mpsc::Receiver<DecisionResult>,
+    /// Progress of the history database.
+    pub(crate) progress: watch::Receiver<Progress>,
+}
+
+/// The event loop.
+pub(crate) struct EventLoop {
+    env: Arc<Env>,
+    hub: HubState,
+    role: Role,
+    inputs: Inputs,
+}
+
+impl EventLoop {
+    pub(crate) fn new(env: Arc<Env>, hub: HubState, inputs: Inputs) -> Self {
+        Self { env, hub, role: Role::Follower, inputs }
+    }
+
+    /// Runs until cancelled. Running jobs are then aborted.
+    pub(crate) async fn run(mut self, token: CancellationToken) -> Result<(), ControllerError> {
+        loop {
+            if let Role::Leading(leading) = &mut self.role {
+                leading.hand_out_work(&mut self.hub);
+            }
+            let timer = self.role.next_timer();
+            let behind = self.hub.history_error.is_some();
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return Ok(()),
+                Ok(()) = self.inputs.leadership.changed() => self.follow_leadership(),
+                done = self.role.next_job() => self.job_done(done),
+                result = self.inputs.decisions.recv() => {
+                    self.decided(result.ok_or(ControllerError::Scheduler)?);
+                }
+                Some(event) = self.inputs.reports.recv() => self.take_reports(event),
+                Some(arrival) = self.inputs.arrivals.recv() => self.take_arrivals(arrival),
+                () = audit::turned(&mut self.inputs.progress, behind) => self.history_turned(),
+                () = sleep_until(timer) => {}
+            }
+        }
+    }
+
+    /// The leadership began, ended, or changed its term.
+    fn follow_leadership(&mut self) {
+        let leadership = *self.inputs.leadership.borrow_and_update();
+        let term = leadership.and_then(|leadership| leadership.in_force());
+        let held = match &self.role {
+            Role::Follower => None,
+            Role::Leading(leading) => Some(leading.term()),
+        };
+        if term == held {
+            return;
+        }
+        if held.is_some() {
+            self.step_down();
+        }
+        if let Some(term) = term {
+            let leadership = self.inputs.leadership.clone();
+            let raised = held.is_some();
+            let leading = Leading::begin(&self.env, &mut self.hub, term, leadership, raised);
+            self.role = Role::Leading(Box::new(leading));
+        }
+    }
+
+    /// Leadership lost: everything that belonged to it is dropped, and its running jobs are aborted.
+    fn step_down(&mut self) {
+        self.role = Role::Follower;
+        self.env.counters.leads.set(0);
+        self.env.counters.queued(Lengths::default());
+        self.env.counters.paced(0);
+        self.env.outlet.stepped_down();
+        self.hub.rebuild_tables();
+    }
+
+    fn job_done(&mut self, done: JobDone) {
+        if let Role::Leading(leading) = &mut self.role {
+            leading.job_done(&mut self.hub, done);
+        }
+    }
+
+    fn decided(&mut self, result: DecisionResult) {
+        if let Role::Leading(leading) = &mut self.role {
+            leading.decided(&mut self.hub, result);
+        }
+    }
+
+    fn take_reports(&mut self, first: MemberEvent) {
+        self.take_report(first);
+        for _ in 1..BATCH {
+            let Ok(event) = self.inputs.reports.try_recv() else { return };
+            self.take_report(event);
+        }
+    }
+
+    fn take_arrivals(&mut self, first: Arrival) {
+        self.take_arrival(first);
+        for _ in 1..BATCH {
+            let Ok(arrival) = self.inputs.arrivals.try_recv() else { return };
+            self.take_arrival(arrival);
+        }
+    }
+
+    fn take_report(&mut self, event: MemberEvent) {
+        // The sessions of a leadership may begin before its start was handled here.
+        if self.inputs.leadership.has_changed().unwrap_or_default() {
+            self.follow_leadership();
+        }
+        if let Role::Leading(leading) = &mut self.role {
+            leading.take_report(&mut self.hub, event);
+        }
+    }
+
+    fn take_arrival(&mut self, arrival: Arrival) {
+        let opens = gates::opening(&arrival.source);
+        let Some((touched, urgency)) = self.hub.take_in(arrival) else { return };
+        match &mut self.role {
+            Role::Leading(leading) => leading.absorb(&mut self.hub, touched, urgency, opens),
+            Role::Follower => {
+                self.hub.refresh_objects(&touched);
+                self.hub.follow_bindings(&touched);
+            }
+        }
+        self.hub.report_ready();
+    }
+
+    /// History fell behind, or keeps up again.
+    fn history_turned(&mut self) {
+        self.hub.history_error = match self.hub.history_error {
+            None => Some(self.inputs.progress.borrow().failing.clone().unwrap_or_default()),
+            Some(_) => None,
+        };
+        if let Role::Leading(leading) = &mut self.role {
+            leading.history_turned(&self.hub);
+        }
+    }
+}
+
+async fn sleep_until(timer: Option<Instant>) {
+    match timer {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,327 @@
+//! What every controller keeps up to date, whether it leads or not: the hub's objects, and the scheduler's tables made
+//! from them. Watch events enter here; what else they affect is the leader's work.
+
+mod capacity;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_api::binding::ResourceBindingStatus;
+use atoll_scheduler::{BindingFacts, LiveCluster, Session, TableChange, Tables};
+use kube::api::ApiResource;
+use tokio::sync::watch;
+
+use crate::audit::Authors;
+use crate::commit::draft::Demand;
+use crate::env::Env;
+use crate::index::key::{BindingKey, GroupKind};
+use crate::index::rows::Binding;
+use crate::index::{Index, Source, Touched};
+use crate::leader::LeaderTerm;
+use crate::members::Counted;
+use crate::queue::Urgency;
+use crate::watch::{ALWAYS, Arrival, News, Streams};
+
+/// The hub's objects, and what is derived from them alone.
+pub(crate) struct HubState {
+    env: Arc<Env>,
+    pub(crate) index: Index,
+    /// API resources of the watched kinds.
+    pub(crate) resources: BTreeMap<GroupKind, ApiResource>,
+    /// The scheduler's view of clusters, policies and bindings.
+    pub(crate) tables: Tables,
+    /// Sessions and capacities, as far as known.
+    live: BTreeMap<String, LiveCluster>,
+    streams: Streams,
+    /// Last authors of templates and policies.
+    pub(crate) authors: Authors,
+    /// Highest term in the hub, once everything is listed: the election starts then.
+    ready: watch::Sender<Option<LeaderTerm>>,
+    /// Why the history database does not accept writes; `None` while it does.
+    pub(crate) history_error: Option<String>,
+}
+
+impl HubState {
+    pub(crate) fn new(
+        env: Arc<Env>,
+        index: Index,
+        streams: Streams,
+        ready: watch::Sender<Option<LeaderTerm>>,
+    ) -> Self {
+        let mut hub = Self {
+            env,
+            index,
+            resources: BTreeMap::new(),
+            tables: Tables::default(),
+            live: BTreeMap::new(),
+            streams,
+            authors: Authors::default(),
+            ready,
+            history_error: None,
+        };
+        hub.watch_kinds();
+        hub
+    }
+
+    /// Applies one event of a stream to the index. Returns the rows that changed, and how urgent that is.
+    pub(crate) fn take_in(&mut self, arrival: Arrival) -> Option<(Touched, Urgency)> {
+        if !self.streams.is_current(&arrival) {
+            return None;
+        }
+        let source = arrival.source;
+        self.learn_authors(&source, &arrival.news);
+        let change = match arrival.news {
+            News::All(objects) => (self.index.replace(&source, objects), Urgency::Later),
+            News::Applied(object) => (self.index.apply(&source, object), Urgency::Now),
+            News::Deleted(object) => (self.index.delete(&source, &object), Urgency::Now),
+            // A rejected stream retries again and again; only a different error is a change.
+            News::Unreadable(why)
+                if self.index.reading(&source).unreadable.as_deref() == Some(&*why) =>
+            {
+                tracing::debug!(?source, why, "still cannot be read");
+                return None;
+            }
+            News::Unreadable(why) => {
+                tracing::warn!(?source, why, "cannot be read");
+                (self.index.unreadable(&source, why), Urgency::Later)
+            }
+            News::Served(resource) => {
+                if let Source::Templates(kind) = source {
+                    self.resources.insert(kind, resource);
+                }
+                return None;
+            }
+        };
+        if source == Source::Nodes {
+            self.watch_kinds();
+        }
+        Some(change)
+    }
+
+    /// Brings the scheduler's tables up to date with everything but bindings.
+    pub(crate) fn refresh_objects(&mut self, touched: &Touched) -> Vec<TableChange> {
+        for (object, error) in &touched.unreadable {
+            tracing::warn!(object, %error, "object cannot be read; its last readable state stays in force");
+        }
+        if touched.kinds {
+            self.watch_kinds();
+        }
+        let mut changes = Vec::new();
+        for name in &touched.clusters {
+            changes.extend(self.refresh_cluster(name));
+        }
+        for key in &touched.workload_policy_rows {
+            changes.extend(match self.index.workload_policy(key) {
+                Some(policy) => self.tables.upsert_workload_policy(policy),
+                None => self.tables.remove_workload_policy(&key.0, &key.1),
+            });
+        }
+        for key in &touched.spread_rows {
+            changes.extend(match self.index.spread(key) {
+                Some(spread) => self.tables.upsert_workload_spread(spread),
+                None => self.tables.remove_workload_spread(&key.0, &key.1),
+            });
+        }
+        if !touched.bindings.is_empty() {
+            self.env.outlet.watch_labels(&self.index.node_labels());
+        }
+        changes
+    }
+
+    /// As a follower: brings the tables up to date with bindings, whose statuses show what members run.
+    pub(crate) fn follow_bindings(&mut self, touched: &Touched) {
+        for key in &touched.bindings {
+            match self.index.binding(key).cloned() {
+                Some(binding) => {
+                    self.note_term(&binding, LeaderTerm::default());
+                    self.refresh_binding(key, replicas_in(&binding.status));
+                }
+                None => {
+                    self.tables.remove_binding(key);
+                }
+            }
+        }
+    }
+
+    /// Leadership lost: decisions that may never have been committed, and reports of sessions that ended with it, must
+    /// not count. The tables are made again from the hub's objects.
+    pub(crate) fn rebuild_tables(&mut self) {
+        self.tables = Tables::default();
+        self.live.clear();
+        let clusters: Vec<_> = self.index.clusters().map(|(name, _)| name.clone()).collect();
+        for name in &clusters {
+            self.refresh_cluster(name);
+        }
+        for (_, policy) in self.index.workload_policies() {
+            self.tables.upsert_workload_policy(policy);
+        }
+        for spread in self.index.spreads().filter_map(|key| self.index.spread(key)) {
+            self.tables.upsert_workload_spread(spread);
+        }
+        let bindings: Vec<_> = self.index.bindings().cloned().collect();
+        for binding in bindings {
+            self.refresh_binding(&binding.key, replicas_in(&binding.status));
+        }
+    }
+
+    /// Updates a binding in the scheduler's tables; `reported` is what members run of it.
+    pub(crate) fn refresh_binding(
+        &mut self,
+        key: &BindingKey,
+        reported: BTreeMap<String, i64>,
+    ) -> Vec<TableChange> {
+        let Some(binding) = self.index.binding(key).cloned() else {
+            return self.tables.remove_binding(key);
+        };
+        if self.index.refusal(&binding).is_some() {
+            return self.tables.remove_binding(key); // a refused binding takes no capacity
+        }
+        let template = self.index.template(&binding.template());
+        let (pod_labels, requirements) = match template {
+            Some(template) => {
+                (atoll_interpreter::pod_labels(&template.object), Demand::of(template).requirements)
+            }
+            None => (BTreeMap::new(), binding.spec.replica_requirements.clone()),
+        };
+        self.tables.upsert_binding(BindingFacts {
+            key: key.clone(),
+            pod_labels: pod_labels.into(),
+            requirements,
+            shares: binding.spec.clusters.clone(),
+            reported,
+        })
+    }
+
+    /// A binding may hold a higher term than `ours`, if a leader wrote it that the Lease has no trace of.
+    pub(crate) fn note_term(&self, binding: &Binding, ours: LeaderTerm) {
+        let term = binding.term();
+        self.ready.send_if_modified(|ready| match ready {
+            Some(highest) if *highest < term && !term.is_out_of_range(ours.max(*highest)) => {
+                *highest = term;
+                true
+            }
+            _ => false,
+        });
+    }
+
+    /// Whether a member has a session.
+    pub(crate) fn is_connected(&self, cluster: &str) -> bool {
+        self.live.get(cluster).is_some_and(|live| live.session == Session::Connected)
+    }
+
+    /// A session began or ended.
+    pub(crate) fn set_session(&mut self, cluster: &str, session: Session) -> Vec<TableChange> {
+        self.change_live(cluster, |live| live.session = session)
+    }
+
+    /// A member counted its free capacity.
+    pub(crate) fn set_capacity(&mut self, cluster: &str, counted: &Counted) -> Vec<TableChange> {
+        let capacity = capacity::capacity(counted);
+        self.change_live(cluster, |live| live.capacity = Some(capacity))
+    }
+
+    fn change_live(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut LiveCluster),
+    ) -> Vec<TableChange> {
+        let Some(cluster) = self.index.cluster(name).cloned() else { return Vec::new() };
+        let live = self.live.entry(name.to_owned());
+        let live = live.or_insert_with(|| LiveCluster::from_status(&cluster));
+        change(live);
+        self.tables.upsert_cluster(&cluster, live.clone())
+    }
+
+    fn refresh_cluster(&mut self, name: &str) -> Vec<TableChange> {
+        match self.index.cluster(name) {
+            Some(cluster) => {
+                let live = self.live.entry(name.to_owned());
+                let live = live.or_insert_with(|| LiveCluster::from_status(cluster)).clone();
+                self.env.outlet.cluster_changed(cluster);
+                self.tables.upsert_cluster(cluster, live)
+            }
+            None => {
+                self.live.remove(name);
+                self.env.outlet.cluster_deleted(name);
+                self.tables.remove_cluster(name)
+            }
+        }
+    }
+
+    /// Whether the objects of a kind were listed once, or cannot be.
+    pub(crate) fn is_settled(&self, kind: &GroupKind) -> bool {
+        self.index.settled(&[Source::Templates(kind.clone())])
+    }
+
+    /// Whether all streams required for leading have listed everything.
+    fn is_complete(&self) -> bool {
+        let own = [
+            Source::Clusters,
+            Source::PropagationPolicies,
+            Source::ClusterPropagationPolicies,
+            Source::WorkloadPolicies,
+            Source::WorkloadSpreads,
+            Source::ResourceBindings,
+            Source::ClusterResourceBindings,
+        ];
+        let kinds: Vec<Source> =
+            self.index.wanted_kinds().into_keys().map(Source::Templates).collect();
+        own.iter().all(|source| self.index.reading(source).complete)
+            && self.index.settled(&[Source::Namespaces, Source::Nodes, Source::PriorityClasses])
+            && self.index.settled(&kinds)
+    }
+
+    /// Tells the election that the caches are complete.
+    pub(crate) fn report_ready(&self) {
+        if self.ready.borrow().is_none() && self.is_complete() {
+            tracing::info!("everything is listed");
+            self.ready.send_replace(Some(self.index.highest_term()));
+        }
+    }
+
+    /// Starts and stops streams so that exactly the relevant kinds are watched.
+    fn watch_kinds(&mut self) {
+        let mut wanted: BTreeMap<Source, String> =
+            ALWAYS.into_iter().map(|source| (source, String::new())).collect();
+        // A Node alone proves that the hub runs workloads; without one, look for Pods and ReplicaSets of templates.
+        let nodes = self.index.reading(&Source::Nodes);
+        if (nodes.complete || nodes.unreadable.is_some()) && !self.index.has_nodes() {
+            wanted.insert(Source::ReplicaSets, String::new());
+            wanted.insert(Source::Pods, String::new());
+        }
+        for (kind, version) in self.index.wanted_kinds() {
+            wanted.insert(Source::Templates(kind), version);
+        }
+        for stopped in self.streams.set(&wanted) {
+            if let Source::Templates(kind) = stopped {
+                self.index.forget_kind(&kind);
+                self.resources.remove(&kind);
+            }
+        }
+    }
+
+    /// Tracks the authors of objects that decisions may depend on.
+    fn learn_authors(&mut self, source: &Source, news: &News) {
+        let counts = matches!(
+            source,
+            Source::PropagationPolicies
+                | Source::ClusterPropagationPolicies
+                | Source::WorkloadPolicies
+                | Source::WorkloadSpreads
+                | Source::Templates(_)
+        );
+        match news {
+            _ if !counts => {}
+            News::All(objects) => objects.iter().for_each(|object| self.authors.learn(object)),
+            News::Applied(object) => self.authors.learn(object),
+            News::Deleted(object) => self.authors.forget(object),
+            News::Unreadable(_) | News::Served(_) => {}
+        }
+    }
+}
+
+/// Replicas on members according to a binding's status.
+fn replicas_in(status: &ResourceBindingStatus) -> BTreeMap<String, i64> {
+    let items = status.aggregated_status.iter();
+    items.filter_map(|item| Some((item.cluster_name.clone(), item.replicas?))).collect()
+}

@@ -1,0 +1,118 @@
+//! Takes in changes of the hub's objects, by users or by our own writes.
+
+use super::Leading;
+use crate::hub_state::HubState;
+use crate::index::Touched;
+use crate::index::key::BindingKey;
+use crate::queue::{Opening, Urgency};
+use crate::status::due::{Pace, Subject};
+
+impl Leading {
+    /// Passes a change of the index on to everything that it affects; `news` is the kind of gate that it may open.
+    pub(crate) fn absorb(
+        &mut self,
+        hub: &mut HubState,
+        touched: Touched,
+        urgency: Urgency,
+        news: Opening,
+    ) {
+        let mut changes = hub.refresh_objects(&touched);
+        for name in &touched.clusters {
+            self.draining.cluster_changed(hub.index.cluster(name).is_some(), name);
+            self.audit.member_changed(&hub.index, name);
+        }
+        for key in touched.workload_policy_rows.iter().chain(&touched.spread_rows) {
+            self.statuses.forget_deleted(&hub.index, key);
+        }
+        for key in &touched.bindings {
+            changes.extend(self.binding_changed(hub, key));
+        }
+        self.wake(&changes);
+        for key in touched.keys {
+            self.enqueue(hub, key, urgency, Some(news));
+        }
+        if matches!(news, Opening::Cluster | Opening::PriorityClass | Opening::Hub) {
+            self.reopen(hub, news);
+        }
+        // Statuses are written without a precondition: a write of an earlier leader may have arrived after our own.
+        for key in touched.statuses {
+            self.statuses.mark_both(&key, Pace::AtRest);
+        }
+        for policy in touched.policies {
+            self.statuses.mark_policy(hub, policy);
+        }
+        for spread in touched.spreads {
+            self.statuses.mark(Subject::WorkloadSpread(spread), Pace::OnItsWay);
+        }
+        for policy in touched.workload_policies {
+            self.statuses.mark(Subject::WorkloadPolicy(policy), Pace::OnItsWay);
+        }
+    }
+
+    /// A binding was created, changed or deleted.
+    fn binding_changed(
+        &mut self,
+        hub: &mut HubState,
+        key: &BindingKey,
+    ) -> Vec<atoll_scheduler::TableChange> {
+        let Some(binding) = hub.index.binding(key).cloned() else {
+            self.forget_binding(key);
+            return hub.tables.remove_binding(key);
+        };
+        hub.note_term(&binding, self.term);
+        if self.term < binding.term() {
+            // The hub is trusted: only administrators may write bindings.
+            self.env.election.heard_term(binding.term());
+        }
+        self.placements.seed(key, &binding.status);
+        self.refresh_binding(hub, key)
+    }
+
+    /// Updates a binding in the scheduler's tables.
+    pub(super) fn refresh_binding(
+        &self,
+        hub: &mut HubState,
+        key: &BindingKey,
+    ) -> Vec<atoll_scheduler::TableChange> {
+        // While a decision is being committed its shares count, not those still in the hub.
+        if self.queue.is_in_flight(key) {
+            return Vec::new();
+        }
+        hub.refresh_binding(key, self.placements.replicas(key))
+    }
+
+    /// A binding was deleted from the hub.
+    fn forget_binding(&mut self, key: &BindingKey) {
+        self.reissued.note(&self.placements, key);
+        self.query_reissued();
+        self.env.verdicts.forget(key);
+        self.placements.forget(key);
+        self.draining.forget(key);
+        self.outbox.forget(key);
+        self.audit.forget(key);
+        self.statuses.forget(key);
+    }
+
+    /// Queries history about bindings that ended without this leader, unless it is being queried.
+    pub(super) fn query_reissued(&mut self) {
+        if let Some(query) = self.reissued.query(&self.env) {
+            self.jobs.spawn(async { super::JobDone::Reissued(query.await) });
+        }
+    }
+
+    /// History fell behind, or keeps up again: the statuses of the bindings concerned show it.
+    pub(crate) fn history_turned(&mut self, hub: &HubState) {
+        use atoll_api::conditions::{self, RECORDED};
+        let behind = hub.history_error.is_some();
+        self.removal_limits.publish(&self.env, behind);
+        let concerned = hub.index.bindings().filter(|binding| match behind {
+            true => self.outbox.awaits(binding),
+            false => conditions::find(&binding.status.conditions, RECORDED)
+                .is_some_and(|condition| condition.status != "True"),
+        });
+        let concerned: Vec<_> = concerned.map(|binding| binding.key.clone()).collect();
+        for key in concerned {
+            self.mark_status(hub, &key);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Writes and look-ups that run beside the event loop. They are aborted when the leadership is dropped: every write is
+//! guarded, and the next leader finds the result of an abandoned write in the hub.
+
+use std::sync::Arc;
+
+use atoll_history::{Detail, MemberEvent, RecordState};
+use atoll_scheduler::Decision;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::audit::recovery::KnownProgress;
+use crate::commit::{self, Ended, Write};
+use crate::env::Env;
+use crate::index::key::BindingKey;
+use crate::placements::{reissued, removal_limits};
+use crate::reconcile::Purpose;
+use crate::reconcile::template_lookup::Presence;
+use crate::schedule::extend::Passage;
+use crate::status::due::Subject;
+use crate::status::write::{self, Failure, Target};
+
+/// Result of a job.
+pub(crate) enum JobDone {
+    /// Result of a write to a binding.
+    Wrote(Box<Wrote>),
+    /// Result of a template look-up.
+    LookedUp { key: BindingKey, presence: Presence },
+    /// History's answer about the record of a withdrawal.
+    WithdrawalRecorded { key: BindingKey, id: String, state: RecordState },
+    /// Result of a status write.
+    Published { subject: Subject, result: Result<Arc<Value>, Failure> },
+    /// Withdrawals in history that members have not confirmed: uids of bindings by member.
+    Unconfirmed(Vec<(String, Vec<String>)>),
+    /// Progress of decisions according to history.
+    Progress(Vec<KnownProgress>),
+    /// Member events missing in history.
+    MembersMissed(Vec<MemberEvent>),
+    /// Whether history has newer decisions than the hub.
+    Compared(removal_limits::Compared),
+    /// Which bindings that were sent again are withdrawn according to history.
+    Reissued(reissued::Answer),
+}
+
+/// A write to a binding that ended.
+pub(crate) struct Wrote {
+    pub(super) key: BindingKey,
+    pub(super) ended: Ended,
+    /// The binding as read after a conflict.
+    pub(super) fresh: Option<Arc<Value>>,
+    pub(super) purpose: Purpose,
+    /// The decision as history stores it in full. Encoding it is the slowest part of a commit.
+    pub(super) detail: Option<Detail>,
+}
+
+/// Limit of concurrent jobs: enough to keep a hub busy, few enough not to overload a slow one.
+const MOST: usize = 64;
+/// Limit of status writes among them while decisions are pending: commits take priority over status writes.
+const MOST_STATUSES: usize = 16;
+
+/// The running jobs.
+#[derive(Default)]
+pub(super) struct Jobs {
+    set: JoinSet<JobDone>,
+    statuses: usize,
+}
+
+impl Jobs {
+    pub(super) fn spawn(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
+        self.set.spawn(job);
+    }
+
+    /// Writes to a binding. A decision passes the plugins of its profile first.
+    pub(super) fn write(&mut self, env: &Env, write: Write, purpose: Purpose) {
+        let (client, extensions) = (env.client.clone(), env.extensions.clone());
+        self.spawn(async move {
+            let decision = match &purpose {
+                Purpose::Decision(committing) => committing.decision.as_ref(),
+                Purpose::Upkeep(_) | Purpose::Delete | Purpose::Release => None,
+            };
+            let (detail, profile) =
+                (decision.and_then(detail), decision.map(|decision| decision.profile.to_string()));
+            let (ended, write) = match profile {
+                Some(profile) => {
+                    let passage = Passage { client: client.clone(), write };
+                    (extensions.carry(&profile, &passage).await, passage.write)
+                }
+                None => (commit::perform(&client, &write).await, write),
+            };
+            // On a conflict, decide again from the current state, not from what the watch will deliver later.
+            let fresh = match ended {
+                Ended::Conflict => commit::read(&client, &write.key).await,
+                _ => None,
+            };
+            JobDone::Wrote(Box::new(Wrote { key: write.key, ended, fresh, purpose, detail }))
+        });
+    }
+
+    /// Writes a status; the result is [`JobDone::Published`].
+    pub(super) fn publish(&mut self, env: &Env, subject: Subject, target: Target, patch: Value) {
+        let client = env.client.clone();
+        self.publish_with(async move {
+            let result = write::write(&client, &target, &patch).await;
+            JobDone::Published { subject, result }
+        });
+    }
+
+    fn publish_with(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
+        self.statuses += 1;
+        self.set.spawn(job);
+    }
+
+    /// Whether another job may start.
+    pub(super) fn has_room(&self) -> bool {
+        self.set.len() < MOST
+    }
+
+    /// Whether another status write may start.
+    pub(super) fn has_room_for_status(&self, decides: bool) -> bool {
+        self.has_room() && (!decides || self.statuses < MOST_STATUSES)
+    }
+
+    /// The next result; waits forever while there is no job.
+    pub(super) async fn next(&mut self) -> JobDone {
+        loop {
+            match self.set.join_next().await {
+                Some(Ok(done)) => {
+                    self.statuses -= usize::from(matches!(done, JobDone::Published { .. }));
+                    return done;
+                }
+                Some(Err(error)) if error.is_cancelled() => {}
+                // A panic in a job is a bug that must not pass as a result.
+                Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// The decision in the form that history stores in full.
+fn detail(decision: &Decision) -> Option<Detail> {
+    Some(Detail::encode(&serde_json::to_value(decision).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn statuses_leave_room_for_decisions_and_take_it_when_there_are_none() {
+        let published = || async {
+            let subject = Subject::Binding(BindingKey { namespace: None, name: "web".into() });
+            JobDone::Published { subject, result: Ok(Arc::default()) }
+        };
+        let mut jobs = Jobs::default();
+        while jobs.has_room_for_status(true) {
+            jobs.publish_with(published());
+        }
+        assert_eq!(jobs.set.len(), MOST_STATUSES);
+        assert!(jobs.has_room(), "decisions find room");
+        while jobs.has_room_for_status(false) {
+            jobs.publish_with(published());
+        }
+        assert_eq!(jobs.set.len(), MOST);
+        jobs.next().await;
+        assert!(jobs.has_room_for_status(false) && !jobs.has_room_for_status(true));
+        while jobs.statuses > 0 {
+            jobs.next().await;
+        }
+        assert!(jobs.has_room_for_status(true));
+    }
+}

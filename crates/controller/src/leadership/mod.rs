@@ -1,0 +1,210 @@
+//! What a controller has only while it leads, and what it does with it. [`Leading`] is built when a leadership begins and
+//! dropped when it ends: nothing of it can survive, and running jobs are aborted with it. Only its methods write.
+//!
+//! `work` starts what is due, `changes` takes in changes of the hub, `reports` what members report, `outcomes` the results
+//! of jobs. Each stage's own state and rules are in its module.
+
+mod changes;
+mod jobs;
+mod outcomes;
+mod reports;
+mod work;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::audit::{self, Audit, Outbox};
+use crate::env::Env;
+use crate::hub_state::HubState;
+use crate::index::key::BindingKey;
+use crate::leader::{LeaderTerm, Leadership};
+use crate::lifecycle::draining::Draining;
+use crate::placements::Placements;
+use crate::placements::reissued::Reissued;
+use crate::placements::removal_limits::RemovalLimits;
+use crate::queue::{BindingQueue, Queue, Urgency};
+use crate::reconcile::{Context, Subject};
+use crate::status::due::{Pace, Subject as StatusSubject};
+use crate::status::facts::Sources;
+use crate::status::stage::Statuses;
+pub(crate) use jobs::JobDone;
+use jobs::Jobs;
+
+/// Whether this process leads.
+pub(crate) enum Role {
+    /// It does not: it only follows the hub.
+    Follower,
+    /// It does.
+    Leading(Box<Leading>),
+}
+
+impl Role {
+    /// Earliest pending deadline.
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        match self {
+            Self::Follower => None,
+            Self::Leading(leading) => leading.next_timer(),
+        }
+    }
+
+    /// The next result of a job; waits forever while there is none.
+    pub(crate) async fn next_job(&mut self) -> JobDone {
+        match self {
+            Self::Follower => std::future::pending().await,
+            Self::Leading(leading) => leading.jobs.next().await,
+        }
+    }
+}
+
+/// One leadership.
+pub(crate) struct Leading {
+    env: Arc<Env>,
+    term: LeaderTerm,
+    /// Whether the leadership is still in force: checked before every write.
+    leadership: watch::Receiver<Option<Leadership>>,
+    queue: BindingQueue,
+    /// The binding that the scheduler is deciding.
+    deciding: Option<Subject>,
+    jobs: Jobs,
+    placements: Placements,
+    removal_limits: RemovalLimits,
+    reissued: Reissued,
+    draining: Draining,
+    statuses: Statuses,
+    /// Decisions on their way to history.
+    outbox: Outbox,
+    audit: Audit,
+}
+
+impl Leading {
+    /// Leadership gained: passes committed decisions to members and history, then queues every binding once. `raised`:
+    /// the term was raised while this process led.
+    pub(crate) fn begin(
+        env: &Arc<Env>,
+        hub: &mut HubState,
+        term: LeaderTerm,
+        leadership: watch::Receiver<Option<Leadership>>,
+        raised: bool,
+    ) -> Self {
+        env.counters.leads.set(1);
+        // Verdicts of an earlier term may be about deleted bindings.
+        env.verdicts.begin(term);
+        let mut leading = Self {
+            env: env.clone(),
+            term,
+            leadership,
+            queue: Queue::new(env.extensions.order()),
+            deciding: None,
+            jobs: Jobs::default(),
+            placements: Placements::default(),
+            removal_limits: RemovalLimits::begin(term, raised),
+            reissued: Reissued::default(),
+            draining: Draining::begin(env, Instant::now()),
+            statuses: Statuses::default(),
+            outbox: Outbox::default(),
+            audit: Audit::new(env.clone()),
+        };
+        leading.take_over(hub);
+        leading.ask_history(hub);
+        leading
+    }
+
+    fn take_over(&mut self, hub: &mut HubState) {
+        let bindings: Vec<_> = hub.index.bindings().cloned().collect();
+        for binding in &bindings {
+            self.placements.seed(&binding.key, &binding.status);
+        }
+        for binding in &bindings {
+            self.dispatch(hub, &binding.key);
+            if hub.index.refusal(binding).is_none() {
+                self.outbox.offer(&self.env, binding);
+            }
+            self.enqueue(hub, binding.key.clone(), Urgency::Later, None);
+        }
+        let clusters: Vec<String> = hub.index.clusters().map(|(name, _)| name.clone()).collect();
+        for cluster in clusters {
+            self.audit.member_changed(&hub.index, &cluster);
+        }
+        for kind in hub.index.wanted_kinds().into_keys() {
+            let templates = hub.index.templates_of(&kind);
+            let keys: Vec<BindingKey> = templates.map(|t| t.key.binding()).collect();
+            for key in keys {
+                self.enqueue(hub, key, Urgency::Later, None);
+            }
+        }
+        let policies: Vec<_> = hub.index.policies().map(|policy| policy.key.clone()).collect();
+        for policy in policies {
+            self.statuses.mark_policy(hub, policy);
+        }
+        for spread in hub.index.spreads() {
+            self.statuses.mark(StatusSubject::WorkloadSpread(spread.clone()), Pace::OnItsWay);
+        }
+    }
+
+    /// Starts the queries whose answers a new leader needs.
+    fn ask_history(&mut self, hub: &HubState) {
+        self.removal_limits.publish(&self.env, hub.history_error.is_some());
+        let compared = self.removal_limits.compare_all(&self.env, &hub.index);
+        self.jobs.spawn(async { JobDone::Compared(compared.await) });
+        let unconfirmed = audit::unconfirmed::query(&self.env, &hub.index);
+        self.jobs.spawn(async { JobDone::Unconfirmed(unconfirmed.await) });
+        if let Some(progress) = audit::recovery::known_progress(&self.env, &hub.index) {
+            self.jobs.spawn(async { JobDone::Progress(progress.await) });
+        }
+        let missed = audit::absence::missed(&self.env, &hub.index);
+        self.jobs.spawn(async { JobDone::MembersMissed(missed.await) });
+    }
+
+    /// The term of this leadership.
+    pub(crate) fn term(&self) -> LeaderTerm {
+        self.term
+    }
+
+    /// Whether we lead for certain. Checked before every write.
+    fn is_in_force(&self) -> bool {
+        let leadership = *self.leadership.borrow();
+        leadership.and_then(|leadership| leadership.in_force()) == Some(self.term)
+    }
+
+    /// Earliest pending deadline.
+    fn next_timer(&self) -> Option<Instant> {
+        if !self.is_in_force() {
+            return None;
+        }
+        // At the job limit, the next completion re-checks this.
+        let status = self.statuses.next_timer().filter(|_| self.may_publish());
+        let timers = [self.queue.next_timer(), status, self.outbox.next_timer()];
+        timers.into_iter().chain([self.draining.next_timer()]).flatten().min()
+    }
+
+    fn context<'a>(&'a self, hub: &'a HubState) -> Context<'a> {
+        Context {
+            env: &self.env,
+            hub,
+            placements: &self.placements,
+            outbox: &self.outbox,
+            term: self.term,
+        }
+    }
+
+    /// The statuses, and what they are computed from.
+    fn statuses<'a>(&'a mut self, hub: &'a HubState) -> (&'a mut Statuses, Sources<'a>) {
+        let sources = Sources {
+            hub,
+            placements: &self.placements,
+            queue: &self.queue,
+            outbox: &self.outbox,
+            term: self.term,
+            history_error: hub.history_error.as_deref(),
+        };
+        (&mut self.statuses, sources)
+    }
+
+    /// Something changed that the statuses of a binding and its template may show.
+    fn mark_status(&mut self, hub: &HubState, key: &BindingKey) {
+        let (statuses, sources) = self.statuses(hub);
+        statuses.mark_binding(sources, key);
+    }
+}

@@ -1,0 +1,253 @@
+//! Takes in the results of jobs.
+
+use std::sync::Arc;
+
+use atoll_history::RecordState;
+use atoll_scheduler::WakeCondition;
+use serde_json::Value;
+
+use super::Leading;
+use super::jobs::{JobDone, Wrote};
+use crate::commit::Ended;
+use crate::hub_state::HubState;
+use crate::index::Source;
+use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
+use crate::placements::withdraw;
+use crate::queue::{Done, Opening, Urgency};
+use crate::reconcile::template_lookup::Presence;
+use crate::reconcile::{self, Committing, Purpose, Waiting, announce, end_of_tasks};
+use crate::status::due::Subject;
+use crate::status::write::Failure;
+use crate::status::{faults, stage};
+
+impl Leading {
+    /// A job ended.
+    pub(crate) fn job_done(&mut self, hub: &mut HubState, done: JobDone) {
+        match done {
+            JobDone::Wrote(wrote) => self.wrote(hub, *wrote),
+            JobDone::LookedUp { key, presence } => self.looked_up(hub, &key, presence),
+            JobDone::WithdrawalRecorded { key, id, state } => {
+                self.withdrawal_recorded(hub, key, &id, state);
+            }
+            JobDone::Published { subject, result } => self.published(hub, &subject, result),
+            JobDone::Unconfirmed(claims) => {
+                for (cluster, uids) in claims {
+                    self.env.verdicts.unconfirmed(&cluster, uids);
+                }
+                // Every committed decision was passed on, too: members' inventories may be judged.
+                self.env.outlet.caches_complete(self.term);
+            }
+            JobDone::Progress(known) => self.audit.recover(hub, &self.placements, known),
+            JobDone::MembersMissed(missed) => self.audit.members_missed(missed),
+            JobDone::Compared(compared) => {
+                if let Some(next) = self.removal_limits.compared(&self.env, compared) {
+                    self.jobs.spawn(async { JobDone::Compared(next.await) });
+                }
+                self.removal_limits.publish(&self.env, hub.history_error.is_some());
+            }
+            JobDone::Reissued(answer) => {
+                self.reissued.answered(&self.env, &hub.index, &answer);
+                self.query_reissued();
+            }
+        }
+    }
+
+    fn wrote(&mut self, hub: &mut HubState, wrote: Wrote) {
+        let Wrote { key, ended, fresh, purpose, detail } = wrote;
+        self.env.counters.wrote("binding", ended.name());
+        let how = match ended {
+            Ended::Written(object) => {
+                let binding = self.stored(hub, &key, object);
+                match (purpose, binding) {
+                    (Purpose::Decision(committing), Some(binding)) => {
+                        let record = committing.record(&binding, detail);
+                        self.outbox.record(&self.env, &binding, record);
+                        self.committed(hub, &binding, &committing)
+                    }
+                    (purpose, binding) => self.stored_without_decision(hub, &key, purpose, binding),
+                }
+            }
+            Ended::Conflict => {
+                self.env.counters.conflicts.inc();
+                tracing::debug!(%key, "changed by another writer meanwhile; deciding again");
+                match fresh {
+                    Some(object) => {
+                        let touched = hub.index.apply(&Source::of_binding(&key), object);
+                        self.absorb(hub, touched, Urgency::Now, Opening::Binding);
+                        Done::Again
+                    }
+                    None => Done::Failed,
+                }
+            }
+            Ended::Gone => match purpose {
+                Purpose::Delete | Purpose::Release => {
+                    self.binding_is_gone(hub, &key);
+                    Done::Settled
+                }
+                // The watch will report its deletion, and add the key again.
+                Purpose::Decision(_) | Purpose::Upkeep(_) => Done::Failed,
+            },
+            Ended::Held(why) => {
+                tracing::warn!(%key, why, "a plugin holds the decision back");
+                Done::Waits(Vec::new(), None)
+            }
+            Ended::Refused(why) => {
+                tracing::error!(%key, why, "the hub refuses the write");
+                Done::Waits(Vec::new(), None)
+            }
+            Ended::Unanswered(why) => {
+                tracing::warn!(%key, why, "the write did not arrive");
+                Done::Failed
+            }
+        };
+        self.finish(&key, how);
+        // The decision's reserved shares no longer count; those in the hub do.
+        let changes = self.refresh_binding(hub, &key);
+        self.wake(&changes);
+    }
+
+    /// The hub stored a write: the binding as it is now.
+    fn stored(
+        &mut self,
+        hub: &mut HubState,
+        key: &BindingKey,
+        object: Arc<Value>,
+    ) -> Option<Arc<Binding>> {
+        let mut touched = hub.index.apply(&Source::of_binding(key), object);
+        // Our own change: the caller handles its effect on the key.
+        touched.keys.remove(key);
+        self.absorb(hub, touched, Urgency::Now, Opening::Binding);
+        hub.index.binding(key).cloned()
+    }
+
+    /// A decision is durable: history, members and users learn of it.
+    fn committed(
+        &mut self,
+        hub: &HubState,
+        binding: &Binding,
+        committing: &Committing,
+    ) -> Done<WakeCondition> {
+        let key = &binding.key;
+        let Committing { decided, parent, before, at, .. } = committing;
+        self.env.counters.decided(&decided.record);
+        self.audit.committed(binding, decided, parent.as_ref(), before, *at);
+        self.env.notes.tell(announce::note(binding, committing));
+        self.dispatch(hub, key);
+        self.mark_status(hub, key);
+        // Only tasks ended: pending replicas may have waited for that, and what else they wait for is not part of the
+        // write.
+        let Some(decision) = &committing.decision else { return Done::Again };
+        let now = self.env.clock.now_seconds();
+        // The replacement of an old copy may run already: then no further report will come to end its task.
+        if end_of_tasks(self.context(hub), binding, now).is_some() {
+            return Done::Again;
+        }
+        Waiting::after(decision).done(Some(binding), now)
+    }
+
+    fn stored_without_decision(
+        &mut self,
+        hub: &mut HubState,
+        key: &BindingKey,
+        purpose: Purpose,
+        binding: Option<Arc<Binding>>,
+    ) -> Done<WakeCondition> {
+        let Some(binding) = binding else { return Done::Failed };
+        match purpose {
+            Purpose::Upkeep(waiting) => {
+                self.dispatch(hub, key);
+                self.mark_status(hub, key);
+                waiting.done(Some(&binding), self.env.clock.now_seconds())
+            }
+            Purpose::Release => {
+                if binding.deleting() && binding.metadata.finalizers.iter().flatten().count() == 0 {
+                    self.binding_is_gone(hub, key);
+                }
+                Done::Settled
+            }
+            Purpose::Delete => Done::Again,
+            Purpose::Decision(_) => Done::Failed,
+        }
+    }
+
+    /// The hub reported the binding as deleted.
+    fn binding_is_gone(&mut self, hub: &mut HubState, key: &BindingKey) {
+        let Some(binding) = hub.index.binding(key).cloned() else { return };
+        let object = serde_json::json!({"metadata": {
+            "namespace": key.namespace, "name": key.name, "uid": binding.uid(),
+        }});
+        let touched = hub.index.delete(&Source::of_binding(key), &object);
+        self.absorb(hub, touched, Urgency::Now, Opening::Binding);
+    }
+
+    /// The hub answered whether a template still exists.
+    fn looked_up(&mut self, hub: &mut HubState, key: &BindingKey, presence: Presence) {
+        let Some(binding) = hub.index.binding(key).cloned() else {
+            return self.finish(key, Done::Settled);
+        };
+        let of_binding = binding.spec.resource.uid.as_deref();
+        match presence {
+            Presence::There(uid) if of_binding.is_none_or(|held| held == uid) => {
+                // The watch is behind; it will deliver the template, and add the key again.
+                self.finish(key, Done::Failed);
+            }
+            Presence::There(_) | Presence::Gone if self.is_in_force() => {
+                self.perform(hub, key, reconcile::delete(&binding));
+            }
+            Presence::There(_) | Presence::Gone => self.finish(key, Done::Again),
+            Presence::Unreadable(why) => {
+                tracing::warn!(%key, why, "frozen: the hub does not show whether the template exists");
+                self.finish(key, Done::Waits(Vec::new(), None));
+            }
+        }
+    }
+
+    /// History's answer about a withdrawal's record.
+    fn withdrawal_recorded(
+        &mut self,
+        hub: &HubState,
+        key: BindingKey,
+        id: &str,
+        state: RecordState,
+    ) {
+        let Some(withdrawal) = self.placements.withdrawal_mut(&key) else { return };
+        if withdraw::recorded(withdrawal, id, state) {
+            self.enqueue(hub, key, Urgency::Now, None);
+        }
+    }
+
+    /// Result of a status write.
+    fn published(
+        &mut self,
+        hub: &mut HubState,
+        subject: &Subject,
+        result: Result<Arc<Value>, Failure>,
+    ) {
+        match result {
+            Ok(object) => {
+                self.env.counters.wrote("status", "written");
+                self.statuses.written(subject, true, false);
+                let before = match subject {
+                    Subject::Binding(key) => hub.index.binding(key).cloned(),
+                    _ => None,
+                };
+                if let Some(source) = stage::source_of(&hub.index, subject) {
+                    let mut touched = hub.index.apply(&source, object);
+                    // Our own write.
+                    touched.statuses.clear();
+                    self.absorb(hub, touched, Urgency::Now, Opening::Binding);
+                }
+                if let Some(before) = before {
+                    faults::publish(&self.env, &hub.index, &self.placements, &before);
+                }
+            }
+            Err(failure) => {
+                let result = if failure.again { "unanswered" } else { "refused" };
+                self.env.counters.wrote("status", result);
+                tracing::debug!(?subject, error = failure.message, "status not written");
+                self.statuses.written(subject, false, failure.again);
+            }
+        }
+    }
+}

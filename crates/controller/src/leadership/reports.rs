@@ -1,0 +1,168 @@
+//! Takes in what members report.
+
+use std::sync::Arc;
+
+use atoll_history::Stage;
+use atoll_scheduler::Session;
+
+use super::Leading;
+use crate::hub_state::HubState;
+use crate::index::key::{BindingKey, GroupKind, TemplateKey};
+use crate::index::rows::Binding;
+use crate::members::{ApplyResult, Key, MemberEvent};
+use crate::placements::dispatch::is_leaving;
+use crate::placements::observed::Trouble;
+use crate::queue::{Opening, Urgency};
+
+impl Leading {
+    /// Handles one event of a member.
+    pub(crate) fn take_report(&mut self, hub: &mut HubState, event: MemberEvent) {
+        match event {
+            MemberEvent::Connected { cluster } => {
+                self.session(hub, &cluster, Session::Connected);
+                for key in keys_on(hub, &cluster) {
+                    if self.placements.session_began(&key, &cluster) {
+                        self.placement_changed(hub, &key);
+                    }
+                }
+            }
+            MemberEvent::Lost { cluster, reason } => {
+                tracing::info!(cluster, %reason, "member lost");
+                self.session(hub, &cluster, Session::Lost);
+                for key in keys_on(hub, &cluster) {
+                    if self.placements.session_lost(&key, &cluster) {
+                        self.mark_status(hub, &key);
+                    }
+                }
+            }
+            MemberEvent::Facts { cluster, facts } => {
+                if let Some(counted) = &facts.counted {
+                    let changes = hub.set_capacity(&cluster, counted);
+                    self.wake(&changes);
+                }
+            }
+            MemberEvent::Applied {
+                cluster, key, claims, hash, result, reason, message, ..
+            } => {
+                for binding in bindings_of(hub, &claims) {
+                    let trouble = Trouble { reason: reason.clone(), message: message.clone() };
+                    self.applied(hub, &binding, (&cluster, &key), (result, &hash), trouble);
+                }
+            }
+            MemberEvent::Status { cluster, key, claims, report } => {
+                let now = self.env.clock.now_seconds();
+                let bindings = bindings_of(hub, &claims).into_iter();
+                for binding in bindings.filter(|binding| is_template(binding, &key)) {
+                    if self.placements.reported(&binding.key, &cluster, &report, now) {
+                        self.placement_changed(hub, &binding.key);
+                        self.audit.note_health(hub, &self.placements, &binding, &cluster);
+                    }
+                }
+            }
+            MemberEvent::Withdrawn { cluster, claim } => self.withdrawn(hub, &cluster, &claim),
+            MemberEvent::Inventory { cluster, held, .. } => {
+                for object in held.into_iter().filter(|object| object.current) {
+                    let bindings = bindings_of(hub, &object.claims).into_iter();
+                    for binding in bindings.filter(|binding| is_template(binding, &object.key)) {
+                        self.placements.held(&binding.key, &cluster, &object.hash);
+                    }
+                }
+            }
+            MemberEvent::Suspicion { cluster, begins, message } => {
+                self.audit.suspicion(&cluster, begins, &message);
+            }
+            MemberEvent::HigherTerm { cluster, term } => {
+                tracing::warn!(cluster, %term, "members obeyed a higher term than ours");
+                self.env.election.heard_term(term);
+            }
+        }
+    }
+
+    fn session(&mut self, hub: &mut HubState, cluster: &str, session: Session) {
+        let changes = hub.set_session(cluster, session);
+        self.wake(&changes);
+        // Its shares may have to move, or its old copies may be removable now.
+        let withdrawing: Vec<_> = self.placements.withdrawing().cloned().collect();
+        for key in keys_on(hub, cluster).into_iter().chain(withdrawing) {
+            self.enqueue(hub, key, Urgency::Now, Some(Opening::Cluster));
+        }
+        self.reopen(hub, Opening::Cluster);
+    }
+
+    /// A member tried to apply an object of a binding.
+    fn applied(
+        &mut self,
+        hub: &mut HubState,
+        binding: &Binding,
+        (cluster, key): (&str, &Key),
+        (result, hash): (ApplyResult, &str),
+        mut trouble: Trouble,
+    ) {
+        if !is_template(binding, key) {
+            // Of other objects that the object needs (its namespace), only failures matter.
+            if matches!(result, ApplyResult::Applied | ApplyResult::Waiting) {
+                return;
+            }
+            trouble.message = format!("{}: {}", key.kind, trouble.message);
+        } else if result == ApplyResult::Applied
+            && self.placements.sent(&binding.key, cluster).is_some_and(|sent| sent.hash == hash)
+        {
+            self.audit.reached(&binding.key, cluster, Stage::Applied);
+        }
+        if self.placements.applied(&binding.key, cluster, result, hash, trouble) {
+            self.placement_changed(hub, &binding.key);
+        }
+    }
+
+    /// The state of a binding on a member changed.
+    fn placement_changed(&mut self, hub: &mut HubState, key: &BindingKey) {
+        let changes = self.refresh_binding(hub, key);
+        self.wake(&changes);
+        self.mark_status(hub, key);
+        let Some(binding) = hub.index.binding(key) else { return };
+        let any = |test: fn(&atoll_api::binding::AggregatedStatusItem) -> bool| {
+            self.placements.all_observed(key).any(|(_, observed)| test(&observed.item))
+        };
+        let failover = binding.spec.failover.as_ref();
+        let fails = failover.is_some_and(|failover| failover.application.is_some())
+            && any(|item| item.unhealthy_since.is_some());
+        let has_tasks = !binding.spec.graceful_eviction_tasks.is_empty();
+        if has_tasks || any(|item| item.unschedulable_replicas.is_some()) || fails {
+            self.enqueue(hub, key.clone(), Urgency::Now, None);
+        }
+    }
+
+    /// A member holds no object of a binding any more.
+    fn withdrawn(&mut self, hub: &HubState, cluster: &str, claim: &str) {
+        let Some(binding) = hub.index.binding_by_uid(claim).cloned() else { return };
+        let key = &binding.key;
+        let ordered = self.placements.get(key, cluster).is_some_and(is_leaving);
+        if let Some(withdrawal) = self.placements.withdrawal_mut(key) {
+            withdrawal.confirm(cluster);
+        } else if !ordered {
+            return; // it was wanted again meanwhile
+        }
+        self.placements.withdrawn(key, cluster);
+        self.mark_status(hub, key);
+        self.enqueue(hub, key.clone(), Urgency::Now, None);
+    }
+}
+
+fn keys_on(hub: &HubState, cluster: &str) -> Vec<BindingKey> {
+    hub.index.bindings_on(cluster).map(|binding| binding.key.clone()).collect()
+}
+
+/// The bindings that an object on a member belongs to.
+fn bindings_of(hub: &HubState, claims: &[String]) -> Vec<Arc<Binding>> {
+    claims.iter().filter_map(|claim| hub.index.binding_by_uid(claim).cloned()).collect()
+}
+
+/// Whether a member's object is the binding's own, not one that it needs.
+fn is_template(binding: &Binding, key: &Key) -> bool {
+    binding.template()
+        == TemplateKey {
+            kind: GroupKind { group: key.group.clone(), kind: key.kind.clone() },
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        }
+}

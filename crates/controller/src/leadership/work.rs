@@ -1,0 +1,257 @@
+//! Starts what is due: takes bindings from the queue and carries out their next steps, and writes statuses.
+
+use std::sync::Arc;
+
+use atoll_history::Stage;
+use atoll_scheduler::{BindingFacts, TableChange, WakeCondition};
+use tokio::time::Instant;
+
+use super::Leading;
+use super::jobs::JobDone;
+use crate::commit::draft::Demand;
+use crate::commit::{Action, Write};
+use crate::hub_state::HubState;
+use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
+use crate::placements::dispatch;
+use crate::placements::withdraw::{self, WithdrawStep};
+use crate::queue::{Done, Held, Opening, Urgency, gates};
+use crate::reconcile::{self, Committing, Purpose, Step, Subject, template_lookup};
+use crate::schedule::{DecisionRequest, DecisionResult};
+use crate::status::warnings;
+
+impl Leading {
+    /// Starts as much work as may run concurrently.
+    pub(crate) fn hand_out_work(&mut self, hub: &mut HubState) {
+        if !self.is_in_force() {
+            return;
+        }
+        let now = Instant::now();
+        self.queue.expire(now);
+        self.outbox.offer_again(&self.env, &hub.index, now);
+        self.draining.count(&self.env, hub, now);
+        for key in self.draining.release(now) {
+            self.enqueue(hub, key, Urgency::Now, None);
+        }
+        // These delay no decision, and the job limit bounds them.
+        while self.jobs.has_room() {
+            let Some(key) = self.queue.pop_held(now) else { break };
+            self.reconcile(hub, &key);
+        }
+        while self.deciding.is_none() && self.jobs.has_room() {
+            let Some(key) = self.queue.pop(now) else { break };
+            self.reconcile(hub, &key);
+        }
+        self.publish(hub, now);
+        self.env.counters.queued(self.queue.lengths());
+        self.env.counters.paced(self.draining.waiting());
+    }
+
+    /// One binding: read what the hub holds of it, and carry out the step that follows.
+    fn reconcile(&mut self, hub: &mut HubState, key: &BindingKey) {
+        let gated = self.queue.held(key).is_some();
+        let step = reconcile::read(&hub.index, key, gated);
+        self.perform(hub, key, step);
+    }
+
+    /// Carries out a step.
+    pub(super) fn perform(&mut self, hub: &mut HubState, key: &BindingKey, step: Step) {
+        match step {
+            Step::Done(how) => self.finish(key, how),
+            Step::UpToDate(how) => {
+                self.dispatch(hub, key);
+                self.mark_status(hub, key);
+                self.finish(key, how);
+            }
+            Step::Refused(binding, why) => {
+                self.dispatch(hub, key);
+                if warnings::of_refusal(&self.env, &binding, &why) {
+                    self.mark_status(hub, key);
+                }
+                self.finish(key, Done::Settled);
+            }
+            Step::Withdraw(binding) => self.withdraw(hub, &binding),
+            Step::LookUp(template, version) => {
+                let (client, key) = (self.env.client.clone(), key.clone());
+                self.jobs.spawn(async move {
+                    let presence = template_lookup::look(&client, &template, &version).await;
+                    JobDone::LookedUp { key, presence }
+                });
+            }
+            Step::Decide(subject) => self.ask_scheduler(hub, *subject),
+            Step::Upkeep(subject) => {
+                let step = reconcile::upkeep(self.context(hub), &subject);
+                self.perform(hub, key, step);
+            }
+            Step::Write(write, purpose) => {
+                if let Purpose::Decision(committing) = &purpose {
+                    self.reserve(hub, key, committing);
+                }
+                self.jobs.write(&self.env, write, purpose);
+            }
+            Step::HigherTerm(term) => {
+                self.env.election.heard_term(term);
+                self.finish(key, Done::Failed);
+            }
+        }
+    }
+
+    /// The work on a binding has ended for now.
+    pub(super) fn finish(&mut self, key: &BindingKey, how: Done<WakeCondition>) {
+        self.queue.done(key, how, Instant::now());
+    }
+
+    fn ask_scheduler(&mut self, hub: &mut HubState, subject: Subject) {
+        let request = match reconcile::request(self.context(hub), &subject) {
+            Ok(request) => request,
+            Err(how) => return self.finish(&subject.key, how),
+        };
+        let snapshot = hub.tables.snapshot();
+        let request = DecisionRequest { term: self.term, snapshot, request };
+        match self.env.scheduler.request(request) {
+            Ok(()) => self.deciding = Some(subject),
+            Err(error) => {
+                tracing::error!(key = %subject.key, %error, "cannot be decided");
+                self.finish(&subject.key, Done::Failed);
+            }
+        }
+    }
+
+    /// The scheduler's result for the binding that it was asked about.
+    pub(crate) fn decided(&mut self, hub: &mut HubState, result: DecisionResult) {
+        if result.term != self.term {
+            return; // requested in an earlier leadership
+        }
+        let Some(subject) = self.deciding.take() else { return };
+        let (key, decision) = (subject.key.clone(), *result.decision);
+        self.statuses.note_groups(&self.env, &hub.index, &subject.template, &decision);
+        if !self.is_in_force() {
+            return self.finish(&key, Done::Again);
+        }
+        let context = reconcile::Context {
+            env: &self.env,
+            hub,
+            placements: &self.placements,
+            outbox: &self.outbox,
+            term: self.term,
+        };
+        let draining = &mut self.draining;
+        let may_move = |decision: &_| draining.may_move(&key, decision);
+        let step = reconcile::conclude(context, subject, decision, may_move);
+        self.perform(hub, &key, step);
+    }
+
+    /// The next decision must see these replicas before they are in the hub.
+    fn reserve(&mut self, hub: &mut HubState, key: &BindingKey, committing: &Committing) {
+        let Some(template) = gates::template_of(&hub.index, key) else { return };
+        let facts = BindingFacts {
+            key: key.clone(),
+            pod_labels: Arc::new(atoll_interpreter::pod_labels(&template.object)),
+            requirements: Demand::of(template).requirements,
+            shares: committing.decided.clusters.clone(),
+            reported: self.placements.replicas(key),
+        };
+        let changes = hub.tables.upsert_binding(facts);
+        self.wake(&changes);
+    }
+
+    fn withdraw(&mut self, hub: &HubState, binding: &Binding) {
+        let key = &binding.key;
+        let step = withdraw::step(&self.env, hub, &mut self.placements, binding, self.term);
+        match step {
+            WithdrawStep::NotOurs => self.finish(key, Done::Settled),
+            WithdrawStep::Waits(until) => {
+                self.draining.forget(key);
+                self.finish(key, Done::Waits(Vec::new(), until));
+            }
+            WithdrawStep::QueueFull => self.finish(key, Done::Failed),
+            WithdrawStep::Recording { id, mut receipt } => {
+                self.finish(key, Done::Waits(Vec::new(), None));
+                let key = key.clone();
+                self.jobs.spawn(async move {
+                    let state = receipt.settled().await;
+                    JobDone::WithdrawalRecorded { key, id, state }
+                });
+            }
+            WithdrawStep::Release(patch) => {
+                let write =
+                    Write { key: key.clone(), action: Action::Patch(patch), decision: None };
+                self.jobs.write(&self.env, write, Purpose::Release);
+            }
+        }
+    }
+
+    /// Sends a binding's committed decision to members.
+    pub(super) fn dispatch(&mut self, hub: &HubState, key: &BindingKey) {
+        for cluster in dispatch::dispatch(&self.env, hub, &mut self.placements, key) {
+            self.audit.reached(key, &cluster, Stage::Dispatched);
+        }
+    }
+
+    /// Adds a binding to the queue, because of `news` if that may open a gate. Behind a shut gate that it does not open,
+    /// the binding only gets work that needs no decision.
+    pub(super) fn enqueue(
+        &mut self,
+        hub: &HubState,
+        key: BindingKey,
+        urgency: Urgency,
+        news: Option<Opening>,
+    ) {
+        let opens = |held: &Held| news.is_some_and(|news| held.opens.contains(&news));
+        let stays = self.queue.held(&key).is_some_and(|held| !opens(held));
+        if !stays || gates::template_of(&hub.index, &key).is_none() {
+            self.check_gates(hub, &key);
+        }
+        self.queue.add(key, urgency, Instant::now());
+    }
+
+    /// An event that may open gates of bindings which it does not affect otherwise.
+    pub(super) fn reopen(&mut self, hub: &HubState, news: Opening) {
+        for key in self.queue.held_until(news) {
+            self.check_gates(hub, &key);
+            if self.queue.held(&key).is_none() {
+                self.queue.add(key, Urgency::Now, Instant::now());
+            }
+        }
+    }
+
+    /// Evaluates the gates, and looks up the priority.
+    fn check_gates(&mut self, hub: &HubState, key: &BindingKey) {
+        let (priority, gate) = gates::evaluate(&self.env.extensions, &hub.index, key);
+        let same = self.queue.held(key) == gate.as_ref();
+        let why = gate.as_ref().map(ToString::to_string);
+        self.queue.stand(key, priority, gate);
+        if same {
+            return;
+        }
+        self.mark_status(hub, key);
+        if let Some(why) = why {
+            gates::publish(&self.env, &hub.index, key, &why);
+        }
+    }
+
+    /// Wakes bindings that wait for one of these changes.
+    pub(super) fn wake(&mut self, changes: &[TableChange]) {
+        let now = Instant::now();
+        for change in changes {
+            self.queue.wake(change, now);
+        }
+    }
+
+    /// Whether another status may be written now.
+    pub(super) fn may_publish(&self) -> bool {
+        self.jobs.has_room_for_status(self.deciding.is_some() || self.queue.lengths().active > 0)
+    }
+
+    /// Writes every due status.
+    fn publish(&mut self, hub: &HubState, now: Instant) {
+        while self.may_publish() {
+            let env = self.env.clone();
+            let (statuses, sources) = self.statuses(hub);
+            let Some((subject, target, patch)) = statuses.next_write(&env, sources, now) else {
+                return;
+            };
+            self.jobs.publish(&env, subject, target, patch);
+        }
+    }
+}

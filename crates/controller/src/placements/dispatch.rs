@@ -1,0 +1,263 @@
+//! Sends a binding's committed decision to its members, as far as it differs from what they were sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use atoll_api::WorkloadSpread;
+use atoll_api::policy::{ConflictResolution, PurgeMode};
+use serde_json::Value;
+
+use super::order::{self, labels_for, ordinals_before, subset_of};
+use super::plan::{self, Presence};
+use super::sent::Inputs;
+use super::{Placement, Placements, Removal, eviction};
+use crate::env::Env;
+use crate::hub_state::HubState;
+use crate::index::key::BindingKey;
+use crate::index::rows::{Binding, Template};
+use crate::members::{Proof, Withdrawal as How};
+
+/// A binding's members, for plans and eviction tasks.
+pub(crate) struct MembersOf<'a> {
+    pub(crate) hub: &'a HubState,
+    pub(crate) placements: &'a Placements,
+    pub(crate) key: &'a BindingKey,
+}
+
+impl plan::Members for MembersOf<'_> {
+    fn connected(&self, cluster: &str) -> bool {
+        self.hub.is_connected(cluster)
+    }
+
+    fn sent(&self, cluster: &str) -> Option<Option<i64>> {
+        self.placements.sent(self.key, cluster).map(|sent| sent.replicas)
+    }
+}
+
+impl eviction::Members for MembersOf<'_> {
+    fn is_healthy(&self, cluster: &str, replicas: Option<i64>) -> bool {
+        let placement = self.placements.get(self.key, cluster);
+        placement.is_some_and(|placement| placement.is_healthy(replicas))
+    }
+
+    fn has_confirmed(&self, cluster: &str) -> bool {
+        let placement = self.placements.get(self.key, cluster);
+        placement.is_some_and(|placement| placement.removal == Removal::Confirmed)
+    }
+
+    fn exists(&self, cluster: &str) -> bool {
+        self.hub.index.cluster(cluster).is_some()
+    }
+}
+
+/// What a committed decision wants of the members.
+struct Intent {
+    plan: BTreeMap<String, Presence>,
+    /// Departing members whose copy stays there without our marks.
+    freed: BTreeSet<String>,
+}
+
+/// A binding's template, and what shapes it on each member.
+struct Source {
+    /// `None` if it does not exist, or is another one of the same name.
+    template: Option<Arc<Template>>,
+    spread: Option<Arc<WorkloadSpread>>,
+    /// The kind cannot be read, or the template is missing: nothing is sent or removed.
+    frozen: bool,
+}
+
+impl Source {
+    fn of(hub: &HubState, binding: &Binding) -> Self {
+        let key = binding.template();
+        let template = hub.index.template(&key).cloned();
+        let template = template.filter(|template| {
+            binding.spec.resource.uid.as_deref().is_none_or(|uid| uid == template.uid)
+        });
+        let spread = template.as_ref().and_then(|t| hub.index.spread_in_force(&t.key)).cloned();
+        let frozen = hub.index.frozen(&key.kind).is_some() || template.is_none();
+        Self { template, spread, frozen }
+    }
+
+    /// Whether a WorkloadPolicy or WorkloadSpread divides the replicas.
+    fn is_steered(&self) -> bool {
+        self.spread.is_some()
+            || self.template.as_ref().is_some_and(|template| template.workload_policy.is_some())
+    }
+}
+
+/// Sends a binding's committed decision to members, and orders removals. Uses the binding only as read from the hub or
+/// its watch: only durable decisions reach a member. Returns the members that were sent a new manifest.
+pub(crate) fn dispatch(
+    env: &Env,
+    hub: &HubState,
+    placements: &mut Placements,
+    key: &BindingKey,
+) -> Vec<String> {
+    let Some(binding) = hub.index.binding(key).cloned() else { return Vec::new() };
+    if binding.deleting() {
+        return Vec::new();
+    }
+    if hub.index.refusal(&binding).is_some() {
+        env.verdicts.set(&binding, BTreeSet::new(), BTreeSet::new(), true);
+        return Vec::new();
+    }
+    if binding.spec.decision.is_none() {
+        return Vec::new();
+    }
+    let source = Source::of(hub, &binding);
+    let intent = intent(hub, placements, &binding, source.is_steered());
+    let (mut wanted, mut left) = (BTreeSet::new(), intent.freed.clone());
+    for (cluster, presence) in &intent.plan {
+        match presence {
+            Presence::Want { .. } => wanted.insert(cluster.clone()),
+            Presence::Leave(_) => left.insert(cluster.clone()),
+        };
+    }
+    env.verdicts.set(&binding, wanted, left, source.frozen);
+    let Some(template) = source.template.filter(|_| !source.frozen) else { return Vec::new() };
+    let spread = source.spread.as_deref();
+    let sent = send(env, hub, placements, (&binding, &template, spread), &intent.plan);
+    remove(env, placements, &binding, &intent);
+    sent
+}
+
+fn intent(hub: &HubState, placements: &Placements, binding: &Binding, steered: bool) -> Intent {
+    let members = MembersOf { hub, placements, key: &binding.key };
+    let mut plan = plan::plan(&binding.spec, steered, &members);
+    let departs = |cluster: &str| {
+        let cluster = hub.index.cluster(cluster);
+        cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
+    };
+    // A copy that is never purged would keep a departing member forever: it stays there, without our marks.
+    let tasks = binding.spec.graceful_eviction_tasks.iter();
+    let freed: BTreeSet<String> = tasks
+        .filter(|task| task.purge_mode == PurgeMode::Never && departs(&task.from_cluster))
+        .map(|task| task.from_cluster.clone())
+        .filter(|cluster| binding.spec.clusters.iter().all(|target| target.name != *cluster))
+        .collect();
+    plan.retain(|cluster, _| !freed.contains(cluster));
+    Intent { plan, freed }
+}
+
+/// Renders and sends what changed. Returns the members that were sent a new manifest.
+fn send(
+    env: &Env,
+    hub: &HubState,
+    placements: &mut Placements,
+    (binding, template, spread): (&Binding, &Template, Option<&WorkloadSpread>),
+    plan: &BTreeMap<String, Presence>,
+) -> Vec<String> {
+    let key = &binding.key;
+    let namespace = template.key.namespace.as_ref().and_then(|name| hub.index.namespace(name));
+    let namespace = namespace.map(|namespace| namespace.object.clone());
+    let source = placements.source(key, template);
+    let overwrite = binding.spec.conflict_resolution == ConflictResolution::Overwrite;
+    let groups = Groups::of(hub, binding, template, spread, plan);
+    let (mut sent, mut error) = (Vec::new(), None);
+    for (cluster, presence) in plan {
+        let (patch, ordinals) = (groups.patch(spread, cluster), groups.ordinals(cluster));
+        let inputs = Inputs {
+            source,
+            claim: binding.uid().to_owned(),
+            namespace: namespace.as_deref().map(|object| object["metadata"]["labels"].clone()),
+            patch: patch.cloned(),
+            labels: labels_for(binding, cluster),
+            ordinals,
+            presence: *presence,
+            preserve: binding.spec.preserve_resources_on_deletion,
+            overwrite,
+        };
+        if placements.sent(key, cluster).is_some_and(|sent| sent.is_of(&inputs)) {
+            placements.keep(key, cluster);
+            continue;
+        }
+        let namespace = namespace.as_deref();
+        let order = order::order(binding, template, namespace, patch, ordinals, cluster, *presence);
+        let order = match order {
+            Ok(Some(order)) => order,
+            Ok(None) => continue,
+            Err(why) => {
+                tracing::warn!(%key, cluster, error = %why, "cannot be rendered");
+                error = Some(why.to_string());
+                continue;
+            }
+        };
+        env.counters.renders.inc();
+        placements.keep(key, cluster);
+        if placements.send(key, cluster, &order, inputs, template.revision()) {
+            let conflict = binding.spec.conflict_resolution;
+            env.outlet.set_desired(cluster, binding.uid(), order.objects, conflict);
+            sent.push(cluster.clone());
+        }
+    }
+    placements.set_render_error(key, error);
+    sent
+}
+
+/// Orders members that the decision does not name any more to remove their copies.
+fn remove(env: &Env, placements: &mut Placements, binding: &Binding, intent: &Intent) {
+    let key = &binding.key;
+    let Intent { plan, freed } = intent;
+    let tasks = binding.spec.graceful_eviction_tasks.iter();
+    let ended = tasks.filter(|task| !task.keep && task.purge_mode != PurgeMode::Never);
+    let gone: BTreeSet<String> = placements
+        .all_sent(key)
+        .map(|(cluster, _)| cluster)
+        .chain(ended.map(|task| &task.from_cluster))
+        .chain(freed)
+        .filter(|cluster| !plan.contains_key(*cluster))
+        .cloned()
+        .collect();
+    for cluster in gone {
+        if placements.remove(key, &cluster) {
+            let how = if freed.contains(&cluster) { How::Release } else { How::Remove };
+            env.outlet.withdraw(&cluster, binding.uid(), how, Proof::NotTargeted);
+        }
+    }
+}
+
+/// What a WorkloadSpread gives each cluster: computed for all at once, because each look parses the selectors of all
+/// subsets.
+struct Groups {
+    subsets: BTreeMap<String, usize>,
+    /// Start of a StatefulSet's ordinals, by cluster.
+    ordinals: BTreeMap<String, i64>,
+}
+
+impl Groups {
+    fn of(
+        hub: &HubState,
+        binding: &Binding,
+        template: &Template,
+        spread: Option<&WorkloadSpread>,
+        plan: &BTreeMap<String, Presence>,
+    ) -> Self {
+        let shares = &binding.spec.clusters;
+        let concerned = plan.keys().chain(shares.iter().map(|share| &share.name));
+        let subset = |name: &String| subset_of(spread?, hub.index.cluster(name)?);
+        let subsets: BTreeMap<String, usize> =
+            concerned.filter_map(|name| Some((name.clone(), subset(name)?))).collect();
+        let ordinals = match spread.is_some() && template.key.kind.kind == "StatefulSet" {
+            true => {
+                let names = plan.keys().map(String::as_str);
+                let before = ordinals_before(shares, names, |name| subsets.get(name).copied());
+                before.into_iter().map(|(name, start)| (name.to_owned(), start)).collect()
+            }
+            false => BTreeMap::new(),
+        };
+        Self { subsets, ordinals }
+    }
+
+    fn patch<'a>(&self, spread: Option<&'a WorkloadSpread>, cluster: &str) -> Option<&'a Value> {
+        spread?.spec.subsets.get(*self.subsets.get(cluster)?)?.patch.as_ref()
+    }
+
+    fn ordinals(&self, cluster: &str) -> Option<i64> {
+        self.ordinals.get(cluster).copied()
+    }
+}
+
+/// Whether a member was ordered to remove its copy of a binding.
+pub(crate) fn is_leaving(placement: &Placement) -> bool {
+    placement.removal != Removal::NotOrdered
+}

@@ -1,0 +1,354 @@
+//! The ledger of placements: what each binding wants on each member, what the member was sent, what it reported, and
+//! whether it was ordered to remove it. One table, owned by the leader; dispatch, eviction, status and withdrawal are
+//! functions over it.
+//!
+//! The intent is not stored: [`plan`] computes it from the committed decision. Nothing of the ledger is durable: a new
+//! leader starts with the statuses of bindings, dispatches every committed decision, and learns the rest from agents.
+
+pub(crate) mod dispatch;
+pub(crate) mod eviction;
+pub(crate) mod observed;
+pub(crate) mod order;
+pub(crate) mod outlet;
+pub(crate) mod plan;
+pub(crate) mod reissued;
+pub(crate) mod removal_limits;
+pub(crate) mod sent;
+pub(crate) mod verdicts;
+pub(crate) mod withdraw;
+pub(crate) mod withdrawal;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_api::binding::{ResourceBindingStatus, ResourceHealth};
+use atoll_scheduler::Report as SchedulerReport;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::index::key::BindingKey;
+use crate::index::rows::Template;
+use crate::members::{ApplyResult, Report};
+use observed::{Certainty, Observed, Trouble};
+use order::Order;
+use sent::{Inputs, Sent, same_content};
+use withdrawal::Withdrawal;
+
+/// Whether a member was ordered to remove its copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Removal {
+    /// It was not.
+    #[default]
+    NotOrdered,
+    /// It was, and has not confirmed yet.
+    Ordered,
+    /// It holds no object of the binding any more.
+    Confirmed,
+}
+
+/// One binding on one member.
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    /// What the session was given; `None` while nothing is wanted there.
+    pub sent: Option<Sent>,
+    /// What the agent reported; `None` while nothing is known.
+    pub observed: Option<Observed>,
+    /// Whether it must remove its copy.
+    pub removal: Removal,
+}
+
+impl Placement {
+    /// Whether the member runs what it was sent, healthily, with at least these replicas.
+    #[must_use]
+    pub(crate) fn is_healthy(&self, replicas: Option<i64>) -> bool {
+        let (Some(sent), Some(observed)) = (&self.sent, &self.observed) else { return false };
+        observed.holds(&sent.hash)
+            && observed.observed
+            && observed.item.health == ResourceHealth::Healthy
+            && replicas
+                .is_none_or(|wanted| observed.item.ready_replicas.unwrap_or_default() >= wanted)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sent.is_none() && self.observed.is_none() && self.removal == Removal::NotOrdered
+    }
+
+    /// The observation, to be changed by a report.
+    fn observe(&mut self, cluster: &str) -> &mut Observed {
+        self.observed.get_or_insert_with(|| Observed::unknown(cluster))
+    }
+}
+
+/// One binding on all members.
+#[derive(Debug, Default)]
+struct BindingPlacements {
+    members: BTreeMap<String, Placement>,
+    /// The template that it was last rendered from, and the version of its content.
+    source: Option<(Arc<Value>, u64)>,
+    /// Why the template could not be rendered.
+    render_error: Option<String>,
+}
+
+/// The ledger.
+#[derive(Debug, Default)]
+pub(crate) struct Placements {
+    bindings: BTreeMap<BindingKey, BindingPlacements>,
+    /// Withdrawals in progress: few, and each change of a session concerns all of them.
+    withdrawals: BTreeMap<BindingKey, Withdrawal>,
+    /// Versions of template contents so far.
+    versions: u64,
+}
+
+impl Placements {
+    /// A binding's placements, by member.
+    pub(crate) fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&String, &Placement)> {
+        self.bindings.get(key).into_iter().flat_map(|binding| &binding.members)
+    }
+
+    /// One placement.
+    #[must_use]
+    pub(crate) fn get(&self, key: &BindingKey, cluster: &str) -> Option<&Placement> {
+        self.bindings.get(key)?.members.get(cluster)
+    }
+
+    /// What a member was sent for a binding.
+    #[must_use]
+    pub(crate) fn sent(&self, key: &BindingKey, cluster: &str) -> Option<&Sent> {
+        self.get(key, cluster)?.sent.as_ref()
+    }
+
+    /// What a member reported about a binding.
+    #[must_use]
+    pub(crate) fn observed(&self, key: &BindingKey, cluster: &str) -> Option<&Observed> {
+        self.get(key, cluster)?.observed.as_ref()
+    }
+
+    /// Everything that was sent for a binding, by member.
+    pub(crate) fn all_sent(&self, key: &BindingKey) -> impl Iterator<Item = (&String, &Sent)> {
+        self.of(key).filter_map(|(cluster, placement)| Some((cluster, placement.sent.as_ref()?)))
+    }
+
+    /// Everything that members reported about a binding.
+    pub(crate) fn all_observed(
+        &self,
+        key: &BindingKey,
+    ) -> impl Iterator<Item = (&String, &Observed)> {
+        self.of(key)
+            .filter_map(|(cluster, placement)| Some((cluster, placement.observed.as_ref()?)))
+    }
+
+    /// Reports for the scheduler: fresh ones only; with the objects' status where requested.
+    #[must_use]
+    pub(crate) fn reports(
+        &self,
+        key: &BindingKey,
+        with_status: bool,
+    ) -> BTreeMap<String, SchedulerReport> {
+        self.all_observed(key)
+            .filter_map(|(cluster, observed)| {
+                Some((cluster.clone(), observed.report(with_status)?))
+            })
+            .collect()
+    }
+
+    /// Known replicas on members. A figure from the status is better than none, because a reservation for replicas that
+    /// already run would count them twice.
+    #[must_use]
+    pub(crate) fn replicas(&self, key: &BindingKey) -> BTreeMap<String, i64> {
+        self.all_observed(key)
+            .filter_map(|(cluster, observed)| Some((cluster.clone(), observed.item.replicas?)))
+            .collect()
+    }
+
+    /// Takes over what an earlier leader wrote into the binding's status, where nothing better is known.
+    pub(crate) fn seed(&mut self, key: &BindingKey, status: &ResourceBindingStatus) {
+        for item in &status.aggregated_status {
+            let placement = self.place(key, &item.cluster_name);
+            placement.observed.get_or_insert_with(|| Observed::seeded(item));
+        }
+    }
+
+    /// The binding was deleted.
+    pub(crate) fn forget(&mut self, key: &BindingKey) {
+        self.bindings.remove(key);
+        self.withdrawals.remove(key);
+    }
+
+    fn place(&mut self, key: &BindingKey, cluster: &str) -> &mut Placement {
+        let members = &mut self.bindings.entry(key.clone()).or_default().members;
+        members.entry(cluster.to_owned()).or_default()
+    }
+
+    fn tidy(&mut self, key: &BindingKey, cluster: &str) {
+        if let Some(binding) = self.bindings.get_mut(key)
+            && binding.members.get(cluster).is_some_and(Placement::is_empty)
+        {
+            binding.members.remove(cluster);
+        }
+    }
+}
+
+/// Reports of members. Each method returns whether something changed.
+impl Placements {
+    /// The result of an apply or a removal.
+    pub(crate) fn applied(
+        &mut self,
+        key: &BindingKey,
+        cluster: &str,
+        result: ApplyResult,
+        hash: &str,
+        trouble: Trouble,
+    ) -> bool {
+        self.observe(key, cluster, |observed| observed.applied(result, hash, trouble))
+    }
+
+    /// The object's state at `now`.
+    pub(crate) fn reported(
+        &mut self,
+        key: &BindingKey,
+        cluster: &str,
+        report: &Report,
+        now: Timestamp,
+    ) -> bool {
+        self.observe(key, cluster, |observed| observed.reported(report, now))
+    }
+
+    /// The member's inventory shows the object as it was sent.
+    pub(crate) fn held(&mut self, key: &BindingKey, cluster: &str, hash: &str) -> bool {
+        self.observe(key, cluster, |observed| hash.clone_into(&mut observed.hash))
+    }
+
+    /// A session begins: the agent retries what failed in the last one, and reports persistent failures again.
+    pub(crate) fn session_began(&mut self, key: &BindingKey, cluster: &str) -> bool {
+        self.known(key, cluster).is_some_and(|observed| observed.trouble.take().is_some())
+    }
+
+    /// The member was lost: what it reported is no longer certain.
+    pub(crate) fn session_lost(&mut self, key: &BindingKey, cluster: &str) -> bool {
+        let Some(observed) = self.known(key, cluster) else { return false };
+        std::mem::replace(&mut observed.certainty, Certainty::Lost) != Certainty::Lost
+    }
+
+    /// The member holds no object of the binding any more.
+    pub(crate) fn withdrawn(&mut self, key: &BindingKey, cluster: &str) {
+        let placement = self.place(key, cluster);
+        placement.observed = None;
+        placement.removal = Removal::Confirmed;
+    }
+
+    fn observe(
+        &mut self,
+        key: &BindingKey,
+        cluster: &str,
+        change: impl FnOnce(&mut Observed),
+    ) -> bool {
+        let placement = self.place(key, cluster);
+        let before = placement.observed.clone();
+        change(placement.observe(cluster));
+        placement.observed != before
+    }
+
+    fn known(&mut self, key: &BindingKey, cluster: &str) -> Option<&mut Observed> {
+        self.bindings.get_mut(key)?.members.get_mut(cluster)?.observed.as_mut()
+    }
+}
+
+/// Orders to members.
+impl Placements {
+    /// The version of a template's content. It changes with everything that a manifest or a report of its revision may
+    /// show, but not with the status in the hub.
+    fn source(&mut self, key: &BindingKey, template: &Template) -> u64 {
+        let binding = self.bindings.entry(key.clone()).or_default();
+        if let Some((held, version)) = &mut binding.source
+            && same_content(held, template)
+        {
+            held.clone_from(&template.object);
+            return *version;
+        }
+        self.versions += 1;
+        binding.source = Some((template.object.clone(), self.versions));
+        self.versions
+    }
+
+    /// Stores what is sent, and returns whether it differs from before.
+    fn send(
+        &mut self,
+        key: &BindingKey,
+        cluster: &str,
+        order: &Order,
+        inputs: Inputs,
+        revision: i64,
+    ) -> bool {
+        let placement = self.place(key, cluster);
+        let next = Sent::next(placement.sent.as_ref(), order, inputs, revision);
+        let same = placement.sent.as_ref().is_some_and(|before| next.is_same(before));
+        placement.sent = Some(next);
+        !same
+    }
+
+    /// The member is wanted again: an earlier order to remove its copy no longer holds.
+    fn keep(&mut self, key: &BindingKey, cluster: &str) {
+        if let Some(binding) = self.bindings.get_mut(key)
+            && let Some(placement) = binding.members.get_mut(cluster)
+        {
+            placement.removal = Removal::NotOrdered;
+            self.tidy(key, cluster);
+        }
+    }
+
+    /// The member must hold no object of the binding any more. Returns whether that is new.
+    fn remove(&mut self, key: &BindingKey, cluster: &str) -> bool {
+        let placement = self.place(key, cluster);
+        placement.sent = None;
+        let new = placement.removal == Removal::NotOrdered;
+        if new {
+            placement.removal = Removal::Ordered;
+        }
+        new
+    }
+
+    /// Why the binding's template could not be rendered.
+    #[must_use]
+    pub(crate) fn render_error(&self, key: &BindingKey) -> Option<&str> {
+        self.bindings.get(key)?.render_error.as_deref()
+    }
+
+    fn set_render_error(&mut self, key: &BindingKey, error: Option<String>) {
+        if let Some(binding) = self.bindings.get_mut(key) {
+            binding.render_error = error;
+        } else if error.is_some() {
+            self.bindings.entry(key.clone()).or_default().render_error = error;
+        }
+    }
+}
+
+/// Withdrawals.
+impl Placements {
+    /// The binding's withdrawal, if it is in progress.
+    #[must_use]
+    pub(crate) fn withdrawal(&self, key: &BindingKey) -> Option<&Withdrawal> {
+        self.withdrawals.get(key)
+    }
+
+    /// The same, to change it.
+    pub(crate) fn withdrawal_mut(&mut self, key: &BindingKey) -> Option<&mut Withdrawal> {
+        self.withdrawals.get_mut(key)
+    }
+
+    /// The bindings that are being withdrawn.
+    pub(crate) fn withdrawing(&self) -> impl Iterator<Item = &BindingKey> {
+        self.withdrawals.keys()
+    }
+
+    /// Starts a withdrawal: nothing is wanted anywhere any more.
+    fn begin_withdrawal(&mut self, key: &BindingKey, withdrawal: Withdrawal) {
+        if let Some(binding) = self.bindings.get_mut(key) {
+            binding.source = None;
+            for placement in binding.members.values_mut() {
+                placement.sent = None;
+            }
+            binding.members.retain(|_, placement| !placement.is_empty());
+        }
+        self.withdrawals.insert(key.clone(), withdrawal);
+    }
+}

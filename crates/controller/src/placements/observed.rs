@@ -1,0 +1,190 @@
+//! State of a binding on one member as its agent reported it, and how certain it is.
+
+use atoll_api::binding::{AggregatedStatusItem, ResourceHealth};
+use atoll_scheduler::Report as SchedulerReport;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::members::{ApplyResult, ObjectHealth, Report};
+
+/// Message for an object that is no longer on its member.
+const GONE: &str = "the object is gone from the member";
+
+/// How certain an observation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Certainty {
+    /// From the binding's status, as an earlier leader wrote it.
+    #[default]
+    Seeded,
+    /// From the member, in its present session.
+    Fresh,
+    /// From the member, which was lost since.
+    Lost,
+}
+
+/// The last failed attempt to apply or remove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// CamelCase.
+    pub reason: String,
+    /// Text for users.
+    pub message: String,
+}
+
+/// State of one binding on one member.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Observed {
+    /// How certain it is.
+    pub certainty: Certainty,
+    /// Hash of what the member holds; empty while unknown.
+    pub hash: String,
+    /// Why it does not hold what it was sent.
+    pub trouble: Option<Trouble>,
+    /// The member's own controllers have seen the newest version.
+    pub observed: bool,
+    /// Its entry in the binding's status.
+    pub item: AggregatedStatusItem,
+    /// Since when replicas find no node.
+    pub unschedulable_since: Option<Timestamp>,
+}
+
+impl Observed {
+    /// State of a binding on a member according to the binding's status, as an earlier leader wrote it.
+    pub(super) fn seeded(item: &AggregatedStatusItem) -> Self {
+        Self { item: item.clone(), ..Self::default() }
+    }
+
+    /// Nothing is known of this member yet.
+    pub(super) fn unknown(cluster: &str) -> Self {
+        let item = AggregatedStatusItem {
+            cluster_name: cluster.to_owned(),
+            ..AggregatedStatusItem::default()
+        };
+        Self { item, ..Self::default() }
+    }
+
+    /// The member reported the result of an apply or a removal.
+    pub(super) fn applied(&mut self, result: ApplyResult, hash: &str, trouble: Trouble) {
+        self.certainty = Certainty::Fresh;
+        match result {
+            ApplyResult::Applied => {
+                if self.hash != hash {
+                    hash.clone_into(&mut self.hash);
+                    self.observed = false;
+                }
+                self.trouble = None;
+            }
+            ApplyResult::Removed | ApplyResult::Released => {
+                let cluster = std::mem::take(&mut self.item.cluster_name);
+                *self = Self { certainty: Certainty::Fresh, ..Self::unknown(&cluster) };
+            }
+            ApplyResult::Conflict
+            | ApplyResult::Failed
+            | ApplyResult::NotOurs
+            | ApplyResult::Waiting => self.trouble = Some(trouble),
+        }
+    }
+
+    /// The member reported the object's state at `now`.
+    pub(super) fn reported(&mut self, report: &Report, now: Timestamp) {
+        self.certainty = Certainty::Fresh;
+        // The time in an earlier leader's status continues. A report without health neither starts nor ends it.
+        let since = self.item.unhealthy_since.clone();
+        let unhealthy_since = match report.health {
+            ObjectHealth::Healthy => None,
+            ObjectHealth::Unhealthy => since.clone().or(Some(Time(now))),
+            ObjectHealth::Unknown => since.clone(),
+        };
+        let cluster_name = std::mem::take(&mut self.item.cluster_name);
+        if report.gone {
+            self.hash.clear();
+            self.observed = false;
+            self.item = AggregatedStatusItem {
+                cluster_name,
+                health: ResourceHealth::Unhealthy,
+                health_reason: Some("Missing".to_owned()),
+                health_message: Some(GONE.to_owned()),
+                unhealthy_since: since.or(Some(Time(now))),
+                applied_message: Some(GONE.to_owned()),
+                ..AggregatedStatusItem::default()
+            };
+            return;
+        }
+        // If it was healthy before, the time is set already, or unknown.
+        let healthy_since = match (report.health, self.item.health) {
+            (ObjectHealth::Healthy, ResourceHealth::Healthy) => self.item.healthy_since.clone(),
+            (ObjectHealth::Healthy, _) => Some(Time(now)),
+            (ObjectHealth::Unhealthy | ObjectHealth::Unknown, _) => None,
+        };
+        self.hash.clone_from(&report.hash);
+        self.observed = report.observed_generation >= report.generation;
+        self.unschedulable_since = report.unschedulable_since;
+        let (health_reason, health_message) = why_unhealthy(report);
+        self.item = AggregatedStatusItem {
+            cluster_name,
+            applied: false,
+            applied_message: (report.status_left_out > 0).then(|| {
+                format!(
+                    "status left out: it has {} bytes, at most 65536 are taken from a member",
+                    report.status_left_out
+                )
+            }),
+            health_reason,
+            health_message,
+            health: match report.health {
+                ObjectHealth::Healthy => ResourceHealth::Healthy,
+                ObjectHealth::Unhealthy => ResourceHealth::Unhealthy,
+                ObjectHealth::Unknown => ResourceHealth::Unknown,
+            },
+            unhealthy_since,
+            healthy_since,
+            replicas: report.replicas,
+            ready_replicas: report.ready,
+            unschedulable_replicas: (report.unschedulable > 0).then_some(report.unschedulable),
+            status: report.status.clone(),
+        };
+    }
+
+    /// Whether the member holds this manifest, as far as it reported in its present session.
+    #[must_use]
+    pub(crate) fn holds(&self, hash: &str) -> bool {
+        self.certainty == Certainty::Fresh && self.trouble.is_none() && self.hash == hash
+    }
+
+    /// The report for the scheduler, if it is fresh; with the object's status where requested.
+    pub(super) fn report(&self, with_status: bool) -> Option<SchedulerReport> {
+        let fresh = self.certainty == Certainty::Fresh && !self.hash.is_empty();
+        fresh.then(|| report(self, with_status))
+    }
+}
+
+/// Reason and message of an unhealthy object; the message only for a fault.
+fn why_unhealthy(report: &Report) -> (Option<String>, Option<String>) {
+    if report.health == ObjectHealth::Healthy {
+        return (None, None);
+    }
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let fault = report.failing && report.health == ObjectHealth::Unhealthy;
+    let reason = some(&report.health_reason).or_else(|| fault.then(|| "Unhealthy".to_owned()));
+    let message = some(&report.health_message).or_else(|| reason.clone());
+    (reason, message.filter(|_| fault))
+}
+
+fn report(view: &Observed, with_status: bool) -> SchedulerReport {
+    let item = &view.item;
+    let succeeded = item.status.as_ref().and_then(|status| status["succeeded"].as_i64());
+    SchedulerReport {
+        replicas: item.replicas.unwrap_or_default(),
+        ready: item.ready_replicas.unwrap_or_default(),
+        unschedulable: item.unschedulable_replicas.unwrap_or_default(),
+        unschedulable_since: view.unschedulable_since,
+        healthy: match item.health {
+            ResourceHealth::Healthy => Some(true),
+            ResourceHealth::Unhealthy => Some(false),
+            ResourceHealth::Unknown => None,
+        },
+        unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
+        status: if with_status { item.status.clone() } else { None },
+        succeeded: succeeded.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,127 @@
+//! What one member must hold of a binding: the rendered manifest, with the namespace that it needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_api::binding::TargetCluster;
+use atoll_api::selector::Selector;
+use atoll_api::{Cluster, WorkloadSpread};
+use atoll_render::{RenderError, Rendered, Share};
+use serde_json::Value;
+
+use super::plan::Presence;
+use crate::index::rows::{Binding, Template};
+
+/// What one member must hold of a binding.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Order {
+    /// The namespace that the object needs, and the object.
+    pub objects: Vec<Arc<Rendered>>,
+    /// The object.
+    pub object: Arc<Rendered>,
+    /// Replicas in it.
+    pub replicas: Option<i64>,
+    /// Whether it outlives its binding.
+    pub preserve: bool,
+    /// Whether it may replace an object that Atoll does not manage.
+    pub overwrite: bool,
+}
+
+/// A cluster's subset: the first whose selector matches it.
+#[must_use]
+pub(crate) fn subset_of(spread: &WorkloadSpread, cluster: &Cluster) -> Option<usize> {
+    let labels = cluster.metadata.labels.clone().unwrap_or_default();
+    spread.spec.subsets.iter().position(|subset| {
+        let required = subset.required_cluster_selector.as_ref();
+        // An invalid selector matches nothing, as in the scheduler.
+        required.is_none_or(|s| Selector::parse(s).is_ok_and(|s| s.matches(&labels)))
+    })
+}
+
+/// The number of replicas on the clusters before each of these, subset by subset in order and by name within one: the
+/// start of the StatefulSet's ordinals there. Clusters of no subset come last.
+#[must_use]
+pub(crate) fn ordinals_before<'a>(
+    shares: &'a [TargetCluster],
+    clusters: impl IntoIterator<Item = &'a str>,
+    subset: impl Fn(&str) -> Option<usize>,
+) -> BTreeMap<&'a str, i64> {
+    let place = |name: &'a str| (subset(name).unwrap_or(usize::MAX), name);
+    let mut order: Vec<_> =
+        shares.iter().map(|share| (place(&share.name), share.replicas)).collect();
+    order.sort_unstable();
+    // Total replicas of each prefix.
+    let mut before = vec![0_i64];
+    for (_, replicas) in &order {
+        before.push(before[before.len() - 1].saturating_add(*replicas));
+    }
+    let begins = |name: &'a str| {
+        let own = place(name);
+        before[order.partition_point(|(place, _)| *place < own)]
+    };
+    clusters.into_iter().map(|name| (name, begins(name))).collect()
+}
+
+/// Labels of a cluster's copy in addition to the template's: the preserved state of a copy that failed elsewhere.
+#[must_use]
+pub(crate) fn labels_for(binding: &Binding, cluster: &str) -> BTreeMap<String, String> {
+    let state = binding.spec.preserved_state.as_ref();
+    let state = state.filter(|state| state.clusters.iter().any(|name| name == cluster));
+    state.map(|state| state.labels.clone()).unwrap_or_default()
+}
+
+/// Renders what a member must hold.
+///
+/// # Errors
+/// When the template cannot be rendered; the error names the field.
+pub(crate) fn order(
+    binding: &Binding,
+    template: &Template,
+    namespace: Option<&Value>,
+    patch: Option<&Value>,
+    ordinals: Option<i64>,
+    cluster: &str,
+    presence: Presence,
+) -> Result<Option<Order>, RenderError> {
+    let Presence::Want { replicas, before } = presence else { return Ok(None) };
+    let preserve = binding.spec.preserve_resources_on_deletion;
+    let share = Share {
+        cluster: cluster.to_owned(),
+        replicas,
+        before,
+        ordinals,
+        claim: binding.uid().to_owned(),
+        preserve,
+        patch: patch.cloned(),
+        labels: labels_for(binding, cluster),
+    };
+    let object = Arc::new(atoll_render::render(&template.object, &share)?);
+    let mut objects = Vec::with_capacity(2);
+    if let Some(name) = &template.key.namespace {
+        objects.push(Arc::new(atoll_render::namespace(name, namespace)));
+    }
+    objects.push(object.clone());
+    let overwrite =
+        binding.spec.conflict_resolution == atoll_api::policy::ConflictResolution::Overwrite;
+    Ok(Some(Order { objects, object, replicas, preserve, overwrite }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinals_go_on_from_subset_to_subset_and_by_name_within_one() {
+        let share = |name: &str, replicas| TargetCluster { name: name.to_owned(), replicas };
+        let shares = [share("a", 1), share("b", 2), share("c", 4), share("d", 8)];
+        // b and d are in the first subset, c in the second, a in none; e holds a kept copy and has no share.
+        let subset = |name: &str| match name {
+            "b" | "d" | "e" => Some(0),
+            "c" => Some(1),
+            _ => None,
+        };
+        let begins = ordinals_before(&shares, ["a", "b", "c", "d", "e"], subset);
+        let begins: Vec<_> = begins.into_iter().collect();
+        assert_eq!(begins, [("a", 14), ("b", 0), ("c", 10), ("d", 2), ("e", 10)]);
+    }
+}

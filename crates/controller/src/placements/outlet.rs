@@ -1,0 +1,103 @@
+//! The engine's interface to `members`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use atoll_api::Cluster;
+use atoll_api::policy::ConflictResolution;
+use atoll_render::{Key, Rendered};
+
+use super::verdicts::{Judgement, Verdicts};
+use crate::leader::LeaderTerm;
+use crate::lifecycle::emptying::Emptying;
+use crate::members::{LimitReason, Members, Oracle, Proof, Verdict, Withdrawal};
+
+/// Passes orders to members. Calls never wait: `members` keeps the newest order per member and binding.
+pub(crate) trait Outlet: Send + Sync + 'static {
+    /// Sets what a binding wants on a member, replacing its previous order.
+    fn set_desired(
+        &self,
+        cluster: &str,
+        claim: &str,
+        objects: Vec<Arc<Rendered>>,
+        conflict: ConflictResolution,
+    );
+    /// A binding wants nothing on a member any more; with the proof for it.
+    fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof);
+    /// Leadership lost: drop all desired state; the next leader, or a later term of ours, rebuilds it.
+    fn stepped_down(&self);
+    /// Every committed decision was passed on in this term: now other objects on members may be judged.
+    fn caches_complete(&self, term: LeaderTerm);
+    /// The limits on removals may have changed.
+    fn limits_changed(&self);
+    /// Node label keys that define the members' node classes, because placed templates use them.
+    fn watch_labels(&self, keys: &BTreeSet<String>);
+    /// Progress of emptying a member, if it must be emptied.
+    fn emptying(&self, cluster: &str, emptying: Emptying);
+    /// A Cluster object was created or changed.
+    fn cluster_changed(&self, cluster: &Cluster);
+    /// A Cluster object was deleted.
+    fn cluster_deleted(&self, name: &str);
+}
+
+impl Outlet for Members {
+    fn set_desired(
+        &self,
+        cluster: &str,
+        claim: &str,
+        objects: Vec<Arc<Rendered>>,
+        conflict: ConflictResolution,
+    ) {
+        Self::set_desired(self, cluster, claim, objects, conflict);
+    }
+
+    fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
+        Self::withdraw(self, cluster, claim, how, proof);
+    }
+
+    fn stepped_down(&self) {
+        Self::stepped_down(self);
+    }
+
+    fn caches_complete(&self, term: LeaderTerm) {
+        Self::caches_complete(self, term);
+    }
+
+    fn limits_changed(&self) {
+        Self::limits_changed(self);
+    }
+
+    fn watch_labels(&self, keys: &BTreeSet<String>) {
+        Self::watch_labels(self, keys);
+    }
+
+    fn emptying(&self, cluster: &str, emptying: Emptying) {
+        Self::emptying(self, cluster, emptying);
+    }
+
+    fn cluster_changed(&self, cluster: &Cluster) {
+        Self::cluster_changed(self, cluster);
+    }
+
+    fn cluster_deleted(&self, name: &str) {
+        Self::cluster_deleted(self, name);
+    }
+}
+
+impl Oracle for Verdicts {
+    fn verdict(&self, cluster: &str, claim: &str, _key: &Key) -> Verdict {
+        match self.judge(cluster, claim) {
+            Judgement::Wanted => Verdict::Wanted,
+            Judgement::NotATarget => Verdict::Remove(Proof::NotTargeted),
+            Judgement::Withdrawn => Verdict::Remove(Proof::BindingDeleted),
+            Judgement::Released => Verdict::Release(Proof::BindingDeleted),
+            Judgement::WithdrawnBefore => Verdict::Remove(Proof::Recorded),
+            Judgement::Frozen => Verdict::Frozen,
+            Judgement::Unknown => Verdict::Unknown,
+        }
+    }
+
+    fn limit(&self, claim: &str) -> Option<LimitReason> {
+        Self::limit(self, claim)
+    }
+}

@@ -1,0 +1,125 @@
+//! What was last sent to a member for a binding.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::order::Order;
+use super::plan::Presence;
+use crate::index::rows::Template;
+
+/// Number of recent hashes under which a member's report is still matched.
+const REMEMBERED_HASHES: usize = 4;
+
+/// What was last sent for a binding on a member.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sent {
+    /// Hash of the manifest.
+    pub hash: String,
+    /// Replicas in it.
+    pub replicas: Option<i64>,
+    /// Whether the object outlives its binding.
+    pub preserve: bool,
+    /// Whether it may replace an object that Atoll does not manage.
+    pub overwrite: bool,
+    /// What it was rendered from.
+    inputs: Inputs,
+    /// The template revision that each recent hash was last rendered from, newest hash last.
+    revisions: Vec<(String, i64)>,
+}
+
+impl Sent {
+    /// What is sent now, after `before`.
+    pub(super) fn next(
+        before: Option<&Self>,
+        order: &Order,
+        inputs: Inputs,
+        revision: i64,
+    ) -> Self {
+        let hash = order.object.hash.clone();
+        let mut revisions = before.map(|before| before.revisions.clone()).unwrap_or_default();
+        revisions.retain(|(held, _)| *held != hash);
+        revisions.push((hash.clone(), revision));
+        if revisions.len() > REMEMBERED_HASHES {
+            revisions.remove(0);
+        }
+        Self {
+            hash,
+            replicas: order.replicas,
+            preserve: order.preserve,
+            overwrite: order.overwrite,
+            inputs,
+            revisions,
+        }
+    }
+
+    /// Whether the member need not be sent this, because it was sent the same before.
+    pub(super) fn is_same(&self, before: &Self) -> bool {
+        (&self.hash, self.preserve, self.overwrite)
+            == (&before.hash, before.preserve, before.overwrite)
+    }
+
+    /// Whether it is the result of these inputs, so that it need not be rendered again.
+    pub(super) fn is_of(&self, inputs: &Inputs) -> bool {
+        self.inputs == *inputs
+    }
+
+    /// uid of the binding.
+    #[must_use]
+    pub(crate) fn claim(&self) -> &str {
+        &self.inputs.claim
+    }
+
+    /// The newest template revision that renders to this hash here; `None` for an older hash.
+    #[must_use]
+    pub(crate) fn revision(&self, hash: &str) -> Option<i64> {
+        self.revisions.iter().find(|(held, _)| held == hash).map(|(_, revision)| *revision)
+    }
+}
+
+/// Everything that a member's order is computed from: equal inputs give equal orders.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Inputs {
+    /// Version of the template's content.
+    pub source: u64,
+    /// uid of the binding.
+    pub claim: String,
+    /// Labels of the hub's namespace.
+    pub namespace: Option<Value>,
+    /// The patch of the cluster's subset.
+    pub patch: Option<Value>,
+    /// Labels added to the template's.
+    pub labels: BTreeMap<String, String>,
+    /// Replicas of the clusters before it in the order of the subsets.
+    pub ordinals: Option<i64>,
+    /// The share.
+    pub presence: Presence,
+    /// Whether the object outlives its binding.
+    pub preserve: bool,
+    /// Whether it may replace an object that Atoll does not manage.
+    pub overwrite: bool,
+}
+
+/// Whether two versions of a template have the same content.
+pub(super) fn same_content(held: &Arc<Value>, template: &Template) -> bool {
+    if Arc::ptr_eq(held, &template.object) {
+        return true;
+    }
+    // Kinds without a generation show their resourceVersion as revision.
+    let passing: &[&str] = if template.generation > 0 {
+        &["resourceVersion", "managedFields"]
+    } else {
+        &["managedFields"]
+    };
+    same_but(&held["metadata"], &template.object["metadata"], passing)
+        && same_but(held, &template.object, &["metadata", "status"])
+}
+
+/// Whether two objects have the same fields, except for the fields in `but`.
+fn same_but(a: &Value, b: &Value, but: &[&str]) -> bool {
+    let field = |name: &&String| !but.contains(&name.as_str());
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
+    a.keys().filter(field).eq(b.keys().filter(field))
+        && a.keys().filter(field).all(|name| a.get(name) == b.get(name))
+}

@@ -1,0 +1,253 @@
+//! What to do with an object that a member holds with our marks: the proofs required before anything is deleted.
+//!
+//! The index task writes this state, `members` reads it while a session starts; so it is behind a lock, which is held
+//! only for single look-ups.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
+use crate::leader::LeaderTerm;
+use crate::members::LimitReason;
+
+/// Relation of an object to its binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// A committed decision wants it there: it will be sent.
+    Wanted,
+    /// The binding exists, and neither its targets nor a kept task name this member.
+    NotATarget,
+    /// The binding is being withdrawn; the object goes with it.
+    Withdrawn,
+    /// The binding is being withdrawn, and the object with it.
+    Released,
+    /// The binding is being withdrawn; the object stays, without our marks.
+    WithdrawnBefore,
+    /// Nothing may be sent or removed now: the kind cannot be read, or the decision suspends the member.
+    Frozen,
+    /// No such binding is known: an orphan.
+    Unknown,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Intent {
+    wanted: BTreeSet<String>,
+    left: BTreeSet<String>,
+    deleting: bool,
+    preserve: bool,
+    frozen: bool,
+    /// Id of the decision.
+    decision: String,
+    /// Whether this leader made it.
+    ours: bool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    term: LeaderTerm,
+    claims: BTreeMap<String, Intent>,
+    /// uids of the bindings in `claims`.
+    uids: BTreeMap<BindingKey, String>,
+    /// Withdrawn bindings by the members that have not confirmed, from history.
+    unconfirmed: BTreeMap<String, BTreeSet<String>>,
+    /// Decisions of earlier leaders that are the newest in history, by uid of their bindings.
+    newest: BTreeMap<String, String>,
+    /// Why all removals are limited.
+    limit: Option<LimitReason>,
+}
+
+impl Inner {
+    /// Without any knowledge of history, until it was queried.
+    fn begin(term: LeaderTerm) -> Self {
+        Self {
+            term,
+            claims: BTreeMap::new(),
+            uids: BTreeMap::new(),
+            unconfirmed: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            limit: Some(LimitReason::HistoryUnreachable),
+        }
+    }
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self::begin(LeaderTerm::default())
+    }
+}
+
+/// The verdicts.
+#[derive(Debug, Default)]
+pub(crate) struct Verdicts(Mutex<Inner>);
+
+impl Verdicts {
+    /// Records a binding: which members hold it by its decision, and which are not changed.
+    pub(crate) fn set(
+        &self,
+        binding: &Binding,
+        wanted: BTreeSet<String>,
+        left: BTreeSet<String>,
+        frozen: bool,
+    ) {
+        let decision = binding.spec.decision.as_ref();
+        let mut inner = self.lock();
+        let known = Intent {
+            wanted,
+            left,
+            deleting: binding.deleting(),
+            preserve: binding.spec.preserve_resources_on_deletion,
+            frozen,
+            decision: decision.map(|decision| decision.id.clone()).unwrap_or_default(),
+            ours: decision.is_some() && binding.term() == inner.term,
+        };
+        let uid = binding.uid().to_owned();
+        if let Some(before) = inner.uids.insert(binding.key.clone(), uid.clone())
+            && before != uid
+        {
+            inner.claims.remove(&before);
+        }
+        inner.claims.insert(uid, known);
+    }
+
+    /// A binding was deleted.
+    pub(crate) fn forget(&self, key: &BindingKey) {
+        let mut inner = self.lock();
+        if let Some(uid) = inner.uids.remove(key) {
+            inner.claims.remove(&uid);
+        }
+    }
+
+    /// Drops everything: a term begins, and bindings as of an earlier one prove nothing.
+    pub(crate) fn begin(&self, term: LeaderTerm) {
+        *self.lock() = Inner::begin(term);
+    }
+
+    /// Decisions of earlier leaders that are the newest in history, by uid of their bindings.
+    pub(crate) fn newest(&self, decisions: BTreeMap<String, String>) {
+        self.lock().newest = decisions;
+    }
+
+    /// Sets why all removals are limited from now on, if they are.
+    pub(crate) fn limit_all(&self, reason: Option<LimitReason>) {
+        self.lock().limit = reason;
+    }
+
+    /// Why removals of an object of this claim from a member that its decision does not name are limited.
+    #[must_use]
+    pub(crate) fn limit(&self, claim: &str) -> Option<LimitReason> {
+        let inner = self.lock();
+        let known = inner.claims.get(claim);
+        let newest = known.is_some_and(|known| {
+            known.ours || inner.newest.get(claim).is_some_and(|id| *id == known.decision)
+        });
+        inner.limit.or((!newest).then_some(LimitReason::DecisionNotNewest))
+    }
+
+    /// According to history, a member has not confirmed the withdrawal of these bindings.
+    pub(crate) fn unconfirmed(&self, cluster: &str, claims: impl IntoIterator<Item = String>) {
+        let mut inner = self.lock();
+        inner.unconfirmed.entry(cluster.to_owned()).or_default().extend(claims);
+    }
+
+    /// What to do with an object of this claim on this member.
+    #[must_use]
+    pub(crate) fn judge(&self, cluster: &str, claim: &str) -> Judgement {
+        let inner = self.lock();
+        let Some(known) = inner.claims.get(claim) else {
+            let withdrawn = inner.unconfirmed.get(cluster).is_some_and(|set| set.contains(claim));
+            return if withdrawn { Judgement::WithdrawnBefore } else { Judgement::Unknown };
+        };
+        match known {
+            known if known.deleting && known.preserve => Judgement::Released,
+            known if known.deleting => Judgement::Withdrawn,
+            known if known.frozen || known.left.contains(cluster) => Judgement::Frozen,
+            known if known.wanted.contains(cluster) => Judgement::Wanted,
+            _ => Judgement::NotATarget,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every change is a single insert or remove: a panic elsewhere cannot have left it incomplete.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn binding(uid: &str, deleting: bool, preserve: bool) -> Binding {
+        let mut object = json!({
+            "metadata": {"namespace": "shop", "name": "web-deployment", "uid": uid},
+            "spec": {
+                "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "preserveResourcesOnDeletion": preserve,
+            },
+        });
+        if deleting {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        Binding::read(&object).unwrap()
+    }
+
+    #[test]
+    fn only_decisions_that_are_the_newest_remove_without_a_limit() {
+        let decided = |term: i64| {
+            let mut binding = binding("u1", false, false);
+            binding.spec.decision = serde_json::from_value(json!({
+                "id": format!("d{term}"), "trigger": "Failover", "mode": "Steady", "outcome": "Placed",
+                "desired": 1, "at": "2026-01-01T00:00:00Z", "term": term,
+            }))
+            .unwrap();
+            binding
+        };
+        let verdicts = Verdicts::default();
+        verdicts.begin(LeaderTerm::new(7));
+        let set_decided = |term| verdicts.set(&decided(term), set(&["a"]), set(&[]), false);
+        set_decided(7);
+        assert_eq!(verdicts.limit("u1"), Some(LimitReason::HistoryUnreachable), "not asked yet");
+        verdicts.limit_all(None);
+        assert_eq!(verdicts.limit("u1"), None, "made by this leader");
+        assert_eq!(verdicts.limit("u2"), Some(LimitReason::DecisionNotNewest), "not known");
+        set_decided(6);
+        assert_eq!(verdicts.limit("u1"), Some(LimitReason::DecisionNotNewest));
+        verdicts.newest(BTreeMap::from([("u1".to_owned(), "d6".to_owned())]));
+        assert_eq!(verdicts.limit("u1"), None, "the newest in history");
+        set_decided(5);
+        assert_eq!(verdicts.limit("u1"), Some(LimitReason::DecisionNotNewest), "an older one");
+        set_decided(7);
+        for reason in [LimitReason::HubOlderThanHistory, LimitReason::TermRaised] {
+            verdicts.limit_all(Some(reason));
+            assert_eq!(verdicts.limit("u1"), Some(reason), "whoever made it");
+        }
+        verdicts.begin(LeaderTerm::new(8));
+        assert_eq!(verdicts.limit("u1"), Some(LimitReason::HistoryUnreachable));
+    }
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn nothing_goes_without_a_proof() {
+        let verdicts = Verdicts::default();
+        assert_eq!(verdicts.judge("a", "u1"), Judgement::Unknown, "an orphan stays");
+        verdicts.set(&binding("u1", false, false), set(&["a"]), set(&["c"]), false);
+        assert_eq!(verdicts.judge("a", "u1"), Judgement::Wanted);
+        assert_eq!(verdicts.judge("b", "u1"), Judgement::NotATarget);
+        assert_eq!(verdicts.judge("c", "u1"), Judgement::Frozen);
+        verdicts.set(&binding("u1", false, false), set(&["a"]), set(&[]), true);
+        assert_eq!(verdicts.judge("b", "u1"), Judgement::Frozen, "the kind cannot be read");
+        verdicts.set(&binding("u1", true, false), set(&[]), set(&[]), true);
+        assert_eq!(verdicts.judge("b", "u1"), Judgement::Withdrawn);
+        verdicts.set(&binding("u1", true, true), set(&[]), set(&[]), false);
+        assert_eq!(verdicts.judge("b", "u1"), Judgement::Released);
+        verdicts.forget(&binding("u1", false, false).key);
+        assert_eq!(verdicts.judge("b", "u1"), Judgement::Unknown);
+        verdicts.unconfirmed("b", ["u1".to_owned()]);
+        assert_eq!(verdicts.judge("b", "u1"), Judgement::WithdrawnBefore);
+        assert_eq!(verdicts.judge("a", "u1"), Judgement::Unknown, "history names b only");
+    }
+}

@@ -1,0 +1,173 @@
+//! What is written after a decision, or without one for work that needs none.
+
+use atoll_api::binding::Trigger;
+use atoll_scheduler::Decision;
+use jiff::Timestamp;
+
+use super::{Committing, Context, Purpose, Step, Subject, Waiting};
+use crate::commit::draft::{self, Decided};
+use crate::commit::{Action, Write};
+use crate::detect::Claim;
+use crate::index::Index;
+use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
+use crate::leader::LeaderTerm;
+use crate::placements::dispatch::MembersOf;
+use crate::placements::eviction;
+use crate::queue::Done;
+use crate::schedule::priority;
+
+/// The scheduler decided. `may_move` tells whether a decision that moves replicas may be committed now.
+pub(crate) fn conclude(
+    context: Context<'_>,
+    subject: Subject,
+    decision: Decision,
+    may_move: impl FnOnce(&Decision) -> bool,
+) -> Step {
+    let waiting = Waiting::after(&decision);
+    let Some(binding) = subject.binding.clone() else {
+        return create(context, &subject, decision, waiting);
+    };
+    // A decision that only changes what an eviction task waits for does not end the task: the next check does.
+    let new = (decision.trigger() != Trigger::Avoid)
+        .then(|| decided_by(&decision, context.term))
+        .filter(|decided| !decided.changes_nothing(&binding))
+        .filter(|_| may_move(&decision));
+    if new.is_none() {
+        context.env.counters.avoided.inc();
+    }
+    let new = new.map(|decided| (decided, decision));
+    change(context, &subject, &binding, new, waiting)
+}
+
+/// Work that needs no decision: copied policy fields, the end of old copies.
+pub(crate) fn upkeep(context: Context<'_>, subject: &Subject) -> Step {
+    match subject.binding.clone() {
+        Some(binding) => change(context, subject, &binding, None, Waiting::default()),
+        None => Step::Done(Done::Settled),
+    }
+}
+
+/// The first decision creates the binding.
+fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: Waiting) -> Step {
+    let Context { env, hub, term, .. } = context;
+    let Subject { key, claim, template, .. } = subject;
+    if decision.trigger() == Trigger::Avoid {
+        env.counters.avoided.inc();
+        return Step::Done(waiting.done(None, env.clock.now_seconds()));
+    }
+    let decided = decided_by(&decision, term);
+    let priority = priority::priority(&hub.index, claim.policy().map(|policy| &**policy));
+    let body = draft::create(template, claim, &priority, &decided);
+    let provenance = Some(hub.authors.provenance(&decision, template));
+    let committing = Committing {
+        decided,
+        decision: Some(decision),
+        at: env.clock.now(),
+        provenance,
+        parent: None,
+        before: Vec::new(),
+    };
+    commit(key, Action::Create(body), committing)
+}
+
+/// What a decision, or without one the policy and the eviction tasks, changes in an existing binding.
+fn change(
+    context: Context<'_>,
+    subject: &Subject,
+    binding: &Binding,
+    new: Option<(Decided, Decision)>,
+    waiting: Waiting,
+) -> Step {
+    let Context { env, hub, outbox, term, .. } = context;
+    let Subject { key, claim, template, .. } = subject;
+    let now = env.clock.now_seconds();
+    let held = binding.term();
+    if held > term {
+        // The hub rejects a decision with a lower term than the one that it holds.
+        if held.is_out_of_range(term) {
+            return Step::UpToDate(Done::Waits(Vec::new(), None));
+        }
+        return Step::HigherTerm(held);
+    }
+    let (decided, decision) = match new {
+        Some((decided, decision)) => (Some(decided), Some(decision)),
+        None => (end_of_tasks(context, binding, now), None),
+    };
+    let priority = priority::priority(&hub.index, claim.policy().map(|policy| &**policy));
+    let upkeep = draft::Upkeep {
+        template,
+        claim,
+        priority: &priority,
+        unclaimed: *claim == Claim::None && policy_let_go(&hub.index, binding),
+    };
+    let recorded = |id: &str| outbox.is_recorded(key, id);
+    let patch = draft::change(binding, &upkeep, decided.as_ref(), recorded);
+    match (patch, decided) {
+        (Some(patch), Some(decided)) => {
+            let made_from = |decision| hub.authors.provenance(decision, template);
+            let committing = Committing {
+                provenance: decision.as_ref().map(made_from),
+                decided,
+                decision,
+                at: env.clock.now(),
+                parent: binding.spec.decision.clone(),
+                before: binding.spec.clusters.clone(),
+            };
+            commit(key, Action::Patch(patch), committing)
+        }
+        (Some(patch), None) => {
+            let action = Action::Patch(patch);
+            let write = Write { key: key.clone(), action, decision: None };
+            Step::Write(write, Purpose::Upkeep(waiting))
+        }
+        (None, _) => Step::UpToDate(waiting.done(Some(binding), now)),
+    }
+}
+
+fn commit(key: &BindingKey, action: Action, committing: Committing) -> Step {
+    let decision = Some(committing.decided.record.id.clone());
+    let write = Write { key: key.clone(), action, decision };
+    Step::Write(write, Purpose::Decision(Box::new(committing)))
+}
+
+/// Whether the policy in a binding's marks was deleted or no longer selects its object. An invalid policy keeps its
+/// claims: they would return when it is fixed.
+fn policy_let_go(index: &Index, binding: &Binding) -> bool {
+    binding.policy().is_some_and(|key| {
+        let policy = index.policy(&key);
+        policy.is_none_or(|policy| policy.deleting || policy.selectors.is_ok())
+    })
+}
+
+/// The decision that ends eviction tasks, in whole or for the replicas that have a place elsewhere, if one has ended.
+pub(crate) fn end_of_tasks(
+    context: Context<'_>,
+    binding: &Binding,
+    now: Timestamp,
+) -> Option<Decided> {
+    let Context { hub, placements, term, .. } = context;
+    let members = MembersOf { hub, placements, key: &binding.key };
+    let tasks = &binding.spec.graceful_eviction_tasks;
+    let left = eviction::remaining(tasks, &binding.spec, &members, now);
+    (left != *tasks).then(|| Decided {
+        record: eviction::record(&binding.spec, &left, now, term),
+        clusters: binding.spec.clusters.clone(),
+        evictions: left,
+        preserved: binding.spec.preserved_state.clone(),
+        applied_placement: None,
+    })
+}
+
+fn decided_by(decision: &Decision, term: LeaderTerm) -> Decided {
+    let evictions = decision.evictions().to_vec();
+    #[cfg(test)]
+    let evictions = crate::mutants::grace_leaks(evictions);
+    Decided {
+        record: decision.record(term.get()),
+        clusters: decision.clusters().to_vec(),
+        evictions,
+        preserved: decision.preserved().cloned(),
+        applied_placement: Some(decision.applied_placement()),
+    }
+}

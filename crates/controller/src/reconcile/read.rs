@@ -1,0 +1,63 @@
+//! Which way a binding goes, from the hub's objects alone.
+
+use std::sync::Arc;
+
+use super::{Step, delete};
+use crate::detect::{self, Claim};
+use crate::index::Index;
+use crate::index::key::BindingKey;
+use crate::index::rows::{Binding, Template};
+use crate::queue::Done;
+
+/// A binding to be decided on. The commit must be guarded by the version of these rows.
+pub(crate) struct Subject {
+    pub(crate) key: BindingKey,
+    pub(crate) claim: Claim,
+    pub(crate) template: Arc<Template>,
+    /// `None` if it does not exist yet.
+    pub(crate) binding: Option<Arc<Binding>>,
+}
+
+/// The next step of a binding; `gated`: it is behind a shut gate.
+pub(crate) fn read(index: &Index, key: &BindingKey, gated: bool) -> Step {
+    let binding = index.binding(key).cloned();
+    if let Some(binding) = &binding
+        && binding.deleting()
+    {
+        return Step::Withdraw(binding.clone());
+    }
+    if let Some(binding) = &binding
+        && let Some(why) = index.refusal(binding)
+    {
+        return Step::Refused(binding.clone(), why);
+    }
+    let Some(template_key) = index.template_for(key) else {
+        return Step::Done(Done::Settled);
+    };
+    if index.frozen(&template_key.kind).is_some() {
+        return Step::UpToDate(Done::Settled); // its source's return adds it again
+    }
+    let Some(template) = index.template(&template_key).cloned() else {
+        let Some(binding) = binding else { return Step::Done(Done::Settled) };
+        return Step::LookUp(template_key, binding.spec.resource.version().to_owned());
+    };
+    if let Some(binding) = &binding
+        && binding.spec.resource.uid.as_deref().is_some_and(|uid| uid != template.uid)
+    {
+        // Recreated under the same name: the new one waits until the old one's binding is gone.
+        return delete(binding);
+    }
+    let held = binding.as_ref().and_then(|binding| binding.policy());
+    let claim = detect::claim(index, &template, held.as_ref());
+    if binding.is_none() && (!claim.holds() || template.deleting || ends(index, &template)) {
+        return Step::Done(Done::Settled);
+    }
+    let subject = Box::new(Subject { key: key.clone(), claim, template, binding });
+    if gated { Step::Upkeep(subject) } else { Step::Decide(subject) }
+}
+
+/// Whether the namespace of a template is being deleted: nothing can be created in it.
+fn ends(index: &Index, template: &Template) -> bool {
+    let namespace = template.key.namespace.as_ref();
+    namespace.and_then(|name| index.namespace(name)).is_some_and(|namespace| namespace.deleting)
+}

@@ -1,0 +1,71 @@
+//! Reports what is not processed where users look: bindings that Atoll did not create, rejected policies.
+
+use atoll_api::binding::ObjectReference;
+use atoll_api::conditions::{self, ACCEPTED, SCHEDULED};
+use atoll_api::policy::PropagationPolicyStatus;
+use atoll_api::{POLICY_GROUP, VERSION, WORK_GROUP};
+
+use super::binding::REFUSED;
+use crate::audit::binding_ref;
+use crate::detect::Refusal;
+use crate::env::Env;
+use crate::events::{self, Note, Severity};
+use crate::index::rows::{Binding, Policy};
+
+/// A binding that is not processed: its objects on members stay. Returns whether that is new.
+pub(crate) fn of_refusal(env: &Env, binding: &Binding, why: &Refusal) -> bool {
+    let message = why.to_string();
+    let known = conditions::find(&binding.status.conditions, SCHEDULED)
+        .is_some_and(|last| last.reason == REFUSED && last.message == message);
+    if known {
+        return false;
+    }
+    tracing::warn!(key = %binding.key, why = message, "binding refused");
+    let reference = binding_ref(binding);
+    let about = ObjectReference {
+        api_version: format!("{WORK_GROUP}/{VERSION}"),
+        kind: reference.kind,
+        namespace: reference.namespace,
+        name: reference.name,
+        uid: Some(reference.uid),
+    };
+    warn(env, about, REFUSED, message);
+    true
+}
+
+/// Warns of a policy that is rejected, or accepted with a remark, when that changes.
+pub(crate) fn of_policy(env: &Env, policy: &Policy, status: &PropagationPolicyStatus) {
+    let before = conditions::find(&policy.status.conditions, ACCEPTED);
+    let Some(now) = conditions::find(&status.conditions, ACCEPTED) else { return };
+    let same = before.is_some_and(|before| {
+        (&before.status, &before.reason, &before.message)
+            == (&now.status, &now.reason, &now.message)
+    });
+    if same || (now.status == "True" && now.reason == ACCEPTED) {
+        return;
+    }
+    let about = ObjectReference {
+        api_version: format!("{POLICY_GROUP}/{VERSION}"),
+        kind: policy.key.kind().to_owned(),
+        namespace: policy.key.namespace.clone(),
+        name: policy.key.name.clone(),
+        uid: Some(policy.uid.clone()),
+    };
+    warn(env, about, &now.reason, now.message.clone());
+}
+
+fn warn(env: &Env, about: ObjectReference, reason: &str, message: String) {
+    let uid = about.uid.as_deref().unwrap_or_default();
+    // The same warning about the same object is the same Event.
+    let id = events::id(&[uid, reason, &message]);
+    env.notes.tell(Note {
+        about,
+        id,
+        reason: reason.to_owned(),
+        message,
+        severity: Severity::Warning,
+        at: env.clock.now_seconds(),
+        cause: None,
+        repeat_after: None,
+    });
+}
