@@ -186,8 +186,8 @@ async fn recorded(
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::audit::member_events::{between, in_words};
     use super::*;
+    use crate::audit::member_events::{between, in_words};
 
     fn time(day: u32) -> Timestamp {
         format!("2026-01-{day:02}T00:00:00Z").parse().unwrap()
