@@ -9,7 +9,6 @@
 
 mod audit;
 mod commit;
-mod connections;
 mod detect;
 mod env;
 mod event_loop;

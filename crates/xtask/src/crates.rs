@@ -13,6 +13,7 @@ use crate::run::{program, say};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("merge", &[]),
+    ("http", &[]),
     ("interpreter", &["api"]),
     ("decision", &["api"]),
     ("scheduler", &["api", "decision", "interpreter"]),
@@ -21,10 +22,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("protocol", &["api"]),
     (
         "controller",
-        &["api", "decision", "interpreter", "scheduler", "render", "history", "protocol"],
+        &["api", "decision", "http", "interpreter", "scheduler", "render", "history", "protocol"],
     ),
     ("agent", &["api", "interpreter", "protocol"]),
-    ("apiserver", &["api", "merge"]),
+    ("apiserver", &["api", "http", "merge"]),
     (
         "simulator",
         &["api", "apiserver", "interpreter", "merge", "protocol", "agent", "controller", "history"],
@@ -34,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "api",
             "decision",
+            "http",
             "interpreter",
             "merge",
             "scheduler",

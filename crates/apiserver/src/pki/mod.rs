@@ -11,12 +11,12 @@ use std::{
     sync::Arc,
 };
 
+use atoll_http::tls::{self, ServerCertificate, TlsError};
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -50,12 +50,9 @@ pub enum PkiError {
     /// A certificate cannot be created.
     #[error("make a certificate")]
     Make(#[from] rcgen::Error),
-    /// TLS refuses the certificates.
+    /// TLS cannot use the certificates.
     #[error("set up TLS")]
-    Tls(#[from] rustls::Error),
-    /// TLS refuses the authority.
-    #[error("set up client certificates")]
-    Verifier(#[from] rustls::server::VerifierBuilderError),
+    Tls(#[from] TlsError),
     /// The data is not a certificate.
     #[error("read a certificate: {0}")]
     Parse(String),
@@ -226,21 +223,10 @@ impl Authority {
         &self,
         server: &Credentials,
     ) -> Result<Arc<rustls::ServerConfig>, PkiError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(der(&self.certificate)?)?;
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-                .allow_unauthenticated()
-                .build()?;
         let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes())
             .map_err(|e| PkiError::Parse(e.to_string()))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![der(&server.certificate)?], key)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        let certificate = ServerCertificate::new(vec![der(&server.certificate)?], key)?;
+        Ok(tls::server_config(certificate, tls::client_verifier(&self.certificate)?)?)
     }
 }
 

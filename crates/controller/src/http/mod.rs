@@ -12,33 +12,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_history::Progress;
+use atoll_http::connections::Limits;
+use atoll_http::serve::{Incoming, Peer, Settings};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::connections::{Connections, Limits, client_of};
 use crate::leader::{LeaderTerm, Leadership};
 
-/// Limit of connections, by address: probes and a few scrapers. A client with more loses its oldest one.
-const CONNECTIONS: Limits = Limits { total: 64, each: 16, grace: Duration::from_secs(1) };
-/// Time limit for the head of a request.
-const HEAD: Duration = Duration::from_secs(5);
-/// Longest lifetime of a connection; a scraper that keeps one reconnects.
-const LIFE: Duration = Duration::from_secs(300);
-/// Delay after `accept` failed (out of file descriptors).
-const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
+/// Limits of a listener.
+const SETTINGS: Settings = Settings {
+    // Probes and a few scrapers. A client with more loses its oldest one.
+    connections: Limits { total: 64, each: 16, grace: Duration::from_secs(1) },
+    head: Duration::from_secs(5),
+    // A scraper that keeps a connection reconnects.
+    lifetime: Some(Duration::from_secs(300)),
+    // Answers are ready at once; the rest are clients that do not read.
+    stop: Duration::from_secs(1),
+};
 /// Content type for Prometheus, in the format that the registry writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -150,39 +148,12 @@ pub(crate) async fn serve(
     scope: Scope,
     token: CancellationToken,
 ) {
-    let open = Connections::new(CONNECTIONS);
-    let connections = TaskTracker::new();
-    while let Some(accepted) = token.run_until_cancelled(listener.accept()).await {
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "no connection for a page");
-                if token.run_until_cancelled(tokio::time::sleep(ACCEPT_AGAIN)).await.is_none() {
-                    break;
-                }
-                continue;
-            }
-        };
-        let Some(place) = open.enter(client_of(address.ip()), Instant::now()) else {
-            tracing::debug!(%address, "too many connections for pages");
-            continue;
-        };
-        let (pages, token) = (pages.clone(), token.clone());
-        connections.spawn(async move {
-            let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let response = pages.answer(request.method(), request.uri().path(), scope);
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD);
-            let connection = http.serve_connection(TokioIo::new(stream), service);
-            let limited = tokio::time::timeout(LIFE, connection);
-            let kept = place.cut().run_until_cancelled(limited);
-            if let Some(Some(Ok(Err(error)))) = token.run_until_cancelled(kept).await {
-                tracing::debug!(%error, "a page was not served");
-            }
-        });
-    }
-    connections.close();
-    connections.wait().await;
+    let service = move |_: &Peer| {
+        let pages = pages.clone();
+        tower::service_fn(move |request: http::Request<Incoming>| {
+            let response = pages.answer(request.method(), request.uri().path(), scope);
+            std::future::ready(Ok::<_, Infallible>(response))
+        })
+    };
+    atoll_http::serve::serve(listener, None, SETTINGS, service, token).await;
 }

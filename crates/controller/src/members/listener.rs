@@ -23,7 +23,8 @@ use tokio_util::task::TaskTracker;
 use tonic::transport::server::Connected;
 
 use super::metrics::{Metrics, Refused};
-use crate::connections::{Connections, Limits, Place, client_of};
+use atoll_http::connections::{Connections, Limits, Place, client_of};
+use atoll_http::serve::accept;
 
 /// Limit of connections in the handshake, by address. Each costs a file descriptor, about 20 KiB, and a millisecond of
 /// CPU once it sends data. One address may have half of them: thousands of members may be behind one NAT, and all
@@ -39,8 +40,6 @@ const STRANGER_LIFE: Duration = Duration::from_secs(30);
 /// Limit of connections per certificate's member: a session and a renewal of each of two agents, and dead ones not
 /// detected yet. Each may use the windows of a session. The number of members limits the total.
 const OF_A_MEMBER: Limits = Limits { total: usize::MAX, each: 8, grace: Duration::from_secs(1) };
-/// Delay after `accept` failed (out of file descriptors): it would fail again at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections after the handshake that the server has not accepted yet.
 pub(super) const BACKLOG: usize = 64;
 
@@ -284,22 +283,11 @@ impl Entrance {
 async fn arrival(incoming: &mut Incoming) -> Option<(Arrival, Option<IpAddr>)> {
     match incoming {
         Incoming::Streams(streams) => Some((streams.recv().await?, None)),
-        Incoming::Tcp(listener) => loop {
-            match listener.accept().await {
-                Ok((stream, address)) => {
-                    // Small messages must not wait for each other; without it they are late, not lost.
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "TCP_NODELAY");
-                    }
-                    let arrival = Arrival { io: Box::new(stream), identity: None };
-                    return Some((arrival, Some(client_of(address.ip()))));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "accept");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        },
+        Incoming::Tcp(listener) => {
+            let (stream, address) = accept(listener).await;
+            let arrival = Arrival { io: Box::new(stream), identity: None };
+            Some((arrival, Some(client_of(address.ip()))))
+        }
     }
 }
 

@@ -56,17 +56,17 @@ pub(super) async fn serve(
     // The first leader creates the authority; before that there is no certificate to serve.
     let Some(authority) = token.run_until_cancelled(authority).await else { return Ok(()) };
     let proxy = Arc::new(FrontProxy::default());
-    let identity = tls::Certificate::issue(&authority, &names, &clock)
-        .context("make the certificate of --api-address")?;
-    let identity = Arc::new(identity);
-    let config = tls::config(identity.clone(), proxy.clone());
+    let certificate =
+        tls::issue(&authority, &names, &clock).context("issue the certificate of --api-address")?;
+    let config =
+        tls::config(certificate.clone(), proxy.clone()).context("set up TLS for --api-address")?;
     let gate = Arc::new(FrontProxyGate::new(client.clone(), proxy.clone()));
     let server = Server::open(Options::extension(gate)).context("open the aggregated API")?;
     Decisions::all(&history).into_iter().for_each(|kind| server.mount(kind));
     let follow = proxy::follow(client.clone(), proxy, token.clone());
     let register =
         registration::keep(client, authority.certificate_pem().to_owned(), token.clone());
-    let renew = identity.renew(&authority, &names, &clock, token.clone());
+    let renew = tls::renew(certificate, &authority, &names, &clock, token.clone());
     let serve = server.serve(listener, config, token.clone());
     let (served, (), (), ()) = tokio::join!(serve, follow, register, renew);
     served.context("serve the aggregated API")

@@ -7,13 +7,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use atoll_http::tls::client_verifier;
 use http::HeaderName;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use tokio_util::sync::CancellationToken;
 
@@ -62,18 +59,21 @@ impl FrontProxy {
 
 /// Keeps it up to date until the token is cancelled. After a failed read the previous configuration stays in force.
 pub(super) async fn follow(client: Client, proxy: Arc<FrontProxy>, token: CancellationToken) {
-    let mut told = false;
+    let mut logged = false;
     loop {
         let pause = match load(&client).await {
             Ok(trust) => {
                 proxy.set(trust);
-                told = false;
+                logged = false;
                 RELOAD
             }
             Err(error) => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut logged, true) {
                     let error = format!("{error:#}");
-                    tracing::warn!(error, "nobody can be believed who calls the aggregated API");
+                    tracing::warn!(
+                        error,
+                        "the aggregated API refuses all users until this is fixed"
+                    );
                 }
                 RETRY
             }
@@ -99,15 +99,7 @@ pub(super) fn read(map: &ConfigMap) -> anyhow::Result<Trust> {
             "it has no requestheader-client-ca-file: start kube-apiserver with --requestheader-client-ca-file"
         );
     };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-        let certificate = certificate.context("requestheader-client-ca-file is no PEM")?;
-        roots.add(certificate).context("requestheader-client-ca-file has no usable authority")?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .context("requestheader-client-ca-file has no authority")?;
+    let verifier = client_verifier(pem).context("requestheader-client-ca-file")?;
     let list = |key: &str| -> anyhow::Result<Vec<String>> {
         let Some(json) = text(key) else { return Ok(Vec::new()) };
         serde_json::from_str(json).with_context(|| format!("{key} is no JSON list of texts"))

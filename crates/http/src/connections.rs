@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 /// Limits of concurrently open connections.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// For all clients together.
-    pub(crate) total: usize,
+    pub total: usize,
     /// Per client.
-    pub(crate) each: usize,
+    pub each: usize,
     /// A connection younger than this is never closed in favour of a new one.
-    pub(crate) grace: Duration,
+    pub grace: Duration,
 }
 
 /// The open connections by client.
@@ -24,7 +24,7 @@ pub(crate) struct Limits {
 /// At a limit, a new connection replaces the oldest connection of the client with the most connections (of its own
 /// client if that is at its limit), if that one is older than the grace period. Otherwise it is refused. So a client
 /// with many idle connections loses those first, and never displaces a client with few.
-pub(crate) struct Connections<K: Ord + Clone> {
+pub struct Connections<K: Ord + Clone> {
     limits: Limits,
     table: Arc<Mutex<Table<K>>>,
 }
@@ -42,7 +42,7 @@ struct Entry {
 }
 
 /// The slot of an open connection, freed on drop.
-pub(crate) struct Place<K: Ord + Clone> {
+pub struct Place<K: Ord + Clone> {
     table: Arc<Mutex<Table<K>>>,
     client: K,
     id: u64,
@@ -50,13 +50,15 @@ pub(crate) struct Place<K: Ord + Clone> {
 }
 
 impl<K: Ord + Clone> Connections<K> {
-    pub(crate) fn new(limits: Limits) -> Self {
+    /// No connection is open yet.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
         let table = Table { open: BTreeMap::new(), count: 0, next: 0 };
         Self { limits, table: Arc::new(Mutex::new(table)) }
     }
 
     /// A slot for a new connection of this client; `None` when it is refused.
-    pub(crate) fn enter(&self, client: K, now: Instant) -> Option<Place<K>> {
+    pub fn enter(&self, client: K, now: Instant) -> Option<Place<K>> {
         let mut table = lock(&self.table);
         let own = table.open.get(&client).map_or(0, VecDeque::len);
         if own >= self.limits.each {
@@ -110,7 +112,7 @@ impl<K: Ord + Clone> Table<K> {
 
 impl<K: Ord + Clone> Place<K> {
     /// Cancelled when another connection has taken this slot: close this one.
-    pub(crate) fn cut(&self) -> &CancellationToken {
+    pub fn cut(&self) -> &CancellationToken {
         &self.cut
     }
 }
@@ -126,7 +128,8 @@ fn lock<K>(table: &Mutex<Table<K>>) -> MutexGuard<'_, Table<K>> {
 }
 
 /// The client behind an address: an IPv6 customer has at least a /64, so the lower half does not distinguish clients.
-pub(crate) fn client_of(address: IpAddr) -> IpAddr {
+#[must_use]
+pub fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {

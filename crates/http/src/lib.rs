@@ -1,0 +1,6 @@
+//! HTTP and TLS for every server in Atoll that is not gRPC: the embedded API server, the aggregated Decision API, and
+//! the pages for probes and metrics. What they serve is a [`tower::Service`]; this crate owns the sockets.
+
+pub mod connections;
+pub mod serve;
+pub mod tls;
