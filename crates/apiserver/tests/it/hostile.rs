@@ -98,7 +98,10 @@ proptest! {
     ) {
         let api = Api::new();
         let query = format!("{CONFIG_MAPS}?{name}={}", encoded(&value));
-        prop_assert!(code(&api, Method::GET, &query, &[], Vec::new()) < 500);
+        let code_of_list = code(&api, Method::GET, &query, &[], Vec::new());
+        // Upstream's answer to a version that the server has not reached.
+        let ahead = name == "resourceVersion" && code_of_list == 504;
+        prop_assert!(code_of_list < 500 || ahead, "{code_of_list}");
         let fixed = json!({"metadata": {"name": "a"}}).to_string().into_bytes();
         code(&api, Method::POST, &query, &[], fixed);
         code(&api, Method::DELETE, &query, &[], Vec::new());
