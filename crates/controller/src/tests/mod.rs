@@ -1,13 +1,14 @@
-mod alarms;
-mod chronicle;
+mod audit;
 mod corpus;
-mod freshness;
+mod faults;
 mod harness;
+mod leadership;
 mod leaving;
 mod life;
 mod mistakes;
 mod moves;
 mod queueing;
+mod removal_limits;
 mod terms;
 mod triggers;
 mod writes;
