@@ -1,5 +1,5 @@
 //! Bugs of other federations, reintroduced one at a time, in test builds only: each must be caught by its scenario
-//! (`engine/tests/corpus.rs`).
+//! (`src/tests/corpus.rs`).
 
 use std::cell::Cell;
 

@@ -1,5 +1,5 @@
 //! Missing knowledge never removes an object from a member. Each case has its test here, except: an incomplete sync
-//! (the agent's, `agent/tests/it/removing.rs`), a restored hub (`real.rs`), a deleted CRD (`engine/tests/life.rs`).
+//! (the agent's, `agent/tests/it/removing.rs`), a restored hub (`real.rs`), a deleted CRD (`src/tests/life.rs`).
 
 use std::time::Duration;
 

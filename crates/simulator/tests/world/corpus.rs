@@ -1,5 +1,5 @@
 //! Bugs that other federations had, as scenarios of a whole federation. Those that a mutant brings back are in
-//! `controller/src/engine/tests/corpus.rs`, what etcd had in `etcd.rs`.
+//! `controller/src/tests/corpus.rs`, what etcd had in `etcd.rs`.
 //!
 //! | what went wrong elsewhere | scenario |
 //! | --- | --- |
