@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{Clock, ReservedNamespaces};
-use atoll_history::{Keeper, Recorder, RecorderOptions, Store};
+use atoll_history::{Drained, Keeper, Recorder, RecorderOptions, Store};
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, RecoverAfter};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -128,7 +129,7 @@ impl Controller {
     /// Replaces the default limits on how fast work leaves clusters that failed or are drained.
     #[must_use]
     pub fn with_pace(mut self, pace: PaceLimits) -> Self {
-        self.core.pace = pace;
+        self.core.settings.pace = pace;
         self
     }
 
@@ -136,21 +137,21 @@ impl Controller {
     /// it.
     #[must_use]
     pub fn with_recovery(mut self, recover_after: RecoverAfter) -> Self {
-        self.core.recover_after = recover_after;
+        self.core.settings.recover_after = recover_after;
         self
     }
 
     /// Adds plugins to the built-in ones. They run where a profile enables them.
     #[must_use]
     pub fn with_plugins(mut self, plugins: Vec<Arc<dyn Extension>>) -> Self {
-        self.core.plugins = plugins;
+        self.core.settings.plugins = plugins;
         self
     }
 
     /// Replaces the built-in minimum of namespaces whose objects are never propagated.
     #[must_use]
     pub fn with_reserved(mut self, namespaces: ReservedNamespaces) -> Self {
-        self.core.reserved = namespaces;
+        self.core.settings.reserved = namespaces;
         self
     }
 
@@ -218,6 +219,19 @@ pub enum ControllerError {
     Thread(#[source] std::io::Error),
 }
 
+/// What the caller of a controller may replace.
+#[derive(Default)]
+pub(crate) struct Settings {
+    /// How fast work leaves clusters.
+    pub(crate) pace: PaceLimits,
+    /// How long a cluster must be healthy before work moves back to it.
+    pub(crate) recover_after: RecoverAfter,
+    /// Plugins in addition to the built-in ones, for profiles that name them.
+    pub(crate) plugins: Vec<Arc<dyn Extension>>,
+    /// Namespaces whose objects are never propagated.
+    pub(crate) reserved: ReservedNamespaces,
+}
+
 /// The controller without `members`, ready to be connected to it.
 pub(crate) struct Core {
     pub(crate) election: Election,
@@ -231,14 +245,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     registry: Registry,
     listeners: Vec<(TcpListener, Scope)>,
-    /// How fast work leaves clusters.
-    pub(crate) pace: PaceLimits,
-    /// How long a cluster must be healthy before work moves back to it.
-    pub(crate) recover_after: RecoverAfter,
-    /// Plugins in addition to the built-in ones, for profiles that name them.
-    pub(crate) plugins: Vec<Arc<dyn Extension>>,
-    /// Namespaces whose objects are never propagated.
-    pub(crate) reserved: ReservedNamespaces,
+    pub(crate) settings: Settings,
     hub: Hub,
     elector: Elector,
     terms: watch::Sender<Option<LeaderTerm>>,
@@ -264,10 +271,7 @@ impl Core {
             counters,
             registry,
             listeners: Vec::new(),
-            pace: PaceLimits::default(),
-            recover_after: RecoverAfter::default(),
-            plugins: Vec::new(),
-            reserved: ReservedNamespaces::default(),
+            settings: Settings::default(),
             hub,
             elector,
             terms,
@@ -285,11 +289,10 @@ impl Core {
         sessions: CancellationToken,
     ) -> Result<(), ControllerError> {
         let Self { election, term: _, verdicts, events, counters, registry, listeners, .. } = self;
-        let Self { hub, elector, terms, ready, reports, pace, recover_after, plugins, .. } = self;
-        let reserved = self.reserved;
+        let Self { hub, elector, terms, ready, reports, settings, .. } = self;
         drop(events);
         let tasks = TaskTracker::new();
-        let extensions = Arc::new(Extensions::new(&hub.profiles, &plugins)?);
+        let extensions = Arc::new(Extensions::new(&hub.profiles, &settings.plugins)?);
         let (scheduler, decisions) =
             schedule::start(hub.profiles, hub.place, &tasks).map_err(ControllerError::Thread)?;
         let (news, arrivals) = mpsc::channel(ARRIVALS);
@@ -336,28 +339,46 @@ impl Core {
             election,
             scheduler,
             extensions,
-            pace,
-            recover_after,
+            pace: settings.pace,
+            recover_after: settings.recover_after,
         });
         let mut index = Index::default();
-        index.reserve(reserved);
+        index.reserve(settings.reserved);
         let hub_state = HubState::new(env.clone(), index, streams, ready);
         let result = EventLoop::new(env, hub_state, inputs).run(token).await;
-        engine_token.cancel();
         sessions.cancel();
-        tasks.close();
-        if tokio::time::timeout(STOP, tasks.wait()).await.is_err() {
+        let stages =
+            Stages { tasks, engine_token, electing, election_token, recording, history_token };
+        stages.stop().await;
+        result
+    }
+}
+
+/// What runs beside the event loop, and ends after it in this order.
+struct Stages {
+    tasks: TaskTracker,
+    engine_token: CancellationToken,
+    electing: JoinHandle<()>,
+    election_token: CancellationToken,
+    recording: JoinHandle<Drained>,
+    history_token: CancellationToken,
+}
+
+impl Stages {
+    async fn stop(self) {
+        self.engine_token.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(STOP, self.tasks.wait()).await.is_err() {
             tracing::warn!("a task did not end in time");
         }
-        election_token.cancel();
-        if tokio::time::timeout(STOP, electing).await.is_err() {
+        self.election_token.cancel();
+        if tokio::time::timeout(STOP, self.electing).await.is_err() {
             tracing::warn!("the election did not end in time");
         }
-        history_token.cancel();
-        if let Err(error) = recording.await {
+        self.history_token.cancel();
+        if let Err(error) = self.recording.await {
             tracing::error!(%error, "the recorder failed");
         }
-        result
     }
 }
 

@@ -16,20 +16,26 @@
 //! Waiting keys are filed under the topics of what they wait for (see [`wake_conditions`]), so that an event checks
 //! only the keys that it may concern.
 
+mod events;
 pub(crate) mod gates;
-mod standing;
+mod info;
+mod ready;
+mod waiting;
 pub(crate) mod wake_conditions;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use atoll_scheduler::WakeCondition;
 use tokio::time::Instant;
 
-use crate::index::key::BindingKey;
+use self::events::Events;
+use self::info::QueueInfo;
+pub(crate) use self::info::{Held, Opening, Order, Rank, Urgency};
 
-use self::standing::Standings;
-pub(crate) use self::standing::{Held, Opening, Order, Rank, Urgency};
+use self::ready::{Ready, ReadyPool};
+use self::waiting::WaitingPool;
+use crate::index::key::BindingKey;
 
 /// The queue of bindings.
 pub(crate) type BindingQueue = Queue<BindingKey, WakeCondition>;
@@ -43,9 +49,6 @@ pub(crate) const FLUSH: Duration = Duration::from_secs(300);
 /// After this time in the active pool a key gets a turn regardless of rank, every second one. As long as the longest
 /// backoff: a key that is rejected again and again cannot return faster than others get their turn.
 pub(crate) const LONGEST_READY: Duration = Duration::from_secs(10);
-
-/// Limit of events stored for keys in flight. Beyond it, each of these keys is tried once more instead.
-const MOST_REPLAYED: usize = 10_000;
 
 /// What a key waits for.
 pub(crate) trait WakesOn {
@@ -96,16 +99,6 @@ enum State<Condition> {
     Held(Option<Instant>),
 }
 
-/// A place in the active pool.
-#[derive(Debug, Clone, Copy)]
-struct Ready {
-    rank: Rank,
-    urgency: Urgency,
-    /// Its sequence number among all keys that became ready, and the time.
-    sequence: u64,
-    since: Instant,
-}
-
 #[derive(Debug)]
 struct Flight {
     again: Option<Urgency>,
@@ -140,33 +133,20 @@ pub(crate) struct Lengths {
 }
 
 /// Keys, each in one pool or in flight.
-#[derive(Debug)]
 pub(crate) struct Queue<Key, Condition: WakesOn> {
     states: BTreeMap<Key, State<Condition>>,
-    active: BTreeSet<(Rank, u64, Key)>,
-    /// The same keys by time of becoming ready.
-    ages: BTreeMap<u64, Key>,
-    /// Whether the last turn went to the longest-ready key.
-    last_by_age: bool,
+    ready: ReadyPool<Key>,
+    waiting: WaitingPool<Key, Condition>,
     order: Order<Key>,
-    standings: Standings<Key>,
+    info: QueueInfo<Key>,
     /// Keys behind shut gates with due work that needs no decision.
-    chores: BTreeSet<Key>,
+    maintenance: BTreeSet<Key>,
+    /// Number of keys behind shut gates.
     held: usize,
     timers: BTreeSet<(Instant, Key)>,
-    /// Waiting keys by topic.
-    topics: BTreeMap<Condition::Topic, BTreeSet<Key>>,
-    waiting: usize,
-    /// Number of waiting keys that are placed.
-    improvable: usize,
     flights: BTreeMap<Key, Flight>,
     attempts: BTreeMap<Key, Attempts>,
-    sequence: u64,
-    /// Events that arrived while keys were in flight, with their numbers.
-    events: VecDeque<(u64, Condition::Change)>,
-    last_event: u64,
-    /// Events up to this number were dropped.
-    forgotten: u64,
+    events: Events<Condition::Change>,
 }
 
 impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
@@ -175,23 +155,16 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     pub(crate) fn new(order: Order<Key>) -> Self {
         Self {
             states: BTreeMap::new(),
-            active: BTreeSet::new(),
-            ages: BTreeMap::new(),
-            last_by_age: false,
+            ready: ReadyPool::default(),
+            waiting: WaitingPool::default(),
             order,
-            standings: Standings::default(),
-            chores: BTreeSet::new(),
+            info: QueueInfo::default(),
+            maintenance: BTreeSet::new(),
             held: 0,
             timers: BTreeSet::new(),
-            topics: BTreeMap::new(),
-            waiting: 0,
-            improvable: 0,
             flights: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            sequence: 0,
-            events: VecDeque::new(),
-            last_event: 0,
-            forgotten: 0,
+            events: Events::default(),
         }
     }
 
@@ -216,10 +189,10 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     /// Sets a key's priority, and whether its gate is shut. A ready key takes its new place at once, or leaves the
     /// active pool. When a gate opens, the caller must also add the key.
     pub(crate) fn stand(&mut self, key: &Key, priority: i32, gate: Option<Held>) {
-        self.standings.set(key, priority, gate);
+        self.info.set(key, priority, gate);
         let Some(State::Active(ready)) = self.states.get(key) else { return };
         let ready = *ready;
-        if self.standings.held(key).is_some() {
+        if self.info.held(key).is_some() {
             self.hold(key.clone(), None, true);
             return;
         }
@@ -232,31 +205,23 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     /// Why a key's gate is shut, if it is.
     #[must_use]
     pub(crate) fn held(&self, key: &Key) -> Option<&Held> {
-        self.standings.held(key)
+        self.info.held(key)
     }
 
     /// The keys whose gates this may open.
     #[must_use]
     pub(crate) fn held_until(&self, opening: Opening) -> Vec<Key> {
-        self.standings.held_until(opening).cloned().collect()
+        self.info.held_until(opening).cloned().collect()
     }
 
     /// An event that may meet a condition: every key that waits for it is tried, rejected ones after their backoff.
     /// Checks only keys filed under the event's topics.
     pub(crate) fn wake(&mut self, change: &Condition::Change, now: Instant) {
         if !self.flights.is_empty() {
-            self.last_event += 1;
-            self.events.push_back((self.last_event, change.clone()));
-            if self.events.len() > MOST_REPLAYED
-                && let Some((number, _)) = self.events.pop_front()
-            {
-                self.forgotten = number;
-            }
+            self.events.push(change.clone());
         }
-        let topics = Condition::topics_of(change);
-        let asked: BTreeSet<&Key> =
-            topics.iter().filter_map(|topic| self.topics.get(topic)).flatten().collect();
-        let woken: Vec<Key> = asked
+        let concerned = self.waiting.concerned(change);
+        let woken: Vec<Key> = concerned
             .into_iter()
             .filter(|key| match self.states.get(key) {
                 Some(State::Waiting { conditions, .. }) => {
@@ -274,14 +239,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     /// The next key to work on; in flight until [`Queue::done`].
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Key> {
         self.expire(now);
-        let (_, _, first) = self.active.first()?;
-        let oldest = self.ages.values().next().filter(|_| !self.last_by_age);
-        let overdue = oldest.filter(|key| match self.states.get(key) {
-            Some(State::Active(ready)) => ready.since + LONGEST_READY <= now,
-            _ => false,
-        });
-        self.last_by_age = overdue.is_some();
-        let key = overdue.unwrap_or(first).clone();
+        let key = self.ready.turn(now)?;
         self.clear(&key);
         self.take_off(key.clone(), now);
         Some(key)
@@ -289,7 +247,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
 
     /// The next key behind a shut gate with due work that needs no decision; in flight until [`Queue::done`].
     pub(crate) fn pop_held(&mut self, now: Instant) -> Option<Key> {
-        let key = self.chores.pop_first()?;
+        let key = self.maintenance.pop_first()?;
         self.clear(&key);
         self.take_off(key.clone(), now);
         Some(key)
@@ -297,7 +255,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
 
     fn take_off(&mut self, key: Key, now: Instant) {
         self.attempts.entry(key.clone()).or_default().popped = Some(now);
-        self.flights.insert(key, Flight { again: None, since: self.last_event });
+        self.flights.insert(key, Flight { again: None, since: self.events.last() });
     }
 
     /// A key's job ended. Events that arrived meanwhile are checked against what it waits for now.
@@ -324,7 +282,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
             }
             (Done::Again, None) => self.activate(key.clone(), Urgency::Now, now),
             // Behind a shut gate a key waits only for the gate, and for the time of its next other work.
-            (how, None) if self.standings.held(key).is_some() => {
+            (how, None) if self.info.held(key).is_some() => {
                 self.attempts.remove(key);
                 let at = match how {
                     Done::Watches(_, at) => at,
@@ -368,11 +326,12 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     /// Number of keys by pool.
     #[must_use]
     pub(crate) fn lengths(&self) -> Lengths {
+        let waiting = self.waiting.rejected() + self.waiting.improvable();
         Lengths {
-            active: self.active.len(),
-            backoff: self.states.len() - self.active.len() - self.waiting - self.held,
-            waiting: self.waiting - self.improvable,
-            improvable: self.improvable,
+            active: self.ready.len(),
+            backoff: self.states.len() - self.ready.len() - waiting - self.held,
+            waiting: self.waiting.rejected(),
+            improvable: self.waiting.improvable(),
             held: self.held,
             in_flight: self.flights.len(),
         }
@@ -396,11 +355,9 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         since: u64,
         now: Instant,
     ) {
-        let missed =
-            since < self.forgotten
-                || self.events.iter().filter(|(number, _)| *number > since).any(|(_, change)| {
-                    conditions.iter().any(|condition| condition.is_met_by(change))
-                });
+        let missed = self.events.any_since(since, |change| {
+            conditions.iter().any(|condition| condition.is_met_by(change))
+        });
         let until = at.unwrap_or(now + FLUSH).min(now + FLUSH);
         self.park(key, conditions, Some(until), refused);
         if missed {
@@ -418,23 +375,18 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         if let Some(until) = until {
             self.timers.insert((until, key.clone()));
         }
-        for topic in conditions.iter().flat_map(WakesOn::topics) {
-            self.topics.entry(topic).or_default().insert(key.clone());
-        }
-        self.waiting += 1;
-        self.improvable += usize::from(is_improvable(until, refused));
+        self.waiting.insert(key, &conditions, is_improvable(until, refused));
         self.states.insert(key.clone(), State::Waiting { conditions, until, refused });
     }
 
     fn clear(&mut self, key: &Key) {
         match self.states.remove(key) {
             Some(State::Active(ready)) => {
-                self.active.remove(&(ready.rank, ready.sequence, key.clone()));
-                self.ages.remove(&ready.sequence);
+                self.ready.remove(key, ready);
             }
             Some(State::Held(until)) => {
                 self.held -= 1;
-                self.chores.remove(key);
+                self.maintenance.remove(key);
                 if let Some(at) = until {
                     self.timers.remove(&(at, key.clone()));
                 }
@@ -443,18 +395,9 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
                 self.timers.remove(&(at, key.clone()));
             }
             Some(State::Waiting { conditions, until, refused }) => {
-                self.waiting -= 1;
-                self.improvable -= usize::from(is_improvable(until, refused));
+                self.waiting.remove(key, &conditions, is_improvable(until, refused));
                 if let Some(at) = until {
                     self.timers.remove(&(at, key.clone()));
-                }
-                for topic in conditions.iter().flat_map(WakesOn::topics) {
-                    if let Some(keys) = self.topics.get_mut(&topic) {
-                        keys.remove(key);
-                        if keys.is_empty() {
-                            self.topics.remove(&topic);
-                        }
-                    }
                 }
             }
             None => {}
@@ -463,35 +406,31 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
 
     /// Makes a key ready, or its other work due if its gate is shut.
     fn activate(&mut self, key: Key, urgency: Urgency, now: Instant) {
-        if self.standings.held(&key).is_some() {
+        if self.info.held(&key).is_some() {
             return self.hold(key, None, true);
         }
-        let rank = self.order.rank(&key, self.standings.priority(&key), urgency);
+        let rank = self.order.rank(&key, self.info.priority(&key), urgency);
         // A key that becomes more urgent keeps its time of becoming ready.
         let ready = match self.states.get(&key) {
             Some(State::Active(ready)) => Ready { rank, urgency, ..*ready },
-            _ => {
-                self.sequence += 1;
-                Ready { rank, urgency, sequence: self.sequence, since: now }
-            }
+            _ => self.ready.next(rank, urgency, now),
         };
         self.enter(key, ready);
     }
 
     fn enter(&mut self, key: Key, ready: Ready) {
         self.clear(&key);
-        self.active.insert((ready.rank, ready.sequence, key.clone()));
-        self.ages.insert(ready.sequence, key.clone());
+        self.ready.insert(&key, ready);
         self.states.insert(key, State::Active(ready));
     }
 
-    fn hold(&mut self, key: Key, until: Option<Instant>, chores: bool) {
+    fn hold(&mut self, key: Key, until: Option<Instant>, maintenance: bool) {
         self.clear(&key);
         if let Some(until) = until {
             self.timers.insert((until, key.clone()));
         }
-        if chores {
-            self.chores.insert(key.clone());
+        if maintenance {
+            self.maintenance.insert(key.clone());
         }
         self.held += 1;
         self.states.insert(key, State::Held(until));
@@ -529,14 +468,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
 
     /// Drops events that every key in flight already includes.
     fn trim(&mut self) {
-        match self.flights.values().map(|flight| flight.since).min() {
-            None => self.events.clear(),
-            Some(oldest) => {
-                while self.events.front().is_some_and(|(number, _)| *number <= oldest) {
-                    self.events.pop_front();
-                }
-            }
-        }
+        self.events.forget(self.flights.values().map(|flight| flight.since).min());
     }
 }
 

@@ -101,9 +101,9 @@ impl Federation {
             seed: 1,
         })
         .unwrap();
-        core.pace = setup.pace;
-        core.recover_after = RECOVER_AFTER;
-        core.plugins.clone_from(&setup.plugins);
+        core.settings.pace = setup.pace;
+        core.settings.recover_after = RECOVER_AFTER;
+        core.settings.plugins.clone_from(&setup.plugins);
         let (counters, verdicts) = (core.counters.clone(), core.verdicts.clone());
         let seen = spy.clone();
         // I5: before an order reaches a member, its decision is durable in the hub.

@@ -292,7 +292,7 @@ async fn more_events_than_are_kept_during_a_flight_cost_a_look_and_none_is_lost(
     queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(now), Some("a"));
     queue.wake(&7, now);
-    (0..MOST_REPLAYED).for_each(|_| queue.wake(&9, now));
+    (0..events::MOST_REPLAYED).for_each(|_| queue.wake(&9, now));
     queue.done(&"a", Done::Waits(vec![7], None), now);
     assert_eq!(queue.pop(after(now, 1)), Some("a"));
     assert_eq!(queue.events.len(), 0);

@@ -81,19 +81,19 @@ impl fmt::Display for Held {
 
 /// Priorities other than 0, and shut gates, by key.
 #[derive(Debug)]
-pub(super) struct Standings<Key> {
+pub(super) struct QueueInfo<Key> {
     priorities: BTreeMap<Key, i32>,
     gates: BTreeMap<Key, Held>,
     openers: BTreeMap<Opening, BTreeSet<Key>>,
 }
 
-impl<Key> Default for Standings<Key> {
+impl<Key> Default for QueueInfo<Key> {
     fn default() -> Self {
         Self { priorities: BTreeMap::new(), gates: BTreeMap::new(), openers: BTreeMap::new() }
     }
 }
 
-impl<Key: Ord + Clone> Standings<Key> {
+impl<Key: Ord + Clone> QueueInfo<Key> {
     pub(super) fn priority(&self, key: &Key) -> i32 {
         self.priorities.get(key).copied().unwrap_or_default()
     }
