@@ -7,7 +7,6 @@
 //! Placement is decided by the controller; the agent does not read policies.
 
 mod apply;
-mod backoff;
 mod capacity;
 mod engine;
 mod error;
@@ -22,7 +21,6 @@ mod run;
 mod session;
 mod terms;
 
-pub use backoff::{Backoff, Jitter};
 pub use error::AgentError;
 pub use lease::LeaseTimes;
 pub use member::client as member_client;

@@ -12,8 +12,8 @@ use atoll_protocol::token::BootstrapToken;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::backoff::Backoff;
 use crate::lease::LeaseTimes;
+use atoll_api::Backoff;
 
 /// Limit of a TCP connect, so that one dead address does not delay the others.
 const TCP_LIMIT: Duration = Duration::from_secs(5);

@@ -9,7 +9,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::{Backoff, Jitter};
 use crate::capacity;
 use crate::engine::{self, EngineOptions};
 use crate::error::AgentError;
@@ -23,6 +22,7 @@ use crate::session::enrol::{Enrolment, Renewal};
 use crate::session::identity::Keeper;
 use crate::session::{self, Addresses, Credentials, Sessions};
 use crate::terms::Terms;
+use atoll_api::{Backoff, Jitter};
 
 /// Waits at start while the member's API does not answer.
 const START: Backoff = Backoff { first: Duration::from_millis(500), most: Duration::from_secs(10) };

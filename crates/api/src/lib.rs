@@ -4,6 +4,7 @@
 //! changing the group. This crate has data and its validation (schemas, CEL rules, quantities, selectors).
 //! `atoll-scheduler` and `atoll-controller` implement the policies.
 
+pub mod backoff;
 pub mod binding;
 pub mod clock;
 pub mod cluster;
@@ -23,6 +24,7 @@ mod twin;
 pub mod workload_policy;
 pub mod workload_spread;
 
+pub use backoff::{Backoff, Jitter};
 pub use binding::{ClusterResourceBinding, ResourceBinding};
 pub use clock::Clock;
 pub use cluster::Cluster;

@@ -40,7 +40,7 @@ pub use crate::{
     gate::{Attributes, Gate, Resource},
     http::{Body, Service, auth::Identity},
     options::{Clock, OpenError, Options, Version},
-    selector::{FieldRequirement, LabelRequirement, SelectableField, Selectors},
+    selector::{FieldRequirement, SelectableField, Selectors},
     server::Server,
     table::age::human as human_duration,
     virtual_resource::{

@@ -1,44 +1,10 @@
-//! Label and field selectors: parsing and matching, with upstream's rules (apimachinery `labels` and `fields`).
+//! The label and field selectors of a request. Field selectors follow apimachinery's `fields`; label selectors are those
+//! of `atoll_api::selector`.
 
+use atoll_api::selector::{Selector, SelectorError};
 use serde_json::Value;
 
 use crate::meta;
-
-/// One label requirement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LabelRequirement {
-    /// `key in (a, b)`, `key = a`.
-    In(String, Vec<String>),
-    /// `key notin (a, b)`, `key != a`; true when the key is absent.
-    NotIn(String, Vec<String>),
-    /// `key`.
-    Exists(String),
-    /// `!key`.
-    Missing(String),
-    /// `key > 1`, on integers.
-    Greater(String, i64),
-    /// `key < 1`, on integers.
-    Less(String, i64),
-}
-
-impl LabelRequirement {
-    fn matches(&self, labels: Option<&Value>) -> bool {
-        let value = |key: &String| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
-        let number = |key: &String| value(key).and_then(|v| v.parse::<i64>().ok());
-        match self {
-            LabelRequirement::In(key, values) => {
-                value(key).is_some_and(|v| values.iter().any(|w| w == v))
-            }
-            LabelRequirement::NotIn(key, values) => {
-                value(key).is_none_or(|v| values.iter().all(|w| w != v))
-            }
-            LabelRequirement::Exists(key) => value(key).is_some(),
-            LabelRequirement::Missing(key) => value(key).is_none(),
-            LabelRequirement::Greater(key, than) => number(key).is_some_and(|n| n > *than),
-            LabelRequirement::Less(key, than) => number(key).is_some_and(|n| n < *than),
-        }
-    }
-}
 
 /// One field requirement: `path = value` or `path != value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +21,7 @@ pub struct FieldRequirement {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selectors {
     /// All must hold.
-    pub labels: Vec<LabelRequirement>,
+    pub labels: Selector,
     /// All must hold.
     pub fields: Vec<FieldRequirement>,
 }
@@ -81,12 +47,13 @@ impl SelectableField {
 impl Selectors {
     /// Whether everything matches.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+        self.labels.requirements().is_empty() && self.fields.is_empty()
     }
 
     /// Parses the two query parameters; the error is a sentence for a 400.
     pub fn parse(labels: &str, fields: &str) -> Result<Self, String> {
-        Ok(Selectors { labels: parse_labels(labels)?, fields: parse_fields(fields)? })
+        let labels = labels.parse().map_err(|error: SelectorError| error.to_string())?;
+        Ok(Selectors { labels, fields: parse_fields(fields)? })
     }
 
     /// The name in a `metadata.name=` requirement.
@@ -112,11 +79,10 @@ impl Selectors {
 
     /// Whether `object` is selected. `known` are the kind's selectable fields, already checked.
     pub fn matches(&self, object: &Value, known: &[SelectableField]) -> bool {
-        if !self.labels.is_empty() {
-            let labels = meta::get(object, "labels");
-            if !self.labels.iter().all(|r| r.matches(labels)) {
-                return false;
-            }
+        let labels = meta::get(object, "labels");
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+        if !self.labels.matches_by(label) {
+            return false;
         }
         self.fields.iter().all(|f| {
             let (path, missing) = known
@@ -134,92 +100,6 @@ impl Selectors {
             equal == f.equal
         })
     }
-}
-
-/// The grammar of `labels.Parse`: requirements separated by commas outside of parentheses.
-fn parse_labels(text: &str) -> Result<Vec<LabelRequirement>, String> {
-    let fail = |why: &str| format!("unable to parse requirement: {why} in label selector {text:?}");
-    let mut requirements = Vec::new();
-    for part in split_outside_parentheses(text) {
-        let part = part.trim();
-        if part.is_empty() {
-            if text.trim().is_empty() {
-                continue;
-            }
-            return Err(fail("an empty requirement"));
-        }
-        let requirement = if let Some(key) = part.strip_prefix('!') {
-            LabelRequirement::Missing(label_key(key).ok_or_else(|| fail("a bad key"))?)
-        } else if let Some(open) = part.find('(') {
-            let values = part[open..]
-                .strip_prefix('(')
-                .and_then(|v| v.strip_suffix(')'))
-                .ok_or_else(|| fail("a list without an end"))?;
-            let values: Vec<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
-            if !values.iter().all(|v| is_label_value(v)) {
-                return Err(fail("a bad value"));
-            }
-            let mut words = part[..open].split_whitespace();
-            let key = words.next().and_then(label_key).ok_or_else(|| fail("a bad key"))?;
-            match (words.next(), words.next()) {
-                (Some("in"), None) => LabelRequirement::In(key, values),
-                (Some("notin"), None) => LabelRequirement::NotIn(key, values),
-                _ => return Err(fail("an operator other than in and notin before a list")),
-            }
-        } else if let Some(at) = part.find(['=', '!', '<', '>']) {
-            let key = label_key(&part[..at]).ok_or_else(|| fail("a bad key"))?;
-            let rest = &part[at..];
-            let (operator, value) = ["==", "!=", "=", "<", ">"]
-                .iter()
-                .find_map(|op| rest.strip_prefix(op).map(|v| (*op, v.trim())))
-                .ok_or_else(|| fail("an unknown operator"))?;
-            if !is_label_value(value) {
-                return Err(fail("a bad value"));
-            }
-            let number = || {
-                value
-                    .parse::<i64>()
-                    .map_err(|_| fail("for 'Gt', 'Lt' the value must be an integer"))
-            };
-            match operator {
-                "!=" => LabelRequirement::NotIn(key, vec![value.to_owned()]),
-                "<" => LabelRequirement::Less(key, number()?),
-                ">" => LabelRequirement::Greater(key, number()?),
-                _ => LabelRequirement::In(key, vec![value.to_owned()]),
-            }
-        } else {
-            LabelRequirement::Exists(label_key(part).ok_or_else(|| fail("a bad key"))?)
-        };
-        requirements.push(requirement);
-    }
-    Ok(requirements)
-}
-
-fn split_outside_parentheses(text: &str) -> Vec<&str> {
-    let (mut parts, mut depth, mut start) = (Vec::new(), 0_u32, 0);
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
-                parts.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&text[start..]);
-    parts
-}
-
-/// A key, trimmed and checked.
-fn label_key(text: &str) -> Option<String> {
-    let key = text.trim();
-    crate::kinds::names::qualified_name(key).is_ok().then(|| key.to_owned())
-}
-
-fn is_label_value(value: &str) -> bool {
-    crate::kinds::names::label_value(value).is_ok()
 }
 
 /// The grammar of `fields.ParseSelector`: `=`, `==` and `!=`, with backslashes before commas and equal signs in
@@ -289,43 +169,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn selects(labels: &str, object: &Value) -> bool {
-        Selectors::parse(labels, "").unwrap().matches(object, &[])
-    }
-
-    #[test]
-    fn label_operators_match_as_apimachinery_does() {
-        let pod = json!({"metadata": {"labels": {"app": "web", "tier": "2", "a.io/x": ""}}});
-        for yes in [
-            "",
-            "app=web",
-            "app==web",
-            "app!=db",
-            "app in (db, web)",
-            "app notin (db)",
-            "app",
-            "!gone",
-            "gone!=x",
-            "gone notin (x)",
-            "tier>1",
-            "tier<3",
-            "app=web,tier=2",
-            "a.io/x=",
-            "app in (web),tier",
-            " app = web ",
-        ] {
-            assert!(selects(yes, &pod), "{yes}");
-        }
-        for no in
-            ["app=db", "app!=web", "app notin (web)", "!app", "gone", "tier>2", "app=web,gone"]
-        {
-            assert!(!selects(no, &pod), "{no}");
-        }
-        for bad in ["app in web", "app=web,,tier", "a b", "=x", "tier>x", "app in (a", "app=b@d"] {
-            assert!(Selectors::parse(bad, "").is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn field_selectors_know_their_kind_and_escapes() {

@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use table::{Figures, Pods};
 
-use crate::backoff::Jitter;
 use crate::key::Key;
 use crate::member::{Follow, Followed, Member, Target, follow};
+use atoll_api::Jitter;
 use table::Table;
 
 /// Thousandths of a unit by resource.

@@ -282,8 +282,8 @@ fn to_wire(class: &Class<'_>, free: BTreeMap<Amounts, i64>) -> v1::NodeClass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backoff::Jitter;
     use crate::key::GroupKind;
+    use atoll_api::Jitter;
     use std::time::Duration;
 
     struct Random(Jitter);

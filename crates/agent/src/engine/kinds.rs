@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::order::metadata_is_enough;
-use crate::backoff::Jitter;
 use crate::key::{GroupKind, Key};
 use crate::member::{Apis, Follow, Followed, Member, follow};
+use atoll_api::Jitter;
 
 /// How long a kind without objects is still followed: an object that is replaced returns within moments.
 const IDLE: Duration = Duration::from_secs(60);

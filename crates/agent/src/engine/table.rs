@@ -15,10 +15,10 @@ use crate::apply::fields::{Fingerprint, extract, touched_since_apply};
 use crate::apply::object::{Applied, Desired, Known, Live};
 use crate::apply::order::Rank;
 use crate::apply::removal::{Withdrawal, Withdrawn};
-use crate::backoff::{Backoff, Jitter};
 use crate::inventory::agreement::{Line, claims};
 use crate::key::{GroupKind, Key};
 use crate::member::MemberError;
+use atoll_api::{Backoff, Jitter};
 
 /// Backoff of an object that the member rejects: soon at first, then rarely.
 const FAILED: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(120) };

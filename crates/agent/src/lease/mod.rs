@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use keeper::{Held, LeaseError};
 
-use crate::backoff::{Backoff, Jitter};
 use crate::key::{GroupKind, Key};
 use crate::member::{Fence, Member, MemberError, Target};
+use atoll_api::{Backoff, Jitter};
 
 /// Name of the Lease.
 const NAME: &str = "atoll-agent";

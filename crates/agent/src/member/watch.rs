@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Member, MemberError, Target};
-use crate::backoff::{Backoff, Jitter};
+use atoll_api::{Backoff, Jitter};
 
 /// Length of one watch call. Below client-go's 5 to 10 minutes, so that a dead connection is noticed.
 const WATCH_SECONDS: u32 = 240;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use atoll_protocol::transport::{EPOCH_FLOOR, answered};
 use tonic::Code;
 
-use crate::backoff::{Backoff, Jitter};
+use atoll_api::{Backoff, Jitter};
 
 /// Backoff after a refusal that needs a person to resolve it (revoked, another agent's identity).
 const REFUSED: Backoff = Backoff { first: Duration::from_secs(5), most: Duration::from_secs(60) };

@@ -14,8 +14,8 @@ use tonic::transport::Channel;
 
 use super::identity::{IdentityError, Keeper, Kept, Pending};
 use super::{Addresses, Refusal};
-use crate::backoff::{Backoff, Jitter};
 use crate::options::{Connector, Join};
+use atoll_api::{Backoff, Jitter};
 
 /// Limit of `Enroll` and `Renew`: the controller signs and writes one Secret.
 const CALL_LIMIT: Duration = Duration::from_secs(15);

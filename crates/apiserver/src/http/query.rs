@@ -214,7 +214,7 @@ mod tests {
         )
         .unwrap();
         assert!(q.watch && q.dry_run);
-        assert_eq!(q.selectors.labels.len(), 2);
+        assert_eq!(q.selectors.labels.requirements().len(), 2);
         assert_eq!((q.limit, q.resource_version), (5, None));
         for bad in
             ["limit=x", "watch=maybe", "dryRun=Some", "resourceVersion=a", "fieldValidation=No"]

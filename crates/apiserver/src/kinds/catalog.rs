@@ -1,10 +1,12 @@
 //! The currently served kinds. Requests take a snapshot; installing a CRD or mounting a kind replaces it.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
+use kube::core::Version;
 use serde_json::Value;
 
 use super::{Conversion, Kind, Origin, Scale, api_version, builtin};
@@ -75,35 +77,17 @@ impl Snapshot {
             .into_iter()
             .map(|(group, versions)| {
                 let mut versions: Vec<&str> = versions.into_iter().collect();
-                versions.sort_by_key(|v| version_rank(v));
+                sort_versions(&mut versions);
                 (group, versions)
             })
             .collect()
     }
 }
 
-/// Kubernetes' order of versions: GA before beta before alpha, larger numbers first, anything else last.
-fn version_rank(version: &str) -> (u8, std::cmp::Reverse<(u64, u64)>, String) {
-    let parse = || -> Option<(u8, u64, u64)> {
-        let rest = version.strip_prefix('v')?;
-        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let major = rest[..end].parse().ok()?;
-        let (stability, minor) = match &rest[end..] {
-            "" => (0, "0"),
-            tail => match (tail.strip_prefix("beta"), tail.strip_prefix("alpha")) {
-                (Some(minor), _) => (1, minor),
-                (_, Some(minor)) => (2, minor),
-                _ => return None,
-            },
-        };
-        Some((stability, major, minor.parse().ok()?))
-    };
-    match parse() {
-        Some((stability, major, minor)) => {
-            (stability, std::cmp::Reverse((major, minor)), String::new())
-        }
-        None => (3, std::cmp::Reverse((0, 0)), version.to_owned()),
-    }
+/// Sorts the versions of a group as discovery lists them: GA before beta before alpha, larger numbers first, anything
+/// else last.
+fn sort_versions(versions: &mut [&str]) {
+    versions.sort_by_cached_key(|version| Reverse(Version::parse(version).priority()));
 }
 
 /// The current snapshot; see the module.
@@ -266,7 +250,7 @@ mod tests {
     fn versions_are_ordered_as_kube_aware_version_strings() {
         let mut versions =
             vec!["foo1", "v1alpha2", "v2beta1", "v10", "v1", "v2", "v1beta1", "v1alpha1"];
-        versions.sort_by_key(|v| version_rank(v));
+        sort_versions(&mut versions);
         assert_eq!(
             versions,
             ["v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha2", "v1alpha1", "foo1"]

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use atoll_agent::{Backoff, Jitter, Timings};
+use atoll_agent::Timings;
 use atoll_api::cluster::Cluster;
+use atoll_api::{Backoff, Jitter};
 use atoll_api::{Clock, marks};
 use atoll_controller::members;
 use atoll_protocol::digest::{Digest, Entry};

@@ -82,7 +82,8 @@ pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()>
         reserved,
         instance: args.instance,
         clock: Clock::system(),
-        seed: u64::from(std::process::id()),
+        // Not the process id: in a container each agent's is 1, and all would reconnect at the same moments.
+        seed: fastrand::u64(..),
         timings: Timings::default(),
     };
     tracing::info!(member = found, "agent starts");

@@ -225,7 +225,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         },
         profiles,
         place: Place::Thread,
-        seed: u64::from(std::process::id()),
+        seed: fastrand::u64(..),
     };
     let members = MembersSide {
         incoming: Incoming::Tcp(listener),

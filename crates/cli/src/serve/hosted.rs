@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Timings};
 use atoll_api::cluster::ClusterMode;
-use atoll_api::{Clock, Cluster, ReservedNamespaces, marks};
+use atoll_api::{Backoff, Clock, Cluster, ReservedNamespaces, marks};
 use atoll_controller::leader::Leadership;
 use atoll_controller::members::{self, Members, TOKEN_LIFE};
 use futures::StreamExt;
@@ -33,8 +33,8 @@ use crate::print;
 
 /// How long agents may take to stop when the leadership ends.
 const STOP: Duration = Duration::from_secs(3);
-/// First and longest pause before an ended agent is restarted; doubled each time.
-const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
+/// Backoff before an ended agent is restarted.
+const RETRY: Backoff = Backoff { first: Duration::from_secs(2), most: Duration::from_secs(120) };
 /// After running this long, an agent restarts with the first pause again.
 const STEADY: Duration = Duration::from_secs(60);
 /// Limit of one call to the hub.
@@ -221,7 +221,7 @@ fn reconcile(
 /// Runs one agent and restarts it until `token` is cancelled.
 async fn keep(host: &Host, cluster: &Cluster, kubeconfig: &str, token: &CancellationToken) {
     let name = cluster.name_any();
-    let mut pause = RETRY.0;
+    let mut failures = 0_u32;
     while !token.is_cancelled() {
         let began = tokio::time::Instant::now();
         match agent(host, cluster, kubeconfig, token).await {
@@ -230,12 +230,13 @@ async fn keep(host: &Host, cluster: &Cluster, kubeconfig: &str, token: &Cancella
             Err(error) => tell(host, cluster, &print::causes(&error)).await,
         }
         if began.elapsed() >= STEADY {
-            pause = RETRY.0;
+            failures = 0;
         }
+        failures = failures.saturating_add(1);
         tokio::select! {
             biased;
             () = token.cancelled() => return,
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY.1),
+            () = tokio::time::sleep(RETRY.ceiling(failures)) => {}
         }
     }
 }

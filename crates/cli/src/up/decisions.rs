@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use atoll_api::selector::Requirement;
 use atoll_api::{HISTORY_GROUP, VERSION};
 use atoll_apiserver::{
-    ApiError, Column, LabelRequirement, SelectableField, Selectors, VirtualEvent, VirtualKind,
-    VirtualList, VirtualQuery, VirtualResource, VirtualStream,
+    ApiError, Column, SelectableField, Selectors, VirtualEvent, VirtualKind, VirtualList,
+    VirtualQuery, VirtualResource, VirtualStream,
 };
 use atoll_history::api::{self, Kind, Query};
 use atoll_history::{FilterError, Store};
@@ -30,17 +31,12 @@ impl Decisions {
 
     fn query(&self, namespace: Option<&str>, selectors: &Selectors) -> Result<Query, FilterError> {
         let mut query = Query::new(self.kind, namespace);
-        for requirement in &selectors.labels {
+        for requirement in selectors.labels.requirements() {
             match requirement {
-                LabelRequirement::In(key, values) if values.len() == 1 => {
+                Requirement::In(key, values) if values.len() == 1 => {
                     query.label(key, &values[0])?;
                 }
-                LabelRequirement::In(key, _)
-                | LabelRequirement::NotIn(key, _)
-                | LabelRequirement::Exists(key)
-                | LabelRequirement::Missing(key)
-                | LabelRequirement::Greater(key, _)
-                | LabelRequirement::Less(key, _) => return Err(Query::unsupported(key)),
+                other => return Err(Query::unsupported(other.key())),
             }
         }
         for requirement in &selectors.fields {

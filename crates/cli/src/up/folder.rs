@@ -76,12 +76,7 @@ impl Folder {
                 format!("{shown} holds no number in hexadecimal: delete it, and a new one is drawn")
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let mut bytes = [0; 8];
-                let random = rustls::crypto::ring::default_provider().secure_random;
-                if random.fill(&mut bytes).is_err() {
-                    bail!("the system gives no random numbers");
-                }
-                let seed = u64::from_be_bytes(bytes);
+                let seed = fastrand::u64(..);
                 let write = || -> std::io::Result<()> {
                     // Written and renamed: a half-written file would not parse.
                     let draft = path.with_extension("new");

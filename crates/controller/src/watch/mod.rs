@@ -4,16 +4,14 @@
 //! interprets each object, so that a malformed one never stops a stream. An error only means that the source cannot be
 //! read for now.
 
-pub(crate) mod backoff;
-
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{
-    Cluster, ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
-    WorkloadPolicy, WorkloadSpread,
+    Backoff, Cluster, ClusterPropagationPolicy, ClusterResourceBinding, Jitter, PropagationPolicy,
+    ResourceBinding, WorkloadPolicy, WorkloadSpread,
 };
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -31,12 +29,9 @@ use tokio_util::task::TaskTracker;
 use crate::audit;
 use crate::index::Source;
 use crate::object::Object;
-use backoff::Backoff;
 
-/// First wait after a failed list or watch.
-const FIRST_RETRY: Duration = Duration::from_millis(250);
-/// Longest wait after failed lists or watches: a recovered hub is noticed within this time.
-const LONGEST_RETRY: Duration = Duration::from_secs(15);
+/// Backoff after failed lists and watches. A recovered hub is noticed within the longest wait.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(15) };
 /// Limit of one discovery request.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -135,7 +130,8 @@ impl Streams {
             epoch: self.started,
             version: version.clone(),
             news: self.news.clone(),
-            backoff: Backoff::new(FIRST_RETRY, LONGEST_RETRY, self.seed ^ hasher.finish()),
+            failures: 0,
+            jitter: Jitter::new(self.seed ^ hasher.finish()),
         };
         let run = token.clone();
         self.tasks.spawn(async move { run.run_until_cancelled_owned(stream.run()).await });
@@ -149,7 +145,9 @@ struct Stream {
     epoch: u64,
     version: String,
     news: mpsc::Sender<Arrival>,
-    backoff: Backoff,
+    /// Failures since the last success.
+    failures: u32,
+    jitter: Jitter,
 }
 
 /// The index task has ended, so the stream ends too.
@@ -198,11 +196,11 @@ impl Stream {
                 Ok(watcher::Event::Init) => listing.clear(),
                 Ok(watcher::Event::InitApply(object)) => listing.push(json(object, resource)),
                 Ok(watcher::Event::InitDone) => {
-                    self.backoff.reset();
+                    self.failures = 0;
                     self.tell(News::All(std::mem::take(&mut listing))).await?;
                 }
                 Ok(watcher::Event::Apply(object)) => {
-                    self.backoff.reset();
+                    self.failures = 0;
                     self.tell(News::Applied(json(object, resource))).await?;
                 }
                 Ok(watcher::Event::Delete(object)) => {
@@ -228,7 +226,8 @@ impl Stream {
         if let Some(why) = refused {
             self.tell(News::Unreadable(why)).await?;
         }
-        tokio::time::sleep(self.backoff.next_wait()).await;
+        self.failures = self.failures.saturating_add(1);
+        tokio::time::sleep(RETRY.half_jitter(self.failures, &self.jitter)).await;
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -35,10 +36,8 @@ pub struct RecorderOptions {
     pub batch: usize,
     /// How long a batch waits for more records after the first. One disk sync then serves many rows.
     pub linger: Duration,
-    /// Delay after the first failed attempt; it doubles up to `retry_max`.
-    pub retry_min: Duration,
-    /// Longest delay between two attempts.
-    pub retry_max: Duration,
+    /// Backoff after failed attempts.
+    pub retry: Backoff,
     /// Time limit for writing the rest at a stop. `atoll up` stops within 5 s.
     pub drain: Duration,
 }
@@ -51,8 +50,7 @@ impl Default for RecorderOptions {
             detail_bytes: 64 << 20,
             batch: 2_000,
             linger: Duration::from_millis(3),
-            retry_min: Duration::from_millis(100),
-            retry_max: Duration::from_secs(10),
+            retry: Backoff { first: Duration::from_millis(100), most: Duration::from_secs(10) },
             drain: Duration::from_secs(3),
         }
     }

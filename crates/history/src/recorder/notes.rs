@@ -65,8 +65,10 @@ impl Notes {
 
     /// Writes a batch, with any number of attempts. False: stop.
     async fn write(&self, batch: &[Event], token: &CancellationToken) -> bool {
-        let mut pause = self.options.retry_min;
+        let mut failures = 0_u32;
         loop {
+            failures = failures.saturating_add(1);
+            let pause = self.options.retry.ceiling(failures);
             match token.run_until_cancelled(self.store.note(batch)).await {
                 None => return false,
                 Some(Ok(())) => return true,
@@ -85,7 +87,6 @@ impl Notes {
             if token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 return false;
             }
-            pause = (pause * 2).min(self.options.retry_max);
         }
     }
 

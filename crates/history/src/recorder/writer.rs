@@ -236,7 +236,7 @@ impl Records {
 
     /// Writes until the database accepts or rejects.
     async fn attempt(&mut self, records: &[Record], token: &CancellationToken) -> Attempt {
-        let mut pause = self.options.retry_min;
+        let mut failures = 0_u32;
         loop {
             // A write interrupted by a stop may have succeeded: the drain repeats it, which changes nothing.
             let written = tokio::select! {
@@ -265,6 +265,8 @@ impl Records {
             if error.is_refusal() {
                 return Attempt::Refused(chain(&error));
             }
+            failures = failures.saturating_add(1);
+            let pause = self.options.retry.ceiling(failures);
             self.failed(&error, pause);
             if matches!(error, StoreError::TimedOut { .. }) {
                 self.most = (self.most.min(records.len()) / 2).max(1);
@@ -277,7 +279,6 @@ impl Records {
                 () = token.cancelled() => return Attempt::Stopped,
                 () = tokio::time::sleep(pause) => {}
             }
-            pause = (pause * 2).min(self.options.retry_max);
         }
     }
 

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use atoll_history::{
     Detail, Filter, PostgresStore, Receipt, Record, RecordState, Recorder, RecorderOptions, Store,
 };
@@ -36,8 +37,7 @@ impl Load {
         let store = PostgresStore::within(&server.url(), Duration::from_secs(2)).unwrap();
         let store = Arc::new(store);
         let options = RecorderOptions {
-            retry_min: Duration::from_millis(10),
-            retry_max: Duration::from_millis(100),
+            retry: Backoff { first: Duration::from_millis(10), most: Duration::from_millis(100) },
             batch: 50,
             ..RecorderOptions::default()
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use atoll_history::{
     Filter, PostgresStore, RecordState, Recorder, RecorderOptions, Store, StoreError,
 };
@@ -69,8 +70,8 @@ async fn a_read_only_database_and_cut_connections_delay_rows() {
     };
     database.run(&set("on")).await;
     database.cut_connections().await;
-    let options =
-        RecorderOptions { retry_min: Duration::from_millis(5), ..RecorderOptions::default() };
+    let retry = Backoff { first: Duration::from_millis(5), ..RecorderOptions::default().retry };
+    let options = RecorderOptions { retry, ..RecorderOptions::default() };
     let (recorder, writer) = Recorder::new(store.clone(), options);
     let token = CancellationToken::new();
     let writing = tokio::spawn(writer.run(token.clone()));

@@ -33,6 +33,8 @@ pub(super) fn contradiction(requirements: &[Requirement]) -> Option<String> {
             Requirement::NotIn(_, values) => left.never.extend(values.iter().map(String::as_str)),
             Requirement::Exists(_) => left.present = true,
             Requirement::DoesNotExist(_) => left.absent = true,
+            // Only selectors of nodes have them.
+            Requirement::GreaterThan(..) | Requirement::LessThan(..) => {}
         }
     }
     keys.into_iter().find_map(|(key, left)| {

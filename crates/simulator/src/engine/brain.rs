@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use jiff::Timestamp;
 
 use super::concern::{Concern, Task, concerned};
@@ -17,10 +18,8 @@ use crate::writes::execute::{Answer, WriteError};
 use crate::writes::{Plan, Write};
 use crate::{kubelet, network, scheduler, volumes, workloads};
 
-/// First wait after a failed write; doubled with each further failure of the same task.
-const RETRY_FIRST: Duration = Duration::from_millis(200);
-/// Longest wait between two attempts of a task.
-const RETRY_LAST: Duration = Duration::from_secs(30);
+/// Backoff after failed writes of a task.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(200), most: Duration::from_secs(30) };
 /// Alarms fire at whole multiples of this: Pods started within one interval become ready together, and their owners
 /// report once.
 const ALARM_GRAIN: Duration = Duration::from_millis(100);
@@ -160,8 +159,7 @@ impl Brain {
     ) {
         let before = self.memory.failures.get(task);
         let attempts = before.map_or(0, |failure| failure.attempts) + 1;
-        let wait = RETRY_FIRST.saturating_mul(1 << (attempts - 1).min(16)).min(RETRY_LAST);
-        let retry_at = now + wait;
+        let retry_at = now + RETRY.ceiling(attempts);
         let refused_create = match (write, error) {
             (Write::Create { .. }, WriteError::Refused { message, .. }) if !error.is_race() => {
                 Some(message.clone())

@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use futures::stream::{BoxStream, SelectAll, StreamExt, select_all};
 use kube::Api;
 use kube::core::DynamicObject;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 
 use crate::index::kind::Kind;
 
-/// First wait after a watch broke; doubled on each failure without an event in between.
-const BACKOFF_FIRST: Duration = Duration::from_millis(200);
-/// Longest wait between two attempts: a member that was cut off is back within seconds.
-const BACKOFF_LAST: Duration = Duration::from_secs(10);
+/// Backoff after a watch broke, as long as no event arrives in between. A member that was cut off is back within
+/// seconds.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(200), most: Duration::from_secs(10) };
 
 /// An event of a kind's stream.
 pub(super) type Watched = (Kind, watcher::Result<Event<DynamicObject>>);
@@ -35,21 +34,20 @@ pub(super) fn all(client: &kube::Client) -> Streams {
 /// Exponential backoff without jitter: kube's own draws random numbers, and two runs of one seed would differ.
 #[derive(Debug, Default)]
 struct Doubling {
-    last: Option<Duration>,
+    failures: u32,
 }
 
 impl Iterator for Doubling {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let next = self.last.map_or(BACKOFF_FIRST, |last| (last * 2).min(BACKOFF_LAST));
-        self.last = Some(next);
-        Some(next)
+        self.failures = self.failures.saturating_add(1);
+        Some(RETRY.ceiling(self.failures))
     }
 }
 
-impl Backoff for Doubling {
+impl kube::runtime::utils::Backoff for Doubling {
     fn reset(&mut self) {
-        self.last = None;
+        self.failures = 0;
     }
 }

@@ -9,6 +9,7 @@ mod status;
 
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -22,10 +23,8 @@ use crate::writes::{Plan, Write};
 use annotations::{Fault, Script};
 use containers::{Containers, State};
 
-/// Wait before a crashed container is restarted; doubled with each further crash (the kubelet's container backoff).
-const CRASH_FIRST: Duration = Duration::from_secs(10);
-/// Longest such wait.
-const CRASH_LAST: Duration = Duration::from_secs(300);
+/// Backoff before a crashed container is restarted, as in the kubelet.
+const CRASH: Backoff = Backoff { first: Duration::from_secs(10), most: Duration::from_secs(300) };
 /// How long a Pod may stay bound to a node that does not exist (PodGC's quarantine).
 const ORPHAN_QUARANTINE: Duration = Duration::from_secs(40);
 /// Exit code of a container that was killed.
@@ -195,8 +194,7 @@ fn exit(
 
 /// Wait before the start after this many restarts.
 fn backoff(restarts: i64) -> Duration {
-    let doublings = u32::try_from(restarts - 1).unwrap_or(0).min(16);
-    CRASH_FIRST.saturating_mul(1 << doublings).min(CRASH_LAST)
+    CRASH.ceiling(u32::try_from(restarts.max(0)).unwrap_or(u32::MAX))
 }
 
 /// The main containers of a Pod's spec.

@@ -43,8 +43,7 @@ fn matches_term(term: &Value, node: &Object) -> bool {
         && fields.iter().all(|expression| holds(expression, &by_field))
 }
 
-/// Whether one expression holds. Node selectors have `Gt` and `Lt` in addition to the operators of label selectors; an
-/// unknown operator matches nothing.
+/// Whether one expression holds. An invalid one matches nothing.
 fn holds(expression: &Value, labels: &BTreeMap<String, String>) -> bool {
     let key = text(expression, "/key").unwrap_or_default();
     let operator = text(expression, "/operator").unwrap_or_default();
@@ -53,16 +52,7 @@ fn holds(expression: &Value, labels: &BTreeMap<String, String>) -> bool {
         .filter_map(|value| value.as_str().map(str::to_owned))
         .collect();
     let value = labels.get(key).map(String::as_str);
-    let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
-    let compare = |by: fn(&i64, &i64) -> bool| match (number(value), values.as_slice()) {
-        (Some(have), [limit]) => number(Some(limit)).is_some_and(|limit| by(&have, &limit)),
-        _ => false,
-    };
-    match operator {
-        "Gt" => compare(i64::gt),
-        "Lt" => compare(i64::lt),
-        _ => Requirement::parse(key, operator, &values).is_ok_and(|rule| rule.accepts(value)),
-    }
+    Requirement::parse_node(key, operator, &values).is_ok_and(|rule| rule.accepts(value))
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ pub(super) fn check_selector(check: &mut Check<'_>) {
             error.path = format!("spec.selector.{}", error.path);
             check.add(error);
         }
-        Ok(all) if all.is_empty() => check.add(FieldError::invalid(
+        Ok(all) if all.requirements().is_empty() => check.add(FieldError::invalid(
             "spec.selector",
             selector,
             "empty selector is invalid for deployment",

@@ -20,13 +20,13 @@ pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod policy;
 
+use atoll_api::selector::{Requirement, Selector};
 use serde_json::{Map, Value, json};
 
 use super::Kind;
 use crate::{
     error::FieldError,
     meta::{self, Fields},
-    selector::LabelRequirement,
 };
 
 /// No defaults.
@@ -186,7 +186,7 @@ pub(crate) fn set_condition(status: &mut Fields, condition: Value) {
 }
 
 /// The requirements of a `metav1.LabelSelector`; an error names the field within the selector.
-pub(crate) fn requirements(selector: &Value) -> Result<Vec<LabelRequirement>, FieldError> {
+pub(crate) fn requirements(selector: &Value) -> Result<Selector, FieldError> {
     let mut all = Vec::new();
     let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
     for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten()
@@ -197,7 +197,7 @@ pub(crate) fn requirements(selector: &Value) -> Result<Vec<LabelRequirement>, Fi
         if let Err(why) = super::names::label_value(value.as_str().unwrap_or("")) {
             return Err(FieldError::invalid(format!("matchLabels[{key}]"), value, why));
         }
-        all.push(LabelRequirement::In(key.clone(), vec![text(value)]));
+        all.push(Requirement::In(key.clone(), vec![text(value)]));
     }
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);
     for (n, e) in expressions.into_iter().flatten().enumerate() {
@@ -219,21 +219,13 @@ pub(crate) fn requirements(selector: &Value) -> Result<Vec<LabelRequirement>, Fi
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             ));
         }
-        all.push(match operator.as_str() {
-            Some("In") => LabelRequirement::In(key, values),
-            Some("NotIn") => LabelRequirement::NotIn(key, values),
-            Some("Exists") => LabelRequirement::Exists(key),
-            Some("DoesNotExist") => LabelRequirement::Missing(key),
-            _ => {
-                return Err(FieldError::invalid(
-                    format!("{path}.operator"),
-                    &operator,
-                    "not a valid selector operator",
-                ));
-            }
-        });
+        let parsed = Requirement::parse(&key, operator.as_str().unwrap_or_default(), &values);
+        all.push(parsed.map_err(|_| {
+            let path = format!("{path}.operator");
+            FieldError::invalid(path, &operator, "not a valid selector operator")
+        })?);
     }
-    Ok(all)
+    Ok(all.into())
 }
 
 /// Whether a `metav1.LabelSelector` selects an object. Absent selectors and malformed ones select nothing,

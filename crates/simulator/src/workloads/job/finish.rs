@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -15,10 +16,8 @@ use crate::index::object::Object;
 use crate::writes::conditions::{Condition, Conditions};
 use crate::writes::{Plan, Write};
 
-/// Wait before a failed Pod is replaced; doubled with each further failure in a row (`DefaultJobPodFailureBackOff`).
-const BACKOFF_FIRST: Duration = Duration::from_secs(10);
-/// Longest such wait (`MaxJobPodFailureBackOff`).
-const BACKOFF_LAST: Duration = Duration::from_secs(600);
+/// Backoff before a failed Pod is replaced (`DefaultJobPodFailureBackOff`, `MaxJobPodFailureBackOff`).
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(10), most: Duration::from_secs(600) };
 
 /// The outcome that a Job is heading for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,8 +79,7 @@ pub(super) fn backoff_ends(job: &Job<'_>, pods: &[Arc<Object>]) -> Option<Timest
     ends.sort_by_key(|(at, _)| *at);
     let in_a_row = ends.iter().rev().take_while(|(_, outcome)| *outcome == Outcome::Failed).count();
     let (last, _) = ends.last().filter(|_| in_a_row > 0)?;
-    let doublings = u32::try_from(in_a_row - 1).unwrap_or(u32::MAX).min(16);
-    Some(*last + BACKOFF_FIRST.saturating_mul(1 << doublings).min(BACKOFF_LAST))
+    Some(*last + BACKOFF.ceiling(u32::try_from(in_a_row).unwrap_or(u32::MAX)))
 }
 
 /// When a Pod's last container ended; for a deleted Pod, when the deletion was requested.

@@ -1,37 +1,31 @@
-//! Seedable randomness and backoff.
+//! Exponential backoff with jitter from a seed.
 //!
-//! Jitter must differ between agents and be equal in two runs of one simulated world, so it comes from a seed and never
-//! from the system.
+//! Jitter must differ between processes, so that those that lost the same server do not return at the same moment, and
+//! be equal in two runs of one simulated world. So whoever starts a process draws its seed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// Doublings after which a ceiling no longer grows: by then every backoff has reached its longest wait.
+const MAX_DOUBLINGS: u32 = 20;
+
 /// A source of jitter. Clones share the state. Not for secrets.
 #[derive(Debug, Clone)]
-pub struct Jitter(Arc<Mutex<u64>>);
+pub struct Jitter(Arc<Mutex<fastrand::Rng>>);
 
 impl Jitter {
     /// Starts from this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(seed)))
-    }
-
-    /// The next 64 bits (SplitMix64, Steele et al. 2014).
-    fn next(&self) -> u64 {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = *state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        Self(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))))
     }
 
     /// Uniform in `low ..= high`, to the millisecond.
     #[must_use]
     pub fn between(&self, low: Duration, high: Duration) -> Duration {
-        let span = u64::try_from(high.saturating_sub(low).as_millis()).unwrap_or(u64::MAX - 1);
-        low + Duration::from_millis(self.next() % (span + 1))
+        let span = u64::try_from(high.saturating_sub(low).as_millis()).unwrap_or(u64::MAX);
+        let mut random = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        low + Duration::from_millis(random.u64(0..=span))
     }
 }
 
@@ -48,12 +42,12 @@ impl Backoff {
     /// Ceiling after `failures` failures in a row (1 = the first).
     #[must_use]
     pub fn ceiling(&self, failures: u32) -> Duration {
-        let factor = 1_u32 << failures.saturating_sub(1).min(20);
+        let factor = 1_u32 << failures.saturating_sub(1).min(MAX_DOUBLINGS);
         self.first.saturating_mul(factor).min(self.most)
     }
 
-    /// Full jitter: uniform between zero and the ceiling, so that agents that lost the same controller do not reconnect
-    /// at the same moment.
+    /// Full jitter: uniform between zero and the ceiling, so that clients that lost the same server do not reconnect at
+    /// the same moment.
     #[must_use]
     pub fn full_jitter(&self, failures: u32, jitter: &Jitter) -> Duration {
         jitter.between(Duration::ZERO, self.ceiling(failures))
@@ -84,6 +78,10 @@ mod tests {
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
         assert!(run(7).iter().zip(1..).all(|(wait, n)| *wait <= backoff.ceiling(n)));
+        // Half jitter is never immediate.
+        let jitter = Jitter::new(7);
+        let halves = (1..100).map(|n| (backoff.half_jitter(n, &jitter), backoff.ceiling(n)));
+        assert!(halves.into_iter().all(|(wait, most)| most / 2 <= wait && wait <= most));
         // Full jitter reaches both ends of its range.
         let jitter = Jitter::new(1);
         let waits: Vec<_> = (0..400).map(|_| backoff.full_jitter(9, &jitter).as_millis()).collect();
