@@ -6,10 +6,6 @@
 //!
 //! [`cycle`] makes a decision, with the plugins in [`plugins`] and the strategies in [`divide`].
 
-// Test code shared with the integration tests refers to this crate by name.
-#[cfg(test)]
-extern crate self as atoll_scheduler;
-
 pub mod cycle;
 pub mod detect;
 pub mod divide;
@@ -17,8 +13,6 @@ pub mod framework;
 pub mod hash;
 pub mod lint;
 pub mod lint_policy;
-#[cfg(test)]
-mod mutants;
 pub mod offline;
 pub mod plugins;
 pub mod request;

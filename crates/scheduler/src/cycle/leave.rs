@@ -62,10 +62,6 @@ pub fn plan(
     failed: &BitSet,
     pending: i64,
 ) -> Vec<GracefulEvictionTask> {
-    #[cfg(test)]
-    if crate::mutants::is(crate::mutants::Mutant::EvictionForgotten) {
-        return Vec::new();
-    }
     let old = request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
     let mut tasks: BTreeMap<String, GracefulEvictionTask> = old
         .filter_map(|task| rest(task, request))

@@ -377,15 +377,7 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
         decision.reason = reason;
         return None;
     }
-    #[cfg(test)]
-    if crate::mutants::is(crate::mutants::Mutant::ShareLost) {
-        after.pop();
-    }
     decision.pending = waiting;
-    #[cfg(test)]
-    if crate::mutants::is(crate::mutants::Mutant::PendingHidden) {
-        decision.pending.clear();
-    }
     let placed = after.iter().any(|(_, replicas)| *replicas > 0);
     decision.outcome = match (decision.pending.is_empty(), placed) {
         (true, _) if after == cycle.targets.seats && cycle.targets.gone.is_empty() => {

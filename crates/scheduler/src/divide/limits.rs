@@ -131,10 +131,6 @@ impl Skew {
     }
 
     fn blocks_add(&self, index: usize) -> bool {
-        #[cfg(test)]
-        if crate::mutants::is(crate::mutants::Mutant::SkewIgnored) {
-            return false;
-        }
         match self.of[index] {
             NONE => true,
             domain => {
@@ -205,10 +201,6 @@ impl Limits {
 
     /// Whether the candidate may get one more replica.
     pub fn may_add(&self, index: usize) -> Result<(), Block> {
-        #[cfg(test)]
-        if crate::mutants::is(crate::mutants::Mutant::MaxIgnored) {
-            return Ok(());
-        }
         if self.bounds.iter().any(|bound| bound.member[index] && bound.sum >= bound.max) {
             return Err(Block::Never);
         }

@@ -81,12 +81,6 @@ pub fn limits(spec: &WorkloadSpreadSpec, desired: i64) -> Vec<i64> {
         .iter()
         .enumerate()
         .map(|(at, subset)| match &subset.max_replicas {
-            #[cfg(test)]
-            Some(IntOrString::Int(max))
-                if crate::mutants::is(crate::mutants::Mutant::LimitRaised) =>
-            {
-                i64::from(*max) + 1
-            }
             Some(IntOrString::Int(max)) => i64::from(*max),
             Some(IntOrString::String(_)) => shares.get(at).copied().unwrap_or(0),
             // The open subset of percentages has a fair share. With Adaptive it has no limit, because it takes what

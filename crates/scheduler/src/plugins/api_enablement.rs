@@ -20,10 +20,6 @@ impl Plugin for ApiEnablement {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
-        #[cfg(test)]
-        if crate::mutants::is(crate::mutants::Mutant::ApisIgnored) {
-            return Status::success();
-        }
         let template = &cycle.request.template;
         let (api_version, kind) = (&template.api_version, &template.kind);
         let column = cycle.cache.borrow_mut().api.get_by(

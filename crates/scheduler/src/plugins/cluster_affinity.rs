@@ -40,10 +40,6 @@ impl Plugin for ClusterAffinity {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
-        #[cfg(test)]
-        if crate::mutants::is(crate::mutants::Mutant::AffinityIgnored) {
-            return Status::skip();
-        }
         let Some(affinity) = &cycle.term.affinity else { return Status::skip() };
         let column = cycle.cache.borrow_mut().affinity.get(cycle.snapshot, affinity);
         let in_tier = cycle.tiers.as_ref().map(|tiers| {

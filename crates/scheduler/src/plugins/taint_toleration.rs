@@ -31,10 +31,6 @@ impl Plugin for TaintToleration {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
-        #[cfg(test)]
-        if crate::mutants::is(crate::mutants::Mutant::TaintsIgnored) {
-            return Status::success();
-        }
         for (tolerations, among) in tolerations(cycle) {
             let column = cycle.cache.borrow_mut().taints.get(cycle.snapshot, &tolerations);
             reject_deleted(&column, among.as_ref(), verdicts);

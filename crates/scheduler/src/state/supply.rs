@@ -124,14 +124,6 @@ impl Supply {
     /// How many more replicas fit, given the existing reservations.
     #[must_use]
     pub fn estimate(&self, needs: &Needs, reserved: &Amounts) -> Estimate {
-        #[cfg(test)]
-        let nothing = Amounts::new();
-        #[cfg(test)]
-        let reserved = if crate::mutants::is(crate::mutants::Mutant::ReservationsForgotten) {
-            &nothing
-        } else {
-            reserved
-        };
         match self {
             Self::Unknown => Estimate::unknown(),
             Self::Summary { free, models } => {
@@ -153,10 +145,6 @@ impl Supply {
                     if best.is_none_or(|(most, _)| fits < most) {
                         best = Some((fits, MODELS));
                     }
-                }
-                #[cfg(test)]
-                if crate::mutants::is(crate::mutants::Mutant::RoomForOneMore) {
-                    best = best.map(|(most, bound)| (most + 1, bound));
                 }
                 match best {
                     Some((most, bound)) => Estimate::of(most, bound.to_owned()),
@@ -367,12 +355,7 @@ fn selects(selector: &NodeSelector, labels: &BTreeMap<String, String>) -> bool {
 
 fn accepts(expression: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
     let values = expression.values.as_deref().unwrap_or_default();
-    let have = labels.get(&expression.key);
-    let numbers = || Some((have?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
-    match expression.operator.as_str() {
-        "Gt" => numbers().is_some_and(|(have, want)| have > want),
-        "Lt" => numbers().is_some_and(|(have, want)| have < want),
-        operator => Requirement::parse(&expression.key, operator, values)
-            .is_ok_and(|requirement| requirement.accepts(have.map(String::as_str))),
-    }
+    let value = labels.get(&expression.key).map(String::as_str);
+    Requirement::parse_node(&expression.key, &expression.operator, values)
+        .is_ok_and(|requirement| requirement.accepts(value))
 }

@@ -6,6 +6,7 @@ mod explaining;
 mod failover;
 mod framework;
 mod movement;
+mod mutants;
 mod plugins;
 mod properties;
 mod spreading;

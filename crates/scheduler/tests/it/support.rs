@@ -136,8 +136,14 @@ impl World {
     /// Makes a decision and applies it to the request.
     pub fn step(&mut self, request: &mut Request) -> Decision {
         let decision = self.decide(request);
+        self.take(request, &decision);
+        decision
+    }
+
+    /// Applies a decision to the request and the tables.
+    pub fn take(&mut self, request: &mut Request, decision: &Decision) {
         if decision.trigger() == atoll_api::binding::Trigger::Avoid {
-            return decision;
+            return;
         }
         let triggered = request.previous.as_ref().and_then(|p| p.reschedule_triggered_at);
         request.previous = Some(Previous {
@@ -156,7 +162,6 @@ impl World {
             shares: decision.clusters().to_vec(),
             reported: BTreeMap::new(),
         });
-        decision
     }
 
     /// Scales the workload and applies the decision.

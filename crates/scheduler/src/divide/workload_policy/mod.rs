@@ -121,10 +121,6 @@ impl<'a> DomainDivider<'a> {
     }
 
     fn target(&self, domain: usize) -> i64 {
-        #[cfg(test)]
-        if crate::mutants::is(crate::mutants::Mutant::TargetRaised) {
-            return self.rules.domains[domain].target + 1;
-        }
         self.rules.domains[domain].target
     }
 
