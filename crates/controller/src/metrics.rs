@@ -67,7 +67,7 @@ impl Counters {
         );
         registry.register(
             "commit_conflicts",
-            "Commits that somebody else's write came before; each is decided again",
+            "Commits that another writer's change preceded; each is decided again",
             self.conflicts.clone(),
         );
         registry.register("renders", "Manifests rendered for members", self.renders.clone());

@@ -193,7 +193,7 @@ impl Controller {
             tracing::warn!("the Pod's label may have stayed");
         }
         if tokio::time::timeout(STOP, self.members.stopped()).await.is_err() {
-            tracing::warn!("the members' side did not end in time");
+            tracing::warn!("tasks of members did not end within 3 s of the stop");
         }
         result
     }

@@ -1,4 +1,4 @@
-//! What history is told in addition to decisions: how far each decision has come, events of members, and the authors of
+//! What the leader records in history in addition to decisions: how far each decision has come, events of members, and the authors of
 //! a decision's inputs.
 //!
 //! The leader records all of it as observed, through the recorder's queue: nothing is written to the hub, and nothing
@@ -167,7 +167,7 @@ impl Audit {
             name: event.cluster.clone(),
             uid: cluster.metadata.uid.clone(),
         };
-        self.env.notes.tell(Note {
+        self.env.notes.post(Note {
             about,
             id: events::id(&[&event.cluster, &reason, &event.at.to_string()]),
             message: match event.message.is_empty() {

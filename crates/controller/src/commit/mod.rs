@@ -139,7 +139,12 @@ pub(crate) async fn perform(client: &Client, write: &Write) -> Ended {
             look(&api, write, Ended::Unanswered(why)).await
         }
         Err(_) => {
-            look(&api, write, Ended::Unanswered("the hub gave no answer in time".to_owned())).await
+            look(
+                &api,
+                write,
+                Ended::Unanswered(format!("no answer from the hub within {TIMEOUT:?}")),
+            )
+            .await
         }
     }
 }

@@ -105,7 +105,7 @@ impl Losses {
 
 impl Notes {
     /// Queues an Event; never waits.
-    pub(crate) fn tell(&self, note: Note) {
+    pub(crate) fn post(&self, note: Note) {
         match self.0.outbox().offer(note) {
             Offered::Queued => self.0.wake.notify_one(),
             Offered::Coalesced => self.0.counters.event("coalesced"),
@@ -176,7 +176,7 @@ impl Shared {
             Ok(Ok(_)) => None,
             Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("the hub gave no answer in time".to_owned()),
+            Err(_) => Some(format!("no answer from the hub within {TIMEOUT:?}")),
         };
         self.counters.event(if error.is_none() { "written" } else { "unwritten" });
         if let Some(error) = error {

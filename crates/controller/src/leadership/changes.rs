@@ -5,7 +5,7 @@ use crate::hub_state::HubState;
 use crate::index::Touched;
 use crate::index::key::BindingKey;
 use crate::queue::{Opening, Urgency};
-use crate::status::due::{Pace, Subject};
+use crate::status::due::{Phase, Subject};
 
 impl Leading {
     /// Passes a change of the index on to everything that it affects; `news` is the kind of gate that it may open.
@@ -36,16 +36,16 @@ impl Leading {
         }
         // Statuses are written without a precondition: a write of an earlier leader may have arrived after our own.
         for key in touched.statuses {
-            self.statuses.mark_both(&key, Pace::AtRest);
+            self.statuses.mark_both(&key, Phase::Settled);
         }
         for policy in touched.policies {
             self.statuses.mark_policy(hub, policy);
         }
         for spread in touched.spreads {
-            self.statuses.mark(Subject::WorkloadSpread(spread), Pace::OnItsWay);
+            self.statuses.mark(Subject::WorkloadSpread(spread), Phase::InProgress);
         }
         for policy in touched.workload_policies {
-            self.statuses.mark(Subject::WorkloadPolicy(policy), Pace::OnItsWay);
+            self.statuses.mark(Subject::WorkloadPolicy(policy), Phase::InProgress);
         }
     }
 

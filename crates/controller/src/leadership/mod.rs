@@ -26,7 +26,7 @@ use crate::placements::reissued::Reissued;
 use crate::placements::removal_limits::RemovalLimits;
 use crate::queue::{BindingQueue, Queue, Urgency};
 use crate::reconcile::{Context, Subject};
-use crate::status::due::{Pace, Subject as StatusSubject};
+use crate::status::due::{Phase, Subject as StatusSubject};
 use crate::status::facts::Sources;
 use crate::status::stage::Statuses;
 pub(crate) use jobs::JobDone;
@@ -139,7 +139,7 @@ impl Leading {
             self.statuses.mark_policy(hub, policy);
         }
         for spread in hub.index.spreads() {
-            self.statuses.mark(StatusSubject::WorkloadSpread(spread.clone()), Pace::OnItsWay);
+            self.statuses.mark(StatusSubject::WorkloadSpread(spread.clone()), Phase::InProgress);
         }
     }
 

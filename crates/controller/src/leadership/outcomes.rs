@@ -132,7 +132,7 @@ impl Leading {
         let Committing { decided, parent, before, at, .. } = committing;
         self.env.counters.decided(&decided.record);
         self.audit.committed(binding, decided, parent.as_ref(), before, *at);
-        self.env.notes.tell(announce::note(binding, committing));
+        self.env.notes.post(announce::note(binding, committing));
         self.dispatch(hub, key);
         self.mark_status(hub, key);
         // Only tasks ended: pending replicas may have waited for that, and what else they wait for is not part of the

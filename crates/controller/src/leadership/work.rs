@@ -220,7 +220,7 @@ impl Leading {
         let (priority, gate) = gates::evaluate(&self.env.extensions, &hub.index, key);
         let same = self.queue.held(key) == gate.as_ref();
         let why = gate.as_ref().map(ToString::to_string);
-        self.queue.stand(key, priority, gate);
+        self.queue.set_info(key, priority, gate);
         if same {
             return;
         }

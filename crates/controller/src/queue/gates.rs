@@ -41,7 +41,7 @@ pub(crate) fn publish(env: &Env, index: &Index, key: &BindingKey, why: &str) {
     };
     // The same gate shut again is the same Event.
     let id = atoll_scheduler::hash::fnv1a_64(format!("{} {why}", template.uid).as_bytes());
-    env.notes.tell(Note {
+    env.notes.post(Note {
         about,
         id: format!("{id:016x}"),
         reason: GATED.to_owned(),

@@ -10,7 +10,7 @@
 //! [`LONGEST_READY`].
 //!
 //! A key whose gate is shut (PreEnqueue) never becomes ready. It is stored separately with the reason, and only events
-//! that the gate names affect it (reported by [`Queue::stand`]); work that does not need a decision is returned
+//! that the gate names affect it (reported by [`Queue::set_info`]); work that does not need a decision is returned
 //! separately, by [`Queue::pop_held`].
 //!
 //! Waiting keys are filed under the topics of what they wait for (see [`wake_conditions`]), so that an event checks
@@ -188,7 +188,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
 
     /// Sets a key's priority, and whether its gate is shut. A ready key takes its new place at once, or leaves the
     /// active pool. When a gate opens, the caller must also add the key.
-    pub(crate) fn stand(&mut self, key: &Key, priority: i32, gate: Option<Held>) {
+    pub(crate) fn set_info(&mut self, key: &Key, priority: i32, gate: Option<Held>) {
         self.info.set(key, priority, gate);
         let Some(State::Active(ready)) = self.states.get(key) else { return };
         let ready = *ready;

@@ -30,7 +30,7 @@ pub(crate) async fn look(client: &Client, key: &TemplateKey, version: &str) -> P
     match tokio::time::timeout(TIMEOUT, ask(client, key, version)).await {
         Ok(Ok(presence)) => presence,
         Ok(Err(error)) => Presence::Unreadable(error.to_string()),
-        Err(_) => Presence::Unreadable("the hub gave no answer in time".to_owned()),
+        Err(_) => Presence::Unreadable(format!("no answer from the hub within {TIMEOUT:?}")),
     }
 }
 

@@ -47,33 +47,33 @@ pub(crate) const MOST_PUT_OFF: Duration = Duration::from_secs(300);
 pub(crate) const SETTLE: Duration = Duration::from_millis(100);
 
 impl Subject {
-    fn interval(&self, pace: Pace) -> Duration {
+    fn interval(&self, phase: Phase) -> Duration {
         match self {
             Self::Binding(_) => BINDING_INTERVAL,
             Self::Template(_) => TEMPLATE_INTERVAL,
-            _ if pace == Pace::Unanswered => ANSWER_INTERVAL,
+            _ if phase == Phase::Unobserved => ANSWER_INTERVAL,
             Self::Policy(_) | Self::WorkloadPolicy(_) | Self::WorkloadSpread(_) => POLICY_INTERVAL,
         }
     }
 
-    fn hold(&self, pace: Pace) -> Duration {
-        match (self, pace) {
-            (_, Pace::AtRest | Pace::Unanswered) => SETTLE,
-            (Self::Binding(_), Pace::OnItsWay) => BINDING_PROGRESS,
-            (_, Pace::OnItsWay) => self.interval(pace),
+    fn hold(&self, phase: Phase) -> Duration {
+        match (self, phase) {
+            (_, Phase::Settled | Phase::Unobserved) => SETTLE,
+            (Self::Binding(_), Phase::InProgress) => BINDING_PROGRESS,
+            (_, Phase::InProgress) => self.interval(phase),
         }
     }
 }
 
 /// Whether more changes are expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum Phase {
     /// Yes: in progress.
-    OnItsWay,
+    InProgress,
     /// No: settled.
-    AtRest,
+    Settled,
     /// The status does not cover the object's generation yet: a user waits for it.
-    Unanswered,
+    Unobserved,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -83,8 +83,8 @@ struct Entry {
     /// First deferral since the last write.
     put_off: Option<Instant>,
     in_flight: bool,
-    /// Whether it was marked [`Pace::Unanswered`] since the last pop.
-    unanswered: bool,
+    /// Whether it was marked [`Phase::Unobserved`] since the last pop.
+    unobserved: bool,
 }
 
 /// Due times by subject.
@@ -96,12 +96,12 @@ pub(crate) struct Due {
 
 impl Due {
     /// Something that this subject's status may show has changed.
-    pub(crate) fn mark(&mut self, subject: Subject, pace: Pace, now: Instant) {
+    pub(crate) fn mark(&mut self, subject: Subject, phase: Phase, now: Instant) {
         let entry = self.entries.entry(subject.clone()).or_default();
-        entry.unanswered |= pace == Pace::Unanswered;
-        let allowed = entry.written.map_or(now, |written| written + subject.interval(pace));
-        let wanted = (now + subject.hold(pace)).max(allowed);
-        let due = match (entry.due, pace) {
+        entry.unobserved |= phase == Phase::Unobserved;
+        let allowed = entry.written.map_or(now, |written| written + subject.interval(phase));
+        let wanted = (now + subject.hold(phase)).max(allowed);
+        let due = match (entry.due, phase) {
             // A further change of the same kind does not delay the write; settling brings it forward.
             (Some(due), _) => due.min(wanted),
             (None, _) => wanted,
@@ -134,7 +134,7 @@ impl Due {
                 continue;
             }
             entry.in_flight = true;
-            entry.unanswered = false;
+            entry.unobserved = false;
             return Some(subject);
         }
     }
@@ -163,8 +163,8 @@ impl Due {
         if wrote {
             entry.written = Some(now);
         }
-        let pace = if entry.unanswered { Pace::Unanswered } else { Pace::AtRest };
-        let allowed = entry.written.map_or(now, |written| written + subject.interval(pace));
+        let phase = if entry.unobserved { Phase::Unobserved } else { Phase::Settled };
+        let allowed = entry.written.map_or(now, |written| written + subject.interval(phase));
         if let Some(due) = entry.due {
             self.timers.remove(&(due, subject.clone()));
             let due = due.max(allowed);
@@ -196,11 +196,11 @@ mod tests {
         let start = Instant::now();
         let mut due = Due::default();
         for after in [0, 50, 900, 2000] {
-            due.mark(subject(), Pace::OnItsWay, start + Duration::from_millis(after));
+            due.mark(subject(), Phase::InProgress, start + Duration::from_millis(after));
         }
         assert_eq!(due.next(), Some(start + BINDING_PROGRESS));
         let rest = start + Duration::from_millis(2100);
-        due.mark(subject(), Pace::AtRest, rest);
+        due.mark(subject(), Phase::Settled, rest);
         assert_eq!(due.pop(rest), None);
         assert_eq!(due.pop(rest + SETTLE), Some(subject()));
         due.done(&subject(), true, rest + SETTLE);
@@ -211,7 +211,7 @@ mod tests {
     async fn what_is_about_to_be_decided_is_put_off_but_not_for_ever() {
         let start = Instant::now();
         let mut due = Due::default();
-        due.mark(subject(), Pace::AtRest, start);
+        due.mark(subject(), Phase::Settled, start);
         let mut now = start + SETTLE;
         let first = now;
         let mut looks = Vec::new();
@@ -224,11 +224,11 @@ mod tests {
         assert_eq!(now, first + MOST_PUT_OFF);
         due.done(&subject(), true, now);
         // The decision was made: its result is written as soon as allowed.
-        due.mark(subject(), Pace::OnItsWay, now);
+        due.mark(subject(), Phase::InProgress, now);
         assert_eq!(due.pop(now + BINDING_PROGRESS), Some(subject()));
         assert!(due.put_off(&subject(), now + BINDING_PROGRESS), "anew");
         let rest = now + BINDING_PROGRESS;
-        due.mark(subject(), Pace::AtRest, rest);
+        due.mark(subject(), Phase::Settled, rest);
         assert_eq!(due.pop(rest + SETTLE), Some(subject()));
     }
 
@@ -237,18 +237,18 @@ mod tests {
         let policy = || Subject::Policy(PolicyKey { namespace: None, name: "all".into() });
         let start = Instant::now();
         let mut due = Due::default();
-        due.mark(policy(), Pace::OnItsWay, start);
+        due.mark(policy(), Phase::InProgress, start);
         assert_eq!(due.next(), Some(start + POLICY_INTERVAL), "figures are gathered");
-        due.mark(policy(), Pace::Unanswered, start);
+        due.mark(policy(), Phase::Unobserved, start);
         let first = start + SETTLE;
         assert_eq!(due.pop(first), Some(policy()));
         // The next edit arrives while the status for the first one is being written.
-        due.mark(policy(), Pace::Unanswered, first);
+        due.mark(policy(), Phase::Unobserved, first);
         due.done(&policy(), true, first);
         assert_eq!(due.next(), Some(first + ANSWER_INTERVAL));
         let second = first + ANSWER_INTERVAL;
         assert_eq!(due.pop(second), Some(policy()));
-        due.mark(policy(), Pace::OnItsWay, second);
+        due.mark(policy(), Phase::InProgress, second);
         due.done(&policy(), true, second);
         assert_eq!(due.next(), Some(second + POLICY_INTERVAL));
     }
@@ -257,10 +257,10 @@ mod tests {
     async fn two_writes_keep_their_distance_and_none_runs_twice_at_once() {
         let start = Instant::now();
         let mut due = Due::default();
-        due.mark(subject(), Pace::AtRest, start);
+        due.mark(subject(), Phase::Settled, start);
         let first = start + SETTLE;
         assert_eq!(due.pop(first), Some(subject()));
-        due.mark(subject(), Pace::AtRest, first);
+        due.mark(subject(), Phase::Settled, first);
         assert_eq!(due.pop(first + SETTLE), None, "the first write is under way");
         due.done(&subject(), true, first + SETTLE);
         assert_eq!(due.next(), Some(first + SETTLE + BINDING_INTERVAL));

@@ -78,7 +78,7 @@ fn notify(
     cause: Option<Cause>,
 ) {
     let at = env.clock.now_seconds();
-    env.notes.tell(Note {
+    env.notes.post(Note {
         about: row.spec.resource.clone(),
         id: events::id(&[row.uid(), reason, &at.to_string()]),
         reason: reason.to_owned(),

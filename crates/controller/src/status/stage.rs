@@ -13,7 +13,7 @@ use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::due::{Due, Pace, Subject};
+use super::due::{Due, Phase, Subject};
 use super::facts::Sources;
 use super::write::{self, Target};
 use super::{binding, policy, spread, template, warnings};
@@ -35,21 +35,21 @@ pub(crate) struct Statuses {
 
 impl Statuses {
     /// Something changed that the status of this object may show.
-    pub(crate) fn mark(&mut self, subject: Subject, pace: Pace) {
-        self.due.mark(subject, pace, Instant::now());
+    pub(crate) fn mark(&mut self, subject: Subject, phase: Phase) {
+        self.due.mark(subject, phase, Instant::now());
     }
 
     /// Something changed that the statuses of a binding and its template may show.
     pub(crate) fn mark_binding(&mut self, sources: Sources<'_>, key: &BindingKey) {
         let Some(row) = sources.hub.index.binding(key) else { return };
         let settled = binding::is_settled(row, &sources.of(row));
-        self.mark_both(key, if settled { Pace::AtRest } else { Pace::OnItsWay });
+        self.mark_both(key, if settled { Phase::Settled } else { Phase::InProgress });
     }
 
     /// The statuses of a binding and its template.
-    pub(crate) fn mark_both(&mut self, key: &BindingKey, pace: Pace) {
-        self.mark(Subject::Binding(key.clone()), pace);
-        self.mark(Subject::Template(key.clone()), pace);
+    pub(crate) fn mark_both(&mut self, key: &BindingKey, phase: Phase) {
+        self.mark(Subject::Binding(key.clone()), phase);
+        self.mark(Subject::Template(key.clone()), phase);
     }
 
     /// The status of a policy may have changed.
@@ -58,8 +58,8 @@ impl Statuses {
             policy.status.observed_generation == Some(policy.generation)
                 && policy.selectors().iter().all(|selector| hub.is_settled(&selector.kind))
         });
-        let pace = if answered { Pace::OnItsWay } else { Pace::Unanswered };
-        self.mark(Subject::Policy(key), pace);
+        let phase = if answered { Phase::InProgress } else { Phase::Unobserved };
+        self.mark(Subject::Policy(key), phase);
     }
 
     /// The binding was deleted.
@@ -107,7 +107,7 @@ impl Statuses {
         let now = Instant::now();
         self.due.done(subject, written, now);
         if again {
-            self.due.mark(subject.clone(), Pace::OnItsWay, now);
+            self.due.mark(subject.clone(), Phase::InProgress, now);
         }
     }
 
@@ -143,7 +143,7 @@ impl Statuses {
         let held = self.subsets.get(&key).map(Vec::as_slice).or(committed).unwrap_or_default();
         let subsets = spread::subsets(&decision.groups, held, env.clock.now_seconds());
         if held != subsets {
-            self.mark(Subject::WorkloadSpread(key.clone()), Pace::AtRest);
+            self.mark(Subject::WorkloadSpread(key.clone()), Phase::Settled);
         }
         self.subsets.insert(key, subsets);
     }
@@ -163,7 +163,7 @@ impl Statuses {
         let (key, domains) = ((namespace.clone(), name.clone()), domains.collect());
         if self.domains.get(&key) != Some(&domains) {
             self.domains.insert(key.clone(), domains);
-            self.mark(Subject::WorkloadPolicy(key), Pace::OnItsWay);
+            self.mark(Subject::WorkloadPolicy(key), Phase::InProgress);
         }
     }
 

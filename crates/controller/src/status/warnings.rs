@@ -58,7 +58,7 @@ fn warn(env: &Env, about: ObjectReference, reason: &str, message: String) {
     let uid = about.uid.as_deref().unwrap_or_default();
     // The same warning about the same object is the same Event.
     let id = events::id(&[uid, reason, &message]);
-    env.notes.tell(Note {
+    env.notes.post(Note {
         about,
         id,
         reason: reason.to_owned(),

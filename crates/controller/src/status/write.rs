@@ -76,6 +76,6 @@ pub(crate) async fn write(
             );
             Err(failure(error.to_string(), !final_word))
         }
-        Err(_) => Err(failure("the hub gave no answer in time".to_owned(), true)),
+        Err(_) => Err(failure(format!("no answer from the hub within {TIMEOUT:?}"), true)),
     }
 }

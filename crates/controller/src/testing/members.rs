@@ -148,7 +148,7 @@ impl FakeMembers {
             held.map(|((_, claim), object)| (claim.clone(), object.clone())).collect()
         };
         for (claim, object) in held {
-            self.tell(MemberEvent::Applied {
+            self.send(MemberEvent::Applied {
                 cluster: cluster.to_owned(),
                 key: object.key.clone(),
                 claims: vec![claim],
@@ -177,13 +177,13 @@ impl FakeMembers {
     pub(crate) async fn lose(&self, cluster: &str) {
         self.silence(cluster);
         let reason = LostReason::Silent(Duration::from_secs(15));
-        self.tell(MemberEvent::Lost { cluster: cluster.to_owned(), reason }).await;
+        self.send(MemberEvent::Lost { cluster: cluster.to_owned(), reason }).await;
     }
 
     /// The controller's self-suspicion because of this member's silence begins or ends.
     pub(crate) async fn suspect(&self, cluster: &str, begins: bool) {
         let message = format!("suspicion of {cluster}");
-        self.tell(MemberEvent::Suspicion { cluster: cluster.to_owned(), begins, message }).await;
+        self.send(MemberEvent::Suspicion { cluster: cluster.to_owned(), begins, message }).await;
     }
 
     pub(crate) async fn bring_back(&self, cluster: &str) {
@@ -216,13 +216,13 @@ impl FakeMembers {
             due
         };
         for (cluster, claim) in removed {
-            self.tell(MemberEvent::Withdrawn { cluster, claim }).await;
+            self.send(MemberEvent::Withdrawn { cluster, claim }).await;
         }
     }
 
     /// A session starts: the member reports its objects.
     pub(crate) async fn connect(&self, cluster: &str) {
-        self.tell(MemberEvent::Connected { cluster: cluster.to_owned() }).await;
+        self.send(MemberEvent::Connected { cluster: cluster.to_owned() }).await;
         let held: Vec<_> = {
             let state = self.state.lock().unwrap();
             let held = state.held.iter().filter(|((name, _), _)| name == cluster);
@@ -234,7 +234,7 @@ impl FakeMembers {
         }
     }
 
-    async fn tell(&self, event: MemberEvent) {
+    async fn send(&self, event: MemberEvent) {
         // A stopped controller has dropped the receiver.
         let _ = self.events.send(event).await;
     }
@@ -266,7 +266,7 @@ impl FakeMembers {
                 let key = (cluster.clone(), object.hash.clone());
                 members.state.lock().unwrap().ready.contains(&key)
             };
-            members.tell(applied).await;
+            members.send(applied).await;
             let full = members.state.lock().unwrap().full.get(&cluster).copied();
             let status = |ready| MemberEvent::Status {
                 cluster: cluster.clone(),
@@ -274,7 +274,7 @@ impl FakeMembers {
                 claims: vec![claim.clone()],
                 report: report(&object, ready, full),
             };
-            members.tell(status(was_ready)).await;
+            members.send(status(was_ready)).await;
             if was_ready {
                 return;
             }
@@ -289,7 +289,7 @@ impl FakeMembers {
             };
             let fault = members.state.lock().unwrap().faults.get(&cluster).cloned();
             match fault {
-                _ if well => members.tell(status(true)).await,
+                _ if well => members.send(status(true)).await,
                 None => {}
                 Some((reason, message)) => {
                     let mut said = status(false);
@@ -298,7 +298,7 @@ impl FakeMembers {
                         report.health_message = message;
                         report.failing = true;
                     }
-                    members.tell(said).await;
+                    members.send(said).await;
                 }
             }
         });
@@ -391,7 +391,7 @@ impl Outlet for FakeMembers {
         let members = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(APPLY).await;
-            members.tell(MemberEvent::Withdrawn { cluster: key.0, claim: key.1 }).await;
+            members.send(MemberEvent::Withdrawn { cluster: key.0, claim: key.1 }).await;
         });
     }
 

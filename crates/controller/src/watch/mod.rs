@@ -157,7 +157,7 @@ impl Stream {
     async fn run(mut self) {
         loop {
             let ended = match self.resource().await {
-                Ok(resource) => match self.tell(News::Served(resource.clone())).await {
+                Ok(resource) => match self.send(News::Served(resource.clone())).await {
                     Ok(()) => self.follow(&resource).await,
                     Err(closed) => Err(closed),
                 },
@@ -182,7 +182,9 @@ impl Stream {
             Ok(Err(error)) => {
                 Err(format!("the hub does not serve {kind} in version {}: {error}", self.version))
             }
-            Err(_) => Err(format!("the hub did not say in time whether it serves {kind}")),
+            Err(_) => Err(format!(
+                "no answer from the hub within {DISCOVERY_TIMEOUT:?} about whether it serves {kind}"
+            )),
         }
     }
 
@@ -197,14 +199,14 @@ impl Stream {
                 Ok(watcher::Event::InitApply(object)) => listing.push(json(object, resource)),
                 Ok(watcher::Event::InitDone) => {
                     self.failures = 0;
-                    self.tell(News::All(std::mem::take(&mut listing))).await?;
+                    self.send(News::All(std::mem::take(&mut listing))).await?;
                 }
                 Ok(watcher::Event::Apply(object)) => {
                     self.failures = 0;
-                    self.tell(News::Applied(json(object, resource))).await?;
+                    self.send(News::Applied(json(object, resource))).await?;
                 }
                 Ok(watcher::Event::Delete(object)) => {
-                    self.tell(News::Deleted(json(object, resource))).await?;
+                    self.send(News::Deleted(json(object, resource))).await?;
                 }
                 Err(error) => {
                     let refused = refusal(&error);
@@ -224,14 +226,14 @@ impl Stream {
 
     async fn fail(&mut self, refused: Option<String>) -> Result<(), Closed> {
         if let Some(why) = refused {
-            self.tell(News::Unreadable(why)).await?;
+            self.send(News::Unreadable(why)).await?;
         }
         self.failures = self.failures.saturating_add(1);
         tokio::time::sleep(RETRY.half_jitter(self.failures, &self.jitter)).await;
         Ok(())
     }
 
-    async fn tell(&self, news: News) -> Result<(), Closed> {
+    async fn send(&self, news: News) -> Result<(), Closed> {
         let arrival = Arrival { source: self.source.clone(), epoch: self.epoch, news };
         self.news.send(arrival).await.map_err(|_| Closed)
     }

@@ -184,13 +184,13 @@ async fn a_greater_priority_goes_first_whatever_came_before_and_a_new_one_counts
     let now = Instant::now();
     let mut queue = pools();
     for (key, priority) in [("low", -5), ("none", 0), ("high", 1000), ("later", 1000)] {
-        queue.stand(&key, priority, None);
+        queue.set_info(&key, priority, None);
         let urgency = if key == "later" { Urgency::Later } else { Urgency::Now };
         queue.add(key, urgency, now);
     }
     queue.add("none2", Urgency::Now, now);
-    queue.stand(&"low", 2000, None);
-    queue.stand(&"high", 999, None);
+    queue.set_info(&"low", 2000, None);
+    queue.set_info(&"high", 999, None);
     let order: Vec<_> = std::iter::from_fn(|| queue.pop(now)).collect();
     assert_eq!(order, ["low", "later", "high", "none", "none2"]);
 }
@@ -200,7 +200,7 @@ async fn no_stream_of_greater_priorities_starves_a_failover() {
     let now = Instant::now();
     let mut queue = pools();
     queue.add("failover", Urgency::Now, now);
-    queue.stand(&"busy", i32::MAX, None);
+    queue.set_info(&"busy", i32::MAX, None);
     let mut turns = |at: Instant| {
         queue.add("busy", Urgency::Now, at);
         let key = queue.pop(at).unwrap();
@@ -222,7 +222,7 @@ async fn under_overload_a_greater_priority_still_has_every_second_turn() {
         queue.add(key, Urgency::Now, now);
     }
     for key in ["x", "y", "z"] {
-        queue.stand(&key, 1, None);
+        queue.set_info(&key, 1, None);
         queue.add(key, Urgency::Now, now);
     }
     let order: Vec<_> = std::iter::from_fn(|| queue.pop(after(now, 60))).collect();
@@ -235,7 +235,7 @@ const SHUT: Held = Held { plugin: "test", why: String::new(), opens: &[Opening::
 async fn a_key_behind_a_shut_gate_is_never_ready_and_its_chores_are_done_apart() {
     let now = Instant::now();
     let mut queue = pools();
-    queue.stand(&"a", 0, Some(SHUT));
+    queue.set_info(&"a", 0, Some(SHUT));
     queue.add("a", Urgency::Now, now);
     assert_eq!(queue.pop(now), None);
     assert_eq!(queue.lengths(), Lengths { held: 1, ..Lengths::default() });
@@ -257,7 +257,7 @@ async fn a_key_behind_a_shut_gate_is_never_ready_and_its_chores_are_done_apart()
 
     assert_eq!(queue.held_until(Opening::Policy), Vec::<&str>::new());
     assert_eq!(queue.held_until(Opening::Cluster), ["a"]);
-    queue.stand(&"a", 0, None);
+    queue.set_info(&"a", 0, None);
     queue.add("a", Urgency::Now, after(now, 700));
     assert_eq!(queue.held_until(Opening::Cluster), Vec::<&str>::new());
     assert_eq!(queue.pop(after(now, 700)), Some("a"));
@@ -274,11 +274,11 @@ async fn a_gate_that_shuts_takes_a_ready_key_and_one_in_flight_out() {
     queue.add("refused", Urgency::Now, now);
     assert_eq!(queue.pop(now), Some("flies"));
     for key in ["flies", "ready"] {
-        queue.stand(&key, 0, Some(SHUT));
+        queue.set_info(&key, 0, Some(SHUT));
     }
     assert_eq!(queue.pop(now), Some("refused"));
     queue.done(&"refused", Done::Waits(vec![7], None), now);
-    queue.stand(&"refused", 0, Some(SHUT));
+    queue.set_info(&"refused", 0, Some(SHUT));
     queue.wake(&7, now);
     queue.done(&"flies", Done::Again, now);
     assert_eq!(queue.pop(after(now, 3600)), None);
