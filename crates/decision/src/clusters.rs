@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use atoll_api::ClusterName;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::bits::BitSet;
 
 /// Names of clusters in ascending order, shared by the decisions that refer to them.
-pub type Names = Arc<[Arc<str>]>;
+pub type Names = Arc<[ClusterName]>;
 
 /// A set of clusters, as rows of a table of names. Several sets share the table.
 #[derive(Debug, Clone)]
@@ -25,15 +26,15 @@ impl ClusterSet {
 
     /// A set with its own table.
     #[must_use]
-    pub fn of<S: Into<Arc<str>>>(names: impl IntoIterator<Item = S>) -> Self {
-        let mut names: Vec<Arc<str>> = names.into_iter().map(Into::into).collect();
+    pub fn of<S: Into<ClusterName>>(names: impl IntoIterator<Item = S>) -> Self {
+        let mut names: Vec<ClusterName> = names.into_iter().map(Into::into).collect();
         names.sort_unstable();
         names.dedup();
         Self { rows: Arc::new(BitSet::full(names.len())), names: names.into() }
     }
 
     /// The names, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub fn iter(&self) -> impl Iterator<Item = &ClusterName> {
         self.rows.iter().filter_map(|row| self.names.get(row))
     }
 

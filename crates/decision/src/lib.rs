@@ -25,6 +25,7 @@ use atoll_api::binding::{
     DecisionRecord, GracefulEvictionTask, Mode, Outcome, PendingReplicas, PreservedState,
     TargetCluster, Trigger,
 };
+use atoll_api::{ClusterName, DecisionId, TemplateUid};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rustc_hash::FxHasher;
@@ -50,10 +51,10 @@ pub const OVERCOMMITTED: &str = "Overcommitted";
 #[serde(rename_all = "camelCase", from = "StoredDecision")]
 pub struct Decision {
     /// First 128 bits, in hex, of a SHA-256 over the template's uid, the parent and the outcome.
-    pub id: String,
+    pub id: DecisionId,
     /// id of the binding's previous decision.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent: Option<String>,
+    pub parent: Option<DecisionId>,
     /// The binding.
     pub binding: BindingKey,
     /// The scheduled object.
@@ -134,8 +135,8 @@ pub struct TemplateRef {
     /// Name.
     pub name: String,
     /// uid.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
+    #[serde(default, skip_serializing_if = "TemplateUid::is_empty")]
+    pub uid: TemplateUid,
 }
 
 /// One trigger that was checked.
@@ -157,9 +158,9 @@ pub struct CheckedTrigger {
 #[serde(rename_all = "camelCase")]
 pub struct Move {
     /// The source cluster.
-    pub from: String,
+    pub from: ClusterName,
     /// The destination cluster.
-    pub to: String,
+    pub to: ClusterName,
     /// Number of replicas.
     pub count: i64,
 }
@@ -252,7 +253,7 @@ pub struct GroupReport {
 impl Decision {
     /// 128 bits in hex. Equal decisions with equal parents have equal ids.
     #[must_use]
-    pub fn id(&self) -> &str {
+    pub fn id(&self) -> &DecisionId {
         &self.id
     }
 
@@ -335,8 +336,8 @@ impl Decision {
     #[must_use]
     pub fn record(&self, term: u64) -> DecisionRecord {
         DecisionRecord {
-            id: self.id.clone(),
-            parent: self.parent.clone(),
+            id: self.id.to_string(),
+            parent: self.parent.as_ref().map(String::from),
             trigger: self.trigger,
             mode: self.mode,
             outcome: self.outcome,
@@ -385,11 +386,12 @@ impl Decision {
         hash.update(&bytes);
         const HEX: [char; 16] =
             ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-        self.id = String::with_capacity(32);
+        let mut id = String::with_capacity(32);
         for byte in &hash.finalize()[..16] {
-            self.id.push(HEX[usize::from(byte >> 4)]);
-            self.id.push(HEX[usize::from(byte & 15)]);
+            id.push(HEX[usize::from(byte >> 4)]);
+            id.push(HEX[usize::from(byte & 15)]);
         }
+        self.id = id.into();
     }
 }
 
@@ -397,9 +399,9 @@ impl Decision {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredDecision {
-    id: String,
+    id: DecisionId,
     #[serde(default)]
-    parent: Option<String>,
+    parent: Option<DecisionId>,
     binding: BindingKey,
     template: TemplateRef,
     profile: Text,

@@ -205,7 +205,7 @@ fn decision(n: u64, members: u64, detail: &Detail) -> Record {
             kind: "ResourceBinding".to_owned(),
             namespace: namespace.clone(),
             name: format!("web-{binding}-deployment"),
-            uid: format!("{binding:032x}"),
+            uid: format!("{binding:032x}").into(),
         },
         workload: ObjectReference {
             api_version: "apps/v1".to_owned(),

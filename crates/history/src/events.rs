@@ -6,6 +6,7 @@
 use std::fmt;
 
 use atoll_api::binding::DecisionRecord;
+use atoll_api::{BindingUid, ClusterName, DecisionId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -104,12 +105,12 @@ names! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Milestone {
     /// id of the decision.
-    pub decision: String,
+    pub decision: DecisionId,
     /// When the decision was made, in whole seconds; places the row in the same partition as the decision's. See
     /// [`Milestone::of`].
     pub decided_at: Timestamp,
     /// The member, for stages per member.
-    pub cluster: Option<String>,
+    pub cluster: Option<ClusterName>,
     /// The stage.
     pub stage: Stage,
     /// When it was observed.
@@ -126,9 +127,9 @@ impl Milestone {
         at: Timestamp,
     ) -> Self {
         Self {
-            decision: decision.id.clone(),
+            decision: DecisionId::from(&decision.id),
             decided_at: whole_seconds(decision.at.0),
-            cluster: cluster.map(str::to_owned),
+            cluster: cluster.map(ClusterName::from),
             stage,
             at,
         }
@@ -145,7 +146,7 @@ impl Milestone {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberEvent {
     /// Name of the Cluster.
-    pub cluster: String,
+    pub cluster: ClusterName,
     /// uid of the Cluster, if known.
     pub uid: Option<String>,
     /// When.
@@ -171,7 +172,7 @@ pub enum Event {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemberFilter {
     /// Name of the Cluster.
-    pub cluster: Option<String>,
+    pub cluster: Option<ClusterName>,
     /// At or after this time.
     pub since: Option<Timestamp>,
     /// Before this time.
@@ -241,7 +242,7 @@ pub struct LastChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resident {
     /// uid of the binding.
-    pub binding_uid: String,
+    pub binding_uid: BindingUid,
     /// Namespace, `None` for cluster-scoped workloads.
     pub namespace: Option<String>,
     /// Kind of the template.
@@ -251,7 +252,7 @@ pub struct Resident {
     /// Replicas of the share; 0 for kinds without replicas.
     pub replicas: i64,
     /// id of the decision that set it.
-    pub decision: String,
+    pub decision: DecisionId,
     /// When the share was set.
     pub since: Timestamp,
 }

@@ -1,6 +1,7 @@
 //! Filters of records.
 
 use atoll_api::binding::{Outcome, Trigger};
+use atoll_api::{BindingUid, ClusterName};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
@@ -15,7 +16,7 @@ pub struct Filter {
     /// Namespaces to search.
     pub scope: Scope,
     /// uid of the binding.
-    pub binding_uid: Option<String>,
+    pub binding_uid: Option<BindingUid>,
     /// API group of the template, empty for core.
     pub workload_group: Option<String>,
     /// Kind of the template.
@@ -23,7 +24,7 @@ pub struct Filter {
     /// Name of the template.
     pub workload_name: Option<String>,
     /// A cluster whose share the decision changed.
-    pub cluster: Option<String>,
+    pub cluster: Option<ClusterName>,
     /// Trigger.
     pub trigger: Option<Trigger>,
     /// Outcome.
@@ -105,11 +106,11 @@ impl Filter {
         let error = |problem: &str| Err(FilterError::new(field, value, problem));
         check(field, value)?;
         let fresh = match field {
-            "spec.binding.uid" => put(&mut self.binding_uid, value.to_owned()),
+            "spec.binding.uid" => put(&mut self.binding_uid, value.into()),
             "spec.workload.group" => put(&mut self.workload_group, value.to_owned()),
             "spec.workload.kind" => put(&mut self.workload_kind, value.to_owned()),
             "spec.workload.name" => put(&mut self.workload_name, value.to_owned()),
-            "spec.cluster" => put(&mut self.cluster, value.to_owned()),
+            "spec.cluster" => put(&mut self.cluster, value.into()),
             "spec.trigger" => put(&mut self.trigger, one_of(field, value)?),
             "spec.outcome" => put(&mut self.outcome, one_of(field, value)?),
             "since" => put(&mut self.since, time(field, value)?),

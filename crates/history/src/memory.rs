@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atoll_api::binding::Trigger;
+use atoll_api::{BindingUid, ClusterName, DecisionId};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -53,9 +54,9 @@ struct Tables {
     /// In write order; row n has number n + 1.
     records: Vec<Record>,
     by_id: BTreeMap<String, usize>,
-    unconfirmed: BTreeSet<(String, String)>,
+    unconfirmed: BTreeSet<(ClusterName, BindingUid)>,
     /// By decision, cluster and stage, like the primary keys of the real databases.
-    milestones: BTreeMap<(String, Option<String>, Stage), Milestone>,
+    milestones: BTreeMap<(DecisionId, Option<ClusterName>, Stage), Milestone>,
     /// In write order.
     events: Vec<MemberEvent>,
 }
@@ -187,7 +188,7 @@ fn resident(record: &Record, replicas: i64) -> Resident {
         workload_kind: record.workload.kind.clone(),
         workload_name: record.workload.name.clone(),
         replicas,
-        decision: record.record.id.clone(),
+        decision: DecisionId::from(&record.record.id),
         since: record.decided_at(),
     }
 }
@@ -204,14 +205,14 @@ fn seq(row: usize) -> i64 {
 fn matches(filter: &Filter, record: &Record) -> bool {
     let (namespace, only_namespaced) = filter.scope.columns();
     let own = record.binding.namespace.as_deref().unwrap_or("");
-    let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|w| w == value);
+    let is = |wanted: Option<&str>, value: &str| wanted.is_none_or(|wanted| wanted == value);
     let at = record.decided_at();
     namespace.is_none_or(|wanted| wanted == own)
         && !(only_namespaced && own.is_empty())
-        && is(&filter.binding_uid, &record.binding.uid)
-        && is(&filter.workload_group, record.workload.group())
-        && is(&filter.workload_kind, &record.workload.kind)
-        && is(&filter.workload_name, &record.workload.name)
+        && is(filter.binding_uid.as_deref(), &record.binding.uid)
+        && is(filter.workload_group.as_deref(), record.workload.group())
+        && is(filter.workload_kind.as_deref(), &record.workload.kind)
+        && is(filter.workload_name.as_deref(), &record.workload.name)
         && filter.trigger.is_none_or(|trigger| trigger == record.record.trigger)
         && filter.outcome.is_none_or(|outcome| outcome == record.record.outcome)
         && filter.since.is_none_or(|since| at >= since)
@@ -311,8 +312,8 @@ impl Store for MemoryStore {
         Box::pin(async move {
             self.begin("read", false).await?;
             let rows = self.rows();
-            let of = rows.unconfirmed.iter().filter(|(member, _)| member == cluster);
-            Ok(of.map(|(_, uid)| uid.clone()).collect())
+            let of = rows.unconfirmed.iter().filter(|(member, _)| *member == *cluster);
+            Ok(of.map(|(_, uid)| String::from(uid)).collect())
         })
     }
 
@@ -322,15 +323,15 @@ impl Store for MemoryStore {
     ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>> {
         Box::pin(async move {
             self.begin("read", false).await?;
-            let wanted: BTreeSet<&String> = bindings.iter().collect();
+            let wanted: BTreeSet<&str> = bindings.iter().map(String::as_str).collect();
             let rows = self.rows();
-            let mut newest: BTreeMap<&String, &Record> = BTreeMap::new();
-            for record in rows.records.iter().filter(|r| wanted.contains(&r.binding.uid)) {
+            let mut newest: BTreeMap<&BindingUid, &Record> = BTreeMap::new();
+            for record in rows.records.iter().filter(|r| wanted.contains(r.binding.uid.as_str())) {
                 newest.insert(&record.binding.uid, record);
             }
             let row = |record: &Record| Newest {
                 binding_uid: record.binding.uid.clone(),
-                decision: record.record.id.clone(),
+                decision: DecisionId::from(&record.record.id),
                 term: record.record.term,
                 withdrawn: record.record.trigger == Trigger::Withdrawn,
             };
@@ -355,7 +356,10 @@ impl Store for MemoryStore {
         Box::pin(async move {
             self.begin("read", false).await?;
             let rows = self.rows();
-            let of = rows.milestones.values().filter(|step| decisions.contains(&step.decision));
+            let of = rows
+                .milestones
+                .values()
+                .filter(|step| decisions.iter().any(|id| step.decision == *id));
             let mut found: Vec<Milestone> = of.cloned().collect();
             found.sort_by(Milestone::order);
             found.truncate(MILESTONES);

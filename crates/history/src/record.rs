@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
 
+use atoll_api::{BindingUid, ClusterName, DecisionId};
 use atoll_decision::{ClusterOutcome, Decision};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -51,7 +52,7 @@ pub struct BindingRef {
     /// Name.
     pub name: String,
     /// uid.
-    pub uid: String,
+    pub uid: BindingUid,
 }
 
 /// A run of decisions of which only the last one's shares are known.
@@ -59,7 +60,7 @@ pub struct BindingRef {
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
     /// id of the first decision.
-    pub from: String,
+    pub from: DecisionId,
     /// Number of decisions, first and last included.
     pub count: i64,
 }
@@ -69,10 +70,10 @@ pub struct Gap {
 #[serde(rename_all = "camelCase")]
 pub struct Withdrawal {
     /// Every member that had, or may have had, objects of the binding.
-    pub clusters: Vec<String>,
+    pub clusters: Vec<ClusterName>,
     /// Members that have not confirmed the removal; they receive it when they next connect.
     #[serde(default)]
-    pub unconfirmed: Vec<String>,
+    pub unconfirmed: Vec<ClusterName>,
 }
 
 /// Replicas that a decision moved.
@@ -80,10 +81,10 @@ pub struct Withdrawal {
 pub struct Move {
     /// Source cluster; absent for new replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
+    pub from: Option<ClusterName>,
     /// Target cluster; absent for removed replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
+    pub to: Option<ClusterName>,
     /// Number of replicas.
     pub count: i64,
 }
@@ -105,7 +106,7 @@ pub enum StoredRecord {
     /// A row that cannot be read.
     Unreadable {
         /// id of the decision.
-        id: String,
+        id: DecisionId,
         /// Namespace of the binding, `None` for a cluster-scoped one.
         namespace: Option<String>,
         /// When the decision was made.
@@ -266,8 +267,8 @@ pub fn moves(before: &[TargetCluster], after: &[TargetCluster]) -> Vec<Move> {
             (None, None) => return moves,
         };
         moves.push(Move {
-            from: loss.map(|(cluster, _)| cluster.to_owned()),
-            to: gain.map(|(cluster, _)| cluster.to_owned()),
+            from: loss.map(|(cluster, _)| cluster.into()),
+            to: gain.map(|(cluster, _)| cluster.into()),
             count,
         });
         let rest = |(cluster, left): (_, i64)| (left > count).then(|| (cluster, left - count));
@@ -292,7 +293,7 @@ mod tests {
     fn moves_pair_losses_with_gains() {
         let text = |before: &[(&str, i64)], after: &[(&str, i64)]| {
             let moves = moves(&shares(before), &shares(after));
-            let side = |cluster: &Option<String>| cluster.clone().unwrap_or_default();
+            let side = |cluster: &Option<ClusterName>| cluster.clone().unwrap_or_default();
             let each =
                 moves.iter().map(|m| format!("{}>{} {}", side(&m.from), side(&m.to), m.count));
             each.collect::<Vec<_>>().join(", ")
@@ -333,12 +334,12 @@ mod tests {
             kind: "ResourceBinding".to_owned(),
             namespace: Some("d".to_owned()),
             name: "b".to_owned(),
-            uid: uid.to_owned(),
+            uid: uid.into(),
         };
         let make = |uid: &str, unconfirmed: &[&str]| {
             let withdrawal = Withdrawal {
-                clusters: vec!["a".to_owned()],
-                unconfirmed: unconfirmed.iter().map(|c| (*c).to_owned()).collect(),
+                clusters: vec!["a".into()],
+                unconfirmed: unconfirmed.iter().map(|c| (*c).into()).collect(),
             };
             let workload = ObjectReference::default();
             Record::withdrawn(

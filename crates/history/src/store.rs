@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::time::Duration;
 
+use atoll_api::{BindingUid, DecisionId};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -121,9 +122,9 @@ pub struct Maintained {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Newest {
     /// uid of the binding.
-    pub binding_uid: String,
-    /// Id of the decision.
-    pub decision: String,
+    pub binding_uid: BindingUid,
+    /// id of the decision.
+    pub decision: DecisionId,
     /// Term of the leader that made it.
     pub term: i64,
     /// Whether it records that the binding was withdrawn.

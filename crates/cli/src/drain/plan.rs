@@ -278,7 +278,7 @@ fn row<'a>(answer: &'a Answer, world: &World, member: &str) -> Option<Row<'a>> {
         .moves()
         .iter()
         .filter(|step| step.from == member)
-        .map(|step| (step.to.clone(), step.count))
+        .map(|step| (step.to.to_string(), step.count))
         .collect();
     let left = on(decision.clusters());
     if left.is_none() && moves.is_empty() {

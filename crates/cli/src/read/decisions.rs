@@ -387,7 +387,7 @@ async fn held(hub: &Hub, workload: &Workload, tell: bool) -> anyhow::Result<Vec<
         kind: kind.to_owned(),
         namespace: metadata.namespace,
         name,
-        uid: metadata.uid.unwrap_or_default(),
+        uid: metadata.uid.unwrap_or_default().into(),
     };
     let records = outbox::records(&binding, &spec);
     let row = |record| Row { seq: 0, entry: StoredRecord::Record(Box::new(record)) };

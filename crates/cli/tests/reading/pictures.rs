@@ -144,7 +144,7 @@ async fn how_long_it_took_and_where() {
         events.extend(steps.map(|(stage, millis)| step(Some(member), stage, millis)));
     }
     events.push(Event::Member(MemberEvent {
-        cluster: "member1".to_owned(),
+        cluster: "member1".into(),
         uid: None,
         at: Timestamp::from_second(220).unwrap(),
         kind: MemberEventKind::Lost,

@@ -46,7 +46,7 @@ pub(crate) fn decision(id: &str, trigger: Trigger, at: i64, shares: &[(&str, i64
             kind: "ResourceBinding".to_owned(),
             namespace: Some("default".to_owned()),
             name: "nginx-deployment".to_owned(),
-            uid: "binding".to_owned(),
+            uid: "binding".into(),
         },
         workload: ObjectReference {
             api_version: "apps/v1".to_owned(),

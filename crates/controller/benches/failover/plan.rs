@@ -127,7 +127,7 @@ fn facts(key: &BindingKey, shares: &[TargetCluster]) -> BindingFacts {
         pod_labels: BTreeMap::from([("app".to_owned(), key.name.clone())]).into(),
         requirements: None,
         shares: shares.to_vec(),
-        reported: shares.iter().map(|share| (share.name.clone(), share.replicas)).collect(),
+        reported: shares.iter().map(|share| (share.name.as_str().into(), share.replicas)).collect(),
     }
 }
 

@@ -58,7 +58,7 @@ impl Found {
             let there = now.is_some_and(|now| now.metadata.uid.as_deref() == Some(uid));
             if !past.left && !there {
                 missed.push(MemberEvent {
-                    cluster: (*name).to_owned(),
+                    cluster: (*name).into(),
                     uid: Some((*uid).to_owned()),
                     at: self.at,
                     kind: Kind::Left,

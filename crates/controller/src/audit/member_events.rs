@@ -38,7 +38,7 @@ pub(crate) fn between(
 /// The controller's self-suspicion because of these members' silence begins or ends.
 pub(crate) fn suspected(cluster: &str, begins: bool, message: &str, now: Timestamp) -> MemberEvent {
     MemberEvent {
-        cluster: cluster.to_owned(),
+        cluster: cluster.into(),
         uid: None,
         at: now,
         kind: if begins { Kind::Suspected } else { Kind::Cleared },
@@ -55,7 +55,7 @@ pub(super) fn event(
     message: String,
 ) -> MemberEvent {
     MemberEvent {
-        cluster: cluster.name_any(),
+        cluster: cluster.name_any().into(),
         uid: cluster.metadata.uid.clone(),
         at,
         kind,

@@ -164,7 +164,7 @@ impl Audit {
             api_version: Cluster::api_version(&()).into_owned(),
             kind: Cluster::kind(&()).into_owned(),
             namespace: None,
-            name: event.cluster.clone(),
+            name: event.cluster.to_string(),
             uid: cluster.metadata.uid.clone(),
         };
         self.env.notes.post(Note {
@@ -190,6 +190,6 @@ pub(crate) fn binding_ref(binding: &Binding) -> BindingRef {
         kind: if namespaced { "ResourceBinding" } else { "ClusterResourceBinding" }.to_owned(),
         namespace: binding.key.namespace.clone(),
         name: binding.key.name.clone(),
-        uid: binding.uid().to_owned(),
+        uid: binding.uid().into(),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::{DecisionRecord, ResourceHealth, TargetCluster, Trigger};
 use atoll_api::conditions::{self, FULLY_APPLIED, SCHEDULED};
-use atoll_api::marks;
+use atoll_api::{DecisionId, marks};
 use atoll_history::{Event, Milestone, Record, Stage, Store};
 use jiff::{SignedDuration, Timestamp};
 
@@ -124,7 +124,8 @@ impl Audit {
         }
         let mut reached: BTreeSet<(String, Stage)> = BTreeSet::new();
         for step in &known.steps {
-            reached.extend(step.cluster.clone().map(|cluster| (cluster, step.stage.clone())));
+            reached
+                .extend(step.cluster.as_ref().map(|name| (name.to_string(), step.stage.clone())));
         }
         let followed = &known.followed;
         let before = known.before.as_deref();
@@ -250,12 +251,12 @@ async fn ask(
     let mut found = Vec::with_capacity(open.len());
     for chunk in open.chunks(CHUNK) {
         let ids: Vec<String> = chunk.iter().map(|(_, decision)| decision.id.clone()).collect();
-        let mut steps: BTreeMap<String, Vec<Milestone>> = BTreeMap::new();
+        let mut steps: BTreeMap<DecisionId, Vec<Milestone>> = BTreeMap::new();
         for step in limited(store.milestones(&ids)).await? {
             steps.entry(step.decision.clone()).or_default().push(step);
         }
         for (key, decision) in chunk {
-            let steps = steps.remove(&decision.id).unwrap_or_default();
+            let steps = steps.remove(decision.id.as_str()).unwrap_or_default();
             found.push(known(store, key, decision, steps).await?);
         }
     }

@@ -129,7 +129,9 @@ mod tests {
         let (before, after) = (shares("a=2 b=1"), shares("a=4 b=1 c=1"));
         progress.begin(&key, &record("one"), &before, &after);
         let step = |progress: &mut RolloutProgress, cluster: &str, stage: Stage| {
-            progress.reached(&key, cluster, stage, now).map(|step| (step.decision, step.at))
+            progress
+                .reached(&key, cluster, stage, now)
+                .map(|step| (step.decision.to_string(), step.at))
         };
         let news = Some(("one".to_owned(), now));
         assert_eq!(step(&mut progress, "a", Stage::Applied), news);

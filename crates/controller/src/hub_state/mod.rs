@@ -6,6 +6,7 @@ mod capacity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use atoll_api::ClusterName;
 use atoll_api::binding::ResourceBindingStatus;
 use atoll_scheduler::{BindingFacts, LiveCluster, Session, TableChange, Tables};
 use kube::api::ApiResource;
@@ -168,7 +169,7 @@ impl HubState {
     pub(crate) fn refresh_binding(
         &mut self,
         key: &BindingKey,
-        reported: BTreeMap<String, i64>,
+        reported: BTreeMap<ClusterName, i64>,
     ) -> Vec<TableChange> {
         let Some(binding) = self.index.binding(key).cloned() else {
             return self.tables.remove_binding(key);
@@ -321,7 +322,7 @@ impl HubState {
 }
 
 /// Replicas on members according to a binding's status.
-fn replicas_in(status: &ResourceBindingStatus) -> BTreeMap<String, i64> {
+fn replicas_in(status: &ResourceBindingStatus) -> BTreeMap<ClusterName, i64> {
     let items = status.aggregated_status.iter();
-    items.filter_map(|item| Some((item.cluster_name.clone(), item.replicas?))).collect()
+    items.filter_map(|item| Some((ClusterName::from(&item.cluster_name), item.replicas?))).collect()
 }

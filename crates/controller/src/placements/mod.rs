@@ -21,6 +21,7 @@ pub(crate) mod withdrawal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use atoll_api::ClusterName;
 use atoll_api::binding::{ResourceBindingStatus, ResourceHealth};
 use atoll_scheduler::Report as SchedulerReport;
 use jiff::Timestamp;
@@ -143,20 +144,18 @@ impl Placements {
         &self,
         key: &BindingKey,
         with_status: bool,
-    ) -> BTreeMap<String, SchedulerReport> {
+    ) -> BTreeMap<ClusterName, SchedulerReport> {
         self.all_observed(key)
-            .filter_map(|(cluster, observed)| {
-                Some((cluster.clone(), observed.report(with_status)?))
-            })
+            .filter_map(|(cluster, observed)| Some((cluster.into(), observed.report(with_status)?)))
             .collect()
     }
 
     /// Known replicas on members. A figure from the status is better than none, because a reservation for replicas that
     /// already run would count them twice.
     #[must_use]
-    pub(crate) fn replicas(&self, key: &BindingKey) -> BTreeMap<String, i64> {
+    pub(crate) fn replicas(&self, key: &BindingKey) -> BTreeMap<ClusterName, i64> {
         self.all_observed(key)
-            .filter_map(|(cluster, observed)| Some((cluster.clone(), observed.item.replicas?)))
+            .filter_map(|(cluster, observed)| Some((cluster.into(), observed.item.replicas?)))
             .collect()
     }
 

@@ -87,7 +87,7 @@ async fn recorded(store: &Arc<dyn Store>, uids: &[String]) -> BTreeSet<String> {
         match limited(store.newest(uids)).await {
             Ok(rows) => {
                 let withdrawn = rows.into_iter().filter(|row| row.withdrawn);
-                return withdrawn.map(|row| row.binding_uid).collect();
+                return withdrawn.map(|row| row.binding_uid.into()).collect();
             }
             Err(why) if !std::mem::replace(&mut warned, true) => {
                 tracing::warn!(

@@ -160,7 +160,7 @@ fn judge(held: Vec<Held>, rows: &[Newest], term: LeaderTerm, rechecks: u32) -> C
     for held in held {
         // Without a row it is unknown whether the decision is the newest.
         let Some(row) = rows.get(held.uid.as_str()) else { continue };
-        if row.decision == held.decision || held.before.contains(&row.decision) {
+        if row.decision == held.decision || held.before.contains(row.decision.as_str()) {
             newest.insert(held.uid, held.decision);
         } else if rechecks > 0 || LeaderTerm::from_record(row.term) != term {
             // Decisions made by this leader since then do not remove the earlier doubt.
@@ -180,12 +180,7 @@ mod tests {
     }
 
     fn row(decision: &str, term: i64) -> Newest {
-        Newest {
-            binding_uid: "u".to_owned(),
-            decision: decision.to_owned(),
-            term,
-            withdrawn: false,
-        }
+        Newest { binding_uid: "u".into(), decision: decision.into(), term, withdrawn: false }
     }
 
     #[test]

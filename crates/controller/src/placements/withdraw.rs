@@ -93,7 +93,10 @@ fn record(
         binding.spec.resource.clone(),
         binding.spec.decision.as_ref(),
         binding.spec.clusters.clone(),
-        Withdrawn { clusters: withdrawal.members(), unconfirmed },
+        Withdrawn {
+            clusters: withdrawal.members().iter().map(Into::into).collect(),
+            unconfirmed: unconfirmed.iter().map(Into::into).collect(),
+        },
         at.unwrap_or_else(|| env.clock.now_seconds()),
         term.to_record(),
     );

@@ -27,7 +27,7 @@ pub(crate) fn of_refusal(env: &Env, binding: &Binding, why: &Refusal) -> bool {
         kind: reference.kind,
         namespace: reference.namespace,
         name: reference.name,
-        uid: Some(reference.uid),
+        uid: Some(reference.uid.into()),
     };
     warn(env, about, REFUSED, message);
     true

@@ -40,7 +40,7 @@ impl Federation {
 
     /// Events of members, as `kind reason`, oldest first.
     async fn happened(&self, cluster: &str) -> Vec<String> {
-        let filter = MemberFilter { cluster: Some(cluster.to_owned()), ..MemberFilter::default() };
+        let filter = MemberFilter { cluster: Some(cluster.into()), ..MemberFilter::default() };
         let page = self.store.member_events(&filter, 100, None).await.unwrap();
         page.events.iter().rev().map(|e| format!("{} {}", e.kind, e.reason)).collect()
     }

@@ -106,7 +106,7 @@ async fn what_happened_to_members_is_read_back_for_the_whole_retention() {
     let federation = Federation::start_on(Hub::open().await, setup).await;
     let cluster = federation.hub.get("cluster.atoll.dev/v1alpha1", "Cluster", None, "m1").await;
     let cordoned = MemberEvent {
-        cluster: "m1".to_owned(),
+        cluster: "m1".into(),
         uid: cluster["metadata"]["uid"].as_str().map(str::to_owned),
         at: federation.hub.clock.now() - SignedDuration::from_hours(24 * 200),
         kind: Kind::Tainted,
@@ -116,7 +116,7 @@ async fn what_happened_to_members_is_read_back_for_the_whole_retention() {
     federation.store.note(&[Event::Member(cordoned)]).await.unwrap();
     let federation = federation.restart().await;
     eventually("the end of the taint is noticed", SOON, || async {
-        let filter = MemberFilter { cluster: Some("m1".to_owned()), ..MemberFilter::default() };
+        let filter = MemberFilter { cluster: Some("m1".into()), ..MemberFilter::default() };
         let page = federation.store.member_events(&filter, 100, None).await.unwrap();
         page.events.iter().any(|event| event.kind == Kind::Untainted)
     })

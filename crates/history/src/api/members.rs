@@ -97,7 +97,7 @@ pub(super) async fn list(
 pub(super) async fn get(store: &dyn Store, wanted: &str) -> Result<Option<Value>, StoreError> {
     let Some((cluster, at)) = parse(wanted) else { return Ok(None) };
     let moment = MemberFilter {
-        cluster: Some(cluster.to_owned()),
+        cluster: Some(cluster.into()),
         since: Some(at),
         until: at.checked_add(SignedDuration::from_micros(1)).ok(),
     };

@@ -42,16 +42,16 @@ impl EventColumns {
                 Event::Milestone(step) => {
                     columns.seconds.push(step.decided_at.as_second());
                     let to = &mut columns.milestones;
-                    to.decisions.push(step.decision.clone());
+                    to.decisions.push(step.decision.to_string());
                     to.decided.push(step.decided_at.as_microsecond());
-                    to.clusters.push(step.cluster.clone().unwrap_or_default());
+                    to.clusters.push(step.cluster.as_deref().unwrap_or_default().to_owned());
                     to.stages.push(step.stage.as_str().to_owned());
                     to.times.push(step.at.as_microsecond());
                 }
                 Event::Member(event) => {
                     columns.seconds.push(event.at.as_second());
                     let to = &mut columns.members;
-                    to.clusters.push(event.cluster.clone());
+                    to.clusters.push(event.cluster.to_string());
                     to.uids.push(event.uid.clone().unwrap_or_default());
                     to.times.push(event.at.as_microsecond());
                     to.kinds.push(event.kind.as_str().to_owned());

@@ -72,7 +72,7 @@ mod tests {
             kind: "ResourceBinding".to_owned(),
             namespace: None,
             name: n.to_string(),
-            uid: n.to_string(),
+            uid: n.to_string().into(),
         };
         let withdrawal = Withdrawal { clusters: vec![], unconfirmed: vec![] };
         let at = Timestamp::UNIX_EPOCH;

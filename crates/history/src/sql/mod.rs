@@ -217,7 +217,7 @@ impl<D: SqlDatabase> Store for D {
                 None => D::STATEMENTS.member_events,
             };
             let mut values = vec![
-                Value::Text(filter.cluster.clone()),
+                Value::Text(filter.cluster.as_ref().map(String::from)),
                 time_value::<D>(filter.since),
                 time_value::<D>(filter.until),
             ];
@@ -273,11 +273,11 @@ fn filter_values<D: SqlDatabase>(filter: &Filter) -> Vec<Value<'static>> {
     vec![
         Value::Text(namespace.map(str::to_owned)),
         Value::Flag(only_namespaced),
-        Value::Text(filter.binding_uid.clone()),
+        Value::Text(filter.binding_uid.as_ref().map(String::from)),
         Value::Text(filter.workload_group.clone()),
         Value::Text(filter.workload_kind.clone()),
         Value::Text(filter.workload_name.clone()),
-        Value::Text(filter.cluster.clone()),
+        Value::Text(filter.cluster.as_ref().map(String::from)),
         Value::Text(filter.trigger.map(|trigger| rows::name(&trigger))),
         Value::Text(filter.outcome.map(|outcome| rows::name(&outcome))),
         time_value::<D>(filter.since),

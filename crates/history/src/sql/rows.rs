@@ -1,6 +1,7 @@
 //! Conversion between rows and records, for every SQL database.
 
 use atoll_api::binding::{DecisionRecord, ObjectReference, TargetCluster, Trigger};
+use atoll_api::{ClusterName, DecisionId};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,7 +58,7 @@ pub(crate) fn read(row: &impl Columns, detail: Option<Detail>) -> Result<Row, sq
     let namespace = row.text("namespace")?.filter(|namespace| !namespace.is_empty());
     let entry = match record(row, &id, at, namespace.clone(), detail) {
         Ok(record) => StoredRecord::Record(Box::new(record)),
-        Err(error) => StoredRecord::Unreadable { id, namespace, at, error },
+        Err(error) => StoredRecord::Unreadable { id: id.into(), namespace, at, error },
     };
     Ok(Row { seq, entry })
 }
@@ -88,11 +89,15 @@ fn filled(row: &impl Columns, column: &str) -> Result<Option<String>, sqlx::Erro
     Ok(row.text(column)?.filter(|text| !text.is_empty()))
 }
 
+fn id_of(row: &impl Columns, column: &str) -> Result<DecisionId, sqlx::Error> {
+    Ok(row.text(column)?.unwrap_or_default().into())
+}
+
 fn milestone(row: &impl Columns) -> Result<Milestone, sqlx::Error> {
     Ok(Milestone {
-        decision: row.text("decision")?.unwrap_or_default(),
+        decision: id_of(row, "decision")?,
         decided_at: time(row, "decided_at")?,
-        cluster: filled(row, "cluster")?,
+        cluster: filled(row, "cluster")?.map(ClusterName::from),
         stage: Stage::from_name(&row.text("stage")?.unwrap_or_default()),
         at: time(row, "at")?,
     })
@@ -104,8 +109,8 @@ pub(crate) fn newest(rows: &[impl Columns]) -> Result<Vec<Newest>, sqlx::Error> 
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
         found.push(Newest {
-            binding_uid: row.text("binding_uid")?.unwrap_or_default(),
-            decision: row.text("id")?.unwrap_or_default(),
+            binding_uid: row.text("binding_uid")?.unwrap_or_default().into(),
+            decision: id_of(row, "id")?,
             term: row.number("term")?,
             withdrawn: row.text("trigger_name")?.as_deref() == Some(withdrawn.as_str()),
         });
@@ -132,7 +137,7 @@ pub(crate) fn members(rows: &[impl Columns], limit: usize) -> Result<MemberPage,
     for row in rows.iter().take(limit) {
         page.next = Some(Position { decided_at: row.number("at")?, seq: row.number("seq")? });
         page.events.push(MemberEvent {
-            cluster: row.text("cluster")?.unwrap_or_default(),
+            cluster: row.text("cluster")?.unwrap_or_default().into(),
             uid: filled(row, "cluster_uid")?,
             at: time(row, "at")?,
             kind: MemberEventKind::from_name(&row.text("kind")?.unwrap_or_default()),
@@ -146,12 +151,12 @@ pub(crate) fn members(rows: &[impl Columns], limit: usize) -> Result<MemberPage,
 
 pub(crate) fn resident(row: &impl Columns) -> Result<Resident, sqlx::Error> {
     Ok(Resident {
-        binding_uid: row.text("binding_uid")?.unwrap_or_default(),
+        binding_uid: row.text("binding_uid")?.unwrap_or_default().into(),
         namespace: filled(row, "namespace")?,
         workload_kind: row.text("workload_kind")?.unwrap_or_default(),
         workload_name: row.text("workload_name")?.unwrap_or_default(),
         replicas: row.number("replicas")?,
-        decision: row.text("id")?.unwrap_or_default(),
+        decision: id_of(row, "id")?,
         since: time(row, "decided_at")?,
     })
 }
@@ -184,7 +189,7 @@ fn record(
             kind: text(row, "binding_kind")?,
             namespace: namespace.clone(),
             name: text(row, "binding_name")?,
-            uid: text(row, "binding_uid")?,
+            uid: text(row, "binding_uid")?.into(),
         },
         workload: ObjectReference {
             api_version: if group.is_empty() { version } else { format!("{group}/{version}") },

@@ -112,8 +112,8 @@ async fn insert(connection: &mut SqliteConnection, record: &Record) -> Result<()
     }
     for cluster in record.withdrawal.iter().flat_map(|withdrawal| &withdrawal.unconfirmed) {
         sqlx::query(sql::INSERT_UNCONFIRMED)
-            .bind(cluster)
-            .bind(&record.binding.uid)
+            .bind(cluster.as_str())
+            .bind(record.binding.uid.as_str())
             .execute(&mut *connection)
             .await?;
     }
@@ -273,7 +273,7 @@ mod tests {
             kind: "ResourceBinding".to_owned(),
             namespace: None,
             name: "b".to_owned(),
-            uid: "u".to_owned(),
+            uid: "u".into(),
         };
         let withdrawal = crate::Withdrawal { clusters: vec![], unconfirmed: vec![] };
         let (workload, at) = (Default::default(), Timestamp::UNIX_EPOCH);

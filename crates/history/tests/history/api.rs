@@ -171,7 +171,7 @@ async fn what_happened_to_members_is_listed_got_and_followed() {
     let store = store().await;
     let event = |cluster: &str, second, kind, reason: &str| {
         Event::Member(MemberEvent {
-            cluster: cluster.to_owned(),
+            cluster: cluster.into(),
             uid: None,
             at: Timestamp::from_second(second).unwrap(),
             kind,
@@ -230,7 +230,7 @@ async fn what_happened_to_members_is_listed_got_and_followed() {
 #[test]
 fn an_unreadable_row_and_a_damaged_detail_say_so() {
     let entry = StoredRecord::Unreadable {
-        id: "x".to_owned(),
+        id: "x".into(),
         namespace: Some("shop".to_owned()),
         at: Timestamp::from_second(100).unwrap(),
         error: "column mode: unknown variant `Wild`".to_owned(),
@@ -255,7 +255,7 @@ fn the_schema_knows_every_field_of_an_object() {
     let mut full = record(ID, 1, "web", 100);
     full.record.parent = Some("p".to_owned());
     full.record.affinity_name = Some("a".to_owned());
-    full.gap = Some(atoll_history::Gap { from: "f".to_owned(), count: 2 });
+    full.gap = Some(atoll_history::Gap { from: "f".into(), count: 2 });
     full.detail = Some(Detail::encode(&json!({})));
     let object = api::object(&Row { seq: 1, entry: StoredRecord::Record(Box::new(full)) }, true);
     let schema = api::schema(Kind::Decision);

@@ -36,7 +36,7 @@ async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
     first.before = Some(shares(&[("a", 1)]));
     first.after = shares(&[("a", 2), ("b", 0)]);
     first.reason = Some("scaled".to_owned());
-    first.gap = Some(Gap { from: "zero-and-a-half".to_owned(), count: 3 });
+    first.gap = Some(Gap { from: "zero-and-a-half".into(), count: 3 });
     first.provenance = Some(Provenance {
         version: "0.1.0".to_owned(),
         profile: "default".to_owned(),
@@ -81,7 +81,7 @@ async fn before_is_taken_from_the_parents_row(store: &dyn Store) {
     written(store, &[first, child("p2", "p1"), child("p3", "nowhere")]).await;
     assert_eq!(full(store.get("p2").await.unwrap()).before, Some(shares(&[("a", 3)])));
     assert_eq!(full(store.get("p3").await.unwrap()).before, None);
-    let on = |cluster: &str| Filter { cluster: Some(cluster.to_owned()), ..Filter::default() };
+    let on = |cluster: &str| Filter { cluster: Some(cluster.into()), ..Filter::default() };
     // p2 did not change a's share; for p3 the previous share is unknown.
     assert_eq!(listed(store, on("a")).await, ["p3", "p1"]);
     assert_eq!(listed(store, on("b")).await, ["p3", "p2"]);
@@ -200,7 +200,9 @@ async fn followers_see_every_row_once_in_order(store: &dyn Store) {
 async fn withdrawals_name_who_has_not_confirmed(store: &dyn Store) {
     let withdrawn = |uid: u32, unconfirmed: &[&str]| {
         let of = record("x", uid, "web", 1);
-        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let names = |names: &[&str]| {
+            names.iter().map(|n| (*n).into()).collect::<Vec<atoll_api::ClusterName>>()
+        };
         let withdrawal =
             Withdrawal { clusters: names(&["a", "b"]), unconfirmed: names(unconfirmed) };
         let before = shares(&[("a", 1), ("b", 1)]);
@@ -223,7 +225,7 @@ async fn the_newest_row_of_a_binding_is_the_one_written_last(store: &dyn Store) 
     // The second leader's clock is behind: by time, its decision is the older one.
     written(store, &[record("early", 1, "web", 100), second, record("other", 2, "api", 60)]).await;
     let gone = record("x", 3, "db", 1);
-    let withdrawal = Withdrawal { clusters: vec!["a".to_owned()], unconfirmed: Vec::new() };
+    let withdrawal = Withdrawal { clusters: vec!["a".into()], unconfirmed: Vec::new() };
     let at = gone.record.at.0;
     let gone = Record::withdrawn(gone.binding, gone.workload, None, vec![], withdrawal, at, 1);
     written(store, &[record("third", 3, "db", 200), gone]).await;
@@ -274,7 +276,7 @@ async fn milestones_keep_their_first_time(store: &dyn Store) {
 async fn events_of_members_are_paged_newest_first_and_kept_once(store: &dyn Store) {
     let event = |cluster: &str, seconds: i64, kind: MemberEventKind, uid: Option<&str>| {
         Event::Member(MemberEvent {
-            cluster: cluster.to_owned(),
+            cluster: cluster.into(),
             uid: uid.map(str::to_owned),
             at: jiff::Timestamp::from_second(seconds).unwrap(),
             kind,
@@ -303,7 +305,7 @@ async fn events_of_members_are_paged_newest_first_and_kept_once(store: &dyn Stor
     }
     assert_eq!(found, ["a Lost 30", "a Ready 20", "b Joined 10", "a Joined 10"]);
     let of = MemberFilter {
-        cluster: Some("a".to_owned()),
+        cluster: Some("a".into()),
         since: Some(jiff::Timestamp::from_second(20).unwrap()),
         until: Some(jiff::Timestamp::from_second(30).unwrap()),
     };

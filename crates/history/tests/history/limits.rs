@@ -46,7 +46,7 @@ async fn does(store: &PostgresStore, what: &str) -> Result<(), StoreError> {
     let events = [
         Event::Milestone(Milestone::of(&made.record, Some("a"), Stage::Applied, now)),
         Event::Member(MemberEvent {
-            cluster: "a".to_owned(),
+            cluster: "a".into(),
             uid: None,
             at: now,
             kind: MemberEventKind::Ready,

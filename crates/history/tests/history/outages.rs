@@ -88,7 +88,7 @@ impl Load {
         let mut last: BTreeMap<String, String> = BTreeMap::new();
         for row in &rows {
             let found = row.entry.record().unwrap();
-            let before = last.insert(found.binding.uid.clone(), found.record.id.clone());
+            let before = last.insert(found.binding.uid.to_string(), found.record.id.clone());
             assert_eq!(before, found.record.parent, "row {} of {}", row.seq, found.record.id);
         }
         assert_eq!(rows.len(), self.records.len());

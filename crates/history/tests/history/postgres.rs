@@ -24,8 +24,8 @@ async fn refused_with(database: &Database, store: &PostgresStore, sqlstate: &str
     database.run(&trigger).await;
     let mut withdrawn = record("w", 1, "web", 10);
     withdrawn.withdrawal = Some(atoll_history::Withdrawal {
-        clusters: vec!["a".to_owned()],
-        unconfirmed: vec!["a".to_owned()],
+        clusters: vec!["a".into()],
+        unconfirmed: vec!["a".into()],
     });
     store.insert(&[withdrawn]).await.unwrap_err()
 }

@@ -68,7 +68,7 @@ fn life(records: &[Record]) -> Vec<Event> {
         step(&records[1], Some("member1"), Stage::Healthy, 20),
         step(&records[1], Some("member2"), Stage::Healthy, 90),
         Event::Member(MemberEvent {
-            cluster: "member1".to_owned(),
+            cluster: "member1".into(),
             uid: None,
             at: records[0].decided_at(),
             kind: MemberEventKind::Lost,

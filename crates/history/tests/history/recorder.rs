@@ -30,7 +30,7 @@ async fn assert_complete(store: &dyn Store, expected: usize) {
     let mut last: BTreeMap<String, String> = BTreeMap::new();
     for row in rows {
         let record = row.entry.record().unwrap();
-        let before = last.insert(record.binding.uid.clone(), record.record.id.clone());
+        let before = last.insert(record.binding.uid.to_string(), record.record.id.clone());
         assert_eq!(before, record.record.parent);
     }
 }

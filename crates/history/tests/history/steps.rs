@@ -50,7 +50,7 @@ struct Hub {
 
 impl Hub {
     fn new(uid: &str) -> Self {
-        let binding = BindingRef { uid: uid.to_owned(), ..record("", 0, "web", 1).binding };
+        let binding = BindingRef { uid: uid.into(), ..record("", 0, "web", 1).binding };
         Self { binding, spec: ResourceBindingSpec::default(), made: 0 }
     }
 

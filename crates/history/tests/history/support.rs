@@ -32,7 +32,7 @@ pub(crate) fn record(id: &str, binding: u32, workload: &str, at: i64) -> Record 
             kind: "ResourceBinding".to_owned(),
             namespace: Some("shop".to_owned()),
             name: format!("{workload}-deployment"),
-            uid: format!("binding-{binding}"),
+            uid: format!("binding-{binding}").into(),
         },
         workload: ObjectReference {
             api_version: "apps/v1".to_owned(),

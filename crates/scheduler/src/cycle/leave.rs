@@ -33,7 +33,7 @@ pub fn ended(task: &GracefulEvictionTask, request: &Request) -> Option<String> {
         return Some(format!("{}: the deadline has passed", task.from_cluster));
     }
     let healthy = |target: &TargetCluster| {
-        let report = request.reports.get(&target.name);
+        let report = request.reports.get(target.name.as_str());
         report.is_some_and(|r| r.healthy == Some(true) && r.ready >= target.replicas)
     };
     let replaced = !previous.clusters.is_empty() && previous.clusters.iter().all(healthy);

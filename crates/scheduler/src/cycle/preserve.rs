@@ -43,7 +43,7 @@ fn anew(
         let end = application_health::tolerated_until(request, rules, &target.name);
         end.is_some_and(|end| end <= request.now) && !on(after, &target.name)
     })?;
-    let status = request.reports.get(&from.name).and_then(|report| report.status.as_ref());
+    let status = request.reports.get(from.name.as_str()).and_then(|report| report.status.as_ref());
     let (mut labels, mut notes) = (BTreeMap::new(), Vec::new());
     for rule in &preservation.rules {
         match value(rule, status) {

@@ -14,6 +14,7 @@ use crate::request::Request;
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
 use crate::state::supply::Supply;
+use atoll_api::{ClusterName, DecisionId};
 use atoll_decision::{
     Applied, BitSet, CheckedTrigger, ClusterOutcome, ClusterSet, Column, Decision, Move,
     OVERCOMMITTED, Rejection, Shares, TemplateRef, Verdict, cut_reason,
@@ -74,8 +75,8 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str, applied: Applied
     let record = request.previous.as_ref().and_then(|previous| previous.decision.as_ref());
     let before = before(request);
     Decision {
-        id: String::new(),
-        parent: record.map(|record| record.id.clone()),
+        id: DecisionId::default(),
+        parent: record.map(|record| DecisionId::from(&record.id)),
         binding: request.key.clone(),
         template: template(request),
         profile: profile.into(),
@@ -494,11 +495,11 @@ fn moves(before: &[TargetCluster], after: &Shares) -> Vec<Move> {
     }
     let old: BTreeMap<&str, i64> = before.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
     let new: BTreeMap<&str, i64> = after.each().collect();
-    let less = |a: &BTreeMap<&str, i64>, b: &BTreeMap<&str, i64>| -> Vec<(String, i64)> {
+    let less = |a: &BTreeMap<&str, i64>, b: &BTreeMap<&str, i64>| -> Vec<(ClusterName, i64)> {
         a.iter()
             .map(|(name, n)| (*name, n.saturating_sub(b.get(name).copied().unwrap_or(0))))
             .filter(|(_, n)| *n > 0)
-            .map(|(name, n)| (name.to_owned(), n))
+            .map(|(name, n)| (name.into(), n))
             .collect()
     };
     let (mut from, mut to) = (less(&old, &new).into_iter(), less(&new, &old).into_iter());

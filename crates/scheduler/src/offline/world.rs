@@ -6,7 +6,9 @@ use std::sync::Arc;
 use atoll_api::binding::{
     AggregatedStatusItem, ResourceBindingStatus, ResourceHealth, TargetCluster, Trigger,
 };
-use atoll_api::{Cluster, ReservedNamespaces, ResourceBinding, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{
+    Cluster, ClusterName, ReservedNamespaces, ResourceBinding, WorkloadPolicy, WorkloadSpread,
+};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -300,12 +302,12 @@ pub(super) fn facts(
 }
 
 /// The members' reports on a binding, from its status.
-pub(super) fn reports(binding: Option<&ResourceBinding>) -> BTreeMap<String, Report> {
+pub(super) fn reports(binding: Option<&ResourceBinding>) -> BTreeMap<ClusterName, Report> {
     let status: Option<&ResourceBindingStatus> = binding.and_then(|b| b.status.as_ref());
     let items = status.into_iter().flat_map(|status| &status.aggregated_status);
     items
         .filter(|item| item.replicas.is_some() || item.health != ResourceHealth::Unknown)
-        .map(|item| (item.cluster_name.clone(), report(item)))
+        .map(|item| (ClusterName::from(&item.cluster_name), report(item)))
         .collect()
 }
 

@@ -4,12 +4,12 @@ pub mod objects;
 
 use std::collections::BTreeMap;
 
-use atoll_api::Shared;
 use atoll_api::binding::{
     DecisionRecord, GracefulEvictionTask, PreservedState, ReplicaRequirements, TargetCluster,
 };
 use atoll_api::placement::Placement;
 use atoll_api::policy::Failover;
+use atoll_api::{ClusterName, Shared, TemplateUid};
 use atoll_decision::{Applied, BindingKey, PolicyRef};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub struct Request {
     /// State after the last decision, if there was one.
     pub previous: Option<Previous>,
     /// Reports of members on this binding. A missing member is unknown.
-    pub reports: BTreeMap<String, Report>,
+    pub reports: BTreeMap<ClusterName, Report>,
     /// How long a member must have been Ready without interruption before anything moves back to it.
     pub recover_after: RecoverAfter,
     /// Whether a profile with Karmada's rules evicts work from tainted clusters.
@@ -81,7 +81,7 @@ impl Default for RecoverAfter {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Template {
     /// uid; may be empty offline.
-    pub uid: String,
+    pub uid: TemplateUid,
     /// For example `apps/v1`.
     pub api_version: String,
     /// For example `Deployment`.

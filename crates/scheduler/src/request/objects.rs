@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use atoll_api::Shared;
 use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
 use atoll_api::marks::{APPLIED_PLACEMENT, WORKLOAD_POLICY, WORKLOAD_POLICY_ALIASES};
 use atoll_api::names::binding_name;
 use atoll_api::placement::Placement;
 use atoll_api::policy::{DEFAULT_PROFILE, Failover, PropagationPolicySpec, Suspension};
+use atoll_api::{ClusterName, Shared, TemplateUid};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -145,7 +145,7 @@ impl Template {
             }
         }
         Ok(Self {
-            uid: text("/metadata/uid", "metadata.uid").unwrap_or_default(),
+            uid: text("/metadata/uid", "metadata.uid").unwrap_or_default().into(),
             api_version: text("/apiVersion", "apiVersion")?,
             kind: text("/kind", "kind")?,
             namespace: text("/metadata/namespace", "metadata.namespace").ok(),
@@ -165,7 +165,7 @@ impl Template {
     pub fn of_binding(metadata: &ObjectMeta, spec: &ResourceBindingSpec) -> Self {
         let labels = metadata.labels.clone().unwrap_or_default();
         Self {
-            uid: spec.resource.uid.clone().unwrap_or_default(),
+            uid: spec.resource.uid.as_ref().map(TemplateUid::from).unwrap_or_default(),
             api_version: spec.resource.api_version.clone(),
             kind: spec.resource.kind.clone(),
             namespace: spec.resource.namespace.clone(),
@@ -225,7 +225,7 @@ impl Request {
         template: &Value,
         claim: &Claim,
         binding: Option<Existing<'_>>,
-        reports: BTreeMap<String, Report>,
+        reports: BTreeMap<ClusterName, Report>,
         now: Timestamp,
     ) -> Result<Self, RequestError> {
         Self::of(Template::read(template)?, claim, binding, reports, now)
@@ -237,7 +237,7 @@ impl Request {
     /// See [`Previous::read`].
     pub fn from_binding(
         binding: Existing<'_>,
-        reports: BTreeMap<String, Report>,
+        reports: BTreeMap<ClusterName, Report>,
         now: Timestamp,
     ) -> Result<Self, RequestError> {
         let template = Template::of_binding(binding.metadata, binding.spec);
@@ -248,7 +248,7 @@ impl Request {
         template: Template,
         claim: &Claim,
         binding: Option<Existing<'_>>,
-        reports: BTreeMap<String, Report>,
+        reports: BTreeMap<ClusterName, Report>,
         now: Timestamp,
     ) -> Result<Self, RequestError> {
         let name = binding

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::row::Row;
+use atoll_api::ClusterName;
 use atoll_api::selector::Selector;
 use atoll_decision::{BindingKey, WakeCondition};
 
@@ -20,7 +21,7 @@ pub enum TableChange {
     /// A cluster left.
     ClusterLeft {
         /// Its name.
-        cluster: Arc<str>,
+        cluster: ClusterName,
     },
     /// Labels, provider, region, zones or the deletion mark of a cluster changed.
     ClusterLabels {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::cluster::{ApiEnablement, SessionState};
-use atoll_api::{Cluster, conditions};
+use atoll_api::{Cluster, ClusterName, conditions};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 
@@ -78,7 +78,7 @@ impl LiveCluster {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Row {
     /// Name of the Cluster.
-    pub name: Arc<str>,
+    pub name: ClusterName,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Field `provider`.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::binding::{ReplicaRequirements, TargetCluster};
-use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{Cluster, ClusterName, WorkloadPolicy, WorkloadSpread};
 
 use super::change::TableChange;
 use super::needs::{Amounts, Needs, PODS};
@@ -27,7 +27,7 @@ pub struct BindingFacts {
     /// Shares of the last committed decision.
     pub shares: Vec<TargetCluster>,
     /// Replicas that members report. A missing member reports none.
-    pub reported: BTreeMap<String, i64>,
+    pub reported: BTreeMap<ClusterName, i64>,
 }
 
 /// Fan-out of each of the two levels above a namespace's lists. A commit copies one list of pointers and the two levels
@@ -79,13 +79,13 @@ impl Namespace {
 #[derive(Debug, Default)]
 pub struct Tables {
     /// Every cluster by name. Rows that differ from the current snapshot are listed in `changed`.
-    clusters: BTreeMap<Arc<str>, Arc<Row>>,
+    clusters: BTreeMap<ClusterName, Arc<Row>>,
     /// Clusters to update in the next snapshot, and whether only their capacity changed.
-    changed: Vec<(Arc<str>, bool)>,
+    changed: Vec<(ClusterName, bool)>,
     /// Whether a cluster joined or left.
     resized: bool,
     /// Reservations by cluster, including clusters that have not joined yet.
-    reserved: BTreeMap<Arc<str>, Amounts>,
+    reserved: BTreeMap<ClusterName, Amounts>,
     dirty: bool,
     current: Arc<Snapshot>,
 }
@@ -294,7 +294,7 @@ impl Tables {
                 continue;
             }
             let freed = delta.values().any(|value| *value < 0);
-            let cluster: Arc<str> = name.into();
+            let cluster: ClusterName = name.into();
             let held = self.reserved.entry(cluster.clone()).or_default();
             for (resource, value) in delta {
                 let entry = held.entry(resource).or_default();
@@ -340,7 +340,7 @@ fn open_shares<'a>(old: Option<&'a BindingFacts>, new: Option<&'a BindingFacts>)
     let each = |facts: Option<&'a BindingFacts>| {
         facts.into_iter().flat_map(|facts| {
             facts.shares.iter().map(|share| {
-                let reported = facts.reported.get(&share.name).copied().unwrap_or(0).max(0);
+                let reported = facts.reported.get(share.name.as_str()).copied().unwrap_or(0).max(0);
                 (share.name.as_str(), share.replicas.saturating_sub(reported).max(0))
             })
         })

@@ -51,7 +51,7 @@ fn an_application_that_stays_unhealthy_leaves_and_takes_its_state_along() {
     let mut request = with_rules(workload("web", 2, aggregated()), rules);
     let here = first_of(&shares(&world.step(&mut request)));
     let there = if here == "a" { "b" } else { "a" };
-    request.reports.insert(here.clone(), unhealthy("12:00:00"));
+    request.reports.insert(here.as_str().into(), unhealthy("12:00:00"));
     request.now = at("12:01:59");
     let decision = world.step(&mut request);
     assert_eq!(decision.trigger(), Trigger::Avoid, "tolerated");
@@ -90,7 +90,7 @@ fn an_application_leaves_by_the_purge_mode_and_grace_period_of_its_own_rules() {
         request.failover.as_mut().unwrap().cluster =
             Some(serde_json::from_value(json!({"purgeMode": "Directly"})).unwrap());
         let here = first_of(&shares(&world.step(&mut request)));
-        request.reports.insert(here.clone(), unhealthy("12:00:00"));
+        request.reports.insert(here.as_str().into(), unhealthy("12:00:00"));
         request.now = at("12:05:00");
         let decision = world.step(&mut request);
         assert_eq!(decision.trigger(), Trigger::ApplicationFailure);
@@ -106,11 +106,11 @@ fn without_rules_or_without_a_report_an_application_stays() {
     let mut request = workload("web", 2, aggregated());
     let here = first_of(&shares(&world.step(&mut request)));
     request.now = at("13:00:00");
-    request.reports.insert(here.clone(), unhealthy("12:00:00"));
+    request.reports.insert(here.as_str().into(), unhealthy("12:00:00"));
     assert_eq!(world.decide(&request).trigger(), Trigger::Avoid, "nobody asked for it");
     let mut request = with_rules(request, json!({}));
     assert_eq!(world.decide(&request).trigger(), Trigger::ApplicationFailure, "300 s");
-    request.reports.get_mut(&here).unwrap().healthy = None;
+    request.reports.get_mut(here.as_str()).unwrap().healthy = None;
     assert_eq!(world.decide(&request).trigger(), Trigger::Avoid, "nobody can say");
 }
 
@@ -176,7 +176,7 @@ fn replicas_that_waited_before_anything_left_keep_no_copy() {
     assert_eq!((placed(&decision), &task.from_cluster, task.unplaced), (3, &here, 0));
     for (name, ready) in shares(&decision) {
         let report = Report { healthy: Some(true), ready, ..Report::default() };
-        request.reports.insert(name, report);
+        request.reports.insert(name.into(), report);
     }
     assert!(world.step(&mut request).evictions().is_empty());
 }
@@ -275,7 +275,7 @@ fn all_healthy(request: &mut Request, decision: &atoll_scheduler::Decision) {
     request.reports.clear();
     for (name, ready) in shares(decision) {
         let report = Report { healthy: Some(true), ready, ..Report::default() };
-        request.reports.insert(name, report);
+        request.reports.insert(name.into(), report);
     }
 }
 

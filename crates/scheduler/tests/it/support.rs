@@ -176,7 +176,7 @@ pub fn workload(name: &str, replicas: i64, placement: Value) -> Request {
     Request {
         key: BindingKey::new("default", format!("{name}-deployment")),
         template: Template {
-            uid: format!("uid-of-{name}"),
+            uid: format!("uid-of-{name}").into(),
             api_version: "apps/v1".into(),
             kind: "Deployment".into(),
             namespace: Some("default".into()),

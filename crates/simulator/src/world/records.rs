@@ -76,7 +76,7 @@ impl World {
 fn complete(committed: &BTreeMap<String, Vec<Committed>>, rows: &[Record]) -> Result<(), String> {
     let mut recorded: BTreeMap<String, Vec<Committed>> = BTreeMap::new();
     for row in rows {
-        let of = recorded.entry(row.binding.uid.clone()).or_default();
+        let of = recorded.entry(row.binding.uid.to_string()).or_default();
         let record = &row.record;
         if record.parent != of.last().map(|last| last.id.clone()) {
             return Err(format!(
@@ -88,7 +88,8 @@ fn complete(committed: &BTreeMap<String, Vec<Committed>>, rows: &[Record]) -> Re
         }
         let ended = record.trigger.to_string() == WITHDRAWN;
         let entry = Committed { id: record.id.clone(), parent: record.parent.clone() };
-        if ended && !committed.get(&row.binding.uid).is_some_and(|all| all.contains(&entry)) {
+        if ended && !committed.get(row.binding.uid.as_str()).is_some_and(|all| all.contains(&entry))
+        {
             continue;
         }
         of.push(entry);

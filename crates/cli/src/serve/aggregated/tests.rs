@@ -205,7 +205,7 @@ fn record(namespace: &str, id: &str) -> atoll_history::Record {
         kind: "ResourceBinding".to_owned(),
         namespace: Some(namespace.to_owned()),
         name: "web-deployment".to_owned(),
-        uid: id.to_owned(),
+        uid: id.into(),
     };
     let spec = serde_json::from_value(json!({
         "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": namespace, "name": "web"},

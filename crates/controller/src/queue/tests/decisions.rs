@@ -83,7 +83,7 @@ impl World {
         let request = Request {
             key: BindingKey::new("default", format!("{name}-deployment")),
             template: Template {
-                uid: format!("uid-of-{name}"),
+                uid: format!("uid-of-{name}").into(),
                 api_version: "apps/v1".into(),
                 kind: "Deployment".into(),
                 namespace: Some("default".into()),
