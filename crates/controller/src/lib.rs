@@ -2,17 +2,20 @@
 //!
 //! The modules in the order of the data flow: `watch` (streams of the hub's objects) -> `hub_state` (`index`, `detect` and
 //! the scheduler's tables) -> `queue` -> `reconcile` (one binding; `schedule` is the pure core, `commit` the write) ->
-//! `placements` (what each member should hold, was sent and reports) -> `members` (sessions with agents) -> `status` (for
-//! users), `lifecycle` (how work leaves clusters) and `audit` (for history). `event_loop` takes one event at a time;
-//! `leadership` is what this process has only while it leads. `http` serves the endpoints for probes and Prometheus. This
-//! crate does not depend on the agent, the embedded API server or the simulator.
+//! `placements` (what each member should hold, was sent and reports) -> `sessions` (with agents) -> `status` (for users),
+//! `lifecycle` (how work leaves clusters) and `audit` (for history). `enrolment` admits members, `health` evaluates them,
+//! `member` is what these two and `sessions` share, and `members` is the handle of all three. `event_loop` takes one event
+//! at a time; `leadership` is what this process has only while it leads. `http` serves the endpoints for probes and
+//! Prometheus. This crate does not depend on the agent, the embedded API server or the simulator.
 
 mod audit;
 mod commit;
 mod detect;
+mod enrolment;
 mod env;
 mod event_loop;
 mod events;
+mod health;
 mod http;
 mod hub_state;
 mod index;
@@ -20,6 +23,7 @@ pub mod leader;
 mod leadership;
 mod lifecycle;
 mod manager;
+mod member;
 pub mod members;
 mod metrics;
 #[cfg(test)]
@@ -30,6 +34,7 @@ mod queue;
 mod reconcile;
 mod run;
 pub mod schedule;
+mod sessions;
 mod status;
 #[cfg(test)]
 mod testing;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::Leadership;
+use super::leadership::Leadership;
 use crate::manager;
 
 /// Limit of one write.
@@ -84,7 +84,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::leader::LeaderTerm;
+    use crate::leader::term::LeaderTerm;
 
     #[tokio::test(start_paused = true)]
     async fn only_the_leaders_pod_has_the_label() {

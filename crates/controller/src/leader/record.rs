@@ -9,7 +9,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
 
-use super::{Candidate, LeaderTerm};
+use super::candidate::Candidate;
+use super::term::LeaderTerm;
 
 /// When we last saw the record change.
 pub(super) struct Seen {

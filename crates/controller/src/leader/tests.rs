@@ -1,4 +1,12 @@
+use std::time::Duration;
+
+use atoll_api::marks;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::testing::eventually;
@@ -17,7 +25,7 @@ struct Stand {
 impl Stand {
     fn term(&self) -> Option<u64> {
         self.election
-            .state
+            .state()
             .borrow()
             .and_then(|leadership| leadership.in_force())
             .map(LeaderTerm::get)
@@ -95,7 +103,7 @@ async fn a_leader_that_cannot_renew_stops_before_another_may_start() {
     assert!(start.elapsed() >= times.duration - times.retry, "{:?}", start.elapsed());
     assert!(b.term().unwrap() > first);
     assert_eq!(
-        *a.election.state.borrow(),
+        *a.election.state().borrow(),
         None,
         "the leadership was taken back, not only past its deadline"
     );
@@ -115,7 +123,7 @@ async fn the_term_is_above_that_of_every_binding_even_with_a_fresh_lease() {
     let task = tokio::spawn(elector.run(token.clone()));
     let stand = Stand { election, token, task, spy: Spy::default(), ready };
     tokio::time::sleep(LIMIT).await;
-    assert_eq!(stand.term(), None, "nobody leads who does not know the bindings");
+    assert_eq!(stand.term(), None, "a controller that has not read the bindings does not lead");
     stand.ready.send_replace(Some(LeaderTerm::new(41)));
     assert_eq!(stand.leads("leads").await, 42);
     stand.stop().await;

@@ -90,7 +90,7 @@ impl Observed {
         self.certainty = Certainty::Fresh;
         // The time in an earlier leader's status continues. A report without health neither starts nor ends it.
         let since = self.item.unhealthy_since.clone();
-        let unhealthy_since = match report.health {
+        let unhealthy_since = match report.health.state {
             ObjectHealth::Healthy => None,
             ObjectHealth::Unhealthy => since.clone().or(Some(Time(now))),
             ObjectHealth::Unknown => since.clone(),
@@ -111,7 +111,7 @@ impl Observed {
             return;
         }
         // If it was healthy before, the time is set already, or unknown.
-        let healthy_since = match (report.health, self.item.health) {
+        let healthy_since = match (report.health.state, self.item.health) {
             (ObjectHealth::Healthy, ResourceHealth::Healthy) => self.item.healthy_since.clone(),
             (ObjectHealth::Healthy, _) => Some(Time(now)),
             (ObjectHealth::Unhealthy | ObjectHealth::Unknown, _) => None,
@@ -131,7 +131,7 @@ impl Observed {
             }),
             health_reason,
             health_message,
-            health: match report.health {
+            health: match report.health.state {
                 ObjectHealth::Healthy => ResourceHealth::Healthy,
                 ObjectHealth::Unhealthy => ResourceHealth::Unhealthy,
                 ObjectHealth::Unknown => ResourceHealth::Unknown,
@@ -160,13 +160,14 @@ impl Observed {
 
 /// Reason and message of an unhealthy object; the message only for a fault.
 fn why_unhealthy(report: &Report) -> (Option<String>, Option<String>) {
-    if report.health == ObjectHealth::Healthy {
+    let health = &report.health;
+    if health.state == ObjectHealth::Healthy {
         return (None, None);
     }
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let fault = report.failing && report.health == ObjectHealth::Unhealthy;
-    let reason = some(&report.health_reason).or_else(|| fault.then(|| "Unhealthy".to_owned()));
-    let message = some(&report.health_message).or_else(|| reason.clone());
+    let fault = health.failing && health.state == ObjectHealth::Unhealthy;
+    let reason = some(&health.reason).or_else(|| fault.then(|| "Unhealthy".to_owned()));
+    let message = some(&health.message).or_else(|| reason.clone());
     (reason, message.filter(|_| fault))
 }
 

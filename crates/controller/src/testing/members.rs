@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{
-    ApplyResult, LostReason, MemberEvent, ObjectHealth, Proof, Report, Withdrawal,
+    ApplyResult, HealthReport, LostReason, MemberEvent, ObjectHealth, Proof, Report, Withdrawal,
 };
 use crate::mutants::{self, Mutant};
 use crate::placements::outlet::Outlet;
@@ -294,9 +294,9 @@ impl FakeMembers {
                 Some((reason, message)) => {
                     let mut said = status(false);
                     if let MemberEvent::Status { report, .. } = &mut said {
-                        report.health_reason = reason;
-                        report.health_message = message;
-                        report.failing = true;
+                        report.health.reason = reason;
+                        report.health.message = message;
+                        report.health.failing = true;
                     }
                     members.send(said).await;
                 }
@@ -331,10 +331,11 @@ fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Rep
         unschedulable: stuck,
         unschedulable_since: full.filter(|_| stuck > 0).map(|(_, since)| since),
         unschedulable_reason: String::new(),
-        health: if healthy { ObjectHealth::Healthy } else { ObjectHealth::Unhealthy },
-        health_reason: String::new(),
-        health_message: String::new(),
-        failing: false,
+        health: HealthReport::of(if healthy {
+            ObjectHealth::Healthy
+        } else {
+            ObjectHealth::Unhealthy
+        }),
         status,
         status_bytes: 0,
         status_left_out: 0,

@@ -22,7 +22,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
-use crate::members::{HealthTimes, Standing, Vitals};
+use crate::members::{HealthState, HealthTimes, HeartbeatTracker};
 use crate::mutants::{self, Mutant};
 use crate::testing::eventually;
 use crate::testing::hub::How;
@@ -203,20 +203,22 @@ fn a_kind_that_cannot_be_read_stops_no_other() {
 fn an_api_that_fails_for_a_moment_makes_nobody_unready() {
     tells(Mutant::SickAtOnce, || async {
         let (start, times) = (Instant::now(), HealthTimes::default());
-        let mut member = Vitals::new(start, true);
+        let bug = mutants::is(Mutant::SickAtOnce);
+        let unhealthy_after = if bug { Duration::ZERO } else { times.silent_after };
+        let mut member = HeartbeatTracker::new(start, true);
         member.started(start);
         member.api(start, true, "");
         let at = |seconds| start + Duration::from_secs(seconds);
         member.api(at(1), false, "the credentials are not valid any more");
         for second in 1..10 {
             member.frame(at(second));
-            member.judge(at(second), &times);
-            assert_eq!(member.standing(), Standing::Well, "after {second} s");
+            member.judge_with(at(second), &times, unhealthy_after);
+            assert_eq!(member.health(), HealthState::Healthy, "after {second} s");
         }
         member.api(at(10), true, "");
         member.frame(at(30));
-        member.judge(at(30), &times);
-        assert_eq!(member.standing(), Standing::Well);
+        member.judge_with(at(30), &times, unhealthy_after);
+        assert_eq!(member.health(), HealthState::Healthy);
     });
 }
 

@@ -7,9 +7,9 @@ use atoll_api::marks;
 use atoll_controller::members::{TOKEN_LIFE, create_token};
 use atoll_protocol::digest::{Digest, Entry};
 use atoll_protocol::member::{KeyRequest, MemberIdentity};
-use atoll_protocol::v1::agent_message::Message as Say;
+use atoll_protocol::v1::agent_message::Message as ToController;
 use atoll_protocol::v1::agent_service_client::AgentServiceClient;
-use atoll_protocol::v1::controller_message::Message as Hear;
+use atoll_protocol::v1::controller_message::Message as ToAgent;
 use atoll_protocol::{tls, transport, v1};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -89,8 +89,8 @@ impl Store {
 
 /// One session.
 pub(crate) struct Agent {
-    pub(crate) say: mpsc::Sender<v1::AgentMessage>,
-    pub(crate) hear: Streaming<v1::ControllerMessage>,
+    pub(crate) outgoing: mpsc::Sender<v1::AgentMessage>,
+    pub(crate) incoming: Streaming<v1::ControllerMessage>,
     _channel: AgentServiceClient<Channel>,
 }
 
@@ -114,10 +114,13 @@ impl Agent {
         room: usize,
     ) -> Result<Self, Status> {
         let mut client = client(rig, identity, room).await;
-        let (say, said) = mpsc::channel(64);
-        say.send(v1::AgentMessage { message: Some(Say::Hello(hello)) }).await.unwrap();
-        let hear = client.session(ReceiverStream::new(said)).await?.into_inner();
-        Ok(Self { say, hear, _channel: client })
+        let (outgoing, messages) = mpsc::channel(64);
+        outgoing
+            .send(v1::AgentMessage { message: Some(ToController::Hello(hello)) })
+            .await
+            .unwrap();
+        let incoming = client.session(ReceiverStream::new(messages)).await?.into_inner();
+        Ok(Self { outgoing, incoming, _channel: client })
     }
 
     /// A session that received its Welcome.
@@ -131,36 +134,39 @@ impl Agent {
         let hello = hello(identity, name, epoch, store);
         let mut agent = Self::open(rig, identity, hello, ROOM).await.unwrap();
         match agent.next().await {
-            Ok(Hear::Welcome(welcome)) => assert_eq!(welcome.cluster_name, name),
+            Ok(ToAgent::Welcome(welcome)) => assert_eq!(welcome.cluster_name, name),
             other => panic!("no Welcome: {other:?}"),
         }
         agent
     }
 
     /// The next message, or how the session ended.
-    pub(crate) async fn next(&mut self) -> Result<Hear, Status> {
-        match timeout(LIMIT, self.hear.message()).await.expect("a message in time") {
+    pub(crate) async fn next(&mut self) -> Result<ToAgent, Status> {
+        match timeout(LIMIT, self.incoming.message()).await.expect("a message in time") {
             Ok(Some(message)) => Ok(message.message.unwrap()),
             Ok(None) => Err(Status::new(Code::Ok, "the stream ended")),
             Err(status) => Err(status),
         }
     }
 
-    pub(crate) async fn say(&self, message: Say) {
-        self.say
+    pub(crate) async fn send(&self, message: ToController) {
+        self.outgoing
             .send(v1::AgentMessage { message: Some(message) })
             .await
             .expect("the session is up");
     }
 
     pub(crate) async fn beat(&self) {
-        self.say(Say::Heartbeat(v1::Heartbeat { api_healthy: true, ..v1::Heartbeat::default() }))
-            .await;
+        self.send(ToController::Heartbeat(v1::Heartbeat {
+            api_healthy: true,
+            ..v1::Heartbeat::default()
+        }))
+        .await;
     }
 
     /// Sends facts.
     pub(crate) async fn facts(&self, allocated: i64) {
-        self.say(Say::Facts(facts(allocated))).await;
+        self.send(ToController::Facts(facts(allocated))).await;
     }
 
     /// Carries out orders until `Synced`, whose digest must match. Returns the orders in short form.
@@ -177,16 +183,16 @@ impl Agent {
     /// Carries out one order. Returns whether it was `Synced`.
     pub(crate) async fn follow(
         &mut self,
-        message: Hear,
+        message: ToAgent,
         store: &mut Store,
         log: &mut Vec<String>,
     ) -> bool {
         match message {
-            Hear::InventoryRequest(_) => {
+            ToAgent::InventoryRequest(_) => {
                 log.push("inventory".to_owned());
                 self.inventory(store).await;
             }
-            Hear::Upsert(upsert) => {
+            ToAgent::Upsert(upsert) => {
                 let key = upsert.key.unwrap();
                 if upsert.if_absent {
                     log.push(format!("ensure {}", key.name));
@@ -203,23 +209,23 @@ impl Agent {
                 self.applied(&key, &upsert.hash, &object.uid, v1::ApplyResult::Applied).await;
                 store.0.insert(key, object);
             }
-            Hear::Remove(remove) => {
+            ToAgent::Remove(remove) => {
                 let key = remove.key.unwrap();
                 log.push(format!("remove {} {}", key.name, remove.object_uid));
                 store.0.remove(&key);
                 self.applied(&key, "", &remove.object_uid, v1::ApplyResult::Removed).await;
             }
-            Hear::Release(release) => {
+            ToAgent::Release(release) => {
                 let key = release.key.unwrap();
                 log.push(format!("release {} {}", key.name, release.object_uid));
                 store.0.remove(&key);
                 self.applied(&key, "", &release.object_uid, v1::ApplyResult::Released).await;
             }
-            Hear::Synced(synced) => {
+            ToAgent::Synced(synced) => {
                 assert!(store.digest().matches(&synced.digest), "the digests differ: {store:?}");
                 return true;
             }
-            Hear::Welcome(_) | Hear::WatchLabels(_) => (),
+            ToAgent::Welcome(_) | ToAgent::WatchLabels(_) => (),
         }
         false
     }
@@ -238,8 +244,8 @@ impl Agent {
             .collect();
         // Always two pages, the second possibly empty.
         let rest = entries.split_off(entries.len() / 2);
-        self.say(Say::Inventory(v1::Inventory { entries, last: false })).await;
-        self.say(Say::Inventory(v1::Inventory { entries: rest, last: true })).await;
+        self.send(ToController::Inventory(v1::Inventory { entries, last: false })).await;
+        self.send(ToController::Inventory(v1::Inventory { entries: rest, last: true })).await;
     }
 
     pub(crate) async fn applied(
@@ -249,7 +255,7 @@ impl Agent {
         uid: &str,
         result: v1::ApplyResult,
     ) {
-        self.say(Say::Applied(v1::Applied {
+        self.send(ToController::Applied(v1::Applied {
             key: Some(key.clone()),
             hash: hash.to_owned(),
             object_uid: uid.to_owned(),
@@ -278,7 +284,7 @@ pub(crate) fn obey(
     tokio::spawn(async move {
         let mut log = Vec::new();
         loop {
-            let message = match agent.hear.message().await {
+            let message = match agent.incoming.message().await {
                 Ok(Some(message)) => message.message.unwrap(),
                 Ok(None) => return (Status::new(Code::Ok, "the stream ended"), log),
                 Err(status) => return (status, log),
@@ -295,11 +301,15 @@ pub(crate) fn keep_alive(
     agent: &Agent,
     every: std::time::Duration,
 ) -> Arc<tokio::task::JoinHandle<()>> {
-    let say = agent.say.clone();
+    let outgoing = agent.outgoing.clone();
     Arc::new(tokio::spawn(async move {
         loop {
             let beat = v1::Heartbeat { api_healthy: true, ..v1::Heartbeat::default() };
-            if say.send(v1::AgentMessage { message: Some(Say::Heartbeat(beat)) }).await.is_err() {
+            if outgoing
+                .send(v1::AgentMessage { message: Some(ToController::Heartbeat(beat)) })
+                .await
+                .is_err()
+            {
                 return;
             }
             tokio::time::sleep(every).await;

@@ -7,7 +7,7 @@ use atoll_api::marks;
 use atoll_controller::members::{HealthTimes, LostReason, MemberEvent};
 use atoll_protocol::member::MemberIdentity;
 use atoll_protocol::v1;
-use atoll_protocol::v1::agent_message::Message as Say;
+use atoll_protocol::v1::agent_message::Message as ToController;
 
 use crate::agent::{Agent, Store, enrol, keep_alive};
 use crate::rig::{Hub, Rig, eventually};
@@ -107,12 +107,12 @@ async fn suspicions(rig: &mut Rig, beginning: bool, members: &[&str], why: &str)
         }
         _ => None,
     };
-    let mut told: Vec<String> = rig.seen.iter().filter_map(is).collect();
-    while told.len() < members.len() {
-        told.extend(is(&rig.event(|event| is(event).is_some()).await));
+    let mut reported: Vec<String> = rig.seen.iter().filter_map(is).collect();
+    while reported.len() < members.len() {
+        reported.extend(is(&rig.event(|event| is(event).is_some()).await));
     }
-    told.sort();
-    assert_eq!(told, members);
+    reported.sort();
+    assert_eq!(reported, members);
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,17 +195,17 @@ async fn kinds_that_cannot_be_listed_are_a_condition() {
     assert_eq!(hub.condition("member1", "InventoryIncomplete").await, None);
     let facts = |unlisted: &[&str]| {
         let unlisted_kinds = unlisted.iter().map(|kind| (*kind).to_owned()).collect();
-        Say::Facts(v1::Facts { unlisted_kinds, ..crate::agent::facts(1000) })
+        ToController::Facts(v1::Facts { unlisted_kinds, ..crate::agent::facts(1000) })
     };
-    let told = async || hub.condition("member1", "InventoryIncomplete").await;
-    agents[0].1.say(facts(&["Secret", "Deployment.apps"])).await;
-    eventually(async || told().await.is_some()).await;
-    let (_, message) = told().await.unwrap();
+    let reported = async || hub.condition("member1", "InventoryIncomplete").await;
+    agents[0].1.send(facts(&["Secret", "Deployment.apps"])).await;
+    eventually(async || reported().await.is_some()).await;
+    let (_, message) = reported().await.unwrap();
     assert!(message.contains("Deployment.apps, Secret:"), "{message}");
-    agents[0].1.say(facts(&["Secret"])).await;
-    eventually(async || !told().await.unwrap().1.contains("Deployment.apps")).await;
-    agents[0].1.say(facts(&[])).await;
-    eventually(async || told().await.is_none()).await;
+    agents[0].1.send(facts(&["Secret"])).await;
+    eventually(async || !reported().await.unwrap().1.contains("Deployment.apps")).await;
+    agents[0].1.send(facts(&[])).await;
+    eventually(async || reported().await.is_none()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,7 +217,7 @@ async fn a_person_may_say_that_the_losses_are_real() {
     suspicions(&mut rig, true, &["member1"], "suspects its own network").await;
     hub.annotate("member1", marks::CONFIRM_LOST, "by alice").await;
     eventually(async || !rig.members.is_suspicious()).await;
-    suspicions(&mut rig, false, &["member1"], "a person says").await;
+    suspicions(&mut rig, false, &["member1"], "an operator confirmed").await;
     eventually(async || hub.taints("member1").await == ["unreachable:NoSchedule"]).await;
     eventually(async || hub.annotation("member1", marks::CONFIRM_LOST).await.is_none()).await;
 }
@@ -239,7 +239,7 @@ async fn a_new_leader_waits_thirty_seconds_before_it_judges() {
     let _other_beats = keep_alive(&other, 5 * SECOND);
     tokio::time::sleep(25 * SECOND).await;
     assert_eq!(hub.taints("member1").await, [""; 0]);
-    assert_eq!(hub.ready("member1").await, "True/MemberReady", "nobody knows better yet");
+    assert_eq!(hub.ready("member1").await, "True/MemberReady", "no newer state is known yet");
     rig.event(|event| matches!(event, MemberEvent::Lost { cluster, .. } if cluster == "member1"))
         .await;
     eventually(async || hub.taints("member1").await == ["unreachable:NoSchedule"]).await;
@@ -265,13 +265,13 @@ async fn a_sick_api_is_not_ready_with_the_same_timers() {
     let (hub, rig, mut agents) = federation(&["member1", "member2"]).await;
     let (_, agent, beats) = agents.remove(0);
     beats.abort();
-    let say = agent.say.clone();
+    let outgoing = agent.outgoing.clone();
     let sick = tokio::spawn(async move {
         loop {
             let api_message = "connection refused".to_owned();
             let beat = v1::Heartbeat { api_healthy: false, api_message };
-            let message = v1::AgentMessage { message: Some(Say::Heartbeat(beat)) };
-            if say.send(message).await.is_err() {
+            let message = v1::AgentMessage { message: Some(ToController::Heartbeat(beat)) };
+            if outgoing.send(message).await.is_err() {
                 return;
             }
             tokio::time::sleep(5 * SECOND).await;
@@ -326,7 +326,7 @@ async fn figures_are_written_when_they_matter_and_beats_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_elses_taints_stay() {
+async fn taints_of_others_stay() {
     let (hub, mut rig, agents) = federation(&["member1", "member2", "member3"]).await;
     let patch = serde_json::json!({"spec": {"taints": [
         {"key": "team", "value": "a", "effect": "NoSchedule"},

@@ -7,7 +7,7 @@ use atoll_protocol::ca::CertificateAuthority;
 use atoll_protocol::identity::{ClusterUid, TrustDomain};
 use atoll_protocol::member::{KeyRequest, MemberIdentity};
 use atoll_protocol::token::BootstrapToken;
-use atoll_protocol::v1::agent_message::Message as Say;
+use atoll_protocol::v1::agent_message::Message as ToController;
 use atoll_protocol::v1::agent_service_client::AgentServiceClient;
 use atoll_protocol::{tls, transport, v1};
 use jiff::SignedDuration;
@@ -104,7 +104,7 @@ fn expected(who: Who, call: Call) -> Option<Code> {
     };
     let form = |asks| if asks == Asks::Nothing { Code::Ok } else { Code::InvalidArgument };
     Some(match call {
-        // The token alone decides, whoever sends it.
+        // The token alone decides, not its sender.
         Call::Enroll(Token::Unknown, _) => Code::Unauthenticated,
         Call::Enroll(Token::Ended, _) => Code::PermissionDenied,
         Call::Enroll(Token::Stolen, Asks::Nothing) => Code::PermissionDenied,
@@ -193,10 +193,10 @@ impl Scene {
                     (true, Some(identity)) => identity,
                     _ => &self.other,
                 };
-                let (say, said) = tokio::sync::mpsc::channel(1);
-                let first = Say::Hello(hello(claimed, "member", 1, &Store::default()));
-                say.send(v1::AgentMessage { message: Some(first) }).await.unwrap();
-                let answers = match client.session(ReceiverStream::new(said)).await {
+                let (outgoing, messages) = tokio::sync::mpsc::channel(1);
+                let first = ToController::Hello(hello(claimed, "member", 1, &Store::default()));
+                outgoing.send(v1::AgentMessage { message: Some(first) }).await.unwrap();
+                let answers = match client.session(ReceiverStream::new(messages)).await {
                     Ok(answers) => answers,
                     Err(status) => return code(&status),
                 };

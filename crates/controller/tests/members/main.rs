@@ -7,7 +7,7 @@ mod enrolment;
 mod health;
 mod identities;
 mod live;
-mod persons;
+mod operator_requests;
 mod proofs;
 mod real;
 mod rig;

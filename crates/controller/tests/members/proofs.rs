@@ -45,7 +45,7 @@ async fn empty_cache_says_nothing_to_members() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hub_lost_and_made_anew_leaves_everything_where_it_is() {
+async fn hub_lost_and_created_again_leaves_everything_where_it_is() {
     let hub = Hub::start().await;
     let rig = Rig::start(&hub).await;
     hub.register("member1").await;

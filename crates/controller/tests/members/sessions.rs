@@ -8,7 +8,7 @@ use atoll_controller::members::{
     ApplyResult, HealthTimes, MemberEvent, Proof, REVOKED_BEFORE, Verdict, Withdrawal,
 };
 use atoll_protocol::v1;
-use atoll_protocol::v1::agent_message::Message as Say;
+use atoll_protocol::v1::agent_message::Message as ToController;
 use kube::api::DeleteParams;
 use tokio::time::{Instant, timeout};
 use tonic::Code;
@@ -46,7 +46,7 @@ async fn the_first_wave_then_differences_then_nothing_after_a_restart() {
 
     // A report under another hash than the desired one is not current.
     let report = |hash: &str| {
-        Say::Status(v1::Status {
+        ToController::Status(v1::Status {
             key: store.0.keys().nth(1).cloned(),
             hash: hash.into(),
             ready: Some(1),
@@ -56,7 +56,7 @@ async fn the_first_wave_then_differences_then_nothing_after_a_restart() {
         })
     };
     for (hash, current) in [("h1", false), ("h2", true)] {
-        agent.say(report(hash)).await;
+        agent.send(report(hash)).await;
         let event = rig.event(|event| matches!(event, MemberEvent::Status { .. })).await;
         let MemberEvent::Status { report, claims, .. } = event else { unreachable!() };
         assert_eq!((report.current, claims), (current, vec!["b".to_owned()]));
@@ -156,7 +156,7 @@ async fn of_two_claims_that_differ_the_second_hears_of_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_does_not_agree_is_asked_again_and_not_for_ever() {
+async fn an_agent_that_does_not_agree_is_asked_again_but_not_forever() {
     let hub = Hub::start().await;
     let rig = Rig::start(&hub).await;
     hub.register("member1").await;
@@ -212,7 +212,7 @@ async fn only_the_leader_speaks() {
     rig.term.send_replace(Some(LeaderTerm::new(7)));
     let mut agent =
         Agent::open(&rig, &identity, hello(&identity, "member1", 1, &store), ROOM).await.unwrap();
-    let message = timeout(LIMIT, agent.hear.message()).await.unwrap().unwrap().unwrap();
+    let message = timeout(LIMIT, agent.incoming.message()).await.unwrap().unwrap().unwrap();
     assert_eq!(message.term, 7);
 
     // The agent accepted a higher one: this leader sends nothing more.
@@ -250,7 +250,7 @@ async fn a_newer_agent_is_heard_in_what_is_known() {
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     agent.sync(&mut store).await;
     // A message of an unknown type is ignored.
-    agent.say.send(v1::AgentMessage { message: None }).await.unwrap();
+    agent.outgoing.send(v1::AgentMessage { message: None }).await.unwrap();
     agent.facts(1000).await;
     eventually(async || hub.ready("member1").await == "True/MemberReady").await;
     rig.set("member1", "web", "h1");
@@ -261,7 +261,7 @@ async fn a_newer_agent_is_heard_in_what_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_does_not_read_slows_nobody() {
+async fn a_member_that_does_not_read_slows_no_other() {
     let hub = Hub::start().await;
     let rig = Rig::start(&hub).await;
     for name in ["fast", "slow"] {
@@ -346,15 +346,15 @@ async fn the_first_message_must_be_hello_and_in_time() {
     hub.register("member1").await;
     let identity = enrol(&rig, "member1").await;
     for (first, expected) in [
-        (Some(Say::Heartbeat(v1::Heartbeat::default())), Code::FailedPrecondition),
+        (Some(ToController::Heartbeat(v1::Heartbeat::default())), Code::FailedPrecondition),
         (None, Code::DeadlineExceeded),
     ] {
-        let (say, said) = tokio::sync::mpsc::channel(1);
+        let (outgoing, messages) = tokio::sync::mpsc::channel(1);
         if let Some(message) = first {
-            say.send(v1::AgentMessage { message: Some(message) }).await.unwrap();
+            outgoing.send(v1::AgentMessage { message: Some(message) }).await.unwrap();
         }
         let mut client = client(&rig, &identity, ROOM).await;
-        let stream = tokio_stream::wrappers::ReceiverStream::new(said);
+        let stream = tokio_stream::wrappers::ReceiverStream::new(messages);
         let mut answers = client.session(stream).await.unwrap().into_inner();
         let status = timeout(LIMIT, answers.message()).await.unwrap().unwrap_err();
         assert_eq!(status.code(), expected, "{status}");

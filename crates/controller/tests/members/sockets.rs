@@ -63,7 +63,7 @@ async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     member.has("b", "1").await;
     assert_eq!(member.has("a", "1").await, version);
 
-    // Another one leads: the previous one sends its agents away.
+    // Another controller leads: the previous leader ends its sessions.
     let both = |members: &_| {
         set(members, "member1", "a", "1");
         set(members, "member1", "b", "1");
@@ -117,7 +117,7 @@ async fn a_half_open_connection_is_noticed_at_both_ends() {
 /// Its line passes one byte per second to it, and everything from it: its messages arrive, and the others are not
 /// affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_reads_a_byte_a_second_slows_nobody() {
+async fn a_member_that_reads_a_byte_a_second_slows_no_other() {
     let hub = Hub::start().await;
     let mut controller = Controller::start(&hub, Some(1), |_| ()).await;
     let proxy = Proxy::to(controller.address).await;

@@ -153,7 +153,7 @@ async fn a_term_out_of_range_is_refused_reported_and_cannot_be_accepted() {
 
 /// An epoch out of range is refused; one within a day of the clock is accepted, and a new enrolment resets it.
 #[tokio::test(start_paused = true)]
-async fn an_epoch_is_bounded_and_begins_anew_with_an_enrolment() {
+async fn an_epoch_is_bounded_and_restarts_with_an_enrolment() {
     let hub = Hub::start().await;
     let rig = Rig::start(&hub).await;
     hub.register("member1").await;

@@ -1,0 +1,282 @@
+//! Members: the handle through which the rest of the controller works with enrolment, sessions and health.
+//!
+//! The rest of the controller sets what each binding wants on which member ([`Members`]) and receives the members'
+//! reports ([`MemberEvent`]). It also decides what a binding wants, and why it no longer does.
+//!
+//! ```text
+//!  listener ─▶ service ─▶ session ─┬─▶ desired (per member) ◀── Members::set_desired, withdraw
+//!  (TLS)      (who may)            ├─▶ outbox ─▶ MemberEvent
+//!                                  └─▶ heartbeats ─▶ health loop ─▶ cluster writer (taints, Cluster.status)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use atoll_api::policy::ConflictResolution;
+use atoll_api::{Clock, Cluster};
+use atoll_protocol::ca::CertificateAuthority;
+use atoll_protocol::identity::TrustDomain;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::Status;
+
+pub use atoll_render::{Key, Rendered};
+
+pub use crate::enrolment::authority::{AUTHORITY_SECRET, AuthorityError, load, load_or_create};
+pub use crate::enrolment::create_token::{TokenCreateError, create_replacing_token, create_token};
+pub use crate::enrolment::revocation::REVOKED_BEFORE;
+pub use crate::enrolment::token_secret::{MAX_TOKEN_LIFE, TOKEN_LIFE, TOKEN_SECRET_TYPE};
+pub use crate::enrolment::tokens::{IssuedToken, TokenStoreError, list_tokens, revoke_token};
+#[cfg(test)]
+pub(crate) use crate::health::heartbeats::{HealthState, HeartbeatTracker};
+pub use crate::health::times::{HealthTimes, TimesError};
+pub use crate::member::metrics::Metrics;
+pub use crate::member::types::{
+    ApplyResult, Counted, HealthReport, HeldObject, LimitReason, LostReason, MemberEvent,
+    MemberFacts, NodeClass, ObjectHealth, Oracle, Proof, Report, Verdict, Withdrawal,
+};
+pub use crate::sessions::listener::{Arrival, Incoming, Io};
+
+use crate::enrolment::{revoke, tokens};
+use crate::health::caution::Caution;
+use crate::health::{cluster_writer, health_loop, maintenance};
+use crate::leader::LeaderTerm;
+use crate::lifecycle::emptying::Emptying;
+use crate::member::context::Context;
+use crate::member::due::Due;
+use crate::member::leadership::LeadershipView;
+use crate::member::recent_events::RecentEvents;
+use crate::member::registry::Registry;
+use crate::member::state::Member;
+use crate::sessions::desired::Packed;
+use crate::sessions::handle::term_ended;
+use crate::sessions::outbox::Outbox;
+use crate::sessions::server;
+use crate::sessions::shared::SessionsShared;
+
+/// Inputs of `members`.
+pub struct MembersOptions {
+    /// The hub. Its own retries must be off: every call here has its limit.
+    pub client: kube::Client,
+    /// Wall clock.
+    pub clock: Clock,
+    /// Source of agents' connections.
+    pub incoming: Incoming,
+    /// Times of members' health.
+    pub health: HealthTimes,
+    /// The leader's term; `None` while this process does not lead. Calls are then refused and sessions closed at once.
+    pub term: watch::Receiver<Option<LeaderTerm>>,
+    /// Trust domain of a newly created authority. An existing one keeps its own.
+    pub trust_domain: TrustDomain,
+    /// Metrics.
+    pub metrics: Metrics,
+}
+
+/// Handle of the running service. Clones share it; all methods except `stopped` and `authority` return at once.
+#[derive(Clone)]
+pub struct Members(Arc<Context>);
+
+impl Members {
+    /// Starts listening, watching and writing on the current runtime, until `token` is cancelled.
+    ///
+    /// # Errors
+    /// When the times contradict each other.
+    pub fn start(
+        options: MembersOptions,
+        oracle: Arc<dyn Oracle>,
+        events: mpsc::Sender<MemberEvent>,
+        token: CancellationToken,
+    ) -> Result<Self, TimesError> {
+        options.health.check()?;
+        let cx = Arc::new(Context {
+            client: options.client,
+            clock: options.clock,
+            times: options.health,
+            leadership: LeadershipView::new(options.term),
+            authority: watch::Sender::new(None),
+            registry: Registry::default(),
+            outbox: Outbox::default(),
+            sessions: SessionsShared::new(oracle, Instant::now()),
+            caution: Caution::default(),
+            writes: Due::default(),
+            maintenance: Due::default(),
+            recent_events: RecentEvents::default(),
+            metrics: options.metrics,
+            tasks: TaskTracker::new(),
+            token: token.clone(),
+        });
+        let tasks = &cx.tasks;
+        tasks.spawn(health_loop::run(cx.clone()));
+        tasks.spawn(cluster_writer::run(cx.clone()));
+        tasks.spawn(maintenance::run(cx.clone()));
+        tasks.spawn(tokens::sweep_regularly(cx.clone()));
+        tasks.spawn(server::run(cx.clone(), options.incoming, options.trust_domain));
+        let forwarder = cx.clone();
+        tasks.spawn(async move { forwarder.outbox.forward(events, token).await });
+        Ok(Self(cx))
+    }
+
+    /// Waits until all tasks of [`Members::start`] have ended, after its token was cancelled.
+    pub async fn stopped(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// Waits for the certificate authority.
+    pub async fn authority(&self) -> Arc<CertificateAuthority> {
+        let mut authority = self.0.authority.subscribe();
+        loop {
+            if let Some(authority) = authority.borrow_and_update().clone() {
+                return authority;
+            }
+            // The sender is in the context, which this handle keeps alive.
+            if authority.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Replaces what `claim` (a binding's uid) wants on `cluster`, and sends the difference. An object that it no
+    /// longer wants is kept as an orphan: only [`Members::withdraw`] removes.
+    pub fn set_desired(
+        &self,
+        cluster: &str,
+        claim: &str,
+        objects: Vec<Arc<Rendered>>,
+        conflict: ConflictResolution,
+    ) {
+        let member = self.0.registry.named(cluster);
+        let objects = objects.iter().map(|rendered| Arc::new(Packed::of(rendered))).collect();
+        member.mailbox.set(claim, objects, conflict);
+        self.apply_orders(&member);
+    }
+
+    /// `claim` wants nothing on `cluster` any more. Objects without another claim are removed or released; kinds that
+    /// are never removed (Namespace, CustomResourceDefinition) are released. Answered by [`MemberEvent::Withdrawn`]
+    /// once the member confirms; a disconnected member gets the order when it reconnects.
+    pub fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
+        let Some(member) = self.0.registry.get(cluster) else { return };
+        member.mailbox.withdraw(claim, how, proof);
+        self.apply_orders(&member);
+    }
+
+    /// Applies new orders if the member's state is free. Otherwise the next task that locks it does, at the latest the
+    /// session's writer, which is woken.
+    fn apply_orders(&self, member: &Member) {
+        if let Some(mut state) = member.try_lock() {
+            let confirmed = state.desired.take_confirmed();
+            drop(state);
+            self.0.outbox.push_withdrawn(&member.name, confirmed);
+        }
+        member.wake.notify_one();
+    }
+
+    /// Leadership, or a term of it, ended. All desired state is dropped, and nothing is judged, until the next term has
+    /// set everything again. Sessions of the term end too: their agents reconnect and get the state of the next term.
+    pub fn stepped_down(&self) {
+        let ended = self.0.leadership.set_complete(None);
+        for member in self.0.registry.all() {
+            let mut state = member.lock();
+            state.desired = Default::default();
+            state.agreed = false;
+            if let Some(session) = state.session.clone().filter(|held| ended == Some(held.term)) {
+                session.end(term_ended(self.0.term()));
+            }
+        }
+    }
+
+    /// In this term all desired state was set, and the [`Oracle`] can answer. Before that, no inventory is judged and
+    /// no member gets `Synced`.
+    pub fn caches_complete(&self, term: LeaderTerm) {
+        self.0.leadership.set_complete(Some(term));
+    }
+
+    /// [`Oracle::limit`] may have changed: held back removals are tried again.
+    pub fn limits_changed(&self) {
+        for member in self.0.registry.all() {
+            if member.try_lock().is_some_and(|state| state.desired.held_back().is_empty()) {
+                continue;
+            }
+            member.mailbox.retry_held_back();
+            self.apply_orders(&member);
+            self.0.writes.mark(&member.name);
+        }
+    }
+
+    /// A Cluster changed in the hub's watch.
+    pub fn cluster_changed(&self, cluster: &Cluster) {
+        let now = (Instant::now(), self.0.clock.now());
+        let Some((member, newer)) = self.0.registry.take(cluster, now) else { return };
+        if !newer {
+            return;
+        }
+        let grace = self.0.caution.grace();
+        let mut state = member.lock();
+        if let Some(until) = grace {
+            // First seen during a new leader's grace period.
+            let baseline = until.checked_sub(self.0.times.silent_after).unwrap_or(now.0);
+            state.heartbeats.count_silence_from(baseline);
+        }
+        drop(state);
+        member.wake.notify_one();
+        revoke::enforce(&self.0, &member);
+        self.0.writes.mark(&member.name);
+        if maintenance::has_any(cluster) {
+            self.0.maintenance.mark(&member.name);
+        }
+    }
+
+    /// Progress of emptying a member, for its condition `Emptied`.
+    pub fn emptying(&self, cluster: &str, emptying: Emptying) {
+        let Some(member) = self.0.registry.get(cluster) else { return };
+        member.mailbox.set_emptying(emptying);
+        self.apply_orders(&member);
+        self.0.writes.mark(&member.name);
+    }
+
+    /// The Cluster was deleted. Its session ends, and its desired state is dropped.
+    pub fn cluster_deleted(&self, name: &str) {
+        let Some(member) = self.0.registry.remove(name) else { return };
+        if let Some(session) = &member.lock().session {
+            session.end(Status::permission_denied("the Cluster was deleted"));
+        }
+        let (cluster, reason) = (name.to_owned(), LostReason::Deleted);
+        self.0.outbox.push(MemberEvent::Lost { cluster, reason });
+    }
+
+    /// Node label keys that templates use; they define the agents' node classes.
+    pub fn watch_labels(&self, keys: &BTreeSet<String>) {
+        self.0.sessions.labels.send_if_modified(|labels| {
+            let changed = !labels.iter().eq(keys);
+            if changed {
+                *labels = keys.iter().cloned().collect();
+            }
+            changed
+        });
+    }
+
+    /// Objects on members without a known binding, by member. Members without any are omitted.
+    #[must_use]
+    pub fn orphans(&self) -> BTreeMap<String, Vec<Key>> {
+        let members = self.0.registry.all();
+        let orphans = members.iter().map(|member| {
+            let keys = member.lock().desired.orphans().into_iter().cloned().collect::<Vec<_>>();
+            (member.name.clone(), keys)
+        });
+        orphans.filter(|(_, keys)| !keys.is_empty()).collect()
+    }
+
+    /// Whether the controller suspects itself: then no taint is written and nothing may be evicted.
+    #[must_use]
+    pub fn is_suspicious(&self) -> bool {
+        self.0.caution.suspicion().is_active()
+    }
+}
+
+impl std::fmt::Debug for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Members").field("term", &self.0.term()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,51 @@
+//! The handle by which the rest of the controller ends a session.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::leader::LeaderTerm;
+
+/// A member's current session, as the rest of the controller uses it.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionHandle {
+    pub(crate) id: u64,
+    pub(crate) issued: Timestamp,
+    /// The leader's term of the session; it ends with the term.
+    pub(crate) term: LeaderTerm,
+    end: Arc<Mutex<Option<Status>>>,
+    pub(crate) token: CancellationToken,
+}
+
+impl SessionHandle {
+    pub(crate) fn new(
+        id: u64,
+        issued: Timestamp,
+        term: LeaderTerm,
+        parent: &CancellationToken,
+    ) -> Self {
+        Self { id, issued, term, end: Arc::default(), token: parent.child_token() }
+    }
+
+    /// Ends it; the agent receives the first reason given.
+    pub(crate) fn end(&self, reason: Status) {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.token.cancel();
+    }
+
+    pub(crate) fn reason(&self) -> Status {
+        let reason = self.end.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        reason.unwrap_or_else(|| Status::unavailable("the controller is stopping"))
+    }
+}
+
+/// The status with which a session ends when its term ended. `now` is the term in which the controller leads now, if it
+/// does.
+pub(crate) fn term_ended(now: Option<LeaderTerm>) -> Status {
+    Status::unavailable(match now {
+        None => "not leader",
+        Some(_) => "the leadership has a new term: connect again",
+    })
+}

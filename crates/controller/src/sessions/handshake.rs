@@ -1,0 +1,91 @@
+//! The start of a session: checks the agent's Hello.
+
+use std::sync::Arc;
+
+use atoll_protocol::transport::EPOCH_FLOOR;
+use atoll_protocol::v1;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::bounds;
+use super::handle::SessionHandle;
+use super::listener::Peer;
+use super::wire;
+use crate::enrolment::identity::ClusterIdError;
+use crate::enrolment::revocation;
+use crate::health::refusals;
+use crate::health::terms::{self, Refusal};
+use crate::leader::LeaderTerm;
+use crate::member::context::Context;
+use crate::member::events;
+use crate::member::state::Member;
+
+/// Checks the Hello, and makes this the member's current session.
+pub(super) fn admit(
+    cx: &Context,
+    member: &Arc<Member>,
+    peer: &Peer,
+    hello: &v1::Hello,
+) -> Result<SessionHandle, Status> {
+    if hello.cluster_uid != peer.uid.as_str() {
+        return Err(Status::permission_denied("hello.cluster_uid differs from the certificate's"));
+    }
+    let term = cx.term().ok_or_else(|| Status::unavailable("not leader"))?;
+    if hello.member_uid.is_empty() || hello.member_uid.len() > bounds::MAX_ID {
+        return Err(Status::invalid_argument("hello.member_uid must have 1 to 256 bytes"));
+    }
+    wire::id("hello.member_uid", &hello.member_uid)?;
+    cx.registry.claim_cluster_id(member, &hello.member_uid).map_err(|error| {
+        let reason = match &error {
+            ClusterIdError::Changed { .. } => "IdentityChanged",
+            ClusterIdError::Duplicate { .. } => "DuplicateCluster",
+        };
+        events::publish(cx, member, reason, &error.to_string());
+        Status::failed_precondition(error.to_string())
+    })?;
+    check_epoch(cx, member, hello)?;
+    let named = LeaderTerm::new(hello.highest_term);
+    if named > term {
+        let refusal = Refusal::Term { named, ours: term };
+        return Err(refusals::refuse(cx, member, refusal));
+    }
+    refusals::clear(cx, member);
+    let session = SessionHandle::new(cx.sessions.admission.next_id(), peer.issued, term, &cx.token);
+    let mut state = member.lock();
+    // A revocation may have arrived since the call was authorised.
+    if revocation::is_revoked(peer.issued, state.identity.revocation.as_ref()) {
+        return Err(Status::permission_denied("the certificate is revoked"));
+    }
+    if hello.epoch < state.epoch.highest {
+        return Err(Status::aborted("another session of this member has started"));
+    }
+    state.epoch.highest = hello.epoch;
+    if let Some(old) = state.session.replace(session.clone()) {
+        old.end(Status::aborted("another session of this member has started"));
+    }
+    state.heartbeats.started(Instant::now());
+    state.desired.session_started();
+    Ok(session)
+}
+
+/// Refuses an epoch below the highest accepted one, and one that the agent's Lease cannot have reached.
+fn check_epoch(cx: &Context, member: &Arc<Member>, hello: &v1::Hello) -> Result<(), Status> {
+    let known = member.lock().epoch.highest;
+    if hello.epoch < known {
+        let message = format!(
+            "hello.epoch {} is below {known}: another agent of this member took over; if there is no other agent, `atoll rejoin {}`",
+            hello.epoch, member.name
+        );
+        events::publish(cx, member, "EpochBelow", &message);
+        let mut refused = Status::failed_precondition(message);
+        // The Lease's holder may continue from there: a Lease recreated under a wrong clock starts too low.
+        refused.metadata_mut().insert(EPOCH_FLOOR, known.into());
+        return Err(refused);
+    }
+    let limit = terms::epoch_limit(known, cx.clock.now().as_second());
+    if hello.epoch > limit {
+        let refusal = Refusal::Epoch { named: hello.epoch, limit };
+        return Err(refusals::refuse(cx, member, refusal));
+    }
+    Ok(())
+}
