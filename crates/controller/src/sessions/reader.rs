@@ -113,7 +113,8 @@ fn take_page(
     Ok(())
 }
 
-/// Judges the member's inventory. The verdicts are made without the lock; desired state that was set meanwhile takes precedence.
+/// Judges the member's inventory. The verdicts are made without the lock; desired state that was set meanwhile takes
+/// precedence.
 fn take_inventory(
     cx: &Context,
     member: &Member,
