@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 
 use crate::run::{cargo, cargo_has, say};
-use crate::{crates, crds, sources};
+use crate::{crates, crds, sources, structure};
 
 /// Runs every check, even after a failure, to report all problems at once.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
@@ -16,6 +16,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         ("generated files", crds::check(root)),
         ("rules between crates", crates::check(root)),
         ("pure crates", sources::check(root)),
+        ("structure", structure::check(root)),
     ];
     if cargo_has("deny") {
         // Advisories change without a commit of ours, so they must not fail the build of an old commit.

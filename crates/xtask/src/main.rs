@@ -7,6 +7,7 @@ mod lint;
 mod postgres;
 mod run;
 mod sources;
+mod structure;
 mod test;
 mod world;
 
@@ -37,7 +38,7 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Play random histories of whole federations: everything fails, every invariant is checked
     World(world::WorldArgs),
-    /// Format, clippy, generated files, rules between crates
+    /// Format, clippy, generated files, rules between crates and on the structure of the sources
     Lint,
     /// Look up known vulnerabilities of the dependencies. Needs cargo-deny and the network; CI does not run it, because new
     /// advisories would turn old commits red

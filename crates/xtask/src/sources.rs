@@ -51,7 +51,8 @@ fn impure(text: &str) -> impl Iterator<Item = (usize, &'static str)> + '_ {
     })
 }
 
-fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// All Rust files below a folder.
+pub(crate) fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
