@@ -10,6 +10,7 @@ use kube::Client;
 use serde_json::Value;
 
 use crate::support::federation::{Federation, free_ports};
+use crate::target::Target;
 
 /// Ports that `atoll up` takes with three members.
 const PORTS: u16 = 5;
@@ -37,6 +38,22 @@ fn open_files(folder: &Path, found: &mut Vec<String>) {
             found.push(format!("{} {mode:o}", path.display()));
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_of_a_controller_is_readable_by_its_owner_alone() {
+    let target = Target::start().await;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(target.folder()).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.starts_with("history.db") {
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            found.push(format!("{name} {mode:o}"));
+        }
+    }
+    assert!(found.iter().any(|file| file.starts_with("history.db ")), "{found:?}");
+    assert!(found.iter().all(|file| file.ends_with(" 600")), "{found:?}");
 }
 
 async fn uids(federation: &Federation) -> BTreeSet<String> {

@@ -1,17 +1,20 @@
 //! Certificates: what each may open, and how one is revoked.
 
+use std::net::SocketAddr;
+
 use atoll_protocol::member::{KeyRequest, MemberIdentity};
 use atoll_protocol::transport::answered;
 use atoll_protocol::v1;
 use atoll_protocol::v1::controller_message::Message as Hear;
 use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
+use rustls::version::{TLS12, TLS13};
 use serde_json::json;
 use tonic::{Code, Status};
 
 use crate::client::{self, Session, hello};
 use crate::support::cli::run;
-use crate::support::federation::cluster_objects;
+use crate::support::federation::{cluster_objects, free_ports};
 use crate::target::{StolenMember, Target};
 
 /// The controller's answer to a session with this certificate.
@@ -54,6 +57,26 @@ async fn only_the_federations_own_certificate_opens_a_session() {
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused:?}");
     // The member's session was not interrupted.
     assert!(own.next().await.is_ok());
+}
+
+/// The agents' port and the aggregated API.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_port_speaks_tls_1_2_and_headers_without_the_front_proxys_certificate_name_nobody() {
+    let api = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
+    let target = Target::start_with(&["--api-address", &api.to_string()]).await;
+    for address in [target.agents, api] {
+        client::tls_version(address, &TLS13).await.unwrap();
+        let refused = client::tls_version(address, &TLS12).await.unwrap_err();
+        assert!(format!("{refused:?}").contains("ProtocolVersion"), "{address}: {refused:?}");
+    }
+    let requests = client::http2(api, None).await.unwrap();
+    let request = http::Request::get(format!("https://{api}/apis/history.atoll.dev/v1alpha1"))
+        .header("x-remote-user", "admin")
+        .header("x-remote-group", "system:masters")
+        .body(())
+        .unwrap();
+    let (answer, _) = requests.ready().await.unwrap().send_request(request, true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]

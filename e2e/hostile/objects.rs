@@ -4,7 +4,8 @@ use atoll_api::conditions;
 use atoll_protocol::v1;
 use atoll_protocol::v1::agent_message::Message as Say;
 use atoll_protocol::v1::controller_message::Message as Hear;
-use kube::api::{DynamicObject, PostParams};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -67,16 +68,7 @@ async fn a_namespaced_binding_sends_no_object_of_another_namespace_to_a_member()
     });
     for name in ["atoll-ca-secret", "anything"] {
         bound.create(&PostParams::default(), &forged(name, secret.clone())).await.unwrap();
-        let refused = |binding: &Value| {
-            let conditions = binding["status"]["conditions"].as_array();
-            let mut conditions = conditions.into_iter().flatten();
-            conditions.any(|condition| {
-                condition["type"] == conditions::FULLY_APPLIED
-                    && condition["status"] == "False"
-                    && condition["reason"] == "BindingRefused"
-            })
-        };
-        until(&bound, name, "FullyApplied=False, BindingRefused", refused).await;
+        until(&bound, name, "FullyApplied=False, BindingRefused", is_refused).await;
         let said = async {
             while let Some(event) = told.recv().await {
                 let about = &event.data["involvedObject"]["name"];
@@ -88,7 +80,49 @@ async fn a_namespaced_binding_sends_no_object_of_another_namespace_to_a_member()
         timeout(LIMIT, said).await.unwrap_or_else(|_| panic!("no Event about {name}"));
     }
 
-    // A binding in the right place is processed, and nothing was sent before it.
+    only_settings_are_sent(&target, &mut session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_in_a_reserved_namespace_sends_nothing_to_a_member() {
+    let target = Target::start_with(&["--reserved-namespaces", "infra"]).await;
+    let member = target.join("member1").await;
+    let mut session = Session::open(target.agents, &member.identity, hello(&member)).await.unwrap();
+    assert!(matches!(session.next().await, Ok(Hear::Welcome(_))));
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}});
+    let namespaces = Api::<Namespace>::all(target.hub.client.clone());
+    let namespace = serde_json::from_value(namespace).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    for namespace in ["kube-system", "infra"] {
+        let settings = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
+        });
+        let configs = objects(&target.hub.client, "", "v1", "ConfigMap", namespace);
+        let settings = serde_json::from_value(settings).unwrap();
+        configs.create(&PostParams::default(), &settings).await.unwrap();
+        let resource = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace, "name": "settings",
+        });
+        let bound = bindings(&target.hub.client, namespace);
+        let own = forged("settings-configmap", resource);
+        bound.create(&PostParams::default(), &own).await.unwrap();
+        until(&bound, "settings-configmap", "BindingRefused", is_refused).await;
+    }
+    only_settings_are_sent(&target, &mut session).await;
+}
+
+fn is_refused(binding: &Value) -> bool {
+    let conditions = binding["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| {
+        condition["type"] == conditions::FULLY_APPLIED
+            && condition["status"] == "False"
+            && condition["reason"] == "BindingRefused"
+    })
+}
+
+/// A binding in the right place is processed, and nothing was sent before it.
+async fn only_settings_are_sent(target: &Target, session: &mut Session) {
+    let bound = bindings(&target.hub.client, "default");
     let settings = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "b"},
     });
@@ -101,7 +135,7 @@ async fn a_namespaced_binding_sends_no_object_of_another_namespace_to_a_member()
     let own = forged("settings-configmap", resource);
     bound.create(&PostParams::default(), &own).await.unwrap();
     loop {
-        match next_upsert(&mut session).await {
+        match next_upsert(session).await {
             (kind, name) if kind == "ConfigMap" => {
                 assert_eq!(name, "settings");
                 break;

@@ -264,6 +264,95 @@ async fn a_large_status_is_left_out_and_absurd_figures_are_clamped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_reports_without_pause_delays_no_other_and_takes_bounded_memory() {
+    let mut target = Target::start().await;
+    let (thief, victim) = (target.join("thief").await, target.join("victim").await);
+    propagate(&target, "victim").await;
+    let mut session = honest(&target, &victim).await;
+    let before = target.memory();
+    let flood = honest(&target, &thief).await;
+    let flooding = tokio::spawn(async move {
+        let status_json = json!({"text": "x".repeat(32 << 10)}).to_string().into_bytes();
+        for n in 0_u64.. {
+            let key = v1::ObjectKey {
+                kind: "ConfigMap".into(),
+                namespace: "default".into(),
+                name: n.to_string(),
+                ..v1::ObjectKey::default()
+            };
+            let status = v1::Status {
+                key: Some(key),
+                hash: n.to_string(),
+                status_json: status_json.clone().into(),
+                ..v1::Status::default()
+            };
+            if !flood.say(Say::Status(status)).await {
+                return;
+            }
+        }
+    });
+    for name in ["a", "b", "c", "d", "e"] {
+        config(&target, name, "victim").await;
+        until_upsert(&mut session, name).await;
+    }
+    let grown = target.memory().saturating_sub(before) >> 20;
+    assert!(grown < 512, "{grown} MiB for one member's reports");
+    flooding.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_characters_of_a_member_reach_neither_the_hub_nor_a_terminal() {
+    let target = Target::start().await;
+    let member = target.join("member").await;
+    propagate(&target, "member").await;
+    let mut session = honest(&target, &member).await;
+    config(&target, "web", "member").await;
+    let upsert = until_upsert(&mut session, "web").await;
+    let hostile = "\u{1b}[2J\u{202e}\u{9b}31mowned";
+    session
+        .say(Say::Applied(v1::Applied {
+            key: upsert.key.clone(),
+            hash: upsert.hash.clone(),
+            result: v1::ApplyResult::Failed.into(),
+            reason: hostile.into(),
+            message: hostile.into(),
+            ..v1::Applied::default()
+        }))
+        .await;
+    session
+        .say(Say::Status(v1::Status {
+            key: upsert.key,
+            hash: upsert.hash,
+            health: v1::Health::Unhealthy.into(),
+            failing: true,
+            health_reason: hostile.into(),
+            health_message: hostile.into(),
+            status_json: json!({"text": hostile}).to_string().into_bytes().into(),
+            ..v1::Status::default()
+        }))
+        .await;
+    let bound = bindings(&target.hub.client, "default");
+    let binding = until(&bound, "web-configmap", "the member's message", |b| {
+        let item = &b["status"]["aggregatedStatus"][0];
+        item["healthMessage"].as_str().is_some_and(|message| message.contains("owned"))
+    })
+    .await;
+    let mut texts = vec![binding["status"]["conditions"].to_string()];
+    let item = &binding["status"]["aggregatedStatus"][0];
+    for field in ["healthReason", "healthMessage", "appliedMessage"] {
+        texts.push(item[field].as_str().unwrap_or_default().to_owned());
+    }
+    texts.push(item["status"]["text"].as_str().unwrap_or_default().to_owned());
+    for verb in [&["work", "member"][..], &["get", "members"]] {
+        texts.push(crate::support::cli::run(&mut target.atoll(verb)));
+    }
+    let escapes = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    for text in texts {
+        assert!(!text.contains(escapes) && !text.contains("\\u001b"), "{text:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_new_member_cannot_take_the_uid_of_another() {
     let target = Target::start().await;
     let (known, thief) = (target.join("known").await, target.join("thief").await);

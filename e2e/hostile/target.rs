@@ -87,7 +87,10 @@ impl Target {
         let address = self.agents.to_string();
         let printed = run(&mut self.atoll(&["join", name, "--address", &address, "-o", "json"]));
         let printed: Value = serde_json::from_str(&printed).unwrap();
-        self.enrol(name, printed["token"].as_str().unwrap()).await
+        let token = printed["token"].as_str().unwrap();
+        // The process list shows the command line to every user of the machine.
+        assert!(!printed["command"].as_str().unwrap().contains(token), "{printed}");
+        self.enrol(name, token).await
     }
 
     /// Runs `atoll rejoin` with additional flags; returns the token.
