@@ -10,8 +10,8 @@ use jiff::Timestamp;
 
 use crate::args::HubFlags;
 use crate::cluster;
+use crate::confirm::YesFlag;
 use crate::hub::Hub;
-use crate::orphans::agrees;
 use crate::print::{Printer, note};
 
 /// Condition of a Cluster whose agent obeyed a higher term than the leader's.
@@ -23,9 +23,8 @@ const OUT_OF_RANGE: &str = "TermOutOfRange";
 pub(crate) struct AcceptTermArgs {
     /// Name of the member, whose Cluster has the condition TermAhead
     member: String,
-    /// Do not ask
-    #[arg(short, long)]
-    yes: bool,
+    #[command(flatten)]
+    yes: YesFlag,
 }
 
 pub(crate) async fn run(
@@ -43,9 +42,7 @@ pub(crate) async fn run(
         bail!("the term cannot be accepted: {}", ahead.message);
     }
     note(format!("{}: {}", args.member, ahead.message));
-    if !args.yes && !agrees("Accept the term? All agents connect again; no work is lost.")? {
-        bail!("nothing was changed");
-    }
+    args.yes.confirm("Accept the term? All agents connect again; no work is lost.")?;
     let at = Timestamp::now().to_string();
     cluster::annotate(&hub, &found, BTreeMap::from([(marks::ACCEPT_TERM, at)])).await?;
     out.line("The leader raises its term above it; the member connects within seconds.")

@@ -189,6 +189,17 @@ pub(crate) enum WideFormat {
     Yaml,
 }
 
+impl WideFormat {
+    /// The format of objects; `None` for a table.
+    pub(crate) fn objects(self) -> Option<Format> {
+        match self {
+            Self::Table | Self::Wide => None,
+            Self::Json => Some(Format::Json),
+            Self::Yaml => Some(Format::Yaml),
+        }
+    }
+}
+
 /// How fast work leaves members that failed or are drained, and when it may come back.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct PaceFlags {
@@ -232,6 +243,11 @@ pub(crate) struct ReservedFlag {
 }
 
 impl ReservedFlag {
+    /// The patterns as given, for a command line that passes them on.
+    pub(crate) fn patterns(&self) -> &[String] {
+        &self.reserved_namespaces
+    }
+
     /// The built-in reserved namespaces plus those given by flag.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher::{self, Event};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::hub::Hub;
 use crate::join::{self, MANAGER};
@@ -38,12 +38,26 @@ pub(crate) async fn annotate(
     cluster: &Cluster,
     annotations: BTreeMap<&str, String>,
 ) -> anyhow::Result<Cluster> {
+    let version = json!(cluster.metadata.resource_version);
+    patch(hub, cluster, json!({"resourceVersion": version, "annotations": annotations})).await
+}
+
+/// Sets annotations on this Cluster, whatever else was changed in it in between.
+///
+/// # Errors
+/// When the Cluster was deleted, also if another one has its name, or the hub refuses.
+pub(crate) async fn annotate_any(
+    hub: &Hub,
+    cluster: &Cluster,
+    annotations: BTreeMap<&str, String>,
+) -> anyhow::Result<Cluster> {
+    patch(hub, cluster, json!({"annotations": annotations})).await
+}
+
+async fn patch(hub: &Hub, cluster: &Cluster, mut metadata: Value) -> anyhow::Result<Cluster> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let patch = json!({"metadata": {
-        "uid": cluster.metadata.uid,
-        "resourceVersion": cluster.metadata.resource_version,
-        "annotations": annotations,
-    }});
+    metadata["uid"] = json!(cluster.metadata.uid);
+    let patch = json!({"metadata": metadata});
     let clusters: Api<Cluster> = Api::all(hub.client.clone());
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let doing = format!("annotate Cluster {name}");

@@ -12,16 +12,15 @@ use kube::{Api, ResourceExt};
 
 use crate::args::HubFlags;
 use crate::cluster;
+use crate::confirm::YesFlag;
 use crate::hub::Hub;
-use crate::orphans::agrees;
 use crate::print::{Printer, note};
 use crate::read::get;
 
 #[derive(Debug, Args)]
 pub(crate) struct ConfirmLostArgs {
-    /// Do not ask
-    #[arg(short, long)]
-    yes: bool,
+    #[command(flatten)]
+    yes: YesFlag,
 }
 
 pub(crate) async fn run(
@@ -35,9 +34,7 @@ pub(crate) async fn run(
     let Some(first) = lost.first() else { bail!("no member is lost: `atoll get members`") };
     let names: Vec<_> = lost.iter().map(ResourceExt::name_any).collect();
     note(format!("Lost: {}", names.join(", ")));
-    if !args.yes && !agrees("Are they really lost, so that their work may move?")? {
-        bail!("nothing was changed");
-    }
+    args.yes.confirm("Are they really lost, so that their work may move?")?;
     // One confirmation covers all members: it says that the controller's own connection is fine.
     let at = Timestamp::now().to_string();
     cluster::annotate(&hub, first, BTreeMap::from([(marks::CONFIRM_LOST, at)])).await?;

@@ -8,7 +8,7 @@ use atoll_scheduler::offline::World;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::{Format, OutputFlag};
+use crate::args::{Format, OutputFlag, ReservedFlag};
 use crate::input::{self, FilesFlag, ValidateFlag};
 use crate::print::{self, Printer, Text, Tone};
 use crate::schedule;
@@ -28,13 +28,15 @@ pub(crate) struct LintArgs {
     #[command(flatten)]
     validate: ValidateFlag,
     #[command(flatten)]
+    reserved: ReservedFlag,
+    #[command(flatten)]
     output: OutputFlag,
 }
 
 pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
     ensure!(!args.files.files.is_empty(), "give the objects with -f FILE, -f DIR or -f -");
     let profiles = schedule::profiles(args.config.as_deref())?;
-    let (world, errors) = input::read(&args.files.files, args.validate.validate)?;
+    let (world, errors) = input::read(&args.files.files, args.validate.validate, &args.reserved)?;
     let mut findings = lint_policy::world(&world);
     findings.extend(lint_policy::scheduler_names(&world, &profiles));
     findings.extend(patches(&world));

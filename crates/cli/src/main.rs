@@ -4,6 +4,7 @@
 mod accept_term;
 mod args;
 mod cluster;
+mod confirm;
 mod confirm_lost;
 mod cordon;
 mod drain;

@@ -1,10 +1,9 @@
 //! `atoll orphans` and `atoll prune`: objects on members that belong to no binding, and removals that are held back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use atoll_api::cluster::ObjectName;
 use atoll_api::{Cluster, conditions, marks};
 use clap::Args;
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Format, HubFlags, OutputFlag};
 use crate::cluster;
+use crate::confirm::YesFlag;
 use crate::hub::Hub;
 use crate::print::{Printer, Text, note};
 use crate::read::get;
@@ -41,9 +41,8 @@ pub(crate) struct PruneArgs {
     /// Let removals go that are held back by their limit (condition PruneHeld); no orphans
     #[arg(long)]
     confirm: bool,
-    /// Do not ask
-    #[arg(short, long)]
-    yes: bool,
+    #[command(flatten)]
+    yes: YesFlag,
 }
 
 pub(crate) async fn list(flags: &HubFlags, args: OrphansArgs, out: &Printer) -> anyhow::Result<()> {
@@ -112,9 +111,7 @@ pub(crate) async fn prune(flags: &HubFlags, args: PruneArgs, out: &Printer) -> a
             bail!("no removals are held back on {name}");
         };
         note(&held.message);
-        if !args.yes && !agrees(&format!("Let them go from {name}?"))? {
-            bail!("nothing was changed");
-        }
+        args.yes.confirm(&format!("Let them go from {name}?"))?;
         let by = Timestamp::now().to_string();
         return carry_out(&hub, &seen, marks::CONFIRM_PRUNE, by, out).await;
     }
@@ -131,9 +128,10 @@ pub(crate) async fn prune(flags: &HubFlags, args: PruneArgs, out: &Printer) -> a
     }
     let text = chosen.iter().map(ToString::to_string).collect::<Vec<_>>();
     note(text.join("\n"));
-    if !args.yes && !agrees(&format!("Remove these {} objects from {name}?", text.len()))? {
-        bail!("nothing was changed");
-    }
+    args.yes.confirm(&match text.len() {
+        1 => format!("Remove this object from {name}?"),
+        count => format!("Remove these {count} objects from {name}?"),
+    })?;
     // Keeps another user's request that is still pending.
     let before = seen.annotations().get(marks::PRUNE).cloned();
     let text = before.into_iter().chain(text).collect::<Vec<_>>().join(",");
@@ -181,20 +179,4 @@ pub(crate) fn held_count(cluster: &Cluster) -> usize {
 fn count(cluster: &Cluster) -> usize {
     let count = cluster.status.as_ref().and_then(|status| status.orphans).unwrap_or_default();
     usize::try_from(count).unwrap_or_default()
-}
-
-/// Asks the user for confirmation.
-///
-/// # Errors
-/// When stdin is not interactive.
-pub(crate) fn agrees(question: &str) -> anyhow::Result<bool> {
-    let input = std::io::stdin();
-    if !input.is_terminal() {
-        bail!("{question} Nobody can be asked here: say --yes");
-    }
-    let mut screen = std::io::stderr().lock();
-    write!(screen, "{question} [y/N] ").and_then(|()| screen.flush()).context("ask")?;
-    let mut answer = String::new();
-    input.lock().read_line(&mut answer).context("read the answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -1,20 +1,16 @@
 //! `atoll revoke`: revokes all certificates of a member.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
-use atoll_api::Cluster;
 use atoll_controller::members::REVOKED_BEFORE;
 use clap::Args;
 use jiff::Timestamp;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
 
 use crate::args::{HubFlags, seconds};
 use crate::cluster;
 use crate::hub::Hub;
-use crate::join::MANAGER;
 use crate::print::{Printer, note};
 
 /// Without an answer for this long, the user is warned that no controller may be running.
@@ -36,15 +32,9 @@ pub(crate) async fn run(flags: &HubFlags, args: RevokeArgs, out: &Printer) -> an
     let name = &args.member;
     let seen = cluster::get(&hub, name).await?;
     let request = Timestamp::now().to_string();
-    // Only the uid is checked: concurrent writes do not matter here.
-    let patch = json!({"metadata": {
-        "uid": seen.metadata.uid,
-        "annotations": {REVOKED_BEFORE: request},
-    }});
-    let clusters: Api<Cluster> = Api::all(hub.client.clone());
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let doing = format!("annotate Cluster {name}");
-    let seen = hub.call(&doing, clusters.patch(name, &params, &Patch::Merge(patch))).await?;
+    // Concurrent writes do not matter here.
+    let annotations = BTreeMap::from([(REVOKED_BEFORE, request.clone())]);
+    let seen = cluster::annotate_any(&hub, &seen, annotations).await?;
     if args.timeout == 0 {
         return out.line(format!("The revocation of {name} is asked for."));
     }

@@ -14,7 +14,7 @@ use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::args::{Format, WideFormat};
+use crate::args::{ReservedFlag, WideFormat};
 use crate::input::{self, FilesFlag, Schemas, ValidateFlag, Validation};
 use crate::print::{self, Printer, Text, Tone};
 
@@ -34,11 +34,13 @@ pub(crate) struct ScheduleArgs {
     files: FilesFlag,
     #[command(flatten)]
     validate: ValidateFlag,
+    #[command(flatten)]
+    reserved: ReservedFlag,
     /// Scheduling cases, one JSON object a line, or - for stdin; prints one JSON object a line
     #[arg(
         long,
         value_name = "FILE|-",
-        conflicts_with_all = ["output", "explain"]
+        conflicts_with_all = ["output", "explain", "reserved_namespaces"]
     )]
     batch: Option<PathBuf>,
     /// Profile: default, karmada, or one of --config [default: the one that each policy names, else default]
@@ -133,7 +135,7 @@ fn run_files(
     settings: &Settings,
     out: &Printer,
 ) -> anyhow::Result<()> {
-    let (world, errors) = input::read(&args.files.files, args.validate.validate)?;
+    let (world, errors) = input::read(&args.files.files, args.validate.validate, &args.reserved)?;
     let answers = world.decide(&mut Scheduler::new(profiles), settings);
     if answers.is_empty() && errors.is_empty() {
         bail!(
@@ -142,17 +144,16 @@ fn run_files(
             world.policies.len()
         );
     }
-    match args.output {
-        WideFormat::Table | WideFormat::Wide if answers.is_empty() => {}
-        WideFormat::Table => out.table(&HEADER, answers.iter().map(row).collect())?,
-        WideFormat::Wide => {
-            let header = [&HEADER[..], &["TRIGGER", "POLICIES", "STRATEGY"]].concat();
-            out.wide_table(&header, answers.iter().map(wide_row).collect())?;
-        }
-        WideFormat::Json => out.object(Format::Json, &document(&answers, &errors))?,
-        WideFormat::Yaml => out.object(Format::Yaml, &document(&answers, &errors))?,
+    let objects = args.output.objects();
+    if let Some(format) = objects {
+        out.object(format, &document(&answers, &errors))?;
+    } else if args.output == WideFormat::Wide && !answers.is_empty() {
+        let header = [&HEADER[..], &["TRIGGER", "POLICIES", "STRATEGY"]].concat();
+        out.wide_table(&header, answers.iter().map(wide_row).collect())?;
+    } else if !answers.is_empty() {
+        out.table(&HEADER, answers.iter().map(row).collect())?;
     }
-    if args.explain && matches!(args.output, WideFormat::Table | WideFormat::Wide) {
+    if args.explain && objects.is_none() {
         for decision in answers.iter().filter_map(decided) {
             out.line("")?;
             out.line(explain::render(decision, usize::from(print::width())).trim_end())?;

@@ -24,7 +24,7 @@ pub use atoll_decision::{BindingKey, Decision, PolicyRef, WakeCondition};
 pub use framework::config::SchedulerConfiguration;
 pub use framework::profile::{Profile, Profiles};
 pub use request::objects::{Claim, Existing, RequestError};
-pub use request::{Previous, RecoverAfter, Report, Request, TaintEviction, Template};
+pub use request::{Previous, RecoverAfter, Report, Request, TaintEviction, Template, has_ended};
 pub use scheduler::Scheduler;
 pub use state::change::TableChange;
 pub use state::row::{LiveCluster, Session};

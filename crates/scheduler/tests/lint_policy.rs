@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
+use atoll_api::ReservedNamespaces;
 use atoll_scheduler::lint_policy::{Finding, Severity, world};
 use atoll_scheduler::offline::{Document, World, documents};
 
@@ -391,4 +392,21 @@ fn state_that_cannot_be_preserved_is_found_by_its_label_and_its_path() {
     }
     let wrong = rules(&format!("{sound}, {{aliasLabelName: b, jsonPath: '{{.jobs[*].id}}'}}"));
     one(&wrong, Severity::Error, &at(1, "jsonPath"), "at character 7 (\"[*].id\")");
+}
+
+#[test]
+fn an_object_that_a_policy_names_in_a_reserved_namespace_is_reported() {
+    let text = format!(
+        "{SOUND}---\napiVersion: policy.atoll.dev/v1alpha1\nkind: PropagationPolicy\nmetadata: {{name: p}}\nspec:\n  \
+         resourceSelectors: [{{apiVersion: apps/v1, kind: Deployment, name: web}}]\n  placement: {{}}\n"
+    );
+    for (pattern, findings) in [("infra", 0), ("default", 1)] {
+        let mut all = World::new(ReservedNamespaces::with([pattern]).unwrap());
+        documents::read("test", &text).0.into_iter().for_each(|d| all.add(d).unwrap());
+        let found = world(&all);
+        assert_eq!(found.len(), findings, "{found:?}");
+        if findings > 0 {
+            one(&found, Severity::Warning, "metadata", "its namespace is reserved");
+        }
+    }
 }

@@ -218,7 +218,14 @@ async fn take_over(
 
 /// The controller's rendering refuses to change an object's identity; the agent checks it again, because these fields
 /// decide what its permissions are used on.
-fn check_identity(manifest: &Value, key: &Key, desired: &Desired) -> Result<(), MemberError> {
+///
+/// # Errors
+/// Names the object.
+pub(crate) fn check_identity(
+    manifest: &Value,
+    key: &Key,
+    desired: &Desired,
+) -> Result<(), MemberError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &manifest["metadata"];
     let marked = metadata["labels"][MANAGED_BY] == MANAGED_BY_VALUE

@@ -4,6 +4,7 @@
 //! Decisions about a single object are in [`crate::apply`], bookkeeping in [`table`]. The task outlives sessions:
 //! without one, it still reverts drift and retries what was ordered.
 
+mod convert;
 mod kinds;
 mod listing;
 mod orders;

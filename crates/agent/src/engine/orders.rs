@@ -1,34 +1,16 @@
 //! How sessions drive the engine: their beginning, the controller's orders, and the agreement on the inventory.
 
-use std::collections::BTreeMap;
-
 use atoll_protocol::transport::{INVENTORY_PAGE, INVENTORY_PAGE_BYTES};
 use atoll_protocol::v1;
 use atoll_protocol::v1::controller_message::Message;
-use bytes::Bytes;
-use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Command, Engine, Session};
-use crate::apply::object::Desired;
+use super::{Command, Engine, Session, convert};
 use crate::apply::order::is_namespace;
 use crate::apply::removal::{How, Withdrawal};
 use crate::inventory::agreement::{Agreement, Line, claims};
 use crate::key::Key;
 use crate::observe;
-
-/// The marks that a manifest carries; the rest stays unparsed text.
-#[derive(Deserialize)]
-struct Marks {
-    #[serde(default)]
-    metadata: MarksMetadata,
-}
-
-#[derive(Deserialize, Default)]
-struct MarksMetadata {
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-}
 
 impl Engine {
     pub(super) fn command(&mut self, command: Command) {
@@ -123,29 +105,17 @@ impl Engine {
     }
 
     fn upsert(&mut self, upsert: v1::Upsert) {
-        let overwrite = upsert.conflict_resolution() == v1::ConflictResolution::Overwrite;
-        let Some(key) = Key::from_wire(upsert.key) else {
-            tracing::warn!("an upsert without a key is dropped");
+        let Some(key) = Key::from_wire(upsert.key.clone()) else {
+            tracing::warn!("dropped an upsert without a key");
             return;
         };
-        let marks: Marks = match serde_json::from_slice(&upsert.manifest_json) {
-            Ok(marks) => marks,
+        let desired = match convert::desired(&upsert) {
+            Ok(desired) => desired,
             Err(error) => {
-                let message = format!("the manifest is no JSON: {error}");
+                let message = format!("the manifest cannot be read: {error}");
                 self.refuse(&key, upsert.hash, "InvalidManifest", message);
                 return;
             }
-        };
-        let annotation = |name| marks.metadata.annotations.get(name).cloned().unwrap_or_default();
-        let desired = Desired {
-            hash: upsert.hash,
-            claims: annotation(atoll_api::marks::CLAIMS),
-            preserve: annotation(atoll_api::marks::PRESERVE) == "true",
-            api_version: upsert.api_version,
-            // A copy: the message's bytes are a slice of a much larger receive buffer and would keep it in memory.
-            manifest: Bytes::copy_from_slice(&upsert.manifest_json),
-            overwrite,
-            if_absent: upsert.if_absent,
         };
         if let Some(session) = &mut self.session {
             let line = Line {

@@ -322,9 +322,16 @@ async fn limited<T>(
     }
 }
 
-/// Request builder for the object's path; rejects keys that do not fit the kind's scope.
+/// Request builder for the object's path; rejects keys that do not fit the kind's scope, and those whose path would be
+/// another object's: names enter the path as they are.
 fn requests(target: &Target, key: &Key) -> Result<Request, MemberError> {
     let namespace = (!key.namespace.is_empty()).then_some(key.namespace.as_str());
+    for name in namespace.into_iter().chain([key.name.as_str()]) {
+        if !is_path_segment(name) {
+            let problem = "must be printable and have none of / % ? #";
+            return Err(MemberError::Scope(format!("{key}: the name {name:?} {problem}")));
+        }
+    }
     match (target.namespaced, namespace) {
         (true, None) => Err(MemberError::Scope(format!("{key} needs a namespace"))),
         (false, Some(_)) => {
@@ -332,6 +339,12 @@ fn requests(target: &Target, key: &Key) -> Result<Request, MemberError> {
         }
         (_, namespace) => Ok(Request::new(DynamicObject::url_path(&target.resource, namespace))),
     }
+}
+
+/// Whether a name is one segment of a path: Kubernetes' own rule for names, and no characters that end a path.
+fn is_path_segment(name: &str) -> bool {
+    let is_bad = |c: char| "/%?#".contains(c) || c.is_control() || c.is_whitespace();
+    !matches!(name, "" | "." | "..") && !name.contains(is_bad)
 }
 
 /// Lists of built-in kinds omit `apiVersion` and `kind` in their items.
@@ -371,4 +384,43 @@ impl Target {
 /// `group/version`, or the version alone for the core group.
 fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::key::GroupKind;
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof![2 => "[a-z0-9.:-]{1,20}", 2 => "[a-z/.%?# ]{0,20}", 1 => "\\PC{0,20}"]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// A key of the controller addresses the object that it names, or nothing. Otherwise it could get around the
+        /// reserved namespaces.
+        #[test]
+        fn a_key_reaches_no_other_object(namespace in name(), name in name()) {
+            let target = Target::builtin("", "v1", "ConfigMap", "configmaps", true);
+            let kind = GroupKind::new("", "ConfigMap");
+            let key = Key { kind, namespace: namespace.clone(), name: name.clone() };
+            let Ok(request) = requests(&target, &key) else {
+                let plain = |text: &str| {
+                    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+                        && text.chars().all(|c| c.is_ascii_alphanumeric() || ".:-".contains(c))
+                };
+                prop_assert!(!plain(&namespace) || !plain(&name));
+                return Ok(());
+            };
+            // Otherwise the name has characters that no URL has.
+            let Ok(request) = request.get(&name, &GetParams::default()) else { return Ok(()) };
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+            prop_assert_eq!(request.uri().path(), path.as_str());
+            prop_assert_eq!(request.uri().path().split('/').count(), 7);
+            prop_assert_eq!(request.uri().query().unwrap_or_default(), "");
+        }
+    }
 }

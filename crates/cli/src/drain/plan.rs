@@ -10,7 +10,7 @@ use atoll_api::{
     Cluster, ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
     WorkloadPolicy, WorkloadSpread,
 };
-use atoll_controller::emptying::takes_no_room;
+use atoll_controller::emptying::{is_ended_job, takes_no_room};
 use atoll_controller::pace;
 use atoll_scheduler::offline::{Answer, Document, Fate, Settings, World};
 use atoll_scheduler::{Decision, Profiles, Scheduler};
@@ -289,7 +289,12 @@ fn row<'a>(answer: &'a Answer, world: &World, member: &str) -> Option<Row<'a>> {
     }
     let leaving = decision.evictions().iter().filter(|task| task.from_cluster == member);
     let waiting: i64 = leaving.map(|task| task.unplaced).sum();
+    let ended = binding.is_some_and(|binding| {
+        let status = binding.status.clone().unwrap_or_default();
+        is_ended_job(&binding.spec, &status, member)
+    });
     let stays = match left {
+        Some(_) if ended => Some("the Job has ended; a copy elsewhere would run again".to_owned()),
         Some(_) => Some(why(decision)),
         None if waiting > 0 => {
             Some(format!("{waiting} replicas find no place and run on: {}", why(decision)))

@@ -1,6 +1,8 @@
 //! Objects from files, folders and stdin, for verbs that work without a hub.
 
 mod locate;
+#[cfg(test)]
+mod properties;
 mod strict;
 
 use std::io::Read;
@@ -11,6 +13,7 @@ use atoll_scheduler::offline::{Document, InputError, World, documents};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
+use crate::args::ReservedFlag;
 use crate::print;
 use locate::Places;
 pub(crate) use strict::Schemas;
@@ -61,37 +64,18 @@ pub(crate) struct ValidateFlag {
 /// Reads everything that the flag names. Unusable documents are listed; the rest is kept.
 ///
 /// # Errors
-/// When a file cannot be opened, or contains no object.
+/// When a file cannot be opened, or contains no object, or a reserved namespace is no pattern.
 pub(crate) fn read(
     paths: &[PathBuf],
     validation: Validation,
+    reserved: &ReservedFlag,
 ) -> anyhow::Result<(World, Vec<InputError>)> {
+    let mut world = World::new(reserved.namespaces()?);
     let schemas = Schemas::load()?;
-    let mut world = World::default();
     let (mut errors, mut objects) = (Vec::new(), 0);
     for path in paths {
         for (name, text) in texts(path)? {
-            let (found, broken) = documents::read(&name, &text);
-            objects += found.len();
-            errors.extend(broken);
-            let mut wrong = Vec::new();
-            for document in found {
-                let (place, object) = (Place::of(&name, &document), title(&document.object));
-                let problems = match validation {
-                    Validation::Ignore => Vec::new(),
-                    Validation::Strict | Validation::Warn => schemas.problems(&document.object),
-                };
-                let unusable = validation == Validation::Strict && !problems.is_empty();
-                if !unusable && let Err(error) = world.add(document) {
-                    wrong.push(Wrong { place: place.clone(), schema: None, text: error.problem });
-                }
-                wrong.extend(problems.into_iter().map(|problem| Wrong {
-                    place: place.clone(),
-                    text: format!("{object}: {}: {}", problem.path, problem.text),
-                    schema: Some(problem.path),
-                }));
-            }
-            errors.extend(located(&name, &text, wrong, validation));
+            objects += add(&mut world, &schemas, validation, (&name, &text), &mut errors);
         }
     }
     if objects == 0 && errors.is_empty() {
@@ -102,6 +86,38 @@ pub(crate) fn read(
         );
     }
     Ok((world, errors))
+}
+
+/// Adds the objects of one text, and what is wrong with it to `errors`. Returns the number of its objects.
+fn add(
+    world: &mut World,
+    schemas: &Schemas,
+    validation: Validation,
+    (name, text): (&str, &str),
+    errors: &mut Vec<InputError>,
+) -> usize {
+    let (found, broken) = documents::read(name, text);
+    let objects = found.len();
+    errors.extend(broken);
+    let mut wrong = Vec::new();
+    for document in found {
+        let (place, object) = (Place::of(name, &document), title(&document.object));
+        let problems = match validation {
+            Validation::Ignore => Vec::new(),
+            Validation::Strict | Validation::Warn => schemas.problems(&document.object),
+        };
+        let unusable = validation == Validation::Strict && !problems.is_empty();
+        if !unusable && let Err(error) = world.add(document) {
+            wrong.push(Wrong { place: place.clone(), schema: None, text: error.problem });
+        }
+        wrong.extend(problems.into_iter().map(|problem| Wrong {
+            place: place.clone(),
+            text: format!("{object}: {}: {}", problem.path, problem.text),
+            schema: Some(problem.path),
+        }));
+    }
+    errors.extend(located(name, text, wrong, validation));
+    objects
 }
 
 /// Position of a document in its text: its number, and the path to it if it is an item of a list.

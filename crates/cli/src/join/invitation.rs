@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::manifest;
-use crate::args::{Format, OutputFlag};
+use crate::args::{Format, OutputFlag, ReservedFlag};
 use crate::print::Printer;
 
 /// Default image of the manifest's Deployment: the image name that the README uses for the Dockerfile.
@@ -23,21 +23,48 @@ pub(super) struct InvitationFlags {
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     pub(super) image: String,
     #[command(flatten)]
+    pub(super) reserved: ReservedFlag,
+    #[command(flatten)]
     pub(super) output: OutputFlag,
 }
 
 impl InvitationFlags {
-    /// Checks that the controller's address is known.
+    /// Checks what the agent needs: the controller's address, and patterns of namespaces that it accepts.
     ///
     /// # Errors
-    /// When it is not.
+    /// The address is missing, or a pattern is invalid.
     pub(super) fn check(&self) -> anyhow::Result<()> {
+        self.reserved.namespaces()?;
         if self.addresses.is_empty() {
             bail!(
                 "--address HOST:PORT is missing: where the member's agent reaches the controller"
             );
         }
         Ok(())
+    }
+
+    /// Checks that there is no setting of an agent that this command starts elsewhere.
+    ///
+    /// # Errors
+    /// When there is one: for a hosted member the controller's own setting applies.
+    pub(super) fn check_hosted(&self) -> anyhow::Result<()> {
+        if !self.reserved.patterns().is_empty() {
+            bail!(
+                "--reserved-namespaces: for mode hosted the flag of `atoll controller` applies; leave it out"
+            );
+        }
+        Ok(())
+    }
+
+    /// Arguments of `atoll agent` that follow from the flags.
+    pub(super) fn agent_args(&self) -> Vec<String> {
+        let addresses = self.addresses.iter();
+        let mut args: Vec<String> =
+            addresses.flat_map(|address| ["--address".to_owned(), address.clone()]).collect();
+        if !self.reserved.patterns().is_empty() {
+            args.extend(["--reserved-namespaces".to_owned(), self.reserved.patterns().join(",")]);
+        }
+        args
     }
 }
 
@@ -74,12 +101,14 @@ impl Invitation {
         }
     }
 
-    fn command(&self) -> String {
-        let addresses: String =
-            self.flags.addresses.iter().map(|address| format!(" --address {address}")).collect();
+    pub(super) fn command(&self) -> String {
+        // The shell would expand the * of a pattern.
+        let quoted = |arg: String| if arg.contains('*') { format!("'{arg}'") } else { arg };
+        let args: Vec<String> = self.flags.agent_args().into_iter().map(quoted).collect();
         // Arguments are visible in the process list and the shell's history, so the token is not one of them.
         format!(
-            "atoll agent --kubeconfig MEMBER_KUBECONFIG{addresses} --ca-hash {} --token-file -",
+            "atoll agent --kubeconfig MEMBER_KUBECONFIG {} --ca-hash {} --token-file -",
+            args.join(" "),
             self.ca_hash
         )
     }

@@ -47,9 +47,7 @@ fn secret(invitation: &Invitation) -> Value {
 fn deployment(invitation: &Invitation) -> Value {
     let labels = json!({"app.kubernetes.io/name": NAME});
     let mut args = vec!["agent".to_owned()];
-    for address in &invitation.flags.addresses {
-        args.extend(["--address".to_owned(), address.clone()]);
-    }
+    args.extend(invitation.flags.agent_args());
     args.extend(["--ca-hash".to_owned(), invitation.ca_hash.clone()]);
     args.extend(["--health-listen".to_owned(), format!("0.0.0.0:{HEALTH_PORT}")]);
     json!({
@@ -106,7 +104,7 @@ fn deployment(invitation: &Invitation) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, Command, FromArgMatches};
+    use clap::{Args, Command, FromArgMatches, Parser};
 
     use super::*;
     use crate::join::invitation::InvitationFlags;
@@ -119,13 +117,38 @@ mod tests {
         serde_saphyr::from_multiple(text).unwrap()
     }
 
-    fn agent() -> Vec<Value> {
+    fn invitation(flags: &[&str]) -> Invitation {
         let command = InvitationFlags::augment_args(Command::new("join"));
-        let matches = command.get_matches_from(["join", "--address", "hub.example:7443"]);
-        let flags = InvitationFlags::from_arg_matches(&matches).unwrap();
+        let given = ["join", "--address", "hub.example:7443"].iter().chain(flags);
+        let flags = InvitationFlags::from_arg_matches(&command.get_matches_from(given)).unwrap();
         let text = |text: &str| text.to_owned();
         let (cluster, token, ca_hash) = (text("east"), text("id.secret"), text("sha256:00"));
-        documents(&super::text(&Invitation { cluster, token, ca_hash, flags }).unwrap())
+        Invitation { cluster, token, ca_hash, flags }
+    }
+
+    fn agent() -> Vec<Value> {
+        documents(&super::text(&invitation(&[])).unwrap())
+    }
+
+    #[test]
+    fn reserved_namespaces_are_passed_on_to_the_agent_and_checked_before() {
+        let made = invitation(&["--reserved-namespaces", "istio-system,*-infra"]);
+        made.flags.check().unwrap();
+        let documents = documents(&super::text(&made).unwrap());
+        let pod = &of_kind(&documents, "Deployment")["spec"]["template"]["spec"];
+        let args = pod["containers"][0]["args"].as_array().unwrap().iter();
+        let args: Vec<_> = args.map(|arg| arg.as_str().unwrap().to_owned()).collect();
+        let at = args.iter().position(|arg| arg == "--reserved-namespaces").unwrap();
+        assert_eq!(args[at + 1], "istio-system,*-infra");
+        assert!(made.command().contains(" --reserved-namespaces 'istio-system,*-infra' "));
+        // The agent's own parser accepts the whole list.
+        let parsed = crate::args::Cli::try_parse_from(["atoll".to_owned()].into_iter().chain(args));
+        assert!(parsed.is_ok(), "{:?}", parsed.err());
+
+        let wrong = invitation(&["--reserved-namespaces", "*"]).flags.check().unwrap_err();
+        assert!(format!("{wrong:#}").contains("--reserved-namespaces"), "{wrong:#}");
+        assert!(made.flags.check_hosted().unwrap_err().to_string().contains("mode hosted"));
+        invitation(&[]).flags.check_hosted().unwrap();
     }
 
     fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {

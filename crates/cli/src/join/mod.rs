@@ -65,8 +65,9 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
     let kubeconfig = args.hosted.kubeconfig(mode)?;
     // First: without an authority no member can join, and nothing is left behind.
     let authority = authority(&hub).await?;
-    if mode == ClusterMode::Agent {
-        args.invitation.check()?;
+    match mode {
+        ClusterMode::Agent => args.invitation.check()?,
+        ClusterMode::Hosted => args.invitation.check_hosted()?,
     }
     let clusters: Api<Cluster> = Api::all(hub.client.clone());
     let cluster = match find(&hub, name).await? {
@@ -120,7 +121,10 @@ pub(crate) async fn again(flags: &HubFlags, args: RejoinArgs, out: &Printer) -> 
         );
     };
     match args.hosted.kubeconfig(cluster.spec.mode)? {
-        Some(kubeconfig) => host(&hub, &cluster, &kubeconfig, out).await,
+        Some(kubeconfig) => {
+            args.invitation.check_hosted()?;
+            host(&hub, &cluster, &kubeconfig, out).await
+        }
         None => {
             let identities = if args.keep_old { Identities::Keep } else { Identities::Replace };
             invite(&hub, &cluster, authority, (args.invitation, identities), out).await

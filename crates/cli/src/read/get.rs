@@ -15,7 +15,7 @@ use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::args::{Format, HubFlags, WideFormat};
+use crate::args::{HubFlags, WideFormat};
 use crate::hub::Hub;
 use crate::print::{Printer, Text, Tone};
 
@@ -55,15 +55,11 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
         }
         found
     };
-    let format = match output {
-        WideFormat::Json => Format::Json,
-        WideFormat::Yaml => Format::Yaml,
-        WideFormat::Table | WideFormat::Wide if clusters.is_empty() => {
-            return out.line("No members.");
-        }
-        WideFormat::Table | WideFormat::Wide => {
-            return table(&hub, &clusters, output == WideFormat::Wide, out).await;
-        }
+    let Some(format) = output.objects() else {
+        return match clusters.is_empty() {
+            true => out.line("No members."),
+            false => table(&hub, &clusters, output == WideFormat::Wide, out).await,
+        };
     };
     // As kubectl: managedFields are for those who read the API.
     for cluster in &mut clusters {

@@ -130,41 +130,35 @@ pub(crate) async fn run(flags: &HubFlags, args: HistoryArgs, out: &Printer) -> a
 
 fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow::Result<()> {
     let Decisions { items, more, .. } = found;
-    let format = match args.output {
-        WideFormat::Json => Format::Json,
-        WideFormat::Yaml => Format::Yaml,
-        WideFormat::Table | WideFormat::Wide if items.is_empty() => {
-            return out.line("No decision matches.");
-        }
-        WideFormat::Table => {
-            // Long texts share one column, on lines of their own: side by side each would be one word wide.
-            let rows = items.iter().map(|item| told(Item(item), of)).collect();
-            out.table_keeping(4, &["TIME", "ID", "TRIGGER", "OUTCOME", "DECISION"], rows)?;
-            return older(*more, args, out);
-        }
-        WideFormat::Wide => {
-            let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
-            of_whom_header(of, &mut header);
-            header.extend(["MODE", "DESIRED", "PENDING", "APPLIED", "HEALTHY", "SLOWEST"]);
-            let wide = |item| {
-                let item = Item(item);
-                let mut cells = row(item, of);
-                cells.extend(more_of(item));
-                cells
-            };
-            out.wide_table(&header, items.iter().map(wide).collect())?;
-            return older(*more, args, out);
-        }
-    };
-    out.object(
-        format,
-        &json!({
+    if let Some(format) = args.output.objects() {
+        let list = json!({
             "apiVersion": format!("{HISTORY_GROUP}/{VERSION}"),
             "kind": "DecisionList",
             "metadata": {},
             "items": items,
-        }),
-    )
+        });
+        return out.object(format, &list);
+    }
+    if items.is_empty() {
+        return out.line("No decision matches.");
+    }
+    if args.output == WideFormat::Wide {
+        let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
+        of_whom_header(of, &mut header);
+        header.extend(["MODE", "DESIRED", "PENDING", "APPLIED", "HEALTHY", "SLOWEST"]);
+        let wide = |item| {
+            let item = Item(item);
+            let mut cells = row(item, of);
+            cells.extend(more_of(item));
+            cells
+        };
+        out.wide_table(&header, items.iter().map(wide).collect())?;
+    } else {
+        // Long texts share one column, on lines of their own: side by side each would be one word wide.
+        let rows = items.iter().map(|item| told(Item(item), of)).collect();
+        out.table_keeping(4, &["TIME", "ID", "TRIGGER", "OUTCOME", "DECISION"], rows)?;
+    }
+    older(*more, args, out)
 }
 
 fn older(more: bool, args: &HistoryArgs, out: &Printer) -> anyhow::Result<()> {

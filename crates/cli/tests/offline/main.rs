@@ -411,3 +411,24 @@ fn a_controller_that_cannot_start_names_the_flag_and_the_fix() {
         assert!(ran.stderr.contains(named) && ran.stderr.contains(fix), "{args:?}: {}", ran.stderr);
     }
 }
+
+#[test]
+fn reserved_namespaces_count_offline_as_in_the_controller() {
+    let text = "apiVersion: policy.atoll.dev/v1alpha1\nkind: PropagationPolicy\nmetadata: {name: p, namespace: infra}\nspec:\n  \
+         resourceSelectors: [{apiVersion: v1, kind: ConfigMap, name: a}]\n  placement: {}\n---\n\
+         apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: infra}\n---\n\
+         apiVersion: cluster.atoll.dev/v1alpha1\nkind: Cluster\nmetadata: {name: m1}\nspec: {}\n";
+    let outcome = |flags: &[&str]| {
+        let ran = atoll(&[&["schedule", "-f", "-", "-o", "json"], flags].concat(), text);
+        ran.json()["items"][0]["outcome"].clone()
+    };
+    assert_ne!(outcome(&[]), "NotClaimed");
+    assert_eq!(outcome(&["--reserved-namespaces", "inf*"]), "NotClaimed");
+    let lint = atoll(&["lint", "-f", "-", "--reserved-namespaces", "infra"], text);
+    assert!(lint.stdout.contains("its namespace is reserved"), "{}", lint.stdout);
+    for verb in ["lint", "schedule"] {
+        let wrong = atoll(&[verb, "-f", "-", "--reserved-namespaces", "*"], text);
+        assert_eq!(wrong.code, Some(1));
+        assert!(wrong.stderr.contains("--reserved-namespaces"), "{}", wrong.stderr);
+    }
+}

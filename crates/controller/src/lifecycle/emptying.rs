@@ -5,6 +5,7 @@ use atoll_api::cluster::{ClusterSpec, ObjectName};
 use atoll_api::marks;
 use atoll_api::placement::RescheduleOn;
 use atoll_api::policy::PurgeMode;
+use atoll_scheduler::has_ended;
 use atoll_scheduler::state::supply::tolerates;
 use k8s_openapi::api::core::v1::Taint;
 
@@ -133,7 +134,7 @@ pub fn takes_no_room(
     let object = &spec.resource;
     match (group(object), object.kind.as_str()) {
         ("apps", "DaemonSet") => true,
-        ("batch", "Job") => has_ended(status, cluster),
+        ("batch", "Job") => is_ended_job(spec, status, cluster),
         ("", "Pod") | ("batch", "CronJob") => false,
         (group, _) => match spec.replicas {
             Some(replicas) => replicas == 0,
@@ -142,15 +143,17 @@ pub fn takes_no_room(
     }
 }
 
-/// Whether a member reports a Job as complete or permanently failed.
-fn has_ended(status: &ResourceBindingStatus, cluster: &str) -> bool {
+/// Whether the object is a Job that has ended on a member. It is not moved, because its copy would run again.
+#[must_use]
+pub fn is_ended_job(
+    spec: &ResourceBindingSpec,
+    status: &ResourceBindingStatus,
+    cluster: &str,
+) -> bool {
     let mut items = status.aggregated_status.iter();
     let item = items.find(|item| item.cluster_name == cluster);
-    let conditions = item.and_then(|item| item.status.as_ref()?.get("conditions")?.as_array());
-    conditions.into_iter().flatten().any(|condition| {
-        condition["status"] == "True"
-            && (condition["type"] == "Complete" || condition["type"] == "Failed")
-    })
+    (group(&spec.resource), spec.resource.kind.as_str()) == ("batch", "Job")
+        && item.and_then(|item| item.status.as_ref()).is_some_and(has_ended)
 }
 
 /// A member that must be emptied.
@@ -200,8 +203,10 @@ impl Left {
         if spec.clusters.iter().any(|target| target.name == leaving.name) {
             // Deleting a Cluster removes everything on it, so then every object counts.
             let light = !leaving.terminating && takes_no_room(spec, status, leaving.name);
+            let ended = light && is_ended_job(spec, status, leaving.name);
             let stays = no_place(spec);
             match (hold, stays, keeps(spec, leaving.spec, leaving.terminating)) {
+                _ if ended => self.staying.add(object, None),
                 (Some(Hold::Rate), ..) => self.rate.add(object, None),
                 (Some(Hold::Room), ..) => self.room.add(object, None),
                 (None, None, None) => self.placed.add(object, None),
@@ -255,7 +260,7 @@ impl Left {
             parts.push("no workload is placed here any more".to_owned());
         }
         if self.staying.count > 0 {
-            let what = "that take no room have no other place and may stay";
+            let what = "that take no room have no other place, or have ended, and may stay";
             parts.push(self.staying.say(what));
         }
         if self.kept.count > 0 {

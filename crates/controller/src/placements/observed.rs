@@ -1,7 +1,7 @@
 //! State of a binding on one member as its agent reported it, and how certain it is.
 
 use atoll_api::binding::{AggregatedStatusItem, ResourceHealth};
-use atoll_scheduler::Report as SchedulerReport;
+use atoll_scheduler::{Report as SchedulerReport, has_ended};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -44,6 +44,8 @@ pub(crate) struct Observed {
     pub observed: bool,
     /// Its entry in the binding's status.
     pub item: AggregatedStatusItem,
+    /// Size of `item.status` in bytes of JSON, as it arrived.
+    pub status_bytes: usize,
     /// Since when replicas find no node.
     pub unschedulable_since: Option<Timestamp>,
 }
@@ -51,7 +53,8 @@ pub(crate) struct Observed {
 impl Observed {
     /// State of a binding on a member according to the binding's status, as an earlier leader wrote it.
     pub(super) fn seeded(item: &AggregatedStatusItem) -> Self {
-        Self { item: item.clone(), ..Self::default() }
+        let status_bytes = item.status.as_ref().map_or(0, |status| status.to_string().len());
+        Self { item: item.clone(), status_bytes, ..Self::default() }
     }
 
     /// Nothing is known of this member yet.
@@ -99,6 +102,7 @@ impl Observed {
         if report.gone {
             self.hash.clear();
             self.observed = false;
+            self.status_bytes = 0;
             self.item = AggregatedStatusItem {
                 cluster_name,
                 health: ResourceHealth::Unhealthy,
@@ -119,6 +123,7 @@ impl Observed {
         self.hash.clone_from(&report.hash);
         self.observed = report.observed_generation >= report.generation;
         self.unschedulable_since = report.unschedulable_since;
+        self.status_bytes = report.status_bytes;
         let (health_reason, health_message) = why_unhealthy(report);
         self.item = AggregatedStatusItem {
             cluster_name,
@@ -151,10 +156,19 @@ impl Observed {
         self.certainty == Certainty::Fresh && self.trouble.is_none() && self.hash == hash
     }
 
-    /// The report for the scheduler, if it is fresh; with the object's status where requested.
+    /// The report for the scheduler, if it is fresh; with the object's status where requested. That a Job has ended stays
+    /// true, so it is reported from earlier reports too.
     pub(super) fn report(&self, with_status: bool) -> Option<SchedulerReport> {
         let fresh = self.certainty == Certainty::Fresh && !self.hash.is_empty();
-        fresh.then(|| report(self, with_status))
+        match (fresh, self.ended()) {
+            (true, _) => Some(report(self, with_status)),
+            (false, true) => Some(SchedulerReport { ended: true, ..SchedulerReport::default() }),
+            (false, false) => None,
+        }
+    }
+
+    fn ended(&self) -> bool {
+        self.item.status.as_ref().is_some_and(has_ended)
     }
 }
 
@@ -187,5 +201,6 @@ fn report(view: &Observed, with_status: bool) -> SchedulerReport {
         unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
         status: if with_status { item.status.clone() } else { None },
         succeeded: succeeded.unwrap_or_default(),
+        ended: view.ended(),
     }
 }

@@ -21,8 +21,8 @@ pub(crate) const REFUSED: &str = "BindingRefused";
 pub(crate) const MOST_ITEMS: usize = 100;
 /// Limit of clusters with their raw status in it.
 pub(crate) const MOST_RAW: usize = 20;
-/// Limit of its raw statuses in bytes of JSON. One member may send 64 KiB, and an object of the hub must stay
-/// well below etcd's limit of 1.5 MiB.
+/// Limit of its raw statuses in bytes of JSON, as they arrived. One member may send 64 KiB, and an object of the hub must
+/// stay below etcd's limit of 1.5 MiB, even if all numbers grow fourfold when they are written (`1e15`).
 const MOST_RAW_BYTES: usize = 256 * 1024;
 
 /// Inputs of a status, in addition to the binding.
@@ -184,7 +184,9 @@ pub(crate) fn status(
     status.truncated = total > MOST_ITEMS;
     items.truncate(MOST_ITEMS);
     status.aggregated_status = items.into_iter().map(|(item, _)| item).collect();
-    limit_raw(&mut status.aggregated_status);
+    limit_raw(&mut status.aggregated_status, |cluster| {
+        knowledge.view(cluster).map_or(0, |view| view.status_bytes)
+    });
     status.summary = Some(summary);
     if let Some(decision) = &spec.decision {
         status.last_scheduled_time = Some(decision.at.clone());
@@ -193,11 +195,12 @@ pub(crate) fn status(
     status
 }
 
-/// Keeps the raw statuses of the first members, up to the limits in number and bytes.
-fn limit_raw(items: &mut [AggregatedStatusItem]) {
+/// Keeps the raw statuses of the first members, up to the limits in number and bytes. `bytes` is the size of a member's
+/// status as it arrived: serializing it again at every pass would cost more than the rest of the status.
+fn limit_raw(items: &mut [AggregatedStatusItem], bytes: impl Fn(&str) -> usize) {
     let mut room = MOST_RAW_BYTES;
     for (place, item) in items.iter_mut().enumerate() {
-        let bytes = item.status.as_ref().map_or(0, |status| status.to_string().len());
+        let bytes = bytes(&item.cluster_name);
         if place < MOST_RAW && bytes <= room {
             room -= bytes;
         } else {

@@ -320,6 +320,13 @@ fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Rep
             "readyReplicas": up, "availableReplicas": up, "unavailableReplicas": replicas - up,
         })
     });
+    let status = match object.manifest["kind"] == "Job" {
+        // Jobs end as soon as they run.
+        true => {
+            Some(json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}))
+        }
+        false => status,
+    };
     let healthy = ready || replicas.is_none();
     Report {
         hash: object.hash.clone(),

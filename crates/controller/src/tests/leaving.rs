@@ -11,6 +11,7 @@ use super::harness::{BINDING, DEPLOYMENT, Federation, RECOVER_AFTER, SOON};
 use crate::lifecycle::emptying::Emptying;
 use crate::lifecycle::pace::PaceLimits;
 use crate::testing::eventually;
+use crate::testing::members::Order;
 
 const CLUSTER: (&str, &str) = ("cluster.atoll.dev/v1alpha1", "Cluster");
 const LONG: Duration = Duration::from_secs(900);
@@ -393,4 +394,43 @@ async fn work_comes_back_when_the_member_was_well_for_long_enough_also_over_a_re
     let took = returned[0].duration_since(back).as_secs();
     let least = RECOVER_AFTER.0.as_secs();
     assert!((least..least + 3).contains(&took), "{took} s");
+}
+
+/// A drain would run it again elsewhere, on the old leader and on one that has not heard from the members yet.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_has_ended_stays_on_a_drained_member_and_does_not_hold_the_drain() {
+    let federation = Federation::start().await;
+    for name in ["m1", "m2", "m3"] {
+        let apis = json!({"apiEnablements": [
+            {"groupVersion": "batch/v1", "resources": [{"name": "jobs", "kind": "Job"}]},
+        ]});
+        federation.hub.patch_status(CLUSTER.0, CLUSTER.1, name, apis).await;
+    }
+    taint(&federation, "m2", Some("NoSchedule")).await;
+    let placement = json!({
+        "clusterAffinity": {"clusterNames": ["m1", "m2"]},
+        "replicaScheduling": {"replicaSchedulingType": "Divided"},
+    });
+    federation.hub.policy("jobs", ("batch/v1", "Job"), placement).await;
+    let job = json!({
+        "metadata": {"name": "import"},
+        "spec": {"parallelism": 1, "completions": 1, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}}},
+    });
+    federation.hub.apply("batch/v1", "Job", Some("shop"), job).await;
+    let complete = "/status/aggregatedStatus/0/status/conditions/0/type";
+    federation.until(BINDING, "import-job", complete, json!("Complete")).await;
+    taint(&federation, "m2", None).await;
+    let orders = federation.members.orders().len();
+    taint(&federation, "m1", Some("NoExecute")).await;
+    let message = until_said(&federation, "Emptied").await;
+    assert!(message.contains("Job.batch/shop/import"), "{message}");
+    let federation = federation.restart().await;
+    until_said(&federation, "Emptied").await;
+    let elsewhere = federation.members.orders().into_iter().skip(orders).filter(|order| {
+        matches!(order, Order::Set { cluster, .. } if cluster != "m1")
+            || matches!(order, Order::Withdraw { .. })
+    });
+    assert_eq!(elsewhere.collect::<Vec<_>>(), []);
+    assert_eq!(federation.history().await, [Trigger::First]);
 }

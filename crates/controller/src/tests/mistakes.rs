@@ -1,9 +1,13 @@
 //! Mistakes in policies and bindings: reported once, where users look, and neither obeyed nor retried endlessly.
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tracing::Level;
+use tracing::subscriber::DefaultGuard;
 
 use super::harness::{BINDING, DEPLOYMENT, Federation, SOON, Setup};
 use crate::members::Withdrawal;
@@ -43,6 +47,40 @@ async fn events(hub: &Hub, namespace: &str, reason: &str, name: &str) -> Vec<Str
         .filter(|event| event["reason"] == reason && event["involvedObject"]["name"] == name)
         .map(|event| event["message"].as_str().unwrap().to_owned())
         .collect()
+}
+
+/// The controller's log lines of this thread, from now on.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Captures until the guard is dropped.
+    fn capture() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(Level::DEBUG)
+            .with_ansi(false)
+            .with_writer(move || writer.clone());
+        (log, tracing::subscriber::set_default(subscriber.finish()))
+    }
+
+    /// Number of lines of the engine with this level and text.
+    fn count(&self, level: Level, text: &str) -> usize {
+        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let head = format!(" {level} atoll_controller::engine");
+        log.lines().filter(|line| line.contains(&head) && line.contains(text)).count()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Decisions, both committed and unchanged ones.
@@ -226,6 +264,7 @@ async fn a_policy_is_answered_within_about_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn kinds_that_the_hub_does_not_serve_are_said_once() {
+    let (log, _guard) = Log::capture();
     let federation = Federation::start().await;
     for (name, kind) in [("a", "Widget"), ("b", "Gadget")] {
         federation.hub.policy(name, ("example.io/v1", kind), json!({})).await;
@@ -236,6 +275,10 @@ async fn kinds_that_the_hub_does_not_serve_are_said_once() {
     federation.spy.take_writes();
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(federation.spy.take_writes(), Vec::<String>::new());
+    for kind in ["Widget", "Gadget"] {
+        assert_eq!(log.count(Level::WARN, kind), 1, "{kind}");
+        assert!(log.count(Level::DEBUG, kind) > 1, "{kind} is tried again");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use atoll_api::workload_policy::AllocationType;
 
 use super::{Finding, Page, reach, selectors};
 use crate::cycle::check;
-use crate::detect::{self, Policy, PolicyKey, Which};
+use crate::detect::{self, Claim, Match, Policy, PolicyKey, Which};
 use crate::offline::{Workload, World};
 use crate::state::row::Row;
 
@@ -79,17 +79,19 @@ pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
     let mut shadows: BTreeMap<(&PolicyKey, PolicyKey), Vec<String>> = BTreeMap::new();
     for workload in &world.workloads {
         let claim = world.claim(workload);
+        let mut page = Page::new(workload.key.to_string());
         for policy in world.policies.values() {
-            if detect::selects(policy, &workload.key, &workload.template.labels).is_none() {
+            let Some(how) = detect::selects(policy, &workload.key, &workload.template.labels)
+            else {
                 continue;
-            }
+            };
+            excluded(&mut page, policy, how, &claim);
             *matched.entry(&policy.key).or_default() += 1;
             if let Some(winner) = claim.policy().filter(|winner| winner.key != policy.key) {
                 let lost = shadows.entry((&policy.key, winner.key.clone())).or_default();
                 lost.push(workload.key.to_string());
             }
         }
-        let mut page = Page::new(workload.key.to_string());
         let template = &workload.template;
         if let Err(mistake) = check::replicas(template.replicas) {
             page.error(mistake.field, mistake.problem, "correct the number");
@@ -126,6 +128,23 @@ pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Reports an object that a policy names, or that lies in the policy's own namespace, and that is never propagated. A
+/// cluster-scoped policy for a whole kind is expected to skip such objects.
+fn excluded(page: &mut Page, policy: &Policy, how: Match, claim: &Claim) {
+    let Claim::Excluded(why) = claim else { return };
+    if how == Match::Name || policy.key.namespace.is_some() {
+        page.warning(
+            "metadata",
+            format!(
+                "{} {} selects it, but it is never propagated: {why}",
+                policy.key.kind(),
+                policy.key
+            ),
+            "leave it out of the policy",
+        );
+    }
 }
 
 /// Finds selectors that match no object.

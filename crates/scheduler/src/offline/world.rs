@@ -17,7 +17,7 @@ use super::documents::{Document, InputError};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
 use crate::detect::{self, Claim, GroupKind, Policy, PolicyKey, Subject, TemplateKey};
 use crate::request::objects::{Existing, read_binding, read_cluster};
-use crate::request::{Report, Template};
+use crate::request::{Report, Template, has_ended};
 use crate::{BindingFacts, BindingKey, Decision, LiveCluster, Request, Scheduler, Tables};
 
 /// Settings for all decisions of a run.
@@ -82,6 +82,12 @@ pub struct World {
 }
 
 impl World {
+    /// A world without objects. Objects of these namespaces are not claimed, as in a controller with the same setting.
+    #[must_use]
+    pub fn new(reserved: ReservedNamespaces) -> Self {
+        Self { reserved, ..Self::default() }
+    }
+
     /// Adds an object.
     ///
     /// # Errors
@@ -326,5 +332,6 @@ fn report(item: &AggregatedStatusItem) -> Report {
         unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
         status: item.status.clone(),
         succeeded: 0,
+        ended: item.status.as_ref().is_some_and(has_ended),
     }
 }

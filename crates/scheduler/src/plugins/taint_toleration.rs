@@ -112,6 +112,7 @@ fn reject_evicting(
         (reason.as_str().into(), one)
     });
     let stay = cycle.as_karmada() && cycle.request.taint_eviction == TaintEviction::LeftOut;
+    let ended = ended_targets(cycle);
     for (reason, mut rows) in untolerated.chain(expired) {
         if let Some(among) = among {
             rows.and(among);
@@ -119,8 +120,27 @@ fn reject_evicting(
         if stay {
             rows.minus(&cycle.targets.rows);
         }
+        let mut staying = rows.clone();
+        staying.and(&ended);
+        rows.minus(&ended);
+        // Karmada's rules have no targets that stay although a filter rejects them: there the cluster passes.
+        if !cycle.as_karmada() {
+            verdicts.reject(NAME, Code::Unschedulable, reason.clone(), staying, Hold::Always);
+        }
         verdicts.reject(NAME, Code::Unschedulable, reason, rows, Hold::Never);
     }
+}
+
+/// Targets on which the object is a Job that has ended: taints do not move it, because a copy elsewhere would run again.
+fn ended_targets(cycle: &Cycle<'_>) -> BitSet {
+    let mut ended = BitSet::empty(cycle.snapshot.len());
+    for (row, _) in &cycle.targets.seats {
+        let row = *row as usize;
+        if cycle.request.has_ended_on(&cycle.snapshot.row(row).name) {
+            ended.insert(row);
+        }
+    }
+    ended
 }
 
 /// The tolerations in force. Each list has the clusters that it applies to (`None` = all).

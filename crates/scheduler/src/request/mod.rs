@@ -102,6 +102,16 @@ pub struct Template {
     pub workload_policy: Option<String>,
 }
 
+impl Request {
+    /// Whether this is a Job that has ended on a cluster. A copy elsewhere would run again, so it is not moved.
+    #[must_use]
+    pub fn has_ended_on(&self, cluster: &str) -> bool {
+        self.template.group() == "batch"
+            && self.template.kind == "Job"
+            && self.reports.get(cluster).is_some_and(|report| report.ended)
+    }
+}
+
 impl Template {
     /// The API group: empty for core.
     #[must_use]
@@ -177,4 +187,16 @@ pub struct Report {
     pub status: Option<Value>,
     /// Completions of a Job that succeeded.
     pub succeeded: i64,
+    /// Whether a Job has ended there: see [`has_ended`].
+    pub ended: bool,
+}
+
+/// Whether the status of a Job says that it has ended: it is complete, or has failed permanently.
+#[must_use]
+pub fn has_ended(status: &Value) -> bool {
+    let conditions = status["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| {
+        condition["status"] == "True"
+            && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    })
 }

@@ -457,3 +457,22 @@ fn a_taint_without_a_time_of_its_own_is_tolerated_from_when_it_was_first_seen() 
     request.now = at("12:01:00");
     assert_eq!(world.step(&mut request).trigger(), Trigger::Failover);
 }
+
+#[test]
+fn a_job_that_has_ended_is_not_moved_by_a_drain_because_its_copy_would_run_again() {
+    for profile in ["default", "karmada"] {
+        for ended in [false, true] {
+            let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(9))));
+            let mut request = workload("import", 2, aggregated());
+            request.scheduler_name = profile.to_owned();
+            request.template.api_version = "batch/v1".to_owned();
+            request.template.kind = "Job".to_owned();
+            let here = first_of(&shares(&world.step(&mut request)));
+            request.reports.insert(here.clone(), Report { ended, ..Report::default() });
+            world.taint(&here, "NoExecute");
+            let decision = world.step(&mut request);
+            let stays = shares(&decision) == map(&[(&here, 2)]) && decision.evictions().is_empty();
+            assert_eq!(stays, ended, "{profile}: {:?}", shares(&decision));
+        }
+    }
+}

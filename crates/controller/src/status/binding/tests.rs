@@ -192,7 +192,8 @@ fn large_raw_statuses_are_left_out_before_a_binding_outgrows_the_hub() {
     let mut known = Fixed::default();
     known.views.extend((0..20).map(|n| view(&format!("m{n:02}"), "new", 1)));
     for view in known.views.values_mut() {
-        view.item.status = Some(json!({"text": "x".repeat(60 * 1024)}));
+        // As measured when the report arrived, whatever it would have in bytes now.
+        view.status_bytes = 60 * 1024;
     }
     let status = status(&binding(json!(clusters), "Placed", 0), &known, now());
     let raw = status.aggregated_status.iter().filter(|item| item.status.is_some()).count();
