@@ -6,12 +6,12 @@ use crate::session::enrol::EnrolError;
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// No controller address was given.
-    #[error("no address of the controller: name at least one `host:port`")]
+    #[error("no address of the controller: give at least one as HOST:PORT")]
     NoAddress,
     /// No identity, and no way to get one.
     #[error("enrol with the controller")]
     Enrol(#[from] EnrolError),
     /// A task of the agent panicked: a defect.
-    #[error("the agent's {0} ended badly")]
-    Task(&'static str),
+    #[error("a task of the agent panicked")]
+    Task,
 }

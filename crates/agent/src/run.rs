@@ -73,7 +73,7 @@ pub async fn run(options: AgentOptions, token: CancellationToken) -> Result<(), 
         if !lost || token.is_cancelled() {
             return result;
         }
-        tracing::info!("standing by");
+        tracing::info!("standing by: another agent may hold the lease");
     }
 }
 
@@ -153,7 +153,7 @@ impl Active<'_> {
             // No task returns before cancellation; one that did has panicked.
             _ = tasks.join_next() => match scope.is_cancelled() {
                 true => Ok(()),
-                false => Err(AgentError::Task("task")),
+                false => Err(AgentError::Task),
             },
         };
         scope.cancel();

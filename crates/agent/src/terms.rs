@@ -13,7 +13,7 @@ pub(crate) struct Terms<'a> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TermError {
     /// It comes from a leader that has been replaced.
-    #[error("the message has term {term}, the agent has acted on {highest} already")]
+    #[error("the message has term {term}; the agent has already obeyed term {highest}")]
     Lower {
         /// Term of the message.
         term: u64,
@@ -21,7 +21,7 @@ pub(crate) enum TermError {
         highest: u64,
     },
     /// The higher term could not be stored, so its orders must not be carried out.
-    #[error("the term cannot be kept")]
+    #[error("cannot store the term")]
     Persist(#[from] LeaseError),
 }
 

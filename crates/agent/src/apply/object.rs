@@ -116,7 +116,7 @@ pub(crate) async fn apply(
 ) -> Result<Applied, MemberError> {
     let target = apis.resolve(&key.kind, Some(&desired.api_version))?;
     let mut manifest: Value = serde_json::from_slice(&desired.manifest).map_err(|error| {
-        MemberError::Scope(format!("the manifest of {key} is no JSON: {error}"))
+        MemberError::Scope(format!("the manifest of {key} is not JSON: {error}"))
     })?;
     check_identity(&manifest, key, desired)?;
     let Some(object) = member.get(target, key).await? else {
@@ -272,7 +272,7 @@ async fn is_autoscaled(member: &Member, key: &Key) -> bool {
         let page = match member.list(&target, Some(&key.namespace), None, next).await {
             Ok(page) => page,
             Err(error) => {
-                tracing::warn!(%key, error = %error.message(), "cannot ask who scales it: its replicas are left alone");
+                tracing::warn!(%key, error = %error.message(), "cannot list HorizontalPodAutoscalers: the object's replicas are not changed");
                 return true;
             }
         };

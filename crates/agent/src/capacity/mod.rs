@@ -3,12 +3,13 @@
 //! The agent is the estimator of its member. It sends node classes with their free room; the scheduler computes from
 //! those how many replicas of a request fit.
 
+mod amounts;
 mod fault;
 mod node;
 mod pod;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +24,6 @@ use crate::key::Key;
 use crate::member::{Follow, Followed, Member, Target, follow};
 use atoll_api::Jitter;
 use table::Table;
-
-/// Thousandths of a unit by resource.
-pub(crate) type Amounts = BTreeMap<String, i64>;
 
 /// Minimum time between two computations of the figures: a rollout changes hundreds of pods within a second.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -62,8 +60,7 @@ pub(crate) async fn run(
         ));
     }
     drop(events);
-    let mut state =
-        State { table: Table::default(), listed: BTreeSet::new(), seen: BTreeSet::new() };
+    let mut state = CapacityState::default();
     let mut due: Option<tokio::time::Instant> = None;
     loop {
         let wake = due.unwrap_or_else(tokio::time::Instant::now);
@@ -111,14 +108,16 @@ enum Of {
     Pods,
 }
 
-struct State {
+/// Nodes and pods as far as they were listed.
+#[derive(Default)]
+struct CapacityState {
     table: Table,
     listed: BTreeSet<Of>,
     /// Namespace and name of the objects in the current lists.
     seen: BTreeSet<(Of, String, String)>,
 }
 
-impl State {
+impl CapacityState {
     fn take(&mut self, of: Of, event: Followed) {
         match event {
             Followed::ListBegins => self.seen.retain(|(other, ..)| *other != of),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use atoll_api::quantity::Quantity;
 use serde_json::Value;
 
-use super::Amounts;
+use super::amounts::Amounts;
 
 /// Summary of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Amounts;
+use super::amounts::Amounts;
 use super::fault::{self, PodFault};
 use crate::key::{GroupKind, Key};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_protocol::v1;
 
-use super::Amounts;
+use super::amounts::Amounts;
 use super::fault::PodFault;
 use super::node::{NodeFacts, Taint};
 use super::pod::{PodFacts, Unscheduled};

@@ -64,6 +64,10 @@ mod tests {
         ]
     }
 
+    /// Fields of a manifest that take any value.
+    const FIELDS: [&str; 6] =
+        ["/metadata", "/metadata/annotations", "/metadata/labels", "/spec", "", "/kind"];
+
     /// An object that is a manifest except for one field, which has any value.
     fn almost_a_manifest() -> impl Strategy<Value = Value> {
         let value = leaf().prop_recursive(3, 12, 4, |inner| {
@@ -73,9 +77,7 @@ mod tests {
                     .prop_map(|fields| Value::Object(fields.into_iter().collect())),
             ]
         });
-        let fields =
-            ["/metadata", "/metadata/annotations", "/metadata/labels", "/spec", "", "/kind"];
-        (value, proptest::sample::select(&fields)).prop_map(|(value, field)| {
+        (value, proptest::sample::select(&FIELDS[..])).prop_map(|(value, field)| {
             let mut manifest = json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": "a", "namespace": "shop", "labels": {}, "annotations": {}},

@@ -5,6 +5,7 @@
 //! without one, it still reverts drift and retries what was ordered.
 
 mod convert;
+mod index_state;
 mod kinds;
 mod listing;
 mod orders;
@@ -28,15 +29,15 @@ use crate::apply::order::is_definition;
 use crate::apply::removal::{self};
 use crate::capacity::Pods;
 use crate::inventory::agreement::Agreement;
-use crate::inventory::index::{Found, Index};
+use crate::inventory::index::Found;
 use crate::key::{GroupKind, Key};
 use crate::member::{Discovery, Fence, Followed, Member, MemberError};
 use crate::observe;
 use crate::options::Timings;
 use crate::session::outbox::Outbox;
 use atoll_api::Jitter;
+use index_state::{IndexState, Trust};
 use kinds::Kinds;
-use listing::Books;
 use queue::Place;
 use table::{Outcome, Table, Work};
 
@@ -97,15 +98,9 @@ struct Engine {
     options: EngineOptions,
     table: Table,
     kinds: Kinds,
-    index: Index,
-    /// How far the index can be trusted.
-    books: Books,
-    /// The index being written.
-    index_write: Option<Index>,
-    index_retry: Option<Instant>,
+    index: IndexState,
     session: Option<Session>,
     jobs: JoinSet<(Key, Work, Outcome)>,
-    writes: JoinSet<Result<(), MemberError>>,
     /// Pod reports of workloads, Atoll's or not.
     pods: BTreeMap<Key, Pods>,
     /// Objects whose status waits for the end of the window.
@@ -132,17 +127,12 @@ pub(crate) async fn run(
     let kinds = Kinds::new(options.member.clone(), options.jitter.clone(), events, token.clone());
     let mut apis = options.discovery.subscribe();
     let patience = Some(Instant::now() + options.timings.inventory_wait);
-    let (index, books) = Books::open(found, options.first);
     let mut engine = Engine {
         table: Table::new(options.jitter.clone()),
         kinds,
-        index,
-        books,
-        index_write: None,
-        index_retry: None,
+        index: IndexState::open(found, options.first),
         session: None,
         jobs: JoinSet::new(),
-        writes: JoinSet::new(),
         pods: BTreeMap::new(),
         statuses: BTreeSet::new(),
         flush: None,
@@ -165,7 +155,7 @@ pub(crate) async fn run(
             biased;
             () = token.cancelled() => break,
             Some(done) = engine.jobs.join_next() => engine.job_done(done),
-            Some(done) = engine.writes.join_next() => engine.index_written(done),
+            Some(done) = engine.index.writes.join_next() => engine.index_written(done),
             command = commands.recv() => match command {
                 Some(command) => engine.command(command),
                 None => break,
@@ -179,10 +169,10 @@ pub(crate) async fn run(
     }
     let rest = async { while engine.jobs.join_next().await.is_some() {} };
     if tokio::time::timeout(GRACE, rest).await.is_err() {
-        tracing::info!("calls under way are given up");
+        tracing::info!("cancelled the running calls to the member");
     }
     engine.jobs.shutdown().await;
-    engine.writes.shutdown().await;
+    engine.index.writes.shutdown().await;
     engine.kinds.stop().await;
 }
 
@@ -193,7 +183,7 @@ impl Engine {
         let open = self.options.fence.is_open();
         let fenced = |at: Instant| if open { at } else { at.max(now + FENCED) };
         let work = self.table.queue.next(now).map(fenced);
-        let index = self.index_retry.map(fenced);
+        let index = self.index.retry.map(fenced);
         [work, self.flush, patience, self.settling, index].into_iter().flatten().min()
     }
 
@@ -203,9 +193,9 @@ impl Engine {
         if !self.options.fence.is_open() {
             return;
         }
-        let (index, books) = (&self.index, self.books);
+        let state = &self.index;
         let covered = |key: &Key, place: Place| match place {
-            Place::Apply(_) => books == Books::Lost || index.covers(key),
+            Place::Apply(_) => state.trust == Trust::Lost || state.index.covers(key),
             Place::Withdraw(_) => true,
         };
         for key in self.table.queue.take(now, covered) {
@@ -238,7 +228,7 @@ impl Engine {
             Ok(done) => done,
             Err(error) => {
                 // A job panics only by a defect; its key stays taken, other keys continue.
-                tracing::error!(%error, "a call to the member ended badly");
+                tracing::error!(%error, "a call to the member panicked");
                 return;
             }
         };
@@ -295,7 +285,7 @@ impl Engine {
             Followed::ListEnds => {
                 let first = !self.kinds.is_listed(kind);
                 let seen = self.kinds.list_ends(kind);
-                self.tell_unlisted();
+                self.report_unlisted();
                 for (key, uid) in self.table.missing(kind, &seen) {
                     self.gone(&key, &uid, now);
                 }
@@ -327,7 +317,7 @@ impl Engine {
                 }
                 tracing::warn!(%kind, error = %error.message(), "cannot follow a kind");
                 self.kinds.failed(kind, error.is_forbidden());
-                self.tell_unlisted();
+                self.report_unlisted();
             }
         }
     }

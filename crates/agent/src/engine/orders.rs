@@ -43,7 +43,7 @@ impl Engine {
             return;
         }
         for kind in self.kinds.unlisted() {
-            tracing::warn!(%kind, "cannot be listed yet; its objects are missing in the inventory");
+            tracing::warn!(%kind, "cannot list a kind yet; its objects are missing in the inventory");
         }
         if !self.is_everything_followed() {
             tracing::warn!("not all kinds of the member are known; the inventory may lack objects");
@@ -92,9 +92,7 @@ impl Engine {
                 if session.agreement.compare(&synced.digest) {
                     self.table.release_held(Instant::now());
                 } else {
-                    tracing::info!(
-                        "the controller has another picture of the member: the inventory goes again"
-                    );
+                    tracing::info!("the controller's digest differs: sending the inventory again");
                     self.send_inventory();
                 }
             }
@@ -172,7 +170,7 @@ impl Engine {
 
     fn withdraw(&mut self, key: Option<v1::ObjectKey>, withdrawal: Withdrawal) {
         let Some(key) = Key::from_wire(key) else {
-            tracing::warn!("a removal without a key is dropped");
+            tracing::warn!("dropped a removal without a key");
             return;
         };
         let Some(session) = &mut self.session else { return };

@@ -31,7 +31,7 @@ const CONFLICT: Backoff = Backoff { first: Duration::from_secs(5), most: Duratio
 const OVERDUE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-struct Entry {
+struct ObjectEntry {
     desired: Option<Desired>,
     live: Option<Live>,
     /// uid of the object that we applied.
@@ -69,10 +69,19 @@ pub(super) enum Outcome {
     Withdrawn(Result<Withdrawn, MemberError>),
 }
 
+/// What a call showed about an object.
+struct Learned {
+    result: v1::ApplyResult,
+    /// uid of the object; empty where it is unknown.
+    uid: String,
+    /// Reason and message, where the object is not as desired.
+    error: Option<(String, String)>,
+}
+
 /// All objects.
 #[derive(Debug)]
 pub(super) struct Table {
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<Key, ObjectEntry>,
     /// Pending work.
     pub queue: Queue,
     jitter: Jitter,
@@ -233,7 +242,7 @@ impl Table {
         self.of_kind(kind).next().is_some()
     }
 
-    fn of_kind(&self, kind: &GroupKind) -> impl Iterator<Item = (&Key, &Entry)> {
+    fn of_kind(&self, kind: &GroupKind) -> impl Iterator<Item = (&Key, &ObjectEntry)> {
         let first = Key { kind: kind.clone(), namespace: String::new(), name: String::new() };
         self.entries.range(first..).take_while(move |(key, _)| key.kind == *kind)
     }
@@ -284,71 +293,22 @@ impl Table {
             }
             Work::Withdraw(withdrawal, _) => entry.withdrawal.as_ref() == Some(withdrawal),
         };
-        let (result, uid, error) = match outcome {
-            Outcome::Applied(Ok(Applied::Done { live, written })) => {
-                entry.drift += u64::from(written && current && entry.was_settled);
-                if live.marked {
-                    entry.uid = Some(live.uid.clone());
-                    entry.fields = live.fields;
-                    entry.live = Some(live.clone());
-                }
-                let uid = live.uid.clone();
-                if current {
-                    entry.settled = Some(live);
-                    entry.was_settled = true;
-                }
-                (v1::ApplyResult::Applied, uid, None)
-            }
-            Outcome::Applied(Ok(Applied::Conflict { uid })) => (
-                v1::ApplyResult::Conflict,
-                uid,
-                Some((
-                    "Conflict".to_owned(),
-                    format!(
-                        "{key} exists on the member and is not Atoll's; it is left alone (conflictResolution: Overwrite takes it over)"
-                    ),
-                )),
-            ),
-            Outcome::Applied(Ok(Applied::Terminating { uid }))
-            | Outcome::Withdrawn(Ok(Withdrawn::Terminating { uid })) => (
-                v1::ApplyResult::Waiting,
-                uid,
-                Some(("Terminating".to_owned(), format!("{key} is going away"))),
-            ),
-            Outcome::Withdrawn(Ok(Withdrawn::Removed)) => {
-                entry.live = None;
-                (v1::ApplyResult::Removed, String::new(), None)
-            }
-            Outcome::Withdrawn(Ok(Withdrawn::Released { uid })) => {
-                entry.live = None;
-                (v1::ApplyResult::Released, uid, None)
-            }
-            Outcome::Withdrawn(Ok(Withdrawn::NotOurs { uid })) => (
-                v1::ApplyResult::NotOurs,
-                uid,
-                Some(("NotOurs".to_owned(), format!("{key} has another uid; it is left alone"))),
-            ),
-            Outcome::Applied(Err(MemberError::LeaseOverdue))
-            | Outcome::Withdrawn(Err(MemberError::LeaseOverdue)) => {
-                self.schedule_at(key, now + OVERDUE);
-                return None;
-            }
-            Outcome::Applied(Err(error)) | Outcome::Withdrawn(Err(error)) => {
-                (v1::ApplyResult::Failed, String::new(), Some((error.reason(), error.message())))
-            }
+        let Some(learned) = entry.learn(key, outcome, current) else {
+            self.schedule_at(key, now + OVERDUE);
+            return None;
         };
         if !current {
             self.schedule(key, now);
             return None;
         }
-        let wait = match result {
+        let wait = match learned.result {
             v1::ApplyResult::Failed => Some(FAILED),
             v1::ApplyResult::Waiting => Some(WAITING),
             v1::ApplyResult::Conflict => Some(CONFLICT),
             _ => None,
         };
-        let mut message = report(key, entry, result, &uid);
-        (message.reason, message.message) = error.unwrap_or_default();
+        let mut message = report(key, entry, learned.result, &learned.uid);
+        (message.reason, message.message) = learned.error.unwrap_or_default();
         let repeated = entry.reported.as_ref() == Some(&message);
         entry.reported = Some(message.clone());
         match wait {
@@ -454,7 +414,7 @@ impl Table {
     }
 }
 
-impl Entry {
+impl ObjectEntry {
     fn start_withdrawal(&mut self, withdrawal: Withdrawal) {
         self.desired = None;
         self.settled = None;
@@ -462,6 +422,62 @@ impl Entry {
         self.failures = 0;
         self.reported = None;
         self.withdrawal = Some(withdrawal);
+    }
+
+    /// Takes in what a call showed about the object. `current`: the call did what is still asked for. `None`: nothing was
+    /// done, because the lease is overdue.
+    fn learn(&mut self, key: &Key, outcome: Outcome, current: bool) -> Option<Learned> {
+        let learned = |result, uid| Learned { result, uid, error: None };
+        let but = |result, uid, reason: &str, message| Learned {
+            result,
+            uid,
+            error: Some((reason.to_owned(), message)),
+        };
+        Some(match outcome {
+            Outcome::Applied(Ok(Applied::Done { live, written })) => {
+                self.drift += u64::from(written && current && self.was_settled);
+                if live.marked {
+                    self.uid = Some(live.uid.clone());
+                    self.fields = live.fields;
+                    self.live = Some(live.clone());
+                }
+                let uid = live.uid.clone();
+                if current {
+                    self.settled = Some(live);
+                    self.was_settled = true;
+                }
+                learned(v1::ApplyResult::Applied, uid)
+            }
+            Outcome::Applied(Ok(Applied::Conflict { uid })) => but(
+                v1::ApplyResult::Conflict,
+                uid,
+                "Conflict",
+                format!(
+                    "{key} exists on the member and is not Atoll's; it is left alone (conflictResolution: Overwrite takes it over)"
+                ),
+            ),
+            Outcome::Applied(Ok(Applied::Terminating { uid }))
+            | Outcome::Withdrawn(Ok(Withdrawn::Terminating { uid })) => {
+                but(v1::ApplyResult::Waiting, uid, "Terminating", format!("{key} is being deleted"))
+            }
+            Outcome::Withdrawn(Ok(Withdrawn::Removed)) => {
+                self.live = None;
+                learned(v1::ApplyResult::Removed, String::new())
+            }
+            Outcome::Withdrawn(Ok(Withdrawn::Released { uid })) => {
+                self.live = None;
+                learned(v1::ApplyResult::Released, uid)
+            }
+            Outcome::Withdrawn(Ok(Withdrawn::NotOurs { uid })) => {
+                let message = format!("{key} has another uid; it is left alone");
+                but(v1::ApplyResult::NotOurs, uid, "NotOurs", message)
+            }
+            Outcome::Applied(Err(MemberError::LeaseOverdue))
+            | Outcome::Withdrawn(Err(MemberError::LeaseOverdue)) => return None,
+            Outcome::Applied(Err(error)) | Outcome::Withdrawn(Err(error)) => {
+                but(v1::ApplyResult::Failed, String::new(), &error.reason(), error.message())
+            }
+        })
     }
 
     /// Whether the entry holds no state and no work.
@@ -473,7 +489,7 @@ impl Entry {
     }
 }
 
-fn report(key: &Key, entry: &Entry, result: v1::ApplyResult, uid: &str) -> v1::Applied {
+fn report(key: &Key, entry: &ObjectEntry, result: v1::ApplyResult, uid: &str) -> v1::Applied {
     let withdrawing = entry.withdrawal.is_some();
     let hash = entry.desired.as_ref().filter(|_| !withdrawing).map(|desired| desired.hash.clone());
     v1::Applied {

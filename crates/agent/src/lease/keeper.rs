@@ -6,8 +6,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::record::Record;
-use super::{LeaseOptions, is_race, key, target};
+use super::options::LeaseOptions;
+use super::record::{Record, key, target};
 use crate::apply::object::ensure_namespace;
 use crate::member::{Fence, Member, MemberError};
 
@@ -20,7 +20,7 @@ const REQUESTS: usize = 4;
 
 /// A change to write to the Lease.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+enum LeaseChange {
     /// The highest term of a leader that the agent accepted.
     Term(u64),
     /// Raise the epoch above this one.
@@ -28,7 +28,7 @@ enum Change {
 }
 
 /// A change, and the receiver of the Lease's resulting epoch.
-type Request = (Change, oneshot::Sender<Result<u64, LeaseError>>);
+type ChangeRequest = (LeaseChange, oneshot::Sender<Result<u64, LeaseError>>);
 
 /// Why a change could not be written to the Lease.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub(crate) enum LeaseError {
     #[error("another agent has taken the lease")]
     Lost,
     /// A failed call.
-    #[error("the lease cannot be written")]
+    #[error("cannot write the lease")]
     Write(#[source] MemberError),
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Held {
     pub first: bool,
     /// Cancelled when another agent holds the Lease.
     pub lost: CancellationToken,
-    changes: mpsc::Sender<Request>,
+    changes: mpsc::Sender<ChangeRequest>,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -123,7 +123,7 @@ impl Held {
     /// # Errors
     /// When the Lease is lost, or the write fails.
     pub(crate) async fn persist_term(&self, term: u64) -> Result<(), LeaseError> {
-        self.change(Change::Term(term)).await.map(drop)
+        self.change(LeaseChange::Term(term)).await.map(drop)
     }
 
     /// Raises the epoch above one that the controller has seen of this member, and returns it. A replaced agent cannot
@@ -132,10 +132,10 @@ impl Held {
     /// # Errors
     /// When the Lease is lost, or the write fails.
     pub(crate) async fn raise_epoch(&self, floor: u64) -> Result<u64, LeaseError> {
-        self.change(Change::EpochAbove(floor)).await
+        self.change(LeaseChange::EpochAbove(floor)).await
     }
 
-    async fn change(&self, change: Change) -> Result<u64, LeaseError> {
+    async fn change(&self, change: LeaseChange) -> Result<u64, LeaseError> {
         let (done, wait) = oneshot::channel();
         self.changes.send((change, done)).await.map_err(|_| LeaseError::Lost)?;
         wait.await.map_err(|_| LeaseError::Lost)?
@@ -145,7 +145,7 @@ impl Held {
     pub(crate) async fn release(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
-            tracing::warn!(%error, "the lease's task ended badly");
+            tracing::warn!(%error, "the lease's task panicked");
         }
     }
 }
@@ -172,7 +172,7 @@ struct Keeper {
 impl Keeper {
     async fn run(
         mut self,
-        mut requests: mpsc::Receiver<Request>,
+        mut requests: mpsc::Receiver<ChangeRequest>,
         lost: CancellationToken,
         stop: CancellationToken,
     ) {
@@ -190,7 +190,7 @@ impl Keeper {
                     if let Err(error) =
                         self.member.replace(&target, &key, &released.object, RELEASE_LIMIT).await
                     {
-                        tracing::info!(error = %error.message(), "the lease is left to expire");
+                        tracing::info!(error = %error.message(), "cannot release the lease: it expires by itself");
                     }
                     return;
                 }
@@ -223,10 +223,10 @@ impl Keeper {
         lost.cancel();
     }
 
-    async fn carry_out(&mut self, change: Change) -> Result<u64, LeaseError> {
+    async fn carry_out(&mut self, change: LeaseChange) -> Result<u64, LeaseError> {
         let next = match change {
-            Change::Term(term) => self.record.with_term(term),
-            Change::EpochAbove(floor) => self.record.above(floor),
+            LeaseChange::Term(term) => self.record.with_term(term),
+            LeaseChange::EpochAbove(floor) => self.record.above(floor),
         };
         self.write(next.renewed(self.options.clock.now())).await?;
         Ok(self.record.epoch)
@@ -256,4 +256,9 @@ impl Keeper {
         self.renewed = started;
         Ok(())
     }
+}
+
+/// Whether a write failed because the record was changed meanwhile.
+fn is_race(error: &MemberError) -> bool {
+    error.is_conflict() || error.is_already_exists()
 }

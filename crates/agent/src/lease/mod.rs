@@ -10,76 +10,23 @@
 //! the Lease.
 
 mod keeper;
+mod options;
 mod record;
 
 use std::time::Duration;
 
-use atoll_api::Clock;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use keeper::{Held, LeaseError};
+pub(crate) use options::LeaseOptions;
+pub use options::LeaseTimes;
 
-use crate::key::{GroupKind, Key};
-use crate::member::{Fence, Member, MemberError, Target};
-use atoll_api::{Backoff, Jitter};
+use crate::member::{Fence, Member};
+use atoll_api::Backoff;
 
-/// Name of the Lease.
-const NAME: &str = "atoll-agent";
 /// Backoff while the member's API fails.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(500), most: Duration::from_secs(5) };
-
-/// Times of the Lease.
-#[derive(Debug, Clone, Copy)]
-pub struct LeaseTimes {
-    /// How long a record that is not renewed keeps other agents from taking it.
-    pub duration: Duration,
-    /// Time between renewals.
-    pub renew: Duration,
-    /// How long the holder keeps writing without a renewal; shorter than `duration` by more than the time of a call.
-    pub deadline: Duration,
-    /// Interval of checks of a Lease that another agent holds.
-    pub retry: Duration,
-}
-
-impl Default for LeaseTimes {
-    /// 15 s, 5 s, 10 s, 2 s: client-go's, with half the renewals.
-    fn default() -> Self {
-        Self {
-            duration: Duration::from_secs(15),
-            renew: Duration::from_secs(5),
-            deadline: Duration::from_secs(10),
-            retry: Duration::from_secs(2),
-        }
-    }
-}
-
-/// Inputs for holding the Lease.
-#[derive(Clone)]
-pub(crate) struct LeaseOptions {
-    /// Namespace on the member.
-    pub namespace: String,
-    /// Name of this agent; two running agents must not share one.
-    pub instance: String,
-    /// Times.
-    pub times: LeaseTimes,
-    /// Wall clock, for the human-readable times in the record.
-    pub clock: Clock,
-    /// Jitter.
-    pub jitter: Jitter,
-}
-
-fn target() -> Target {
-    Target::builtin("coordination.k8s.io", "v1", "Lease", "leases", true)
-}
-
-fn key(namespace: &str) -> Key {
-    Key {
-        kind: GroupKind::new("coordination.k8s.io", "Lease"),
-        namespace: namespace.to_owned(),
-        name: NAME.to_owned(),
-    }
-}
 
 /// Waits until this agent holds the Lease; `None` when cancelled. Failures of the member's API are logged and retried.
 pub(crate) async fn acquire(
@@ -98,7 +45,7 @@ pub(crate) async fn acquire(
         };
         let wait = match step {
             Ok(Some(record)) => {
-                tracing::info!(epoch = record.epoch, "the lease is ours");
+                tracing::info!(epoch = record.epoch, "acquired the lease");
                 return Some(keeper::keep(member.clone(), options.clone(), record, fence));
             }
             Ok(None) => {
@@ -117,9 +64,4 @@ pub(crate) async fn acquire(
             () = tokio::time::sleep(wait) => {}
         }
     }
-}
-
-/// Whether a write failed because the record was changed meanwhile.
-fn is_race(error: &MemberError) -> bool {
-    error.is_conflict() || error.is_already_exists()
 }

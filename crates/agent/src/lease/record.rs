@@ -4,8 +4,28 @@ use atoll_api::marks::TERM;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::key::{GroupKind, Key};
+use crate::member::Target;
+
+/// Name of the Lease.
+const NAME: &str = "atoll-agent";
+
 /// Annotation of the Lease: how often it was acquired. `leaseTransitions` has only 31 bits.
 const EPOCH: &str = "atoll.dev/epoch";
+
+/// The endpoint of Leases.
+pub(super) fn target() -> Target {
+    Target::builtin("coordination.k8s.io", "v1", "Lease", "leases", true)
+}
+
+/// The Lease on the member.
+pub(super) fn key(namespace: &str) -> Key {
+    Key {
+        kind: GroupKind::new("coordination.k8s.io", "Lease"),
+        namespace: namespace.to_owned(),
+        name: NAME.to_owned(),
+    }
+}
 
 /// The Lease as read from the member.
 #[derive(Debug, Clone)]
@@ -34,7 +54,7 @@ impl Record {
         let object = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": super::NAME, "namespace": namespace},
+            "metadata": {"name": NAME, "namespace": namespace},
             "spec": {},
         });
         // Acquiring raises the counter exactly to the Unix time, not beyond; otherwise a backup that is restored within

@@ -9,7 +9,8 @@ use kube::core::discovery::v2::APIGroupDiscoveryList;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{Member, MemberError, READ_LIMIT, Target, limited};
+use super::client::{Member, READ_LIMIT, Target, api_version, limited};
+use super::error::MemberError;
 use crate::key::GroupKind;
 
 /// How often the kinds are read without a trigger: a newly installed CRD is seen within this time.
@@ -124,7 +125,7 @@ impl Apis {
             kinds.push(v1::ApiKind { kind, plural, namespaced });
         }
         if !kinds.is_empty() {
-            let group_version = super::api_version(group, version);
+            let group_version = api_version(group, version);
             self.wire.push(v1::ApiGroupVersion { group_version, kinds });
         }
     }

@@ -11,7 +11,7 @@ pub enum MemberError {
     #[error("the member's API answered {}: {}", .0.code, .0.message)]
     Api(#[source] Box<Status>),
     /// No answer in time.
-    #[error("the member's API gave no answer to {call} within {after:?}")]
+    #[error("the member's API did not answer {call} within {after:?}")]
     Timeout {
         /// Which call.
         call: &'static str,
@@ -22,10 +22,10 @@ pub enum MemberError {
     #[error("the member's API cannot be reached")]
     Transport(#[source] kube::Error),
     /// The request could not be built.
-    #[error("the request cannot be made")]
+    #[error("cannot build the request")]
     Request(#[source] kube::core::request::Error),
     /// The member does not serve this kind.
-    #[error("the member serves no kind {kind} in {version}")]
+    #[error("the member does not serve kind {kind} in {version}")]
     NotServed {
         /// The kind, with its group.
         kind: String,

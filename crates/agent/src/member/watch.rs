@@ -11,7 +11,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Member, MemberError, Target};
+use super::client::{Follow, Member, Target, typed};
+use super::error::MemberError;
 use atoll_api::{Backoff, Jitter};
 
 /// Length of one watch call. Below client-go's 5 to 10 minutes, so that a dead connection is noticed.
@@ -24,17 +25,6 @@ const BACKOFF: Backoff =
 /// Backoff for a kind that the agent may not read: permissions change rarely, and many kinds may be forbidden.
 const FORBIDDEN: Backoff =
     Backoff { first: Duration::from_millis(500), most: Duration::from_secs(300) };
-
-/// What to follow.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Follow {
-    /// One namespace, or all.
-    pub namespace: Option<String>,
-    /// Label selector.
-    pub labels: Option<String>,
-    /// Lists return whole objects, watch events only metadata.
-    pub metadata_only: bool,
-}
 
 /// Events of a followed kind.
 #[derive(Debug)]
@@ -194,5 +184,5 @@ fn shaped(target: &Target, what: &Follow, mut object: Value) -> Value {
         fields.remove("apiVersion");
         fields.remove("kind");
     }
-    super::typed(target, object)
+    typed(target, object)
 }

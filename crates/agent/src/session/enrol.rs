@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
+use super::addresses::{Addresses, Refusal};
 use super::identity::{IdentityError, Keeper, Kept, Pending};
-use super::{Addresses, Refusal};
 use crate::options::{Connector, Join};
 use atoll_api::{Backoff, Jitter};
 
@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_secs(15 * 60);
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
     /// Reading or storing the identity failed.
-    #[error("keep the agent's identity")]
+    #[error("store the agent's identity")]
     Keep(#[from] IdentityError),
     /// There is neither an identity nor a token.
     #[error("the agent has no identity and no token: run the command that `atoll join` prints")]
@@ -38,17 +38,17 @@ pub enum EnrolError {
     #[error("the controller refused the token ({0}): get a new one with `atoll rejoin`")]
     Refused(String),
     /// Invalid key or certificate.
-    #[error("key and certificate")]
+    #[error("make the agent's key and certificate")]
     Certificate(#[from] CertificateError),
-    /// TLS settings.
-    #[error("TLS settings")]
+    /// configure TLS.
+    #[error("configure TLS")]
     Tls(#[from] TlsError),
 }
 
 /// Why one enrolment attempt failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("connect")]
+    #[error("connect to the controller")]
     Connect(#[from] std::io::Error),
     #[error("{0}")]
     Channel(#[from] ChannelError),
@@ -97,7 +97,7 @@ impl Enrolment<'_> {
             }
             return match self.enrol(join, kept, token).await {
                 Err(EnrolError::Refused(why)) => {
-                    tracing::warn!(%why, "the token is not taken; the agent goes on with the identity that it has");
+                    tracing::warn!(%why, "the token was refused; the agent keeps its present identity");
                     Ok(Some(identity))
                 }
                 other => other,

@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
+use super::addresses::Refusal;
+use super::inputs::{End, Sessions};
 use super::outbox::Outbox;
-use super::{End, Refusal, Sessions};
 use crate::engine::Command;
 use crate::facts::FactsSource;
 use crate::terms::{TermError, Terms};
@@ -79,7 +80,7 @@ async fn hold(
             // The controller closes its half in return; messages that still arrive are ignored.
             let rest = async { while let Ok(Some(_)) = inbound.message().await {} };
             if tokio::time::timeout(GOODBYE, rest).await.is_err() {
-                tracing::debug!("the controller did not answer the goodbye");
+                tracing::debug!("the controller did not close the session in time");
             }
             return End::Stopped;
         }
@@ -115,8 +116,8 @@ async fn begin(
 ) -> Result<(Streaming<ControllerMessage>, v1::Welcome), Unwelcome> {
     let (reply, digest) = oneshot::channel();
     let command = Command::Begin { outbox: Arc::clone(outbox), reply };
-    sessions.commands.send(command).await.map_err(|_| unwelcome("the agent stops"))?;
-    let digest = digest.await.map_err(|_| unwelcome("the agent stops"))?;
+    sessions.commands.send(command).await.map_err(|_| unwelcome("the agent is stopping"))?;
+    let digest = digest.await.map_err(|_| unwelcome("the agent is stopping"))?;
     outbox.hello(v1::Hello {
         cluster_uid: sessions.credentials.cluster_uid(),
         epoch: sessions.epoch,
@@ -135,7 +136,7 @@ async fn begin(
         .await
         .map_err(|_| unwelcome("the controller did not answer the hello"))??;
     let Some(ControllerMessage { term, message: Some(Message::Welcome(welcome)) }) = first else {
-        return Err(unwelcome("the controller's first message is no welcome"));
+        return Err(unwelcome("the controller's first message is not Welcome"));
     };
     // A replaced leader counts as a non-leader: the current one is elsewhere.
     terms.admit(term).await.map_err(|error| Unwelcome {
@@ -174,11 +175,11 @@ async fn read(
             }
             // A controller of a later version may send messages that this agent does not support.
             None | Some(Message::Welcome(_)) => {
-                tracing::debug!("a message that means nothing here")
+                tracing::debug!("ignored a message of a type that this agent does not handle")
             }
             Some(message) => {
                 if sessions.commands.send(Command::Message(message)).await.is_err() {
-                    return "the agent stops".to_owned();
+                    return "the agent is stopping".to_owned();
                 }
             }
         }

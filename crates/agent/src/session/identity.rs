@@ -45,13 +45,13 @@ pub(crate) struct Pending {
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The Secret could not be read or written.
-    #[error("the Secret {0} of the agent's identity")]
+    #[error("cannot access Secret {0} with the agent's identity")]
     Secret(String, #[source] MemberError),
     /// A file could not be read or written.
-    #[error("the file {0} of the agent's identity")]
+    #[error("cannot access file {0} with the agent's identity")]
     File(PathBuf, #[source] std::io::Error),
     /// The stored data is damaged.
-    #[error("the identity kept in {0} cannot be read: remove it and join again")]
+    #[error("the identity in {0} is damaged: delete it and join again")]
     Damaged(String),
 }
 
@@ -63,7 +63,7 @@ impl Kept {
             return None;
         }
         MemberIdentity::from_pem(&self.chain, &self.key)
-            .inspect_err(|error| tracing::warn!(%error, "the kept identity cannot be used"))
+            .inspect_err(|error| tracing::warn!(%error, "the stored identity cannot be used"))
             .ok()
     }
 }

@@ -6,84 +6,23 @@ mod addresses;
 pub(crate) mod enrol;
 mod exchange;
 pub(crate) mod identity;
+mod inputs;
 pub(crate) mod outbox;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use atoll_api::Clock;
-use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::member::MemberIdentity;
 use atoll_protocol::tls::member_config;
 use atoll_protocol::transport;
-use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 pub(crate) use addresses::{Addresses, Refusal};
+pub(crate) use inputs::{Credentials, Sessions};
 
 use crate::engine::Command;
-use crate::facts::FactsSource;
-use crate::options::Connector;
 use crate::terms::Terms;
-use enrol::Renewal;
-
-/// Inputs of sessions.
-pub(crate) struct Sessions<'a> {
-    /// How to reach the controller.
-    pub connector: Connector,
-    /// The controller's addresses.
-    pub addresses: &'a mut Addresses,
-    /// Clock for TLS.
-    pub clock: Clock,
-    /// The agent's identity.
-    pub credentials: Credentials,
-    /// The Lease's acquisition count.
-    pub epoch: u64,
-    /// uid of the member's kube-system namespace.
-    pub member_uid: String,
-    /// Sends to the engine.
-    pub commands: mpsc::Sender<Command>,
-    /// Facts and health.
-    pub facts: FactsSource,
-    /// Label keys that define node classes.
-    pub labels: watch::Sender<BTreeSet<String>>,
-}
-
-/// How the controller identifies the agent.
-pub(crate) enum Credentials {
-    /// A certificate, renewed.
-    Certificate(Renewal),
-    /// The agent's session in this process.
-    InProcess(ClusterUid),
-}
-
-impl Credentials {
-    fn cluster_uid(&self) -> String {
-        match self {
-            Self::Certificate(renewal) => renewal.identity.borrow().cluster_uid().to_string(),
-            Self::InProcess(uid) => uid.to_string(),
-        }
-    }
-
-    /// Renews them over this channel. Returns only by cancellation.
-    async fn keep(&self, channel: Channel) {
-        match self {
-            Self::Certificate(renewal) => renewal.run(channel).await,
-            Self::InProcess(_) => std::future::pending().await,
-        }
-    }
-}
-
-/// How a session ended.
-enum End {
-    /// The agent stops.
-    Stopped,
-    /// No session was established.
-    Refused(Refusal),
-    /// An established session ended.
-    Lost,
-}
+use inputs::End;
 
 /// Runs one session after another until cancelled.
 pub(crate) async fn run(
@@ -134,7 +73,7 @@ async fn raise_epoch(sessions: &mut Sessions<'_>, terms: &Terms<'_>, floor: u64)
             tracing::warn!(
                 before = sessions.epoch,
                 epoch,
-                "the controller has seen a higher epoch of this member: the lease counts on from there"
+                "the controller has seen a higher epoch of this member: raised the lease's epoch above it"
             );
             sessions.epoch = epoch;
             Refusal::Other
@@ -142,7 +81,7 @@ async fn raise_epoch(sessions: &mut Sessions<'_>, terms: &Terms<'_>, floor: u64)
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "the lease's epoch was not raised"
+                "cannot raise the lease's epoch"
             );
             Refusal::Epoch(floor)
         }

@@ -9,23 +9,9 @@ const fn except(rule: super::Rule, subject: &'static str, why: &'static str) -> 
 
 const ENGINE: &str = "the rebuild of the controller takes it apart";
 const MEMBERS: &str = "the rebuild of members takes it apart";
-const AGENT: &str = "until the agent is rearranged";
 
 /// Only remove entries here.
 pub(super) const EXCEPTIONS: &[Exception] = &[
-    except(Circle, "agent::capacity", AGENT),
-    except(Circle, "agent::capacity::node", AGENT),
-    except(Circle, "agent::capacity::pod", AGENT),
-    except(Circle, "agent::capacity::table", AGENT),
-    except(Circle, "agent::engine", AGENT),
-    except(Circle, "agent::engine::listing", AGENT),
-    except(Circle, "agent::lease", AGENT),
-    except(Circle, "agent::lease::keeper", AGENT),
-    except(Circle, "agent::lease::record", AGENT),
-    except(Circle, "agent::member", AGENT),
-    except(Circle, "agent::member::watch", AGENT),
-    except(Circle, "agent::session", AGENT),
-    except(Circle, "agent::session::exchange", AGENT),
     except(Circle, "controller::detect", ENGINE),
     except(Circle, "controller::engine", ENGINE),
     except(Circle, "controller::engine::freshness", ENGINE),
@@ -53,14 +39,12 @@ pub(super) const EXCEPTIONS: &[Exception] = &[
     except(Circle, "controller::members::terms", MEMBERS),
     except(Circle, "controller::members::writes", MEMBERS),
     except(Circle, "controller::run", ENGINE),
-    except(LongFunction, "crates/agent/src/engine/table.rs Table::done", AGENT),
     except(LongFunction, "crates/controller/src/engine/outward.rs Engine::dispatch", ENGINE),
     except(LongFunction, "crates/controller/src/engine/reports.rs Engine::take_report", ENGINE),
     except(LongFunction, "crates/controller/src/members/health/draft.rs status", MEMBERS),
     except(LongFunction, "crates/controller/src/members/session.rs write", MEMBERS),
     except(LongFunction, "crates/controller/src/members/watchman.rs look", MEMBERS),
     except(LongFunction, "crates/controller/src/status/binding.rs status", ENGINE),
-    except(WideStruct, "crates/agent/src/engine/mod.rs Engine", AGENT),
     except(WideStruct, "crates/controller/src/engine/mod.rs Engine", ENGINE),
     except(WideStruct, "crates/controller/src/engine/mod.rs Parts", ENGINE),
     except(WideStruct, "crates/controller/src/members/context.rs Context", MEMBERS),

@@ -115,7 +115,7 @@ impl Index {
                 }
             }
             name if self.0.get(&at)?.has(name) => {}
-            _ => return self.from_globs(&at, rest, hops),
+            _ => return self.by_globs(&at, rest, hops),
         }
         while let Some((name, tail)) = rest.split_first() {
             let names = self.0.get(&at)?;
@@ -129,13 +129,13 @@ impl Index {
                 return self.resolve(&at, &target, hops.checked_sub(1)?);
             } else {
                 // Otherwise a macro made it.
-                return self.from_globs(&at, rest, hops).or(Some(at));
+                return self.by_globs(&at, rest, hops).or(Some(at));
             }
         }
         Some(at)
     }
 
-    fn from_globs(&self, at: &[String], rest: &[String], hops: usize) -> Option<Vec<String>> {
+    fn by_globs(&self, at: &[String], rest: &[String], hops: usize) -> Option<Vec<String>> {
         let hops = hops.checked_sub(1)?;
         self.0.get(at)?.globs.iter().find_map(|glob| {
             let module = self.resolve(at, glob, hops)?;

@@ -1,0 +1,72 @@
+//! What a session needs, and how it ends.
+
+use std::collections::BTreeSet;
+
+use atoll_api::Clock;
+use atoll_protocol::identity::ClusterUid;
+use tokio::sync::{mpsc, watch};
+use tonic::transport::Channel;
+
+use super::addresses::{Addresses, Refusal};
+use super::enrol::Renewal;
+use crate::engine::Command;
+use crate::facts::FactsSource;
+use crate::options::Connector;
+
+/// Inputs of sessions.
+pub(crate) struct Sessions<'a> {
+    /// How to reach the controller.
+    pub connector: Connector,
+    /// The controller's addresses.
+    pub addresses: &'a mut Addresses,
+    /// Clock for TLS.
+    pub clock: Clock,
+    /// The agent's identity.
+    pub credentials: Credentials,
+    /// The Lease's acquisition count.
+    pub epoch: u64,
+    /// uid of the member's kube-system namespace.
+    pub member_uid: String,
+    /// Sends to the engine.
+    pub commands: mpsc::Sender<Command>,
+    /// Facts and health.
+    pub facts: FactsSource,
+    /// Label keys that define node classes.
+    pub labels: watch::Sender<BTreeSet<String>>,
+}
+
+/// How the controller identifies the agent.
+pub(crate) enum Credentials {
+    /// A certificate, renewed.
+    Certificate(Renewal),
+    /// The agent's session in this process.
+    InProcess(ClusterUid),
+}
+
+impl Credentials {
+    /// uid of the Cluster that the agent belongs to.
+    pub(super) fn cluster_uid(&self) -> String {
+        match self {
+            Self::Certificate(renewal) => renewal.identity.borrow().cluster_uid().to_string(),
+            Self::InProcess(uid) => uid.to_string(),
+        }
+    }
+
+    /// Renews them over this channel. Returns only by cancellation.
+    pub(super) async fn keep(&self, channel: Channel) {
+        match self {
+            Self::Certificate(renewal) => renewal.run(channel).await,
+            Self::InProcess(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// How a session ended.
+pub(super) enum End {
+    /// The agent stops.
+    Stopped,
+    /// No session was established.
+    Refused(Refusal),
+    /// An established session ended.
+    Lost,
+}
