@@ -65,10 +65,10 @@ impl Log {
         (log, tracing::subscriber::set_default(subscriber.finish()))
     }
 
-    /// Number of lines of the engine with this level and text.
+    /// Number of the controller's lines with this level and text.
     fn count(&self, level: Level, text: &str) -> usize {
         let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        let head = format!(" {level} atoll_controller::engine");
+        let head = format!(" {level} atoll_controller");
         log.lines().filter(|line| line.contains(&head) && line.contains(text)).count()
     }
 }
