@@ -185,7 +185,7 @@ pub(crate) fn status(
     items.truncate(MOST_ITEMS);
     status.aggregated_status = items.into_iter().map(|(item, _)| item).collect();
     limit_raw(&mut status.aggregated_status, |cluster| {
-        knowledge.view(cluster).map_or(0, |view| view.status_bytes)
+        knowledge.observed(cluster).map_or(0, |observed| observed.status_bytes)
     });
     status.summary = Some(summary);
     if let Some(decision) = &spec.decision {
