@@ -468,7 +468,7 @@ fn a_job_that_has_ended_is_not_moved_by_a_drain_because_its_copy_would_run_again
             request.template.api_version = "batch/v1".to_owned();
             request.template.kind = "Job".to_owned();
             let here = first_of(&shares(&world.step(&mut request)));
-            request.reports.insert(here.clone(), Report { ended, ..Report::default() });
+            request.reports.insert(here.clone().into(), Report { ended, ..Report::default() });
             world.taint(&here, "NoExecute");
             let decision = world.step(&mut request);
             let stays = shares(&decision) == map(&[(&here, 2)]) && decision.evictions().is_empty();
