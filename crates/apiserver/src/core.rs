@@ -1,21 +1,19 @@
-//! State shared by all parts of one server.
+//! The state that verbs and controllers share: objects, kinds, clock, ids and tokens. The layers below (store, kinds,
+//! crd, tokens) do not know it.
 
 use std::sync::Arc;
 
+use atoll_apimachinery::{ApiError, meta, read_only::Clock};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
     crd,
-    discovery::Documents,
-    error::ApiError,
-    gate::Gate,
-    http::auth::Tokens,
     ids::Ids,
-    kinds::{Catalog, Kind, catalog::Snapshot},
-    meta,
-    options::{Clock, OpenError, Options, Version},
+    kinds::{self, Catalog, Kind, catalog::Snapshot},
+    options::{OpenError, Options},
     store::{ObjectKey, Record, Store, TableId},
+    tokens::Tokens,
 };
 
 /// Namespaces created at the start, as by kube-apiserver's system namespace controller.
@@ -32,10 +30,7 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) ids: Ids,
     pub(crate) garbage_collection: bool,
-    pub(crate) version: Version,
-    pub(crate) documents: Documents,
     pub(crate) tokens: Tokens,
-    pub(crate) gate: Option<Arc<dyn Gate>>,
 }
 
 impl Core {
@@ -54,12 +49,9 @@ impl Core {
             tokens: Tokens::default(),
             ids,
             store,
-            catalog: Catalog::new(options.builtins),
-            gate: options.gate,
+            catalog: Catalog::new(),
             clock: options.clock,
             garbage_collection: options.garbage_collection,
-            version: options.version,
-            documents: Documents::default(),
         };
         core.sync_catalog();
         for name in SYSTEM_NAMESPACES {
@@ -78,7 +70,11 @@ impl Core {
 
     /// Serves the kinds of the stored CRDs.
     pub(crate) fn sync_catalog(&self) {
-        self.catalog.sync(|| self.store.list(&crd::table(), None).1);
+        self.catalog.sync(|previous| {
+            let definitions = self.store.list(&crd::table(), None).1;
+            let served = |r: &Arc<Record>| kinds::custom_kinds(&r.value(), r.revision, previous);
+            definitions.iter().flat_map(served).collect()
+        });
     }
 
     /// The namespaces' table.

@@ -6,45 +6,35 @@
 //! behaviours. It is not a reference for Kubernetes: where it differs from a real API server, it is wrong.
 //!
 //! ```text
-//! request ── http ──▶ verbs ──▶ kinds, crd (what the object must be) ──▶ store ──▶ watch log, disk
-//!              │        └─▶ view, table (how the client wants it)
-//!              └─▶ discovery
+//! request ── http ──▶ verbs ──▶ core ──▶ kinds, crd (what the object must be) ──▶ store ──▶ watch log, disk
+//!              │        └─▶ item, table (how the client wants it)
+//!              └─▶ discovery (in `atoll-apimachinery`)
 //! ```
 //!
 //! Out of scope: merging and schemas (in `atoll-merge`), admission webhooks and real authorisation (not implemented).
 
+mod body;
 mod controllers;
 mod core;
 mod crd;
-mod discovery;
-mod error;
-mod gate;
 mod http;
 mod ids;
+mod item;
 mod kinds;
-mod meta;
+mod names;
 mod options;
 pub mod pki;
 mod protobuf;
-mod selector;
-mod serve;
 mod server;
 mod store;
 mod table;
+mod tokens;
 mod verbs;
-mod view;
-mod virtual_resource;
 
 pub use crate::{
-    error::{ApiError, FieldError, FieldReason},
-    gate::{Attributes, Gate, Resource},
-    http::{Body, Service, auth::Identity},
-    options::{Clock, OpenError, Options, Version},
-    selector::{FieldRequirement, SelectableField, Selectors},
+    http::Service,
+    options::{OpenError, Options},
     server::Server,
     table::age::human as human_duration,
-    virtual_resource::{
-        Column, VirtualEvent, VirtualKind, VirtualList, VirtualQuery, VirtualResource,
-        VirtualStream,
-    },
 };
+pub use atoll_apimachinery::{discovery::Version, response::Body};

@@ -2,33 +2,8 @@
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
+use atoll_apimachinery::{discovery::Version, read_only::Clock};
 use jiff::Timestamp;
-
-use crate::gate::Gate;
-
-/// The only source of wall time in this crate; a simulated world passes its own.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// The version that `/version` reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
-    /// Major number, `1` on every Kubernetes so far.
-    pub major: u32,
-    /// Minor number. Clients compare it with their own, so it names the release whose rules are mirrored.
-    pub minor: u32,
-}
-
-impl Default for Version {
-    fn default() -> Self {
-        Version { major: 1, minor: 33 }
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}.{}.0+atoll", self.major, self.minor)
-    }
-}
 
 /// Options of [`crate::Server::open`].
 #[derive(Clone)]
@@ -36,7 +11,7 @@ pub struct Options {
     /// The redb file of the objects; created if missing. `None` keeps them in memory only, and then nothing in the
     /// server leaves the async thread (paused time works).
     pub data: Option<PathBuf>,
-    /// Wall time for `creationTimestamp`, managed fields and ages in tables.
+    /// The only source of wall time in this crate; a simulated world passes its own. For `creationTimestamp`, managed fields and ages in tables.
     pub clock: Clock,
     /// Uids and generated names are a function of this and of the order of writes. Two servers of one
     /// federation need two seeds.
@@ -46,10 +21,6 @@ pub struct Options {
     pub garbage_collection: bool,
     /// The version that `/version` reports.
     pub version: Version,
-    /// Whether Kubernetes' own kinds are served. With `false` only mounted kinds are, as in an extension API server.
-    pub builtins: bool,
-    /// Authentication and authorisation. With `None` every authenticated user may do everything.
-    pub gate: Option<Arc<dyn Gate>>,
 }
 
 impl Options {
@@ -61,14 +32,7 @@ impl Options {
             seed: 0,
             garbage_collection: true,
             version: Version::default(),
-            builtins: true,
-            gate: None,
         }
-    }
-
-    /// A server in memory with mounted kinds only, behind a gate.
-    pub fn extension(gate: Arc<dyn Gate>) -> Self {
-        Options { builtins: false, gate: Some(gate), ..Self::memory() }
     }
 }
 
@@ -79,8 +43,6 @@ impl fmt::Debug for Options {
             .field("seed", &self.seed)
             .field("garbage_collection", &self.garbage_collection)
             .field("version", &self.version)
-            .field("builtins", &self.builtins)
-            .field("gate", &self.gate.is_some())
             .finish_non_exhaustive()
     }
 }

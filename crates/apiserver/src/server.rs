@@ -1,6 +1,13 @@
 //! The public handle of a server.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
+
+use atoll_apimachinery::{
+    discovery::{Definitions, Documents, Version},
+    read_only::VirtualResource,
+    serve,
+};
+use atoll_http::{connections::Limits, serve::Settings};
 
 use tokio_util::sync::CancellationToken;
 
@@ -9,8 +16,16 @@ use crate::{
     core::Core,
     http::Service,
     options::{OpenError, Options},
-    serve,
-    virtual_resource::VirtualResource,
+};
+
+/// Limits of the listener.
+const SETTINGS: Settings = Settings {
+    // Every watch of a client without HTTP/2 is a connection. On loopback all clients have one address.
+    connections: Limits { total: 4096, each: 4096, grace: Duration::from_secs(10) },
+    head: Duration::from_secs(30),
+    lifetime: None,
+    // Watches end at once and other requests take milliseconds; the rest are clients that do not read.
+    stop: Duration::from_secs(2),
 };
 
 /// A Kubernetes API server in this process. Clones share everything; the data file is released when the last
@@ -18,6 +33,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Server {
     core: Arc<Core>,
+    documents: Arc<Documents>,
 }
 
 impl Server {
@@ -26,7 +42,8 @@ impl Server {
     /// # Errors
     /// The data file is in use, unreadable, or has another format.
     pub fn open(options: Options) -> Result<Server, OpenError> {
-        Ok(Server { core: Core::open(options)? })
+        let version = options.version.clone();
+        Ok(Self::of(Core::open(options)?, version))
     }
 
     /// A second server, in memory, with this one's current objects: a backup that can be started later. The two are
@@ -35,13 +52,18 @@ impl Server {
     /// # Errors
     /// As [`Server::open`].
     pub fn copy(&self, options: Options) -> Result<Server, OpenError> {
-        Ok(Server { core: Core::over(self.core.store.copy(), options)? })
+        let version = options.version.clone();
+        Ok(Self::of(Core::over(self.core.store.copy(), options)?, version))
     }
 
-    /// The server as a tower service. Requests without an [`crate::Identity`] in their extensions come from this
+    fn of(core: Arc<Core>, version: Version) -> Self {
+        Server { core, documents: Arc::new(Documents::new(version, Definitions::All)) }
+    }
+
+    /// The server as a tower service. Requests without an [`atoll_apimachinery::identity::Identity`] in their extensions come from this
     /// process and may do everything.
     pub fn service(&self) -> Service {
-        Service::new(self.core.clone())
+        Service::new(self.core.clone(), self.documents.clone())
     }
 
     /// A client without sockets. Must be called inside a tokio runtime, like every kube client.
@@ -72,6 +94,6 @@ impl Server {
         tls: Arc<rustls::ServerConfig>,
         token: CancellationToken,
     ) -> io::Result<()> {
-        serve::serve(self.core, listener, tls, token).await
+        serve::serve(listener, tls, SETTINGS, self.service(), token).await
     }
 }

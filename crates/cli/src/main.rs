@@ -7,6 +7,7 @@ mod cluster;
 mod confirm;
 mod confirm_lost;
 mod cordon;
+mod decisions;
 mod drain;
 mod hub;
 mod input;

@@ -14,6 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("merge", &[]),
     ("http", &[]),
+    ("apimachinery", &["api", "http"]),
     ("interpreter", &["api"]),
     ("decision", &["api"]),
     ("scheduler", &["api", "decision", "interpreter"]),
@@ -25,7 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["api", "decision", "http", "interpreter", "scheduler", "render", "history", "protocol"],
     ),
     ("agent", &["api", "interpreter", "protocol"]),
-    ("apiserver", &["api", "http", "merge"]),
+    ("apiserver", &["api", "apimachinery", "http", "merge"]),
     (
         "simulator",
         &["api", "apiserver", "interpreter", "merge", "protocol", "agent", "controller", "history"],
@@ -34,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "api",
+            "apimachinery",
             "decision",
             "http",
             "interpreter",

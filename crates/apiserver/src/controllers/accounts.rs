@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use atoll_apimachinery::meta;
 use serde_json::json;
 
 use super::{RETRY, call};
 use crate::{
     core::Core,
-    meta,
     store::{ObjectKey, TableId},
     verbs::write,
 };

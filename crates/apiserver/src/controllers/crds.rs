@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use atoll_apimachinery::{ApiError, meta};
 use futures::StreamExt;
 use serde_json::Value;
 
@@ -9,8 +10,6 @@ use super::{CONCURRENCY, RETRY, call};
 use crate::{
     core::Core,
     crd::{self, definition},
-    error::ApiError,
-    meta,
     store::ObjectKey,
     verbs::{Part, delete, write},
 };
@@ -74,7 +73,7 @@ async fn clean(core: &Arc<Core>, crd: &Value) -> Result<(), ApiError> {
         if let Some(error) = errors.into_iter().next() {
             return Err(error);
         }
-        if definition::has_objects(crd, core) {
+        if definition::has_objects(crd, &core.store) {
             return Ok(());
         }
     }

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use atoll_apimachinery::meta;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::{
     core::Core,
-    meta,
     store::{ObjectKey, TableId},
     table::age,
     verbs::delete,

@@ -11,14 +11,13 @@ use std::{
     sync::Arc,
 };
 
+use atoll_apimachinery::{ApiError, meta};
 use serde_json::Value;
 
 use super::{RETRY, call};
 use crate::{
     core::Core,
-    error::ApiError,
     kinds::Kind,
-    meta,
     store::{ChangeType, Changes, ObjectKey, Record, TableId},
     verbs::{
         Part,

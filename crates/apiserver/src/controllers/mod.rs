@@ -13,16 +13,11 @@ mod namespaces;
 
 use std::{sync::Arc, time::Duration};
 
+use atoll_apimachinery::{identity::Identity, request::Query, request::accept::Shape};
 use http::{HeaderMap, HeaderValue, header};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    core::Core,
-    http::{accept::Shape, auth::Identity, query::Query},
-    kinds::Kind,
-    store::ObjectKey,
-    verbs::Call,
-};
+use crate::{core::Core, kinds::Kind, store::ObjectKey, verbs::Call};
 
 /// Pause after a failed pass (a full disk, for example) before everything is checked again.
 const RETRY: Duration = Duration::from_secs(1);

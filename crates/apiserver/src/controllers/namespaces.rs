@@ -2,15 +2,14 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use atoll_apimachinery::{ApiError, meta};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
 use super::{CONCURRENCY, RETRY, call};
 use crate::{
     core::Core,
-    error::ApiError,
     kinds::rules::set_condition,
-    meta,
     store::{Changes, ObjectKey},
     verbs::{Part, delete, write},
 };
@@ -163,7 +162,7 @@ fn conditions(core: &Core, remaining: &[Left]) -> Vec<Value> {
     let content: Vec<String> = remaining
         .iter()
         .map(|(kind, left)| {
-            let resource = crate::error::qualified(&kind.group, &kind.plural);
+            let resource = atoll_apimachinery::qualified(&kind.group, &kind.plural);
             format!("{resource} has {} resource instances", left.len())
         })
         .collect();

@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use atoll_apimachinery::{FieldError, FieldReason};
 use atoll_merge::schema::{self, ListType, Rule, RuleSite, Schema, Type};
 use cel::{
     Context, Program,
@@ -16,8 +17,7 @@ use cel::{
 };
 use serde_json::Value;
 
-use super::{Custom, functions};
-use crate::error::{FieldError, FieldReason};
+use super::functions;
 
 /// Longest expression that is compiled, in bytes; those of published CRDs have some thousand.
 const MAX_LENGTH: usize = 16 * 1024;
@@ -164,7 +164,7 @@ impl Programs {
 
 /// The violations of an object's rules. `old` is the object before an update.
 pub(crate) fn check(
-    custom: &Custom,
+    programs: &Programs,
     schema: &Schema,
     new: &Value,
     old: Option<&Value>,
@@ -173,14 +173,18 @@ pub(crate) fn check(
     if sites.is_empty() {
         return Vec::new();
     }
-    functions::with_all(|functions| evaluate(custom, sites, functions))
+    functions::with_all(|functions| evaluate(programs, sites, functions))
 }
 
-fn evaluate(custom: &Custom, sites: Vec<RuleSite<'_>>, functions: &Context<'_>) -> Vec<FieldError> {
+fn evaluate(
+    programs: &Programs,
+    sites: Vec<RuleSite<'_>>,
+    functions: &Context<'_>,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut converted: Option<(*const Value, cel::Value)> = None;
     for site in sites {
-        let Some(compiled) = custom.programs.0.get(&site.rule.rule) else { continue };
+        let Some(compiled) = programs.0.get(&site.rule.rule) else { continue };
         let compiled = match compiled {
             Ok(compiled) => compiled,
             Err(why) => {
@@ -218,7 +222,7 @@ fn evaluate(custom: &Custom, sites: Vec<RuleSite<'_>>, functions: &Context<'_>) 
         }
         match compiled.execute(&context) {
             Ok(cel::Value::Bool(true)) => {}
-            Ok(cel::Value::Bool(false)) => errors.push(violation(custom, &site, &context)),
+            Ok(cel::Value::Bool(false)) => errors.push(violation(programs, &site, &context)),
             Ok(other) => errors.push(refused(
                 &site,
                 format!("rule must evaluate to a bool, not {}", other.type_of()),
@@ -253,10 +257,10 @@ fn refused(site: &RuleSite<'_>, why: String) -> FieldError {
     FieldError::invalid(path(site), &type_name(site.schema).into(), why)
 }
 
-fn violation(custom: &Custom, site: &RuleSite<'_>, context: &Context<'_>) -> FieldError {
+fn violation(programs: &Programs, site: &RuleSite<'_>, context: &Context<'_>) -> FieldError {
     let rule: &Rule = site.rule;
     let computed = rule.message_expression.as_ref().and_then(|expression| {
-        let compiled = custom.programs.0.get(expression)?.as_ref().ok()?;
+        let compiled = programs.0.get(expression)?.as_ref().ok()?;
         match compiled.execute(context) {
             Ok(cel::Value::String(text)) if !text.trim().is_empty() => Some(text.trim().to_owned()),
             _ => None,

@@ -1,10 +1,11 @@
 //! `additionalPrinterColumns` (apiextensions `registry/customresource/tableconvertor`).
 
+use atoll_apimachinery::read_only::Column;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{jsonpath::JsonPath, text};
-use crate::{table::age, virtual_resource::Column};
+use super::{fields::text, jsonpath::JsonPath};
+use crate::table::age;
 
 /// A column and the path of its cells.
 pub(crate) struct PrinterColumn {
@@ -16,7 +17,7 @@ const AGE_HELP: &str =
     "CreationTimestamp is a timestamp representing the server time when this object was created.";
 
 /// The columns of a version, after the name: the declared ones, or the age.
-pub(super) fn of(version: &Value) -> Vec<PrinterColumn> {
+pub(crate) fn of(version: &Value) -> Vec<PrinterColumn> {
     let own = version.get("additionalPrinterColumns").and_then(Value::as_array);
     let own: Vec<PrinterColumn> = own
         .into_iter()

@@ -3,19 +3,19 @@
 
 use std::collections::BTreeSet;
 
+use atoll_apimachinery::{FieldError, FieldReason, meta};
 use atoll_merge::schema::Schema;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{cel, columns, objects_table, text, texts};
+use super::{
+    cel, columns,
+    fields::{self, objects_table, text, texts},
+};
 use crate::{
-    core::Core,
-    error::{FieldError, FieldReason},
-    kinds::{
-        catalog, names,
-        rules::{Check, set_condition},
-    },
-    meta,
+    kinds::rules::{Check, set_condition},
+    names,
+    store::Store,
 };
 
 /// Keeps a deleted CRD until its objects are gone.
@@ -74,7 +74,7 @@ fn put_condition(
 }
 
 /// The reason and message if another CRD of the group has taken the names.
-fn conflict(definition: &Value, core: &Core) -> Option<(&'static str, String)> {
+fn conflict(definition: &Value, store: &Store) -> Option<(&'static str, String)> {
     let names = |d: &Value| -> BTreeSet<String> {
         let mut all: BTreeSet<String> = texts(d, "spec.names.shortNames").into_iter().collect();
         all.insert(text(d, "spec.names.plural").to_owned());
@@ -85,7 +85,7 @@ fn conflict(definition: &Value, core: &Core) -> Option<(&'static str, String)> {
         [text(d, "spec.names.kind").to_owned(), text(d, "spec.names.listKind").to_owned()]
     };
     let (own_names, own_kinds) = (names(definition), kinds(definition));
-    for other in core.store.list(&super::table(), None).1 {
+    for other in store.list(&fields::table(), None).1 {
         let other = &*other.value();
         let same_group = text(other, "spec.group") == text(definition, "spec.group");
         if !same_group || meta::name(other) == meta::name(definition) || !is_established(other) {
@@ -103,9 +103,14 @@ fn conflict(definition: &Value, core: &Core) -> Option<(&'static str, String)> {
 
 /// Does in one step what upstream's controllers do after a write: accepts the names, marks the CRD established, records
 /// stored versions, and adds the finalizer. The server owns the status, so this runs on every write of the main object.
-pub(crate) fn establish(definition: &mut Value, live: Option<&Value>, core: &Core) {
-    let now = meta::seconds(core.now());
-    let conflict = conflict(definition, core);
+pub(crate) fn establish(
+    definition: &mut Value,
+    live: Option<&Value>,
+    store: &Store,
+    now: Timestamp,
+) {
+    let now = meta::seconds(now);
+    let conflict = conflict(definition, store);
     let was = live.is_some_and(is_established);
     match &conflict {
         Some((reason, message)) if !was => {
@@ -121,7 +126,7 @@ pub(crate) fn establish(definition: &mut Value, live: Option<&Value>, core: &Cor
         }
     }
     let names = meta::at(definition, "spec.names").cloned().unwrap_or_default();
-    let storage = catalog::versions(definition)
+    let storage = fields::versions(definition)
         .find(|v| v.get("storage") == Some(&Value::Bool(true)))
         .map(|v| text(v, "name").to_owned());
     let mut stored = texts(definition, "status.storedVersions");
@@ -298,6 +303,6 @@ fn check_scale(check: &mut Check<'_>, at: &str, version: &Value) {
 }
 
 /// Whether any object of a CRD is left in the store.
-pub(crate) fn has_objects(definition: &Value, core: &Core) -> bool {
-    !core.store.list(&objects_table(definition), None).1.is_empty()
+pub(crate) fn has_objects(definition: &Value, store: &Store) -> bool {
+    !store.list(&objects_table(definition), None).1.is_empty()
 }

@@ -83,7 +83,7 @@ fn size(ftx: &FunctionContext<'_, '_>, This(this): This<Value>) -> Outcome {
 }
 
 fn pattern(ftx: &FunctionContext<'_, '_>, text: &str) -> Result<Regex, ExecutionError> {
-    Regex::new(text).map_err(|e| ftx.error(format!("{text:?} is no regular expression: {e}")))
+    Regex::new(text).map_err(|e| ftx.error(format!("{text:?} is not a regular expression: {e}")))
 }
 
 fn matches(ftx: &FunctionContext<'_, '_>, This(t): This<Arc<String>>, p: Arc<String>) -> Outcome {

@@ -166,7 +166,7 @@ fn bracket(inner: &str) -> Result<Segment, String> {
             let literal = match unquote(right) {
                 Some(text) => text.into(),
                 None => serde_json::from_str(right)
-                    .map_err(|_| format!("{right:?} is no literal in [{inner}]"))?,
+                    .map_err(|_| format!("{right:?} is not a literal in [{inner}]"))?,
             };
             Ok(Segment::Filter { path: path(left)?, equal: operator == "==", literal })
         }

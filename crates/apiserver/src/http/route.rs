@@ -2,30 +2,29 @@
 
 use std::sync::Arc;
 
+use atoll_apimachinery::{
+    ApiError,
+    discovery::Documents,
+    identity::Identity,
+    read_only::{Read, ReadOnlyKind},
+    request::{Closing, ObjectPath, Query, Target, accept},
+    response::Body,
+};
 use bytes::Bytes;
 use http::{Method, Response, request::Parts};
-use serde_json::json;
 
-use super::{
-    Body, Closing, accept,
-    auth::{self, Identity},
-    body,
-    path::{self, ObjectPath, Target},
-    query::Query,
-    respond, respond_json,
-};
+use super::auth;
 use crate::{
+    body,
     core::Core,
-    discovery,
-    error::ApiError,
-    gate::{Attributes, Resource},
-    kinds::{Kind, Origin},
+    kinds::Origin,
     verbs::{self, Call, Part, access},
 };
 
 /// Answers one request.
 pub(super) async fn answer<B>(
     core: Arc<Core>,
+    documents: &Documents,
     parts: Parts,
     body: B,
 ) -> Result<Response<Body>, ApiError>
@@ -34,102 +33,25 @@ where
     B::Data: Send,
     B::Error: Into<tower::BoxError>,
 {
-    let target = path::parse(parts.uri.path());
-    let identity = match &core.gate {
-        Some(_) if target == Target::Health => Identity::anonymous(),
-        Some(gate) => {
-            let peer = parts.extensions.get::<Identity>().filter(|peer| !peer.is_anonymous());
-            gate.admit(peer, &parts.headers, &wanted(&target, &parts)?).await?
-        }
-        None => {
-            let listener = parts.extensions.get::<Identity>();
-            let identity = auth::identify(&core, listener, &parts.headers)?;
-            let open = matches!(target, Target::Version | Target::Health);
-            if identity.is_anonymous() && !open {
-                return Err(ApiError::unauthorized());
-            }
-            identity
-        }
-    };
-    let target = match target {
-        Target::Object(path) => path,
-        other if parts.method != Method::GET && parts.method != Method::HEAD => {
-            let known = !matches!(other, Target::Unknown);
-            return Err(if known {
-                ApiError::method_not_allowed()
-            } else {
-                ApiError::no_such_path()
-            });
-        }
-        other => return document(&core, &other, &parts),
-    };
-    let bytes = match parts.method {
-        Method::GET | Method::HEAD => Bytes::new(),
-        _ => body::collect(body).await?,
-    };
-    let call = call(core, target, identity, &parts)?;
-    object(&call, &parts.method, &bytes).await
-}
-
-/// The attributes of a request, by upstream's RequestInfoFactory.
-fn wanted(target: &Target, parts: &Parts) -> Result<Attributes, ApiError> {
-    let path = parts.uri.path().to_owned();
-    let Target::Object(object) = target else {
-        let verb = parts.method.as_str().to_lowercase();
-        return Ok(Attributes { verb, path, resource: None });
-    };
-    let watches = object.watch || Query::parse(parts.uri.query().unwrap_or(""))?.watch;
-    let verb = match (&parts.method, object.name.is_some()) {
-        (&Method::GET | &Method::HEAD, _) if watches => "watch",
-        (&Method::GET | &Method::HEAD, true) => "get",
-        (&Method::GET | &Method::HEAD, false) => "list",
-        (&Method::POST, _) => "create",
-        (&Method::PUT, _) => "update",
-        (&Method::PATCH, _) => "patch",
-        (&Method::DELETE, true) => "delete",
-        (&Method::DELETE, false) => "deletecollection",
-        _ => return Err(ApiError::method_not_allowed()),
-    };
-    let resource = Resource {
-        group: object.group.clone(),
-        version: object.version.clone(),
-        resource: object.resource.clone(),
-        subresource: object.subresource.clone().unwrap_or_default(),
-        namespace: object.namespace.clone().unwrap_or_default(),
-        name: object.name.clone().unwrap_or_default(),
-    };
-    Ok(Attributes { verb: verb.to_owned(), path, resource: Some(resource) })
-}
-
-/// Answers non-resource paths.
-fn document(core: &Core, target: &Target, parts: &Parts) -> Result<Response<Body>, ApiError> {
-    match target {
-        Target::Version => Ok(respond_json(200, &version(core))),
-        Target::Health => Ok(respond(200, "text/plain; charset=utf-8", Bytes::from_static(b"ok"))),
-        Target::CoreVersions => Ok(discovery::core_versions(core, &parts.headers)),
-        Target::Groups => Ok(discovery::groups(core, &parts.headers)),
-        Target::Group(group) => discovery::group(core, group),
-        Target::Resources { group, version } => discovery::resources(core, group, version),
-        Target::Swagger => discovery::swagger(core, &parts.headers),
-        Target::OpenApiIndex => Ok(discovery::openapi_index(core)),
-        Target::OpenApi(path) => discovery::openapi(core, path, &parts.headers),
-        Target::Object(_) | Target::Unknown => Err(ApiError::no_such_path()),
+    let target = Target::parse(parts.uri.path());
+    let identity = auth::identify(&core, parts.extensions.get::<Identity>(), &parts.headers)?;
+    let open = matches!(target, Target::Version | Target::Health);
+    if identity.is_anonymous() && !open {
+        return Err(ApiError::unauthorized());
     }
-}
-
-/// `/version`.
-fn version(core: &Core) -> serde_json::Value {
-    json!({
-        "major": core.version.major.to_string(),
-        "minor": core.version.minor.to_string(),
-        "gitVersion": core.version.to_string(),
-        "gitCommit": "",
-        "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "none",
-        "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
-    })
+    let reads = matches!(parts.method, Method::GET | Method::HEAD);
+    let path = match target {
+        Target::Object(path) => path,
+        Target::Unknown => return Err(ApiError::no_such_path()),
+        _ if !reads => return Err(ApiError::method_not_allowed()),
+        document => return documents.answer(&core.kinds(), &document, &parts.headers),
+    };
+    let bytes = if reads { Bytes::new() } else { body::collect(body).await? };
+    let call = call(core, path, identity, &parts)?;
+    match &call.kind.origin {
+        Origin::Virtual(kind) => read(kind, &call, &parts.method).await,
+        Origin::Builtin(_) | Origin::Custom(_) => object(&call, &parts.method, &bytes).await,
+    }
 }
 
 /// The parsed request for objects of a kind.
@@ -140,16 +62,9 @@ fn call(
     parts: &Parts,
 ) -> Result<Call, ApiError> {
     let kinds = core.kinds();
-    let kind: Arc<Kind> = kinds
-        .find(&path.group, &path.version, &path.resource)
-        .cloned()
-        .ok_or_else(ApiError::no_such_path)?;
-    if path.namespace.is_some() && !kind.namespaced {
-        return Err(ApiError::no_such_path());
-    }
-    if kind.namespaced && path.namespace.is_none() && path.name.is_some() {
-        return Err(ApiError::no_such_path());
-    }
+    let kind = kinds.find(&path.group, &path.version, &path.resource);
+    let kind = kind.cloned().ok_or_else(ApiError::no_such_path)?;
+    path.check_scope(kind.namespaced)?;
     let mut query = Query::parse(parts.uri.query().unwrap_or(""))?;
     query.watch |= path.watch;
     Ok(Call {
@@ -162,8 +77,31 @@ fn call(
         namespace: path.namespace,
         name: path.name.unwrap_or_default(),
         subresource: path.subresource,
-        closing: parts.extensions.get::<Closing>().map(|c| c.0.clone()).unwrap_or_default(),
+        closing: parts.extensions.get::<Closing>().cloned().unwrap_or_default().0,
     })
+}
+
+/// Reads a kind that is stored elsewhere.
+async fn read(
+    kind: &Arc<ReadOnlyKind>,
+    call: &Call,
+    method: &Method,
+) -> Result<Response<Body>, ApiError> {
+    if call.subresource.is_some() {
+        return Err(ApiError::no_such_path());
+    }
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return Err(ApiError::method_not_allowed());
+    }
+    let read = Read {
+        query: call.query.clone(),
+        shape: call.shape,
+        namespace: call.namespace.clone(),
+        name: call.name.clone(),
+        closing: call.closing.clone(),
+        clock: call.core.clock.clone(),
+    };
+    kind.answer(&read).await
 }
 
 /// Dispatches by subresource, kind, place and method.
@@ -182,10 +120,7 @@ async fn object(call: &Call, method: &Method, bytes: &[u8]) -> Result<Response<B
             }
             return access::review(call, body::decode(&call.headers, bytes)?);
         }
-        Origin::Virtual(..) if !matches!(*method, Method::GET | Method::HEAD) => {
-            return Err(ApiError::method_not_allowed());
-        }
-        Origin::Builtin(_) | Origin::Custom(_) | Origin::Virtual(..) => {}
+        Origin::Builtin(_) | Origin::Custom(_) | Origin::Virtual(_) => {}
     }
     if !call.name.is_empty() {
         return named(call, method, bytes, Part::Main).await;

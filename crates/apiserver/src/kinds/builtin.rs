@@ -11,7 +11,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiext
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
 
-use super::{names, rules};
+use super::rules;
+use crate::names;
 use crate::table::{Printer, builtin as print};
 
 /// One built-in kind.

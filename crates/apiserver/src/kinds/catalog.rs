@@ -1,54 +1,43 @@
 //! The currently served kinds. Requests take a snapshot; installing a CRD or mounting a kind replaces it.
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
+    ops::Deref,
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
-use kube::core::Version;
-use serde_json::Value;
-
-use super::{Conversion, Kind, Origin, Scale, api_version, builtin};
-use crate::{
-    crd,
+use atoll_apimachinery::{
+    kind::{KindNames, ServedKind, ServedKinds, api_version},
+    read_only::{ReadOnlyKind, VirtualResource},
     selector::SelectableField,
-    store::TableId,
-    virtual_resource::{VirtualKind, VirtualResource},
 };
 
-type KindKey = (String, String, String);
+use super::{
+    builtin,
+    kind::{Conversion, Kind, Origin, Scale},
+};
+use crate::store::TableId;
 
 /// A consistent snapshot of the kinds.
 #[derive(Default)]
 pub(crate) struct Snapshot {
-    /// By group, version, plural.
-    kinds: BTreeMap<KindKey, Arc<Kind>>,
-    /// Increases with every change; the cache key of discovery documents.
-    pub(crate) generation: u64,
+    kinds: ServedKinds<Kind>,
     tables: OnceLock<Arc<BTreeMap<TableId, Arc<Kind>>>>,
 }
 
+impl Deref for Snapshot {
+    type Target = ServedKinds<Kind>;
+
+    fn deref(&self) -> &ServedKinds<Kind> {
+        &self.kinds
+    }
+}
+
 impl Snapshot {
-    fn new(kinds: BTreeMap<KindKey, Arc<Kind>>, generation: u64) -> Arc<Self> {
-        Arc::new(Snapshot { kinds, generation, tables: OnceLock::new() })
-    }
-
-    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
-        // Three short strings; a lookup structure that borrows would be more code than it saves.
-        self.kinds.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
-    }
-
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
-        self.kinds.values()
-    }
-
-    pub(crate) fn of_version<'a>(
-        &'a self,
-        group: &'a str,
-        version: &'a str,
-    ) -> impl Iterator<Item = &'a Arc<Kind>> {
-        self.all().filter(move |k| k.group == group && k.version == version)
+    /// Of two kinds with the same path the later one counts.
+    fn new(kinds: impl IntoIterator<Item = Arc<Kind>>, generation: u64) -> Arc<Self> {
+        let kinds = ServedKinds::new(kinds, generation);
+        Arc::new(Snapshot { kinds, tables: OnceLock::new() })
     }
 
     /// One kind for each table, preferably the storage version.
@@ -66,28 +55,6 @@ impl Snapshot {
         });
         made.clone()
     }
-
-    /// The versions of each group, the preferred one first.
-    pub(crate) fn groups(&self) -> BTreeMap<&str, Vec<&str>> {
-        let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for kind in self.all() {
-            groups.entry(&kind.group).or_default().insert(&kind.version);
-        }
-        groups
-            .into_iter()
-            .map(|(group, versions)| {
-                let mut versions: Vec<&str> = versions.into_iter().collect();
-                sort_versions(&mut versions);
-                (group, versions)
-            })
-            .collect()
-    }
-}
-
-/// Sorts the versions of a group as discovery lists them: GA before beta before alpha, larger numbers first, anything
-/// else last.
-fn sort_versions(versions: &mut [&str]) {
-    versions.sort_by_cached_key(|version| Reverse(Version::parse(version).priority()));
 }
 
 /// The current snapshot; see the module.
@@ -101,9 +68,8 @@ struct State {
 }
 
 impl Catalog {
-    pub(crate) fn new(builtins: bool) -> Self {
-        let kinds = builtin::ALL.iter().filter(|_| builtins).map(|b| Arc::new(from_builtin(b)));
-        let snapshot = Snapshot::new(keyed(kinds), 1);
+    pub(crate) fn new() -> Self {
+        let snapshot = Snapshot::new(builtin::ALL.iter().map(|b| Arc::new(from_builtin(b))), 1);
         Catalog { current: RwLock::new(State { snapshot, mounted: Vec::new() }) }
     }
 
@@ -116,45 +82,28 @@ impl Catalog {
         work(&mut state);
     }
 
-    /// Serves a virtual kind. Mounting a kind again replaces it.
+    /// Serves a kind whose objects are stored elsewhere. Mounting a kind again replaces it.
     pub(crate) fn mount(&self, resource: Arc<dyn VirtualResource>) {
         let kind = Arc::new(from_virtual(resource));
         self.change(|state| {
             state.mounted.retain(|k| k.table != kind.table);
             state.mounted.push(kind.clone());
-            let mut kinds = state.snapshot.kinds.clone();
-            kinds.extend(keyed([kind].into_iter()));
-            let generation = state.snapshot.generation + 1;
-            state.snapshot = Snapshot::new(kinds, generation);
+            let kinds = state.snapshot.all().cloned().chain([kind]);
+            state.snapshot = Snapshot::new(kinds, state.snapshot.generation + 1);
         });
     }
 
-    /// Replaces the custom kinds by those of the CRDs that `read` returns. `read` runs under the catalogue's lock, so
-    /// that of two concurrent syncs the later one has seen the newer CRDs.
-    pub(crate) fn sync<'a>(&self, read: impl FnOnce() -> Vec<Arc<crate::store::Record>> + 'a) {
+    /// Replaces the custom kinds by those that `read` makes of the CRDs, given the previous kinds. `read` runs under
+    /// the catalogue's lock, so that of two concurrent syncs the later one has seen the newer CRDs.
+    pub(crate) fn sync(&self, read: impl FnOnce(&Snapshot) -> Vec<Arc<Kind>>) {
         self.change(|state| {
-            let definitions = read();
             let previous = &state.snapshot;
-            let builtin = previous.kinds.values().filter(|k| k.builtin().is_some()).cloned();
-            let mut kinds = keyed(builtin.chain(state.mounted.iter().cloned()));
-            for record in &definitions {
-                for kind in crd::served(&record.value(), record.revision, previous) {
-                    kinds.insert(key(&kind), kind);
-                }
-            }
-            let generation = previous.generation + 1;
-            state.snapshot = Snapshot::new(kinds, generation);
+            let custom = read(previous);
+            let builtin = previous.all().filter(|k| k.builtin().is_some()).cloned();
+            let kinds = builtin.chain(state.mounted.iter().cloned()).chain(custom);
+            state.snapshot = Snapshot::new(kinds, previous.generation + 1);
         });
     }
-}
-
-/// The kind's key in paths.
-fn key(kind: &Kind) -> KindKey {
-    (kind.group.clone(), kind.version.clone(), kind.plural.clone())
-}
-
-fn keyed(kinds: impl Iterator<Item = Arc<Kind>>) -> BTreeMap<KindKey, Arc<Kind>> {
-    kinds.map(|kind| (key(&kind), kind)).collect()
 }
 
 fn owned(list: &[&str]) -> Vec<String> {
@@ -174,15 +123,17 @@ fn from_builtin(b: &'static builtin::Builtin) -> Kind {
         selector: None,
     });
     Kind {
-        group: b.group.to_owned(),
-        version: b.version.to_owned(),
-        kind: b.kind.to_owned(),
-        list_kind: format!("{}List", b.kind),
-        plural: b.plural.to_owned(),
-        singular: b.kind.to_lowercase(),
-        short_names: owned(b.short),
-        categories: owned(b.categories),
-        namespaced: b.namespaced,
+        names: KindNames {
+            group: b.group.to_owned(),
+            version: b.version.to_owned(),
+            kind: b.kind.to_owned(),
+            list_kind: format!("{}List", b.kind),
+            plural: b.plural.to_owned(),
+            singular: b.kind.to_lowercase(),
+            short_names: owned(b.short),
+            categories: owned(b.categories),
+            namespaced: b.namespaced,
+        },
         table: TableId::new(storage_group, b.plural),
         stored_api_version: api_version(storage_group, stored_version),
         conversion,
@@ -198,62 +149,24 @@ fn from_builtin(b: &'static builtin::Builtin) -> Kind {
             })
             .collect(),
         origin: Origin::Builtin(b),
-        schema: std::sync::OnceLock::new(),
+        schema: OnceLock::new(),
     }
 }
 
 /// A mounted kind.
 fn from_virtual(resource: Arc<dyn VirtualResource>) -> Kind {
-    let v: VirtualKind = resource.kind();
+    let kind = Arc::new(ReadOnlyKind::new(resource));
+    let names = kind.names().clone();
     Kind {
-        group: v.group.clone(),
-        version: v.version.clone(),
-        kind: v.kind.clone(),
-        list_kind: format!("{}List", v.kind),
-        plural: v.plural.clone(),
-        singular: v.singular.clone(),
-        short_names: v.short_names.clone(),
-        categories: v.categories.clone(),
-        namespaced: v.namespaced,
-        table: TableId::new(&v.group, &v.plural),
-        stored_api_version: api_version(&v.group, &v.version),
+        table: TableId::new(&names.group, &names.plural),
+        stored_api_version: names.api_version(),
+        names,
         conversion: Conversion::ApiVersion,
         status: false,
         scale: None,
-        selectable: v.selectable.clone(),
-        origin: Origin::Virtual(resource, v),
-        schema: std::sync::OnceLock::new(),
-    }
-}
-
-impl Kind {
-    /// Whether objects of this kind are in the store.
-    pub(crate) fn is_stored(&self) -> bool {
-        match &self.origin {
-            Origin::Builtin(b) => !b.review,
-            Origin::Custom(_) => true,
-            Origin::Virtual(..) => false,
-        }
-    }
-}
-
-/// The `spec.versions` entries of a CRD value, read-only.
-pub(crate) fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
-    definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_ordered_as_kube_aware_version_strings() {
-        let mut versions =
-            vec!["foo1", "v1alpha2", "v2beta1", "v10", "v1", "v2", "v1beta1", "v1alpha1"];
-        sort_versions(&mut versions);
-        assert_eq!(
-            versions,
-            ["v10", "v2", "v1", "v2beta1", "v1beta1", "v1alpha2", "v1alpha1", "foo1"]
-        );
+        // The kind checks selectors itself.
+        selectable: Vec::new(),
+        origin: Origin::Virtual(kind),
+        schema: OnceLock::new(),
     }
 }

@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
 };
 
+use atoll_apimachinery::identity;
 use atoll_http::tls::{self, ServerCertificate, TlsError};
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{
@@ -42,7 +43,7 @@ pub enum PkiError {
         source: io::Error,
     },
     /// A file has unexpected content.
-    #[error("{} holds no usable certificate or key; remove it to have it made anew", path.display())]
+    #[error("{} holds no usable certificate or key; remove it, and a new one is created", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -130,10 +131,10 @@ impl Authority {
     }
 
     /// The certificate that the server presents, for these DNS names and IP addresses. Kept as `server.crt`
-    /// and `server.key`; made anew when the names changed.
+    /// and `server.key`; replaced when the names changed.
     ///
     /// # Errors
-    /// Files cannot be accessed or are damaged, or a name is no name.
+    /// Files cannot be accessed or are damaged, or a name is not valid.
     pub fn server(&self, names: &[String]) -> Result<Credentials, PkiError> {
         self.obtain("server", &Subject::Server(names))
     }
@@ -170,7 +171,7 @@ impl Authority {
                 if !groups.is_empty() {
                     params
                         .distinguished_name
-                        .push(DnType::OrganizationName, groups.join(GROUP_SEPARATOR));
+                        .push(DnType::OrganizationName, groups.join(identity::GROUP_SEPARATOR));
                 }
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             }
@@ -196,7 +197,8 @@ impl Authority {
         }
         Ok(match wanted {
             Subject::Client { user, groups } => {
-                let (found_user, found_groups) = subject(&leaf)?;
+                let (found_user, found_groups) =
+                    identity::subject(&leaf).map_err(PkiError::Parse)?;
                 found_user == *user && found_groups == *groups
             }
             Subject::Server(names) => {
@@ -229,9 +231,6 @@ impl Authority {
         Ok(tls::server_config(certificate, tls::client_verifier(&self.certificate)?)?)
     }
 }
-
-/// Separates groups within the one organisation attribute that we write.
-const GROUP_SEPARATOR: &str = ",";
 
 fn alternative(name: &x509_parser::extensions::GeneralName<'_>) -> Option<rcgen::SanType> {
     use x509_parser::extensions::GeneralName;
@@ -266,20 +265,6 @@ fn remaining_days(pem: &str) -> Result<i64, PkiError> {
     Ok((end - Timestamp::now().as_second()) / (24 * 60 * 60))
 }
 
-/// User and groups of a client certificate.
-pub(crate) fn subject(der: &CertificateDer<'_>) -> Result<(String, Vec<String>), PkiError> {
-    let certificate = parse(der)?;
-    let text = |a: &x509_parser::x509::AttributeTypeAndValue<'_>| a.as_str().map(str::to_owned);
-    let user = certificate.subject().iter_common_name().find_map(|a| text(a).ok());
-    let groups = certificate
-        .subject()
-        .iter_organization()
-        .filter_map(|a| text(a).ok())
-        .flat_map(|joined| joined.split(GROUP_SEPARATOR).map(str::to_owned).collect::<Vec<_>>())
-        .collect();
-    Ok((user.unwrap_or_default(), groups))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,7 +282,7 @@ mod tests {
         assert!(second.client("admin", "admin", &["system:masters", "dev"]).unwrap() == client);
         assert!(second.client("admin", "other", &[]).unwrap() != client);
         assert!(second.server(&["example.com".to_owned()]).unwrap() != server);
-        let (user, groups) = subject(&der(&client.certificate).unwrap()).unwrap();
+        let (user, groups) = identity::subject(&der(&client.certificate).unwrap()).unwrap();
         assert_eq!((user.as_str(), groups.join(" ").as_str()), ("admin", "system:masters dev"));
         second.server_config(&server).unwrap();
     }

@@ -5,10 +5,10 @@
 //! field numbers and returns the JSON form. Go writes zero values of fields that JSON omits; the table marks
 //! those fields.
 
-pub(crate) mod openapi;
 mod table;
 mod wire;
 
+use atoll_apimachinery::meta;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,6 @@ use self::{
     table::{Field, Type},
     wire::{Reader, Wire},
 };
-use crate::meta;
 
 /// The content type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -152,7 +151,7 @@ fn value(kind: &Type, wire: &Wire<'_>, depth: u32) -> Result<Value, String> {
             while let Some((number, wire)) = reader.next()? {
                 if number == 1 {
                     raw = serde_json::from_slice(wire.bytes()?)
-                        .map_err(|e| format!("an embedded object is no JSON: {e}"))?;
+                        .map_err(|e| format!("an embedded object is not JSON: {e}"))?;
                 }
             }
             raw
@@ -277,7 +276,7 @@ mod tests {
             .iter()
             .filter(|b| b.group != "apiextensions.k8s.io")
             .filter(|b| {
-                let version = crate::kinds::api_version(b.group, b.version);
+                let version = atoll_apimachinery::kind::api_version(b.group, b.version);
                 table::root(&version, b.kind).is_none()
             })
             .map(|b| b.kind)

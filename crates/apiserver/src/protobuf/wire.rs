@@ -1,4 +1,4 @@
-//! Reads and writes the protobuf wire format.
+//! Reads the protobuf wire format.
 
 /// The content of one field.
 pub(super) enum Wire<'a> {
@@ -28,56 +28,6 @@ impl<'a> Wire<'a> {
             Wire::Fixed64(bits) => Ok(f64::from_bits(*bits)),
             _ => Err("a field has another wire type than its own".to_owned()),
         }
-    }
-}
-
-/// Writes the fields of one message.
-#[derive(Default)]
-pub(super) struct Writer {
-    bytes: Vec<u8>,
-}
-
-impl Writer {
-    pub(super) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-
-    fn raw(&mut self, mut value: u64) {
-        while value > 0x7f {
-            self.bytes.push((value & 0x7f) as u8 | 0x80);
-            value >>= 7;
-        }
-        self.bytes.push(value as u8);
-    }
-
-    fn tag(&mut self, number: u32, wire: u64) {
-        self.raw(u64::from(number) << 3 | wire);
-    }
-
-    fn delimited(&mut self, number: u32, content: &[u8]) {
-        self.tag(number, 2);
-        self.raw(content.len() as u64);
-        self.bytes.extend_from_slice(content);
-    }
-
-    pub(super) fn varint(&mut self, number: u32, value: u64) {
-        self.tag(number, 0);
-        self.raw(value);
-    }
-
-    pub(super) fn double(&mut self, number: u32, value: f64) {
-        self.tag(number, 1);
-        self.bytes.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(super) fn text(&mut self, number: u32, text: &str) {
-        self.delimited(number, text.as_bytes());
-    }
-
-    pub(super) fn message(&mut self, number: u32, write: impl FnOnce(&mut Writer)) {
-        let mut inner = Writer::default();
-        write(&mut inner);
-        self.delimited(number, &inner.bytes);
     }
 }
 

@@ -11,12 +11,13 @@ use std::{
     time::Duration,
 };
 
+use atoll_apimachinery::ApiError;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{ObjectKey, Record, TableId};
-use crate::{error::ApiError, options::OpenError};
+use crate::options::OpenError;
 
 const OBJECTS: TableDefinition<'_, (&str, &str, &str), (u64, &[u8])> =
     TableDefinition::new("objects");
@@ -245,7 +246,7 @@ fn load(database: &Database, path: &Path) -> Result<Loaded, OpenError> {
                 Err(e) => {
                     return Ok((
                         loaded,
-                        Some(format!("{table} {namespace}/{name} is no JSON: {e}")),
+                        Some(format!("{table} {namespace}/{name} is not JSON: {e}")),
                     ));
                 }
             }

@@ -19,13 +19,14 @@ use std::{
     time::Duration,
 };
 
+use atoll_apimachinery::{ApiError, meta, response::encode};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
 use self::disk::{Disk, DiskOp};
 pub(crate) use self::page::Continue;
-use crate::{error::ApiError, meta, options::OpenError};
+use crate::options::OpenError;
 
 /// Changes that a table's log always keeps. A watch that lags further behind, or starts before the log, gets 410 and
 /// lists again.
@@ -119,11 +120,6 @@ impl Record {
     fn apart(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
         self.apart.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-}
-
-/// JSON text of a value.
-pub(crate) fn encode(value: &Value) -> Bytes {
-    serde_json::to_vec(value).expect("a JSON value has string keys and finite numbers").into()
 }
 
 /// What happened to an object.

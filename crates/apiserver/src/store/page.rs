@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use atoll_apimachinery::ApiError;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
 use super::{Changes, ObjectKey, Record, Store, Table, TableId};
-use crate::error::ApiError;
 
 /// The position after a page. Opaque to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,7 +150,9 @@ mod tests {
         let seen: Vec<_> = rest
             .records
             .iter()
-            .map(|r| (crate::meta::name(&r.value()).to_owned(), r.value()["data"].clone()))
+            .map(|r| {
+                (atoll_apimachinery::meta::name(&r.value()).to_owned(), r.value()["data"].clone())
+            })
             .collect();
         assert_eq!(seen, [("b".to_owned(), json!(1)), ("c".to_owned(), json!(1))]);
     }

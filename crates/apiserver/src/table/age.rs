@@ -1,9 +1,8 @@
 //! Human-readable durations, as in `k8s.io/apimachinery/pkg/util/duration`.
 
+use atoll_apimachinery::meta;
 use jiff::Timestamp;
 use serde_json::Value;
-
-use crate::meta;
 
 /// Shown for an empty value.
 pub(crate) const NONE: &str = "<none>";

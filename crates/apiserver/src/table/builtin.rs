@@ -1,10 +1,10 @@
 //! The printers of built-in kinds.
 
+use atoll_apimachinery::meta;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Printer, age, core, workloads};
-use crate::meta;
 
 fn name_and_age(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![meta::name(object).into(), age::of(object, now)]

@@ -1,10 +1,10 @@
 //! Cells of kinds that are not workloads.
 
+use atoll_apimachinery::meta;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::age::{self, NONE};
-use crate::meta;
 
 pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     meta::at(object, path).and_then(Value::as_str).unwrap_or("")

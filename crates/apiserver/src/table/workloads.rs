@@ -1,5 +1,6 @@
 //! Cells of pods and workloads.
 
+use atoll_apimachinery::meta;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -7,7 +8,6 @@ use super::{
     age::{self, NONE},
     core::{list, number, or_none, pairs, selector, text},
 };
-use crate::meta;
 
 fn name(object: &Value) -> Value {
     meta::name(object).into()
@@ -203,7 +203,7 @@ pub(super) fn controller_revision(object: &Value, now: Timestamp) -> Vec<Value> 
         .map(|o| {
             let group = text(o, "apiVersion").split_once('/').map_or("", |(group, _)| group);
             let kind = text(o, "kind").to_lowercase();
-            format!("{}/{}", crate::error::qualified(group, &kind), text(o, "name"))
+            format!("{}/{}", atoll_apimachinery::qualified(group, &kind), text(o, "name"))
         });
     vec![
         name(object),

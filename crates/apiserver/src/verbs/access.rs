@@ -1,13 +1,10 @@
 //! Reviews of identity and access. Every authenticated user may do everything here, and the answers reflect that.
 
+use atoll_apimachinery::{ApiError, response, response::Body};
 use http::Response;
 use serde_json::{Value, json};
 
-use super::{Call, prepare};
-use crate::{
-    error::ApiError,
-    http::{self as web, Body},
-};
+use super::{call::Call, prepare};
 
 /// Why access is allowed, in reviews.
 const REASON: &str = "every authenticated user may do everything on this server";
@@ -27,10 +24,10 @@ pub(crate) fn review(call: &Call, mut body: Value) -> Result<Response<Body>, Api
         }),
         "SelfSubjectReview" => json!({"userInfo": call.identity.user_info()}),
         "TokenReview" => token(call, &body)?,
-        other => return Err(ApiError::internal(format_args!("{other} is no review"))),
+        other => return Err(ApiError::internal(format_args!("{other} is not a review"))),
     };
     body["status"] = status;
-    Ok(web::respond_json(201, &body))
+    Ok(response::respond_json(201, &body))
 }
 
 /// `allowed`, if the review is valid.
@@ -63,7 +60,7 @@ fn token(call: &Call, body: &Value) -> Result<Value, ApiError> {
     if token.is_empty() {
         return Err(ApiError::bad_request("spec.token must be given"));
     }
-    Ok(match call.core.tokens.check(&call.core, token)? {
+    Ok(match call.core.tokens.check(&call.core.store, call.core.now(), token)? {
         Some(identity) => json!({"authenticated": true, "user": identity.user_info()}),
         None => json!({"authenticated": false, "error": "the token is not valid on this server"}),
     })

@@ -1,17 +1,14 @@
 //! Server-side apply: PATCH with `application/apply-patch+yaml`. `atoll-merge` does the merge.
 
+use atoll_apimachinery::{ApiError, FieldError, meta, response::Body};
 use http::Response;
 use serde_json::Value;
 
 use super::{
-    Call, create, managed,
+    call::{Call, Written},
+    create, managed,
     prepare::{self, Draft, Part},
     write,
-};
-use crate::{
-    error::{ApiError, FieldError},
-    http::Body,
-    meta,
 };
 
 fn options(error: FieldError) -> ApiError {
@@ -80,7 +77,7 @@ fn create_only(applied: &Value) -> bool {
 }
 
 /// An apply that creates. A configuration with a uid or version cannot mean a new object.
-async fn fresh(call: &Call, applied: &Value) -> Result<super::Written, ApiError> {
+async fn fresh(call: &Call, applied: &Value) -> Result<Written, ApiError> {
     let kind = &call.kind;
     if !meta::uid(applied).is_empty() {
         return Err(ApiError::conflict(

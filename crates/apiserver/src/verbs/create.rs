@@ -1,14 +1,14 @@
 //! create: POST to a collection.
 
+use atoll_apimachinery::{ApiError, meta, response::Body};
 use http::Response;
 use serde_json::Value;
 
 use super::{
-    Call,
+    call::Call,
     prepare::{self, Draft},
     write,
 };
-use crate::{error::ApiError, http::Body, meta};
 
 /// The namespace of a body must equal that of the path; an absent one is filled in.
 pub(super) fn place(call: &Call, object: &mut Value) -> Result<(), ApiError> {

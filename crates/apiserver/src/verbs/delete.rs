@@ -1,20 +1,19 @@
 //! delete and deletecollection: finalizers, grace, propagation (apiserver `registry/generic/registry/store.go`
 //! and `registry/rest/delete.go`).
 
+use atoll_apimachinery::{ApiError, FieldError, meta, response, response::Body, view::ListMeta};
 use http::Response;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Call, read, write};
+use super::{call::Call, read, write};
 use crate::{
+    body,
     core::{Core, IMMORTAL_NAMESPACES},
-    error::{ApiError, FieldError},
-    http::{self as web, Body, body},
+    item::Item,
     kinds::Kind,
-    meta,
     store::ObjectKey,
-    view::{Item, ListMeta},
 };
 
 /// The finalizer of foreground deletion.
@@ -304,7 +303,7 @@ pub(crate) async fn delete(call: &Call, bytes: &[u8]) -> Result<Response<Body>, 
     if !call.kind.group.is_empty() {
         details["group"] = call.kind.group.as_str().into();
     }
-    Ok(web::respond_json(
+    Ok(response::respond_json(
         200,
         &json!({
             "kind": "Status",

@@ -1,11 +1,11 @@
 //! Rules about `metadata` that hold for every kind (apimachinery `api/validation/objectmeta.go`).
 
+use atoll_apimachinery::{FieldError, FieldReason, meta};
 use serde_json::Value;
 
 use crate::{
-    error::{FieldError, FieldReason},
-    kinds::{Kind, Origin, names},
-    meta,
+    kinds::{Kind, Origin},
+    names,
 };
 
 /// Total bytes of annotation keys and values.

@@ -1,10 +1,10 @@
 //! Managed fields of writes: field ownership, through `atoll-merge`.
 
+use atoll_apimachinery::{ApiError, meta};
 use atoll_merge::managed::{self, ApplyError, Endpoint, Writer};
 use serde_json::Value;
 
-use super::Call;
-use crate::{error::ApiError, meta};
+use super::call::Call;
 
 /// Maximum length of a manager name from a user agent (same as upstream).
 const MANAGER_MAX: usize = 128;

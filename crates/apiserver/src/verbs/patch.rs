@@ -1,18 +1,16 @@
 //! patch: JSON patch, merge patch, strategic merge patch and server-side apply.
 
+use atoll_apimachinery::{ApiError, response::Body};
 use atoll_merge::{patch as patches, strategic};
 use http::Response;
 use serde_json::Value;
 
 use super::{
-    Call,
+    call::Call,
     prepare::{Draft, Part},
     write,
 };
-use crate::{
-    error::ApiError,
-    http::{Body, body},
-};
+use crate::body;
 
 /// A decoded patch.
 pub(super) enum Patch {
@@ -72,7 +70,7 @@ impl Patch {
             Patch::Strategic(patch) => {
                 strategic::merge(live, patch, call.kind.schema()).map_err(|e| refused(&e))
             }
-            Patch::Apply(_) => Err(ApiError::internal("apply is no plain patch")),
+            Patch::Apply(_) => Err(ApiError::internal("apply is not a plain patch")),
         }
     }
 }
@@ -93,7 +91,7 @@ pub(crate) async fn patch(
             "meta.k8s.io",
             "PatchOptions",
             "",
-            &[crate::error::FieldError::forbidden(
+            &[atoll_apimachinery::FieldError::forbidden(
                 "force",
                 "may not be specified for non-apply patch",
             )],

@@ -1,16 +1,14 @@
 //! The steps of every write between decoding and the store: types, unknown fields, defaults, server-owned fields,
 //! generation, managed fields, validation. Pure except for the clock and the ids.
 
+use atoll_apimachinery::{ApiError, FieldError, FieldReason, meta, request::FieldValidation};
 use atoll_merge::schema;
 use serde_json::Value;
 
-use super::{Call, identity, managed};
+use super::{call::Call, identity, managed};
 use crate::{
     crd,
-    error::{ApiError, FieldError, FieldReason},
-    http::query::FieldValidation,
     kinds::{Kind, Origin, rules},
-    meta,
 };
 
 /// Which part of an object a request writes.
@@ -135,7 +133,7 @@ fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), ApiErro
             errors.extend(violations.into_iter().map(from_schema));
             // Upstream runs CEL only on objects that match their schema.
             if structural {
-                errors.extend(crd::cel::check(custom, kind.schema(), new, old));
+                errors.extend(crd::cel::check(&custom.programs, kind.schema(), new, old));
             }
         }
         Origin::Virtual(..) => {}
@@ -185,7 +183,7 @@ pub(super) fn create(
         (b.default)(&mut object);
     }
     if kind.status && !kind.is("", "Node") {
-        let status = rules::initial_status(kind, &object);
+        let status = kind.builtin().map(|b| rules::initial_status(b.group, b.kind, &object));
         match (status, object.as_object_mut()) {
             (Some(status), Some(fields)) => {
                 fields.insert("status".to_owned(), status);
@@ -197,7 +195,7 @@ pub(super) fn create(
         }
     }
     if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        crd::definition::establish(&mut object, None, &call.core);
+        crd::definition::establish(&mut object, None, &call.core.store, call.core.now());
     }
     if kind.has_generation() {
         meta::set(&mut object, "generation", Some(1.into()));
@@ -240,7 +238,7 @@ pub(super) fn update(
         keep(live, &mut new, "spec");
     }
     if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") && part == Part::Main {
-        crd::definition::establish(&mut new, Some(live), &call.core);
+        crd::definition::establish(&mut new, Some(live), &call.core.store, call.core.now());
     }
     if part != Part::Status && kind.has_generation() && spec_changed(kind, live, &new) {
         meta::set(&mut new, "generation", Some((meta::generation(live) + 1).into()));

@@ -1,16 +1,16 @@
 //! get and list.
 
+use atoll_apimachinery::{
+    ApiError, FieldError, request::VersionMatch, response::Body, selector::Selectors,
+    view::ListMeta,
+};
 use http::Response;
 
-use super::Call;
+use super::call::Call;
 use crate::{
-    error::{ApiError, FieldError},
-    http::{Body, query::VersionMatch},
-    kinds::{Kind, Origin},
-    selector::Selectors,
+    item::Item,
+    kinds::Kind,
     store::{Continue, ObjectKey, Record},
-    view::{Item, ListMeta},
-    virtual_resource::VirtualQuery,
 };
 
 /// One object.
@@ -19,12 +19,7 @@ pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(call.respond(200, call.view()?.object(&item, call.core.now())))
 }
 
-/// The object from the store or a virtual kind.
 async fn find(call: &Call) -> Result<Option<Item>, ApiError> {
-    if let Origin::Virtual(resource, _) = &call.kind.origin {
-        let found = resource.get(call.namespace.as_deref(), &call.name).await?;
-        return Ok(found.map(Item::plain));
-    }
     if let Some(asked) = call.query.resource_version.filter(|v| *v > 0) {
         fresh(call, asked)?;
     }
@@ -40,57 +35,16 @@ fn fresh(call: &Call, asked: u64) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses unknown field selectors. Virtual kinds depend on field selectors, so their error lists the known ones; other
-/// kinds return every API server's message.
+/// Refuses unknown field selectors.
 pub(super) fn selectable(call: &Call) -> Result<(), ApiError> {
-    let known = &call.kind.selectable;
-    call.query.selectors.check(known).map_err(|problem| match &call.kind.origin {
-        Origin::Virtual(..) => {
-            let labels: Vec<&str> = known.iter().map(|field| field.label.as_ref()).collect();
-            ApiError::bad_request(format!(
-                "{problem}; fields are metadata.name, metadata.namespace, {}",
-                labels.join(", ")
-            ))
-        }
-        _ => ApiError::bad_request(problem),
-    })
+    call.query.selectors.check(&call.kind.selectable).map_err(ApiError::bad_request)
 }
 
 /// A collection, or a page of it.
 pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     selectable(call)?;
-    let (items, meta) = match &call.kind.origin {
-        Origin::Virtual(resource, _) => {
-            let page = resource.list(virtual_query(call)).await?;
-            let meta = ListMeta {
-                resource_version: page.resource_version,
-                continue_token: page.continue_token,
-                remaining: page.remaining,
-            };
-            (page.items.into_iter().map(Item::plain).collect(), meta)
-        }
-        Origin::Builtin(_) | Origin::Custom(_) => stored(call).await?,
-    };
+    let (items, meta) = stored(call).await?;
     Ok(call.respond(200, call.view()?.list(&items, &meta, call.core.now())))
-}
-
-/// The request in the form for virtual kinds.
-pub(super) fn virtual_query(call: &Call) -> VirtualQuery {
-    let mut selectors = call.query.selectors.clone();
-    if !call.name.is_empty() {
-        selectors.fields.push(crate::selector::FieldRequirement {
-            field: "metadata.name".to_owned(),
-            value: call.name.clone(),
-            equal: true,
-        });
-    }
-    VirtualQuery {
-        namespace: call.namespace.clone(),
-        selectors,
-        limit: call.query.limit,
-        continue_token: call.query.continue_token.clone(),
-        resource_version: call.query.resource_version.map(|v| v.to_string()),
-    }
 }
 
 /// The revision of a list; `None` is current. The rules are those of apimachinery's list options.

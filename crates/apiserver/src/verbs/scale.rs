@@ -1,20 +1,19 @@
 //! `/scale`: an `autoscaling/v1` Scale as a view of an object's replicas.
 
+use atoll_apimachinery::{ApiError, FieldError, meta, response, response::Body};
 use http::{Method, Response};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Call, Written,
+    call::{Call, Written},
     patch::{self, Patch},
     prepare::{Draft, Part},
     write,
 };
 use crate::{
-    error::{ApiError, FieldError},
-    http::{self as web, Body, body},
+    body,
+    item::Item,
     kinds::{Kind, Scale},
-    meta,
-    view::Item,
 };
 
 pub(crate) async fn answer(
@@ -30,7 +29,7 @@ pub(crate) async fn answer(
                 .read(&call.kind, &call.key())
                 .await?
                 .ok_or_else(|| call.kind.not_found(&call.name))?;
-            Ok(web::respond_json(200, &show(&call.kind, scale, &record.value())))
+            Ok(response::respond_json(200, &show(&call.kind, scale, &record.value())))
         }
         Method::PUT => {
             let sent = body::decode(&call.headers, bytes)?;
@@ -160,7 +159,7 @@ async fn write(
         Item::Stored(record) => show(&call.kind, scale, &record.value()),
         Item::Plain(value) => show(&call.kind, scale, value),
     };
-    let mut response = web::respond_json(code, &shown);
-    web::warn(&mut response, &warnings);
+    let mut response = response::respond_json(code, &shown);
+    response::warn(&mut response, &warnings);
     Ok(response)
 }

@@ -3,15 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use atoll_apimachinery::{ApiError, FieldError, meta};
 use serde_json::Value;
 
-use crate::{
-    error::{ApiError, FieldError},
-    ids::Ids,
-    kinds::Kind,
-    meta,
-    store::Step,
-};
+use crate::{ids::Ids, kinds::Kind, store::Step};
 
 /// 10.96.0.0/16 without network, the API server's own 10.96.0.1, DNS's 10.96.0.10 and broadcast.
 const IP_PREFIX: [u8; 2] = [10, 96];

@@ -1,35 +1,20 @@
 //! Subresources of single kinds: a pod's binding and eviction, a namespace's finalize, a ServiceAccount's token.
 
+use atoll_apimachinery::{ApiError, meta, response, response::Body};
 use http::{Method, Response};
 use serde_json::{Value, json};
 
 use super::{
-    Call, delete,
+    call::Call,
+    delete,
     prepare::{Draft, Part},
     write,
 };
 use crate::{
-    error::ApiError,
-    http::{self as web, Body, body},
-    kinds::{Kind, rules},
-    meta,
+    body,
+    kinds::{rules, served},
     store::TableId,
 };
-
-/// The subresources that discovery lists for a kind besides `/status` and `/scale`: (name, group, version, kind).
-pub(crate) fn of(
-    kind: &Kind,
-) -> &'static [(&'static str, &'static str, &'static str, &'static str)] {
-    if kind.is("", "Pod") {
-        &[("binding", "", "v1", "Binding"), ("eviction", "policy", "v1", "Eviction")]
-    } else if kind.is("", "Namespace") {
-        &[("finalize", "", "v1", "Namespace")]
-    } else if kind.is("", "ServiceAccount") {
-        &[("token", "authentication.k8s.io", "v1", "TokenRequest")]
-    } else {
-        &[]
-    }
-}
 
 pub(crate) async fn answer(
     call: &Call,
@@ -38,7 +23,7 @@ pub(crate) async fn answer(
     bytes: &[u8],
 ) -> Result<Response<Body>, ApiError> {
     let kind = &call.kind;
-    if of(kind).iter().all(|(known, ..)| *known != name) {
+    if served::subresources(kind).iter().all(|(known, ..)| *known != name) {
         return Err(ApiError::no_such_path());
     }
     match (name, method) {
@@ -52,7 +37,7 @@ pub(crate) async fn answer(
 
 /// The answer of binding and eviction.
 fn success() -> Response<Body> {
-    web::respond_json(
+    response::respond_json(
         201,
         &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
     )
@@ -62,7 +47,7 @@ fn success() -> Response<Body> {
 async fn bind(call: &Call, binding: &Value) -> Result<Response<Body>, ApiError> {
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or("");
     if node.is_empty() {
-        let error = crate::error::FieldError::required("target.name", "");
+        let error = atoll_apimachinery::FieldError::required("target.name", "");
         return Err(ApiError::invalid("", "Binding", &call.name, &[error]));
     }
     let now = meta::seconds(call.core.now());
@@ -204,9 +189,15 @@ async fn token(call: &Call, mut request: Value) -> Result<Response<Body>, ApiErr
         .filter_map(|a| a.as_str().map(str::to_owned))
         .collect();
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64);
-    let (token, end) = call.core.tokens.issue(&call.core, &account.value(), &audiences, seconds)?;
+    let (token, end) = call.core.tokens.issue(
+        &call.core.store,
+        call.core.now(),
+        &account.value(),
+        &audiences,
+        seconds,
+    )?;
     request["apiVersion"] = "authentication.k8s.io/v1".into();
     request["kind"] = "TokenRequest".into();
     request["status"] = json!({"token": token, "expirationTimestamp": meta::seconds(end)});
-    Ok(web::respond_json(201, &request))
+    Ok(response::respond_json(201, &request))
 }

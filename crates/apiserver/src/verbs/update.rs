@@ -1,17 +1,14 @@
 //! update: PUT to an object or its status.
 
+use atoll_apimachinery::{ApiError, FieldError, meta, response::Body};
 use http::Response;
 use serde_json::Value;
 
 use super::{
-    Call, create,
+    call::Call,
+    create,
     prepare::{self, Draft, Part},
     write,
-};
-use crate::{
-    error::{ApiError, FieldError},
-    http::Body,
-    meta,
 };
 
 /// Replaces an object, or its status. Without a resourceVersion, built-in kinds are replaced unconditionally; custom

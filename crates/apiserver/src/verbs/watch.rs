@@ -3,34 +3,29 @@
 //! A watch has no queue of its own: it reads the table's log from its cursor, in batches, when the table
 //! signals. A reader that falls behind the log gets `410 Expired` and lists again, as with upstream's watch cache.
 
-use std::{collections::VecDeque, convert::Infallible, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use atoll_apimachinery::{
+    ApiError, meta,
+    response::{Body, respond_frames},
+    selector::Selectors,
+    view::{FrameType, View, error_line},
+};
 use bytes::Bytes;
-use futures::{StreamExt, stream};
+use futures::stream;
 use http::Response;
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
 use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, read};
+use super::{call::Call, read};
 use crate::{
     core::Core,
-    error::{ApiError, FieldError},
-    http::{Body, query::VersionMatch},
-    kinds::{Kind, Origin},
-    meta,
-    selector::{FieldRequirement, Selectors},
-    store::{Change, ChangeType, Changes, Record, encode},
-    view::{FrameType, Item, View, line},
-    virtual_resource::{VirtualEvent, VirtualStream},
+    item::Item,
+    kinds::Kind,
+    store::{Change, ChangeType, Changes, Record},
 };
 
-/// Default duration of a watch in seconds. Upstream draws between 30 and 60 minutes.
-const DEFAULT_TIMEOUT: u64 = 1800;
-/// Maximum duration of a watch in seconds: a day. Clients start a new one when theirs ends.
-const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 /// Interval of bookmarks without other events; upstream's is about a minute too.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Changes taken from the log under one lock.
@@ -38,22 +33,9 @@ const BATCH: usize = 256;
 
 pub(crate) async fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     read::selectable(call)?;
-    let mut selectors = call.query.selectors.clone();
-    if !call.name.is_empty() {
-        selectors.fields.push(FieldRequirement {
-            field: "metadata.name".to_owned(),
-            value: call.name.clone(),
-            equal: true,
-        });
-    }
     let initial = initial_events(call)?;
-    let timeout = call.query.timeout_seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT);
-    let deadline = Instant::now() + Duration::from_secs(timeout.min(MAX_TIMEOUT));
-    if let Origin::Virtual(resource, _) = &call.kind.origin {
-        let events = resource.watch(read::virtual_query(call)).await?;
-        return Ok(respond(call, relay(events, call.view()?, deadline, call)));
-    }
-
+    let deadline = call.query.watch_deadline();
+    let selectors = call.query.selectors_of(&call.name);
     let store = &call.core.store;
     let table = &call.kind.table;
     let signal = store.subscribe(table);
@@ -100,7 +82,7 @@ pub(crate) async fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         let frame = state.next().await?;
         Some((frame, state))
     });
-    Ok(respond(call, frames))
+    Ok(respond_frames(frames))
 }
 
 /// The start of a watch.
@@ -111,53 +93,32 @@ enum Initial {
     Objects { end_mark: bool },
 }
 
-/// apimachinery's rules for list options of a watch.
+/// Where a watch begins.
 fn initial_events(call: &Call) -> Result<Initial, ApiError> {
     let query = &call.query;
-    let refuse = |error| Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error]));
+    query.check_watch()?;
+    let Some(send) = query.send_initial_events else {
+        return Ok(match query.resource_version {
+            None | Some(0) => Initial::Objects { end_mark: false },
+            Some(after) => Initial::None(after),
+        });
+    };
     let current = call.core.store.revision();
-    match (query.send_initial_events, query.version_match) {
-        (None, Some(_)) => refuse(FieldError::forbidden(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )),
-        (Some(_), Some(VersionMatch::NotOlderThan)) => {
-            let asked = query.resource_version.unwrap_or(0);
-            if asked > current {
-                return Err(ApiError::resource_version_too_large(asked, current));
-            }
-            if query.send_initial_events == Some(true) {
-                return Ok(Initial::Objects { end_mark: query.bookmarks });
-            }
-            Ok(Initial::None(if asked == 0 { current } else { asked }))
-        }
-        (Some(_), _) => refuse(FieldError::forbidden(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )),
-        (None, None) => match query.resource_version {
-            None | Some(0) => Ok(Initial::Objects { end_mark: false }),
-            Some(after) => Ok(Initial::None(after)),
-        },
+    let asked = query.resource_version.unwrap_or(0);
+    if asked > current {
+        return Err(ApiError::resource_version_too_large(asked, current));
     }
-}
-
-/// An answer with a streaming body.
-fn respond(
-    call: &Call,
-    frames: impl futures::Stream<Item = Bytes> + Send + 'static,
-) -> Response<Body> {
-    let body = StreamBody::new(frames.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes))));
-    let mut response = call.respond(200, Bytes::new());
-    *response.body_mut() = body.boxed_unsync();
-    response
+    Ok(match send {
+        true => Initial::Objects { end_mark: query.bookmarks },
+        false => Initial::None(if asked == 0 { current } else { asked }),
+    })
 }
 
 /// One watch between frames.
 struct State {
-    core: std::sync::Arc<Core>,
-    kind: std::sync::Arc<Kind>,
-    view: View,
+    core: Arc<Core>,
+    kind: Arc<Kind>,
+    view: View<Kind>,
     namespace: Option<String>,
     selectors: Selectors,
     cursor: u64,
@@ -217,7 +178,7 @@ impl State {
             Changes::Gone => self.ended = true,
             Changes::Expired(floor) => {
                 let error = ApiError::too_old(self.cursor, floor);
-                self.ready.push_back(line("ERROR", &encode(&error.status())));
+                self.ready.push_back(error_line(&error));
                 self.ended = true;
             }
             Changes::Batch(changes, upto) => {
@@ -266,51 +227,4 @@ impl State {
         };
         Some(self.frame(kind, &Item::Stored(change.object.clone())))
     }
-}
-
-/// The frames of a virtual kind's watch.
-fn relay(
-    events: VirtualStream,
-    view: View,
-    deadline: Instant,
-    call: &Call,
-) -> impl futures::Stream<Item = Bytes> + Send + 'static {
-    let (core, bookmarks) = (call.core.clone(), call.query.bookmarks);
-    let closing = call.closing.clone();
-    let state = (events, view, true, false);
-    stream::unfold(state, move |(mut events, view, mut first, ended)| {
-        let (core, closing) = (core.clone(), closing.clone());
-        async move {
-            if ended {
-                return None;
-            }
-            loop {
-                let event = tokio::select! {
-                    biased;
-                    () = closing.cancelled() => return None,
-                    event = events.next() => event?,
-                    () = tokio::time::sleep_until(deadline) => return None,
-                };
-                let (kind, object) = match event {
-                    Ok(VirtualEvent::Added(object)) => (FrameType::Added, object),
-                    Ok(VirtualEvent::Modified(object)) => (FrameType::Modified, object),
-                    Ok(VirtualEvent::Deleted(object)) => (FrameType::Deleted, object),
-                    Ok(VirtualEvent::Bookmark(version)) => {
-                        if !bookmarks {
-                            continue;
-                        }
-                        let frame = view.bookmark(&version, false);
-                        return Some((frame, (events, view, first, false)));
-                    }
-                    Err(error) => {
-                        let frame = line("ERROR", &encode(&error.status()));
-                        return Some((frame, (events, view, first, true)));
-                    }
-                };
-                let now = core.now();
-                let frame = view.frame(kind, &Item::plain(object), now, std::mem::take(&mut first));
-                return Some((frame, (events, view, first, false)));
-            }
-        }
-    })
 }

@@ -2,21 +2,20 @@
 
 use std::sync::Arc;
 
+use atoll_apimachinery::{ApiError, meta};
 use serde_json::Value;
 
 use super::{
-    Call, Written,
+    call::{Call, Written},
     prepare::{self, Draft, Outcome, Part},
     services,
 };
 use crate::{
     core::Core,
     crd,
-    error::ApiError,
+    item::Item,
     kinds::Kind,
-    meta,
     store::{ObjectKey, Record, Step},
-    view::Item,
 };
 
 /// Retries of a write without a resourceVersion after conflicts with other writers. Upstream stops after five; here a

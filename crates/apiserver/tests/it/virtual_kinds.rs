@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use atoll_apiserver::{
-    ApiError, Column, SelectableField, VirtualEvent, VirtualKind, VirtualList, VirtualQuery,
-    VirtualResource, VirtualStream,
+use atoll_apimachinery::{
+    ApiError,
+    read_only::{
+        Column, VirtualEvent, VirtualKind, VirtualList, VirtualQuery, VirtualResource,
+        VirtualStream,
+    },
+    selector::SelectableField,
 };
 use futures::{
     StreamExt,
@@ -118,6 +122,12 @@ async fn a_mounted_kind_is_read_like_any_other_and_not_written() {
         assert_eq!(frames.short().await, expected);
     }
     api.get(&format!("{DECISIONS}?watch=1&resourceVersion=1")).await.refused(410, "Expired");
+    // The kind's versions are not the server's.
+    let later =
+        "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=999";
+    assert_eq!(api.watch(&format!("{DECISIONS}?{later}")).await.short().await, "ADDED one");
+    let unmatched = "watch=1&sendInitialEvents=true";
+    api.get(&format!("{DECISIONS}?{unmatched}")).await.refused(422, "Invalid");
     let resources = api.get("/apis/history.example.com/v1").await.ok();
     assert_eq!(resources["resources"][0]["verbs"], json!(["get", "list", "watch"]));
     api.get("/openapi/v3/apis/history.example.com/v1").await.ok();

@@ -27,10 +27,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::Limits;
-use super::decisions::Decisions;
 use super::folder::Folder;
 use super::member::{Parts, SimulatedMember};
 use super::server;
+use crate::decisions::Decisions;
 
 /// Name of the hub in the kubeconfig and the data folder.
 const NAME: &str = "hub";

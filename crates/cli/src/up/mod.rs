@@ -5,7 +5,6 @@
 //! the data folder, the consecutive ports and the control socket for `atoll sim` are specific to `up`.
 
 pub(crate) mod control;
-pub(crate) mod decisions;
 pub(crate) mod folder;
 mod hub;
 mod member;

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 #![expect(clippy::print_stdout, reason = "what a test leaves out is for its reader")]
 
-#[path = "../../src/up/decisions.rs"]
+#[path = "../../src/decisions.rs"]
 mod decisions;
 mod drain;
 mod members;

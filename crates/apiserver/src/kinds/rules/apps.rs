@@ -1,11 +1,11 @@
 //! Deployments, ReplicaSets, StatefulSets, DaemonSets (`pkg/apis/apps`).
 
+use atoll_apimachinery::{FieldError, meta, meta::Fields};
 use serde_json::{Value, json};
 
 use super::{
     Check, made, object, objects, pod, requirements, selects, set_default, set_default_text,
 };
-use crate::{error::FieldError, meta, meta::Fields};
 
 /// The spec of a workload, with its template defaulted.
 fn spec(value: &mut Value) -> &mut Fields {

@@ -1,10 +1,10 @@
 //! Jobs and CronJobs (`pkg/apis/batch`).
 
 use atoll_api::cron::{self, Schedule};
+use atoll_apimachinery::{FieldError, meta, meta::Fields};
 use serde_json::{Value, json};
 
 use super::{Check, made, pod, selects, set_default, set_default_text};
-use crate::{error::FieldError, meta, meta::Fields};
 
 /// Labels of a job's pods.
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";

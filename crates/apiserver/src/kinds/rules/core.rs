@@ -2,15 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use atoll_apimachinery::{FieldError, FieldReason, meta};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{Check, made, milli, object, objects, quantity, set_default, set_default_text};
-use crate::{
-    error::{FieldError, FieldReason},
-    kinds::names,
-    meta,
-};
+use crate::names;
 
 /// Total bytes of a ConfigMap's or Secret's values.
 const DATA_MAX: usize = 1024 * 1024;

@@ -10,7 +10,7 @@
 //! * Namespace, Secret, PersistentVolume(Claim), HorizontalPodAutoscaler, NetworkPolicy, RBAC references,
 //!   StorageClass, PriorityClass, CustomResourceDefinition
 //!
-//! Validation covers what clients rely on to be told: selectors that match nothing, negative numbers, fields
+//! Validation covers the errors that clients rely on: selectors that match nothing, negative numbers, fields
 //! that may not change, malformed quantities and keys. It is not all of upstream's.
 
 pub(crate) mod apps;
@@ -21,13 +21,13 @@ pub(crate) mod pod;
 pub(crate) mod policy;
 
 use atoll_api::selector::{Requirement, Selector};
-use serde_json::{Map, Value, json};
-
-use super::Kind;
-use crate::{
-    error::FieldError,
+use atoll_apimachinery::{
+    FieldError,
     meta::{self, Fields},
 };
+use serde_json::{Map, Value, json};
+
+use crate::names;
 
 /// No defaults.
 pub(crate) fn nothing(_: &mut Value) {}
@@ -147,10 +147,9 @@ pub(super) fn made<'a>(fields: &'a mut Fields, name: &str) -> &'a mut Fields {
     slot.as_object_mut().expect("made an object above")
 }
 
-/// The status of a new object; `None` for none.
-pub(crate) fn initial_status(kind: &Kind, object: &Value) -> Option<Value> {
-    let builtin = kind.builtin()?;
-    Some(match (builtin.group, builtin.kind) {
+/// The status of a new object of a built-in kind.
+pub(crate) fn initial_status(group: &str, kind: &str, object: &Value) -> Value {
+    match (group, kind) {
         ("", "Namespace") => json!({"phase": "Active"}),
         ("", "Pod") => json!({"phase": "Pending", "qosClass": pod::qos_class(object)}),
         ("", "Service") => json!({"loadBalancer": {}}),
@@ -169,7 +168,7 @@ pub(crate) fn initial_status(kind: &Kind, object: &Value) -> Option<Value> {
         }),
         ("networking.k8s.io", "Ingress") => json!({"loadBalancer": {}}),
         _ => json!({}),
-    })
+    }
 }
 
 /// Sets a condition in a status' `conditions`, replacing the one of its type.
@@ -191,10 +190,10 @@ pub(crate) fn requirements(selector: &Value) -> Result<Selector, FieldError> {
     let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
     for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten()
     {
-        if let Err(why) = super::names::qualified_name(key) {
+        if let Err(why) = names::qualified_name(key) {
             return Err(FieldError::invalid("matchLabels", &key.as_str().into(), why));
         }
-        if let Err(why) = super::names::label_value(value.as_str().unwrap_or("")) {
+        if let Err(why) = names::label_value(value.as_str().unwrap_or("")) {
             return Err(FieldError::invalid(format!("matchLabels[{key}]"), value, why));
         }
         all.push(Requirement::In(key.clone(), vec![text(value)]));
@@ -232,7 +231,7 @@ pub(crate) fn requirements(selector: &Value) -> Result<Selector, FieldError> {
 /// empty ones everything.
 pub(crate) fn selects(selector: Option<&Value>, object: &Value) -> bool {
     let Some(labels) = selector.and_then(|s| requirements(s).ok()) else { return false };
-    crate::selector::Selectors { labels, fields: Vec::new() }.matches(object, &[])
+    atoll_apimachinery::selector::Selectors { labels, fields: Vec::new() }.matches(object, &[])
 }
 
 /// A quantity in thousandths; `None` if it is invalid.

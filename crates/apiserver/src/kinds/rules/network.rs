@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
+use atoll_apimachinery::FieldError;
 use serde_json::{Value, json};
 
 use super::Check;
-use crate::error::FieldError;
 
 /// `ValidateIngressSpec`, in part: an Ingress must have a backend.
 pub(crate) fn check_ingress(check: &mut Check<'_>) {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use atoll_apimachinery::{FieldError, meta, meta::Fields};
 use serde_json::{Value, json};
 
 use super::{Check, made, milli, object, objects, quantity, set_default, set_default_text};
-use crate::{error::FieldError, kinds::names, meta, meta::Fields};
+use crate::names;
 
 /// `spec.os`-independent paths of a pod spec within its carrier.
 const CONTAINER_LISTS: [&str; 2] = ["initContainers", "containers"];
@@ -267,7 +268,7 @@ pub(super) fn check_spec(check: &mut Check<'_>, path: &str) {
                 if !volumes.contains(name) {
                     check.add(FieldError::new(
                         format!("{at}.volumeMounts[{n}].name"),
-                        crate::error::FieldReason::NotFound,
+                        atoll_apimachinery::FieldReason::NotFound,
                         format_args!("{name:?}"),
                     ));
                 }

@@ -1,9 +1,9 @@
 //! Autoscaling, disruption budgets, network policies, RBAC, leases, storage and priority classes.
 
+use atoll_apimachinery::{FieldError, meta};
 use serde_json::{Value, json};
 
 use super::{Check, made, requirements, set_default, set_default_text};
-use crate::{error::FieldError, meta};
 
 /// `SetDefaults_HorizontalPodAutoscaler`: without metrics, 80 % of the requested CPU.
 pub(crate) fn horizontal_pod_autoscaler(value: &mut Value) {

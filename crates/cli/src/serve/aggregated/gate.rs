@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_apiserver::{ApiError, Attributes, Gate, Identity};
+use atoll_apimachinery::ApiError;
+use atoll_apimachinery::gate::{Attributes, Gate};
+use atoll_apimachinery::identity::Identity;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::HeaderMap;
@@ -132,12 +134,14 @@ impl FrontProxyGate {
         let status = match asked {
             Ok(Ok(answer)) => answer.status.unwrap_or_default(),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the hub does not say who may what");
-                return Err(ApiError::unavailable("the hub does not say whether you may"));
+                tracing::warn!(%error, "the hub did not answer a SubjectAccessReview");
+                return Err(ApiError::unavailable("the hub cannot authorize this request now"));
             }
             Err(_) => {
-                tracing::warn!("the hub does not say in time who may what");
-                return Err(ApiError::unavailable("the hub does not say in time whether you may"));
+                tracing::warn!("the hub did not answer a SubjectAccessReview in time");
+                return Err(ApiError::unavailable(
+                    "the hub did not authorize this request in time",
+                ));
             }
         };
         if status.allowed && status.denied != Some(true) {

@@ -6,8 +6,8 @@
 //!                    └── SubjectAccessReview: may this user? ───────────────┘
 //! ```
 //!
-//! Who calls is said by the front proxy alone, which proves itself by a certificate of the authority that the hub names
-//! in its ConfigMap; what they may is said by the hub for each request. Every replica serves: history is read only.
+//! Only the front proxy can name the user. It authenticates with a certificate of the authority that the hub's ConfigMap
+//! contains. The hub authorizes each request. Every replica serves, because history is read-only.
 
 mod gate;
 mod proxy;
@@ -15,11 +15,14 @@ mod registration;
 mod tls;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use atoll_api::Clock;
-use atoll_apiserver::{Options, Server};
+use atoll_apimachinery::read_only::ReadOnlyApi;
 use atoll_history::Store;
+use atoll_http::connections::Limits;
+use atoll_http::serve::Settings;
 use atoll_protocol::ca::CertificateAuthority;
 use kube::Client;
 use tokio::net::TcpListener;
@@ -27,7 +30,17 @@ use tokio_util::sync::CancellationToken;
 
 use self::gate::FrontProxyGate;
 use self::proxy::FrontProxy;
-use crate::up::decisions::Decisions;
+use crate::decisions::Decisions;
+
+/// Limits of the listener.
+const SETTINGS: Settings = Settings {
+    // Replicas of kube-apiserver, which may open one connection per watch; other clients reach only the health paths.
+    connections: Limits { total: 4096, each: 1024, grace: Duration::from_secs(10) },
+    head: Duration::from_secs(30),
+    lifetime: None,
+    // Watches end at once and other requests take milliseconds; the rest are clients that do not read.
+    stop: Duration::from_secs(2),
+};
 
 /// The parts of the server.
 pub(super) struct Parts {
@@ -61,13 +74,13 @@ pub(super) async fn serve(
     let config =
         tls::config(certificate.clone(), proxy.clone()).context("set up TLS for --api-address")?;
     let gate = Arc::new(FrontProxyGate::new(client.clone(), proxy.clone()));
-    let server = Server::open(Options::extension(gate)).context("open the aggregated API")?;
-    Decisions::all(&history).into_iter().for_each(|kind| server.mount(kind));
+    let now = clock.clone();
+    let api = ReadOnlyApi::new(Decisions::all(&history), gate, Arc::new(move || now.now()));
     let follow = proxy::follow(client.clone(), proxy, token.clone());
     let register =
         registration::keep(client, authority.certificate_pem().to_owned(), token.clone());
     let renew = tls::renew(certificate, &authority, &names, &clock, token.clone());
-    let serve = server.serve(listener, config, token.clone());
+    let serve = atoll_apimachinery::serve::serve(listener, config, SETTINGS, api, token.clone());
     let (served, (), (), ()) = tokio::join!(serve, follow, register, renew);
     served.context("serve the aggregated API")
 }

@@ -102,13 +102,13 @@ pub(super) fn read(map: &ConfigMap) -> anyhow::Result<Trust> {
     let verifier = client_verifier(pem).context("requestheader-client-ca-file")?;
     let list = |key: &str| -> anyhow::Result<Vec<String>> {
         let Some(json) = text(key) else { return Ok(Vec::new()) };
-        serde_json::from_str(json).with_context(|| format!("{key} is no JSON list of texts"))
+        serde_json::from_str(json).with_context(|| format!("{key} is not a JSON list of strings"))
     };
     let headers = |key: &str| -> anyhow::Result<Vec<HeaderName>> {
         let names = list(key)?;
         let header = |name: &String| HeaderName::from_bytes(name.as_bytes());
         let headers = names.iter().map(header).collect::<Result<_, _>>();
-        headers.with_context(|| format!("{key} names what is no header"))
+        headers.with_context(|| format!("{key} contains an invalid header name"))
     };
     let users = headers("requestheader-username-headers")?;
     if users.is_empty() {

@@ -21,17 +21,17 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(super) async fn keep(client: Client, authority: String, token: CancellationToken) {
     let services: Api<APIService> = Api::all(client);
     let name = format!("{VERSION}.{HISTORY_GROUP}");
-    let mut told = None;
+    let mut logged = None;
     loop {
         let pause = match look(&services, &name, &authority).await {
             Ok(()) => {
-                told = None;
+                logged = None;
                 LOOK
             }
             Err(why) => {
-                if told.as_ref() != Some(&why) {
+                if logged.as_ref() != Some(&why) {
                     tracing::warn!(api_service = name, why, "history is not registered on the hub");
-                    told = Some(why);
+                    logged = Some(why);
                 }
                 RETRY
             }
@@ -54,7 +54,7 @@ async fn look(services: &Api<APIService>, name: &str, authority: &str) -> Result
                 ..PatchParams::default()
             };
             services.patch(name, &params, &Patch::Merge(&patch)).await?;
-            tracing::info!(api_service = name, "caBundle is ours");
+            tracing::info!(api_service = name, "caBundle updated");
         }
         Ok::<_, kube::Error>(true)
     };

@@ -126,7 +126,7 @@ struct Serving {
 
 impl Serving {
     async fn start() -> Self {
-        // The same provider as main installs; a second installation is no error.
+        // The same provider as main installs; a second installation is harmless.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
         let proxies = ProxyAuthority::open(&folder.path().join("proxy")).unwrap();
@@ -281,7 +281,7 @@ async fn the_front_proxys_users_read_what_the_hub_lets_them_read() {
 
 /// A front proxy that does not support the header does not strip it from its clients' requests either.
 #[test]
-fn a_uid_is_believed_only_where_the_hub_names_its_header() {
+fn a_uid_is_accepted_only_where_the_hub_names_its_header() {
     let mut headers = http::HeaderMap::new();
     headers.insert("x-remote-user", "alice".parse().unwrap());
     headers.insert("x-remote-uid", "forged".parse().unwrap());
@@ -341,7 +341,7 @@ async fn bad_queries_are_refused_and_stop_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_else_is_believed() {
+async fn only_the_front_proxy_may_name_users() {
     let serving = Serving::start().await;
     ready(&serving.user("alice"), SHOP).await.unwrap();
     let headers = [("x-remote-user", "alice"), ("x-remote-group", "system:masters")];
@@ -351,10 +351,10 @@ async fn nobody_else_is_believed() {
     let health =
         none.request_text(Request::get("/readyz").body(Vec::new()).unwrap()).await.unwrap();
     assert_eq!(health, "ok");
-    let wrong = serving.proxy(Some((&serving.proxies, "somebody-else")), &headers);
+    let wrong = serving.proxy(Some((&serving.proxies, "another-client")), &headers);
     assert_eq!(get(&wrong, SHOP).await.unwrap_err().0, 401, "not an allowed name");
     let nameless = serving.proxy(Some((&serving.proxies, "front-proxy-client")), &[]);
-    assert_eq!(get(&nameless, SHOP).await.unwrap_err().0, 401, "a proxy that names nobody");
+    assert_eq!(get(&nameless, SHOP).await.unwrap_err().0, 401, "a proxy that names no user");
     let foreign = serving.proxy(Some((&serving.others, "front-proxy-client")), &headers);
     assert_eq!(get(&foreign, SHOP).await.unwrap_err().0, 0, "another authority: no connection");
     serving.stop().await;

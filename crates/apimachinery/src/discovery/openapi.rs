@@ -1,82 +1,76 @@
-//! OpenAPI v3 documents: operations for all kinds, the schemas of built-in kinds from k8s-openapi, those of
-//! custom kinds from their CRDs.
+//! OpenAPI v3 documents: the operations and schemas of kinds.
 
-use std::collections::BTreeSet;
-
-use atoll_merge::schema::Schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{merge_keys, paths};
-use crate::{
-    kinds::{Kind, Origin, catalog::Snapshot},
-    options::Version,
-};
+use super::{Version, paths};
+use crate::kind::{KindNames, KindSchema, ServedKind, ServedKinds};
+use crate::response::encode;
 
 const COMPONENTS: &str = "#/components/schemas/";
 
 /// A hash that changes with the document.
-pub(super) fn fingerprint(kinds: &Snapshot, group: &str, version: &str) -> String {
+pub(super) fn fingerprint<K: ServedKind>(
+    kinds: &ServedKinds<K>,
+    group: &str,
+    version: &str,
+) -> String {
     let mut hash = Sha256::new();
     hash.update(env!("CARGO_PKG_VERSION"));
     for kind in kinds.of_version(group, version) {
-        hash.update(kind.plural.as_bytes());
-        if let Some(custom) = kind.custom() {
-            hash.update(crate::store::encode(&custom.openapi));
+        hash.update(kind.names().plural.as_bytes());
+        if let KindSchema::Own(schema) = kind.openapi() {
+            hash.update(encode(&schema));
         }
     }
     hash.finalize().iter().take(16).map(|b| format!("{b:02X}")).collect()
 }
 
 /// `com.example.v1.Widget` for `example.com/v1`, as apiextensions names custom kinds' schemas.
-pub(super) fn component_name(kind: &Kind) -> String {
+pub(super) fn component_name(kind: &KindNames) -> String {
     let mut parts: Vec<&str> = kind.group.split('.').collect();
     parts.reverse();
     format!("{}.{}.{}", parts.join("."), kind.version, kind.kind)
 }
 
 /// The document of one group version.
-pub(super) fn document(kinds: &Snapshot, group: &str, version: &str, server: &Version) -> Value {
+pub(super) fn document<K: ServedKind>(
+    kinds: &ServedKinds<K>,
+    group: &str,
+    version: &str,
+    server: &Version,
+) -> Value {
     let mut generator = SchemaSettings::openapi3().into_generator();
     let mut operations = Map::new();
-    let mut custom = Vec::new();
-    let mut builtin: Vec<(String, &Kind)> = Vec::new();
+    let mut own = Vec::new();
+    let mut typed: Vec<(String, &K)> = Vec::new();
     for kind in kinds.of_version(group, version) {
-        let name = match &kind.origin {
-            Origin::Builtin(b) => {
-                let schema = (b.openapi)(&mut generator);
+        let name = match kind.openapi() {
+            KindSchema::Typed(schema_of) => {
+                let schema = schema_of(&mut generator);
                 let reference = schema.get("$ref").and_then(Value::as_str).unwrap_or("");
                 let name = reference.strip_prefix(COMPONENTS).unwrap_or("").to_owned();
-                builtin.push((name.clone(), kind));
+                typed.push((name.clone(), kind));
                 name
             }
-            Origin::Custom(c) => {
-                let name = component_name(kind);
-                custom.push((name.clone(), own(kind, &c.openapi, &mut generator)));
-                name
-            }
-            Origin::Virtual(_, v) => {
-                let name = component_name(kind);
-                let given = v.schema.clone().unwrap_or_else(|| json!({"type": "object"}));
-                custom.push((name.clone(), own(kind, &given, &mut generator)));
+            KindSchema::Own(schema) => {
+                let name = component_name(kind.names());
+                own.push((name.clone(), completed(kind.names(), &schema, &mut generator)));
                 name
             }
         };
-        paths::add(&mut operations, kind, &format!("{COMPONENTS}{name}"));
+        paths::add(&mut operations, &**kind, &format!("{COMPONENTS}{name}"));
     }
     let mut schemas = generator.take_definitions(true);
-    let mut annotated = BTreeSet::new();
-    for (name, kind) in builtin {
-        if let Some(fields) = Schema::builtin(&kind.group, &kind.version, &kind.kind) {
-            merge_keys::annotate(&mut schemas, &name, &fields, &mut annotated);
-        }
+    K::annotate(&mut schemas, &typed);
+    for (name, kind) in typed {
         if let Some(schema) = schemas.get_mut(&name) {
-            schema["x-kubernetes-group-version-kind"] = group_version_kind(kind);
+            schema["x-kubernetes-group-version-kind"] = group_version_kind(kind.names());
         }
     }
-    schemas.extend(custom);
+    schemas.extend(own);
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": server.to_string()},
@@ -85,12 +79,21 @@ pub(super) fn document(kinds: &Snapshot, group: &str, version: &str, server: &Ve
     })
 }
 
-fn group_version_kind(kind: &Kind) -> Value {
+/// The name that a schema refers to, directly or wrapped to carry a description.
+#[must_use]
+pub fn reference(schema: &Value) -> Option<String> {
+    let wrapped = schema.get("allOf").and_then(Value::as_array).filter(|all| all.len() == 1);
+    let schema = wrapped.and_then(|all| all.first()).unwrap_or(schema);
+    let reference = schema.get("$ref")?.as_str()?;
+    reference.rsplit('/').next().map(str::to_owned)
+}
+
+fn group_version_kind(kind: &KindNames) -> Value {
     json!([{"group": kind.group, "kind": kind.kind, "version": kind.version}])
 }
 
-/// A custom kind's schema with the fields that every object has.
-fn own(kind: &Kind, given: &Value, generator: &mut SchemaGenerator) -> Value {
+/// A kind's own schema with the fields that every object has.
+fn completed(kind: &KindNames, given: &Value, generator: &mut SchemaGenerator) -> Value {
     const API_VERSION: &str =
         "APIVersion defines the versioned schema of this representation of an object.";
     const KIND: &str =

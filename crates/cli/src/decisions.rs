@@ -1,13 +1,14 @@
-//! History on the embedded hub: the kinds of `history.atoll.dev`, mounted on its API server.
+//! The Decision API: the kinds of `history.atoll.dev`, for the embedded hub and for the aggregated API.
 
 use std::sync::Arc;
 
 use atoll_api::selector::Requirement;
 use atoll_api::{HISTORY_GROUP, VERSION};
-use atoll_apiserver::{
-    ApiError, Column, SelectableField, Selectors, VirtualEvent, VirtualKind, VirtualList,
-    VirtualQuery, VirtualResource, VirtualStream,
+use atoll_apimachinery::ApiError;
+use atoll_apimachinery::read_only::{
+    Column, VirtualEvent, VirtualKind, VirtualList, VirtualQuery, VirtualResource, VirtualStream,
 };
+use atoll_apimachinery::selector::{SelectableField, Selectors};
 use atoll_history::api::{self, Kind, Query};
 use atoll_history::{FilterError, Store};
 use futures::future::BoxFuture;
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_of_the_api_do_not_learn_where_the_database_is() {
+    fn errors_for_users_do_not_name_the_databases_address() {
         let source = || "connect to db7.internal.example.com:5432 as atoll".into();
         let unavailable = StoreError::Unavailable { doing: "read", source: source() };
         let path = "/var/lib/atoll/history.db".to_owned();
@@ -166,13 +167,13 @@ mod tests {
             (StoreError::Refused { doing: "read", source: source() }, 500),
             (StoreError::Open { path, source: source() }, 500),
         ] {
-            let told = refused(error.into());
-            assert_eq!(told.code, code);
-            let told = told.status().to_string();
+            let answer = refused(error.into());
+            assert_eq!(answer.code, code);
+            let answer = answer.status().to_string();
             for secret in ["db7", "5432", "/var/lib"] {
-                assert!(!told.contains(secret), "{told}");
+                assert!(!answer.contains(secret), "{answer}");
             }
-            assert!(told.contains("history database cannot be read"), "{told}");
+            assert!(answer.contains("history database cannot be read"), "{answer}");
         }
     }
 }

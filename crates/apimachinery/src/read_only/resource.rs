@@ -1,14 +1,11 @@
-//! Read-only kinds whose objects are stored elsewhere: the server handles paths, discovery, the syntax of selectors,
-//! tables and watch frames; the implementation answers queries.
+//! What a read-only kind has to implement.
 
 use futures::{future::BoxFuture, stream::BoxStream};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{
-    error::ApiError,
-    selector::{SelectableField, Selectors},
-};
+use crate::ApiError;
+use crate::selector::{SelectableField, Selectors};
 
 /// A column of the tables that `kubectl get` prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +32,17 @@ impl Column {
             description: String::new(),
             priority: 0,
         }
+    }
+
+    /// The column in `columnDefinitions`.
+    pub fn definition(&self) -> Value {
+        json!({
+            "name": self.name,
+            "type": self.kind,
+            "format": self.format,
+            "description": self.description,
+            "priority": self.priority,
+        })
     }
 
     /// The same column, shown with `-o wide` only.
@@ -116,9 +124,9 @@ pub enum VirtualEvent {
 /// The events of a watch; it ends when the stream ends.
 pub type VirtualStream = BoxStream<'static, Result<VirtualEvent, ApiError>>;
 
-/// A read-only kind that is not stored in the server. See [`crate::Server::mount`].
+/// A read-only kind whose objects are stored outside the server.
 pub trait VirtualResource: Send + Sync + 'static {
-    /// Describes the kind. Called only when it is mounted.
+    /// Describes the kind. Called once, when a server begins to serve it.
     fn kind(&self) -> VirtualKind;
 
     /// The cells of an object's table row, one for each column of [`VirtualKind::columns`].

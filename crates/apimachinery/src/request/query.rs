@@ -1,52 +1,78 @@
 //! Query parameters, typed once for all verbs.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::{
     error::{ApiError, FieldError},
-    selector::Selectors,
+    selector::{FieldRequirement, Selectors},
 };
+
+/// Default duration of a watch in seconds. Upstream draws between 30 and 60 minutes.
+const DEFAULT_TIMEOUT: u64 = 1800;
+/// Maximum duration of a watch in seconds: a day. Clients start a new one when theirs ends.
+const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 
 /// How a server treats unknown and duplicate fields of a body (`fieldValidation`). Upstream's default is `Warn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FieldValidation {
+pub enum FieldValidation {
+    /// Drops them.
     Ignore,
+    /// Drops them with a warning.
     #[default]
     Warn,
+    /// Refuses the request.
     Strict,
 }
 
 /// `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum VersionMatch {
+pub enum VersionMatch {
+    /// The state at that version.
     Exact,
+    /// Any state from that version on.
     NotOlderThan,
 }
 
 /// All query parameters that this server reads.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query {
-    pub(crate) selectors: Selectors,
-    pub(crate) watch: bool,
+pub struct Query {
+    /// `labelSelector` and `fieldSelector`.
+    pub selectors: Selectors,
+    /// `watch`.
+    pub watch: bool,
     /// `None` when absent or empty.
-    pub(crate) resource_version: Option<u64>,
-    pub(crate) version_match: Option<VersionMatch>,
+    pub resource_version: Option<u64>,
+    /// `resourceVersionMatch`.
+    pub version_match: Option<VersionMatch>,
     /// 0 when absent: everything.
-    pub(crate) limit: usize,
-    pub(crate) continue_token: Option<String>,
-    pub(crate) timeout_seconds: Option<u64>,
-    pub(crate) bookmarks: bool,
-    pub(crate) send_initial_events: Option<bool>,
-    pub(crate) dry_run: bool,
-    pub(crate) field_manager: Option<String>,
-    pub(crate) field_validation: FieldValidation,
-    pub(crate) force: bool,
+    pub limit: usize,
+    /// `continue`.
+    pub continue_token: Option<String>,
+    /// `timeoutSeconds`.
+    pub timeout_seconds: Option<u64>,
+    /// `allowWatchBookmarks`.
+    pub bookmarks: bool,
+    /// `sendInitialEvents`.
+    pub send_initial_events: Option<bool>,
+    /// `dryRun`.
+    pub dry_run: bool,
+    /// `fieldManager`.
+    pub field_manager: Option<String>,
+    /// `fieldValidation`.
+    pub field_validation: FieldValidation,
+    /// `force`, of server-side apply.
+    pub force: bool,
     /// Delete options may come in the query.
-    pub(crate) propagation_policy: Option<String>,
-    pub(crate) grace_period_seconds: Option<i64>,
-    pub(crate) orphan_dependents: Option<bool>,
+    pub propagation_policy: Option<String>,
+    /// `gracePeriodSeconds`.
+    pub grace_period_seconds: Option<i64>,
+    /// `orphanDependents`.
+    pub orphan_dependents: Option<bool>,
     /// Of tables: `None`, `Metadata` or `Object`.
-    pub(crate) include_object: Option<String>,
+    pub include_object: Option<String>,
 }
 
 /// Percent decoding; an invalid escape is kept unchanged.
@@ -75,7 +101,7 @@ pub(super) fn decode_path(part: &str) -> String {
 }
 
 /// Splits a query into its parameters; the first value of a name counts.
-pub(crate) fn parameters(query: &str) -> BTreeMap<String, String> {
+fn parameters(query: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -104,7 +130,7 @@ fn boolean(name: &str, text: &str) -> Result<bool, ApiError> {
 }
 
 /// Reads a resourceVersion, which is a number here and opaque to clients.
-pub(crate) fn resource_version(text: &str) -> Result<Option<u64>, ApiError> {
+fn resource_version(text: &str) -> Result<Option<u64>, ApiError> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -116,7 +142,52 @@ pub(crate) fn resource_version(text: &str) -> Result<Option<u64>, ApiError> {
 }
 
 impl Query {
-    pub(crate) fn parse(query: &str) -> Result<Self, ApiError> {
+    /// The selectors, and the name of an object if the request is for one.
+    #[must_use]
+    pub fn selectors_of(&self, name: &str) -> Selectors {
+        let mut selectors = self.selectors.clone();
+        if !name.is_empty() {
+            selectors.fields.push(FieldRequirement {
+                field: "metadata.name".to_owned(),
+                value: name.to_owned(),
+                equal: true,
+            });
+        }
+        selectors
+    }
+
+    /// When a watch that begins now ends.
+    #[must_use]
+    pub fn watch_deadline(&self) -> Instant {
+        let timeout = self.timeout_seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT);
+        Instant::now() + Duration::from_secs(timeout.min(MAX_TIMEOUT))
+    }
+
+    /// apimachinery's rules for list options of a watch.
+    ///
+    /// # Errors
+    /// When options contradict each other.
+    pub fn check_watch(&self) -> Result<(), ApiError> {
+        let refuse = |why| {
+            let error = FieldError::forbidden("resourceVersionMatch", why);
+            Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error]))
+        };
+        match (self.send_initial_events, self.version_match) {
+            (None, Some(_)) => refuse(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ),
+            (Some(_), None | Some(VersionMatch::Exact)) => {
+                refuse("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+            }
+            (None, None) | (Some(_), Some(VersionMatch::NotOlderThan)) => Ok(()),
+        }
+    }
+
+    /// Parses the part of an address after `?`.
+    ///
+    /// # Errors
+    /// When a parameter is invalid; the error names it.
+    pub fn parse(query: &str) -> Result<Self, ApiError> {
         let p = parameters(query);
         let get = |name: &str| p.get(name).map(String::as_str);
         let flag = |name: &str| get(name).map(|v| boolean(name, v)).transpose();

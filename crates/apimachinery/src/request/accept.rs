@@ -6,7 +6,7 @@ use crate::error::ApiError;
 
 /// The shape of objects in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// The object itself.
     #[default]
     Object,
@@ -18,7 +18,8 @@ pub(crate) enum Shape {
 
 /// Answers to `Accept: application/json;g=apidiscovery.k8s.io;...`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DiscoveryShape {
+pub enum DiscoveryShape {
+    /// The documents before aggregated discovery.
     Legacy,
     /// In the requested version.
     Aggregated(&'static str),
@@ -54,9 +55,11 @@ fn media_types(headers: &HeaderMap) -> Vec<MediaType<'_>> {
         .collect()
 }
 
-/// The first shape of the client's list that this server can write. Protobuf, YAML and CBOR are skipped; 406 if none is
-/// left.
-pub(crate) fn shape(headers: &HeaderMap) -> Result<Shape, ApiError> {
+/// The first shape of the client's list that this server can write. Protobuf, YAML and CBOR are skipped.
+///
+/// # Errors
+/// 406 if none is left.
+pub fn shape(headers: &HeaderMap) -> Result<Shape, ApiError> {
     let types = media_types(headers);
     if types.is_empty() {
         return Ok(Shape::Object);
@@ -78,12 +81,12 @@ pub(crate) fn shape(headers: &HeaderMap) -> Result<Shape, ApiError> {
 }
 
 /// Whether the client accepts one of these media types.
-pub(crate) fn names_one_of(headers: &HeaderMap, known: &[&str]) -> bool {
+pub fn names_one_of(headers: &HeaderMap, known: &[&str]) -> bool {
     media_types(headers).iter().any(|t| known.contains(&t.essence))
 }
 
 /// Which discovery document `/api` and `/apis` return.
-pub(crate) fn discovery(headers: &HeaderMap) -> DiscoveryShape {
+pub fn discovery(headers: &HeaderMap) -> DiscoveryShape {
     for t in media_types(headers).iter().filter(|t| t.is_json()) {
         match (t.get("as"), t.get("g"), t.get("v")) {
             (None, ..) => return DiscoveryShape::Legacy,

@@ -1,21 +1,18 @@
 //! The OpenAPI v2 document in kubectl's format: the protobuf form of gnostic (`openapiv2/OpenAPIv2.proto`).
 //!
-//! Only definitions are written. kubectl reads operations from the v3 documents since 1.27, and looks up only the
-//! kinds'
+//! Only definitions are written. kubectl reads operations from the v3 documents since 1.27, and looks up only the kinds'
 //! definitions in this one (to check a `kind: List`).
 
 use serde_json::Value;
 
-use super::wire::Writer;
-
 /// The media type of answers. Go's clients cannot parse one with an `@`.
-pub(crate) const ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+pub(super) const ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 /// The media types that clients request.
-pub(crate) const MEDIA_TYPES: [&str; 2] =
+pub(super) const MEDIA_TYPES: [&str; 2] =
     ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", ANSWER];
 
 /// Encodes a v2 document.
-pub(crate) fn encode(document: &Value) -> Vec<u8> {
+pub(super) fn encode(document: &Value) -> Vec<u8> {
     let mut out = Writer::default();
     text(&mut out, 1, &document["swagger"]);
     out.message(2, |info| {
@@ -105,5 +102,55 @@ fn integer(out: &mut Writer, at: u32, value: &Value) {
 fn boolean(out: &mut Writer, at: u32, value: &Value) {
     if let Some(truth) = value.as_bool() {
         out.varint(at, u64::from(truth));
+    }
+}
+
+/// Writes the fields of one message.
+#[derive(Default)]
+struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    fn raw(&mut self, mut value: u64) {
+        while value > 0x7f {
+            self.bytes.push((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        self.bytes.push(value as u8);
+    }
+
+    fn tag(&mut self, number: u32, wire: u64) {
+        self.raw(u64::from(number) << 3 | wire);
+    }
+
+    fn delimited(&mut self, number: u32, content: &[u8]) {
+        self.tag(number, 2);
+        self.raw(content.len() as u64);
+        self.bytes.extend_from_slice(content);
+    }
+
+    fn varint(&mut self, number: u32, value: u64) {
+        self.tag(number, 0);
+        self.raw(value);
+    }
+
+    fn double(&mut self, number: u32, value: f64) {
+        self.tag(number, 1);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn text(&mut self, number: u32, text: &str) {
+        self.delimited(number, text.as_bytes());
+    }
+
+    fn message(&mut self, number: u32, write: impl FnOnce(&mut Writer)) {
+        let mut inner = Writer::default();
+        write(&mut inner);
+        self.delimited(number, &inner.bytes);
     }
 }

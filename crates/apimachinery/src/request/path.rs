@@ -1,8 +1,10 @@
 //! Parses request paths.
 
+use crate::ApiError;
+
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub enum Target {
     /// `/version`.
     Version,
     /// `/healthz`, `/livez`, `/readyz` and what is below them.
@@ -14,7 +16,12 @@ pub(super) enum Target {
     /// `/apis/<group>`.
     Group(String),
     /// `/api/v1`, `/apis/<group>/<version>`.
-    Resources { group: String, version: String },
+    Resources {
+        /// The group, empty for core.
+        group: String,
+        /// The version.
+        version: String,
+    },
     /// `/openapi/v2`.
     Swagger,
     /// `/openapi/v3`.
@@ -29,18 +36,46 @@ pub(super) enum Target {
 
 /// The path of a collection, an object or a subresource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ObjectPath {
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) namespace: Option<String>,
-    pub(crate) resource: String,
-    pub(crate) name: Option<String>,
-    pub(crate) subresource: Option<String>,
+pub struct ObjectPath {
+    /// API group, empty for core.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Namespace, if the path has one.
+    pub namespace: Option<String>,
+    /// Plural of the kind.
+    pub resource: String,
+    /// Name; `None` for a collection.
+    pub name: Option<String>,
+    /// Subresource.
+    pub subresource: Option<String>,
     /// The pre-1.0 way to watch: `/api/v1/watch/...`.
-    pub(crate) watch: bool,
+    pub watch: bool,
 }
 
-pub(super) fn parse(path: &str) -> Target {
+impl Target {
+    /// Parses a path.
+    #[must_use]
+    pub fn parse(path: &str) -> Self {
+        parse(path)
+    }
+}
+
+impl ObjectPath {
+    /// Whether the path fits a kind's scope.
+    ///
+    /// # Errors
+    /// 404 when a namespace is missing, or given for a cluster-scoped kind.
+    pub fn check_scope(&self, namespaced: bool) -> Result<(), ApiError> {
+        let fits = match &self.namespace {
+            Some(_) => namespaced,
+            None => !namespaced || self.name.is_none(),
+        };
+        if fits { Ok(()) } else { Err(ApiError::no_such_path()) }
+    }
+}
+
+fn parse(path: &str) -> Target {
     let decoded: Vec<String> =
         path.split('/').filter(|p| !p.is_empty()).map(super::query::decode_path).collect();
     let parts: Vec<&str> = decoded.iter().map(String::as_str).collect();

@@ -1,17 +1,18 @@
 //! Request bodies.
 
+use atoll_apimachinery::ApiError;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
-use crate::{error::ApiError, protobuf};
+use crate::protobuf;
 
 /// Maximum body size in bytes: kube-apiserver's own limit for writes.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
 /// Reads a whole body.
-pub(super) async fn collect<B>(body: B) -> Result<Bytes, ApiError>
+pub(crate) async fn collect<B>(body: B) -> Result<Bytes, ApiError>
 where
     B: http_body::Body + Send,
     B::Data: Send,

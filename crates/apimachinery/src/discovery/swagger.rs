@@ -3,31 +3,27 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{merge_keys, openapi};
-use crate::{
-    kinds::{Origin, catalog::Snapshot},
-    options::Version,
-};
+use super::{Definitions, Version, openapi};
+use crate::kind::{ServedKind, ServedKinds};
 
 /// Keywords of version 3 and of structural schemas that version 2 lacks.
 const LATER_WORDS: [&str; 6] = ["allOf", "anyOf", "oneOf", "not", "nullable", "example"];
 
 /// The document of all kinds.
-pub(super) fn document(kinds: &Snapshot, server: &Version) -> Value {
+pub(super) fn document<K: ServedKind>(
+    kinds: &ServedKinds<K>,
+    server: &Version,
+    wanted: Definitions,
+) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
-    let own = kinds.groups().iter().all(|(group, versions)| {
-        let virtual_only = |version: &&str| {
-            kinds.of_version(group, version).all(|k| matches!(k.origin, Origin::Virtual(..)))
-        };
-        versions.iter().all(|version| virtual_only(&&**version))
-    });
     for (group, versions) in kinds.groups() {
         for version in versions {
             let mut third = openapi::document(kinds, group, version, server);
-            if own {
-                extension(kinds, (group, version), &mut third, &mut definitions);
-            } else {
-                all(&mut third, &mut definitions);
+            match wanted {
+                Definitions::All => all(&mut third, &mut definitions),
+                Definitions::OwnKinds => {
+                    own_kinds(kinds, (group, version), &mut third, &mut definitions);
+                }
             }
             if let Value::Object(of_version) = third["paths"].take() {
                 paths.extend(of_version.into_iter().map(|(path, item)| (path, reduced(item))));
@@ -42,16 +38,15 @@ pub(super) fn document(kinds: &Snapshot, server: &Version) -> Value {
     })
 }
 
-/// Only the kinds' own schemas, for an aggregator: shared schemas would have the same name as the aggregator's but
-/// different text, and it would keep both.
-fn extension(
-    kinds: &Snapshot,
+/// Only the kinds' own schemas.
+fn own_kinds<K: ServedKind>(
+    kinds: &ServedKinds<K>,
     (group, version): (&str, &str),
     third: &mut Value,
     definitions: &mut Map<String, Value>,
 ) {
     for kind in kinds.of_version(group, version) {
-        let name = openapi::component_name(kind);
+        let name = openapi::component_name(kind.names());
         let mut schema = third["components"]["schemas"][&name].take();
         schema["properties"]["metadata"] =
             json!({"type": "object", "description": "Standard object's metadata."});
@@ -73,7 +68,7 @@ fn all(third: &mut Value, definitions: &mut Map<String, Value>) {
 
 /// Rewrites a schema of version 3 for version 2.
 fn lower(schema: &mut Value) {
-    if let Some(name) = merge_keys::reference(schema) {
+    if let Some(name) = openapi::reference(schema) {
         schema["$ref"] = format!("#/definitions/{name}").into();
     }
     let Some(fields) = schema.as_object_mut() else { return };

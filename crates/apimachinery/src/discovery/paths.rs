@@ -4,13 +4,13 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Kind, Origin};
+use crate::kind::{KindNames, KindSchema, ServedKind};
 
 fn parameter(name: &str, kind: &str) -> Value {
     json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}})
 }
 
-fn operation(kind: &Kind, action: &str, schema: &str, parameters: &[(&str, &str)]) -> Value {
+fn operation(kind: &KindNames, action: &str, schema: &str, parameters: &[(&str, &str)]) -> Value {
     let parameters: Vec<Value> = parameters.iter().map(|(n, k)| parameter(n, k)).collect();
     let content = json!({"application/json": {"schema": {"$ref": schema}}});
     json!({
@@ -58,13 +58,14 @@ fn path_parameter(name: &str) -> Value {
 }
 
 /// Adds the paths of one kind. `schema` is the reference to its component.
-pub(super) fn add(paths: &mut Map<String, Value>, kind: &Kind, schema: &str) {
+pub(super) fn add(paths: &mut Map<String, Value>, served: &impl ServedKind, schema: &str) {
+    let kind = served.names();
     let root = if kind.group.is_empty() {
         format!("/api/{}", kind.version)
     } else {
         format!("/apis/{}/{}", kind.group, kind.version)
     };
-    let verbs = kind.verbs();
+    let verbs = served.verbs();
     let has = |verb: &str| verbs.contains(&verb);
     let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{root}{scope}/{}", kind.plural);
@@ -98,7 +99,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, kind: &Kind, schema: &str) {
             "application/merge-patch+json": {"schema": {"type": "object"}},
         }});
         // kubectl then computes patches with the merge keys of this document's schemas.
-        if matches!(kind.origin, Origin::Builtin(_)) {
+        if matches!(served.openapi(), KindSchema::Typed(_)) {
             patch["requestBody"]["content"]["application/strategic-merge-patch+json"] =
                 json!({"schema": {"type": "object"}});
         }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use atoll_apimachinery::discovery::reference;
 use atoll_merge::schema::Schema;
 use serde_json::{Map, Value};
 
@@ -57,12 +58,4 @@ fn references(property: &Value, schema: &Schema) -> Option<(String, Schema)> {
         (None, None) => return None,
     };
     Some((reference(inner)?, schema.clone()))
-}
-
-/// The name that a schema refers to, directly or wrapped to carry a description.
-pub(super) fn reference(schema: &Value) -> Option<String> {
-    let wrapped = schema.get("allOf").and_then(Value::as_array).filter(|all| all.len() == 1);
-    let schema = wrapped.and_then(|all| all.first()).unwrap_or(schema);
-    let reference = schema.get("$ref")?.as_str()?;
-    reference.rsplit('/').next().map(str::to_owned)
 }

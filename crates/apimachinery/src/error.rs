@@ -135,7 +135,8 @@ impl fmt::Display for ApiError {
 impl std::error::Error for ApiError {}
 
 /// `deployments.apps` or `pods`.
-pub(crate) fn qualified(group: &str, name: &str) -> String {
+#[must_use]
+pub fn qualified(group: &str, name: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
