@@ -14,6 +14,7 @@ use atoll_protocol::v1;
 use atoll_protocol::v1::agent_message::Message as Say;
 use atoll_protocol::v1::agent_service_client::AgentServiceClient;
 use atoll_protocol::v1::controller_message::Message as Hear;
+use atoll_stub_agent::{self as stub, Store};
 use bytes::Bytes;
 use h2::client::SendRequest;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -21,13 +22,11 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
 
 use crate::support::wait::LIMIT;
 use crate::target::StolenMember;
@@ -110,21 +109,12 @@ pub(crate) async fn grpc(
 
 /// A Hello of an honest agent without any objects.
 pub(crate) fn hello(member: &StolenMember) -> v1::Hello {
-    v1::Hello {
-        cluster_uid: member.identity.cluster_uid().to_string(),
-        epoch: 1,
-        agent_version: "hostile".to_owned(),
-        highest_term: 0,
-        inventory_digest: atoll_protocol::digest::Digest::of(std::iter::empty()).to_vec(),
-        member_uid: member.member_uid.clone(),
-    }
+    let honest = Store::default().hello(&member.identity.cluster_uid().to_string(), "", 1);
+    v1::Hello { member_uid: member.member_uid.clone(), ..honest }
 }
 
 /// A member's session.
-pub(crate) struct Session {
-    say: mpsc::Sender<v1::AgentMessage>,
-    hear: Streaming<v1::ControllerMessage>,
-}
+pub(crate) struct Session(stub::Session);
 
 impl Session {
     /// Opens a session with this certificate, and sends Hello and then heartbeats, so that the session outlives long
@@ -135,24 +125,20 @@ impl Session {
         hello: v1::Hello,
     ) -> Result<Self, Status> {
         let client = grpc(address, Some(identity)).await;
-        let mut client = client.map_err(|error| Status::from_error(error.into()))?;
-        let (say, said) = mpsc::channel(64);
-        say.send(v1::AgentMessage { message: Some(Say::Hello(hello)) }).await.unwrap();
-        let hear = client.session(ReceiverStream::new(said)).await?.into_inner();
-        tokio::spawn(beat(say.clone()));
-        Ok(Self { say, hear })
+        let client = client.map_err(|error| Status::from_error(error.into()))?;
+        let session = stub::Session::open(client, hello).await?;
+        session.keep_alive(BEAT);
+        Ok(Self(session))
     }
 
     /// Sends a message; returns whether the session still accepts any.
     pub(crate) async fn say(&self, message: Say) -> bool {
-        self.say.send(v1::AgentMessage { message: Some(message) }).await.is_ok()
+        self.0.send(message).await
     }
 
     /// The controller's next message, or how the session ended.
     pub(crate) async fn next(&mut self) -> Result<Hear, Status> {
-        let next = timeout(LIMIT, self.hear.message()).await.expect("a message or an end in time");
-        let message = next?.ok_or_else(|| Status::ok("the stream ended"))?;
-        message.message.ok_or_else(|| Status::internal("an empty message"))
+        timeout(LIMIT, self.0.next()).await.expect("a message or an end in time")
     }
 
     /// How the session ends, skipping all messages before that.
@@ -161,18 +147,6 @@ impl Session {
             if let Err(status) = self.next().await {
                 return status;
             }
-        }
-    }
-}
-
-/// Sends heartbeats until the session ends.
-async fn beat(say: mpsc::Sender<v1::AgentMessage>) {
-    let mut beats = tokio::time::interval(BEAT);
-    loop {
-        beats.tick().await;
-        let beat = v1::Heartbeat { api_healthy: true, ..v1::Heartbeat::default() };
-        if say.send(v1::AgentMessage { message: Some(Say::Heartbeat(beat)) }).await.is_err() {
-            return;
         }
     }
 }

@@ -27,6 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("agent", &["api", "interpreter", "protocol"]),
     ("apiserver", &["api", "apimachinery", "http", "merge"]),
+    ("stub-agent", &["api", "protocol"]),
     (
         "simulator",
         &["api", "apiserver", "interpreter", "merge", "protocol", "agent", "controller", "history"],
@@ -72,7 +73,7 @@ const PURE_MAY_USE: [&str; 10] = [
 /// External crates that only some of ours may use.
 const RESERVED: &[(&str, &[&str], &str)] = &[
     ("sqlx", &["history"], "SQL is spoken by history only"),
-    ("tonic", &["protocol", "controller", "agent"], "gRPC stays at the edges"),
+    ("tonic", &["protocol", "controller", "agent", "stub-agent"], "gRPC stays at the edges"),
     ("prost", &["protocol"], "generated types stay in protocol"),
     ("redb", &["apiserver"], "only the embedded API server has a file of objects"),
     ("clap", &["cli", "xtask"], "arguments are read by programs"),

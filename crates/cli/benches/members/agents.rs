@@ -11,30 +11,21 @@ use std::time::Duration;
 
 use atoll_agent::Timings;
 use atoll_api::cluster::Cluster;
-use atoll_api::{Backoff, Jitter};
-use atoll_api::{Clock, marks};
+use atoll_api::{Backoff, Clock, Jitter};
 use atoll_controller::members;
-use atoll_protocol::digest::{Digest, Entry};
 use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::member::{KeyRequest, MemberIdentity};
 use atoll_protocol::v1::agent_message::Message as Say;
 use atoll_protocol::v1::controller_message::Message as Hear;
 use atoll_protocol::{tls, transport, v1};
+use atoll_stub_agent::{self as stub, Session, Store};
 use kube::Api;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 
 use crate::child::{answer, setting};
 use crate::hub;
-
-/// Messages of one agent on their way out.
-const OUTBOX: usize = 256;
-
-/// What a member holds, by key: hash and claims.
-type Store = BTreeMap<v1::ObjectKey, (String, Vec<String>)>;
 
 /// Whether a connection is read from.
 #[derive(Default)]
@@ -142,7 +133,7 @@ impl Stub {
     /// Session after session, with the waits of a real agent in between.
     async fn live(self) {
         let backoff: Backoff = Timings::default().reconnect;
-        let mut store = Store::new();
+        let mut store = Store::default();
         let mut failures = 0;
         loop {
             let welcomed = self.session(&mut store).await;
@@ -157,105 +148,38 @@ impl Stub {
         io.set_nodelay(true).unwrap();
         let io = Gated { io, gate: self.gate.clone() };
         let Ok(channel) = transport::channel(io, self.tls.clone()).await else { return false };
-        let mut client = transport::client(channel);
-        let (say, said) = mpsc::channel(OUTBOX);
-        let hello = Say::Hello(v1::Hello {
-            cluster_uid: self.identity.cluster_uid().to_string(),
-            epoch: 1,
-            agent_version: "bench".into(),
-            highest_term: 0,
-            inventory_digest: digest(store).to_vec(),
-            member_uid: format!("kube-system-{}", self.name),
-        });
-        say.try_send(v1::AgentMessage { message: Some(hello) }).unwrap();
-        let Ok(answers) = client.session(ReceiverStream::new(said)).await else { return false };
-        let mut answers = answers.into_inner();
-        let Ok(Some(first)) = answers.message().await else { return false };
-        let Some(Hear::Welcome(welcome)) = first.message else { return false };
+        let hello = store.hello(&self.identity.cluster_uid().to_string(), &self.name, 1);
+        let opened = Session::open(transport::client(channel), hello).await;
+        let Ok(mut session) = opened else { return false };
+        let Ok(Hear::Welcome(welcome)) = session.next().await else { return false };
         let every = |ms: u32| tokio::time::interval(Duration::from_millis(ms.into()));
         let (mut beat, mut facts) = (every(welcome.heartbeat_ms), every(welcome.facts_ms));
         loop {
             let message = tokio::select! {
                 biased;
-                message = answers.message() => match message {
-                    Ok(Some(message)) => reply(message.message, store),
-                    _ => return true,
+                message = session.next() => match message {
+                    Ok(message) => reply(message, store),
+                    Err(_) => return true,
                 },
-                _ = facts.tick() => vec![Say::Facts(member_facts())],
-                _ = beat.tick() => {
-                    vec![Say::Heartbeat(v1::Heartbeat { api_healthy: true, ..Default::default() })]
-                }
+                _ = facts.tick() => Some(Say::Facts(stub::facts_with(3, 24_000, 1_000))),
+                _ = beat.tick() => Some(stub::heartbeat()),
             };
-            for message in message {
-                if say.send(v1::AgentMessage { message: Some(message) }).await.is_err() {
-                    return true;
-                }
+            if let Some(message) = message
+                && !session.send(message).await
+            {
+                return true;
             }
         }
     }
 }
 
-fn reply(message: Option<Hear>, store: &mut Store) -> Vec<Say> {
+fn reply(message: Hear, store: &mut Store) -> Option<Say> {
     match message {
-        Some(Hear::Upsert(upsert)) => {
-            let key = upsert.key.unwrap();
-            let manifest: Value = serde_json::from_slice(&upsert.manifest_json).unwrap();
-            let claims = manifest["metadata"]["annotations"][marks::CLAIMS].as_str().unwrap();
-            let claims = claims.split(',').map(str::to_owned).collect();
-            store.insert(key.clone(), (upsert.hash.clone(), claims));
-            vec![Say::Applied(v1::Applied {
-                object_uid: format!("uid-{}", key.name),
-                key: Some(key),
-                hash: upsert.hash,
-                result: v1::ApplyResult::Applied.into(),
-                ..v1::Applied::default()
-            })]
+        Hear::Upsert(upsert) => {
+            let (key, object, _) = store.upsert(&upsert);
+            Some(stub::applied(key, &object.hash, &object.uid, v1::ApplyResult::Applied))
         }
-        Some(Hear::InventoryRequest(_)) => {
-            let entries = store.iter().map(|(key, (hash, claims))| v1::InventoryEntry {
-                key: Some(key.clone()),
-                hash: hash.clone(),
-                object_uid: format!("uid-{}", key.name),
-                claims: claims.clone(),
-                preserve: false,
-            });
-            vec![Say::Inventory(v1::Inventory { entries: entries.collect(), last: true })]
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn digest(store: &Store) -> Digest {
-    Digest::of(store.iter().map(|(key, (hash, claims))| Entry {
-        group: &key.group,
-        kind: &key.kind,
-        namespace: &key.namespace,
-        name: &key.name,
-        hash,
-        claims: claims.iter().map(String::as_str).collect(),
-        preserve: false,
-    }))
-}
-
-fn member_facts() -> v1::Facts {
-    let list = |cpu: i64| [("cpu".to_owned(), cpu.to_string())].into();
-    v1::Facts {
-        kubernetes_version: "v1.33.0".into(),
-        api_healthy: true,
-        apis: vec![v1::ApiGroupVersion {
-            group_version: "apps/v1".into(),
-            kinds: vec![v1::ApiKind {
-                kind: "Deployment".into(),
-                plural: "deployments".into(),
-                namespaced: true,
-            }],
-        }],
-        apis_complete: true,
-        nodes_total: 3,
-        nodes_ready: 3,
-        allocatable_milli: list(24_000),
-        allocated_milli: list(1_000),
-        taken_at_ms: 1,
-        ..v1::Facts::default()
+        Hear::InventoryRequest(_) => Some(store.inventory()),
+        _ => None,
     }
 }

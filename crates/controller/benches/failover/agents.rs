@@ -5,22 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use atoll_api::marks;
 use atoll_controller::members::Arrival;
-use atoll_protocol::digest::{Digest, Entry};
 use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::v1::agent_message::Message as Say;
 use atoll_protocol::v1::controller_message::Message as Hear;
 use atoll_protocol::{transport, v1};
-use serde_json::{Value, json};
+use atoll_stub_agent::{self as stub, Session, Store};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::ReceiverStream;
 
 /// Bytes in flight, like a real socket's buffer.
 const ROOM: usize = 256 * 1024;
-/// Outgoing messages of one agent.
-const OUTBOX: usize = 1024;
 
 /// Totals of all agents.
 #[derive(Default)]
@@ -61,12 +57,9 @@ impl Fleet {
     }
 }
 
-/// What a member holds, by key: hash and claims.
-type Store = BTreeMap<v1::ObjectKey, (String, Vec<String>)>;
-
 /// Runs one session after another: until there is a leader, all are refused.
 async fn live(name: String, uid: String, door: mpsc::Sender<Arrival>, done: Arc<Done>) {
-    let mut store = Store::new();
+    let mut store = Store::default();
     loop {
         session(&name, &uid, &door, &mut store, &done).await;
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -83,62 +76,37 @@ async fn session(
     let (near, far) = tokio::io::duplex(ROOM);
     let identity = Some(ClusterUid::new(uid).unwrap());
     door.send(Arrival { io: Box::new(far), identity }).await.ok()?;
-    let mut client = transport::client(transport::plain_channel(near).await.ok()?);
-    let (say, said) = mpsc::channel(OUTBOX);
-    let hello = Say::Hello(v1::Hello {
-        cluster_uid: uid.to_owned(),
-        epoch: 1,
-        agent_version: "bench".into(),
-        highest_term: 0,
-        inventory_digest: digest(store).to_vec(),
-        member_uid: format!("kube-system-{name}"),
-    });
-    say.send(v1::AgentMessage { message: Some(hello) }).await.ok()?;
-    let mut hear = client.session(ReceiverStream::new(said)).await.ok()?.into_inner();
-    let Hear::Welcome(welcome) = hear.message().await.ok()??.message? else { return None };
+    let client = transport::client(transport::plain_channel(near).await.ok()?);
+    let mut session = Session::open(client, store.hello(uid, name, 1)).await.ok()?;
+    let Hear::Welcome(welcome) = session.next().await.ok()? else { return None };
     let mut beat =
         tokio::time::interval(std::time::Duration::from_millis(welcome.heartbeat_ms.into()));
-    let answer =
-        async |message: Say| say.send(v1::AgentMessage { message: Some(message) }).await.ok();
-    answer(Say::Facts(facts())).await?;
+    session.send(Say::Facts(stub::facts())).await.then_some(())?;
     loop {
         let message = tokio::select! {
             biased;
             _ = beat.tick() => {
-                answer(Say::Heartbeat(v1::Heartbeat { api_healthy: true, ..Default::default() }))
-                    .await?;
+                session.send(stub::heartbeat()).await.then_some(())?;
                 continue;
             }
-            message = hear.message() => message.ok()??.message?,
+            message = session.next() => message.ok()?,
         };
         match message {
             Hear::Upsert(upsert) if !upsert.if_absent => {
-                for message in apply(upsert, store) {
-                    answer(message).await?;
+                for message in apply(&upsert, store) {
+                    session.send(message).await.then_some(())?;
                 }
                 done.upserts.fetch_add(1, Ordering::AcqRel);
                 *done.last.lock().unwrap() = Some(Instant::now());
             }
             Hear::InventoryRequest(_) => {
-                let entries = store.iter().map(|(key, (hash, claims))| v1::InventoryEntry {
-                    key: Some(key.clone()),
-                    hash: hash.clone(),
-                    object_uid: "uid".to_owned(),
-                    claims: claims.clone(),
-                    preserve: false,
-                });
-                let inventory = v1::Inventory { entries: entries.collect(), last: true };
-                answer(Say::Inventory(inventory)).await?;
+                session.send(store.inventory()).await.then_some(())?;
             }
             Hear::Remove(remove) => {
                 let key = remove.key?;
-                store.remove(&key);
-                answer(Say::Applied(v1::Applied {
-                    key: Some(key),
-                    result: v1::ApplyResult::Removed.into(),
-                    ..v1::Applied::default()
-                }))
-                .await?;
+                store.0.remove(&key);
+                let removed = stub::applied(key, "", "", v1::ApplyResult::Removed);
+                session.send(removed).await.then_some(())?;
             }
             _ => {}
         }
@@ -146,65 +114,25 @@ async fn session(
 }
 
 /// Stores the object, and reports it as ready.
-fn apply(upsert: v1::Upsert, store: &mut Store) -> [Say; 2] {
-    let key = upsert.key.unwrap();
-    let manifest: Value = serde_json::from_slice(&upsert.manifest_json).unwrap();
-    let claims = manifest["metadata"]["annotations"][marks::CLAIMS].as_str().unwrap();
-    let claims = claims.split(',').map(str::to_owned).collect();
+fn apply(upsert: &v1::Upsert, store: &mut Store) -> [Say; 2] {
+    let (key, object, manifest) = store.upsert(upsert);
     let replicas = manifest["spec"]["replicas"].as_i64();
-    let hash = upsert.hash;
-    store.insert(key.clone(), (hash.clone(), claims));
     let status = json!({
         "observedGeneration": 1, "replicas": replicas, "readyReplicas": replicas,
         "updatedReplicas": replicas, "availableReplicas": replicas,
     });
-    let applied = v1::Applied {
-        key: Some(key.clone()),
-        hash: hash.clone(),
-        object_uid: "uid".to_owned(),
-        result: v1::ApplyResult::Applied.into(),
-        ..v1::Applied::default()
-    };
     let status = v1::Status {
-        key: Some(key),
-        hash,
+        key: Some(key.clone()),
+        hash: object.hash.clone(),
         generation: 1,
         observed_generation: 1,
         replicas,
         ready: replicas,
         health: v1::Health::Healthy.into(),
         status_json: status.to_string().into_bytes().into(),
-        object_uid: "uid".to_owned(),
+        object_uid: object.uid.clone(),
         ..v1::Status::default()
     };
-    [Say::Applied(applied), Say::Status(status)]
-}
-
-fn digest(store: &Store) -> Digest {
-    Digest::of(store.iter().map(|(key, (hash, claims))| Entry {
-        group: &key.group,
-        kind: &key.kind,
-        namespace: &key.namespace,
-        name: &key.name,
-        hash,
-        claims: claims.iter().map(String::as_str).collect(),
-        preserve: false,
-    }))
-}
-
-fn facts() -> v1::Facts {
-    v1::Facts {
-        kubernetes_version: "v1.33.0".into(),
-        api_healthy: true,
-        apis: vec![v1::ApiGroupVersion {
-            group_version: "apps/v1".into(),
-            kinds: vec![v1::ApiKind {
-                kind: "Deployment".into(),
-                plural: "deployments".into(),
-                namespaced: true,
-            }],
-        }],
-        apis_complete: true,
-        ..v1::Facts::default()
-    }
+    let applied = stub::applied(key, &object.hash, &object.uid, v1::ApplyResult::Applied);
+    [applied, Say::Status(status)]
 }

@@ -1,22 +1,18 @@
 //! A scripted agent that otherwise carries out its orders.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use atoll_api::marks;
 use atoll_controller::members::{TOKEN_LIFE, create_token};
-use atoll_protocol::digest::{Digest, Entry};
 use atoll_protocol::member::{KeyRequest, MemberIdentity};
 use atoll_protocol::v1::agent_message::Message as ToController;
 use atoll_protocol::v1::agent_service_client::AgentServiceClient;
 use atoll_protocol::v1::controller_message::Message as ToAgent;
 use atoll_protocol::{tls, transport, v1};
-use serde_json::Value;
-use tokio::sync::mpsc;
+pub(crate) use atoll_stub_agent::{Object, Store};
+use atoll_stub_agent::{Session, applied, facts_with, heartbeat};
 use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
 
 use crate::rig::{LIMIT, Rig};
 
@@ -62,47 +58,13 @@ pub(crate) async fn client(
     transport::client(transport::channel(io, tls).await.unwrap())
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Object {
-    pub(crate) hash: String,
-    pub(crate) claims: Vec<String>,
-    pub(crate) uid: String,
-}
-
-/// Objects of a member: outlives sessions.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Store(pub(crate) BTreeMap<v1::ObjectKey, Object>);
-
-impl Store {
-    pub(crate) fn digest(&self) -> Digest {
-        Digest::of(self.0.iter().map(|(key, object)| Entry {
-            group: &key.group,
-            kind: &key.kind,
-            namespace: &key.namespace,
-            name: &key.name,
-            hash: &object.hash,
-            claims: object.claims.iter().map(String::as_str).collect(),
-            preserve: false,
-        }))
-    }
-}
-
 /// One session.
 pub(crate) struct Agent {
-    pub(crate) outgoing: mpsc::Sender<v1::AgentMessage>,
-    pub(crate) incoming: Streaming<v1::ControllerMessage>,
-    _channel: AgentServiceClient<Channel>,
+    pub(crate) session: Session,
 }
 
 pub(crate) fn hello(identity: &MemberIdentity, name: &str, epoch: u64, store: &Store) -> v1::Hello {
-    v1::Hello {
-        cluster_uid: identity.cluster_uid().to_string(),
-        epoch,
-        agent_version: "test".into(),
-        highest_term: 0,
-        inventory_digest: store.digest().to_vec(),
-        member_uid: format!("kube-system-{name}"),
-    }
+    store.hello(&identity.cluster_uid().to_string(), name, epoch)
 }
 
 impl Agent {
@@ -113,14 +75,8 @@ impl Agent {
         hello: v1::Hello,
         room: usize,
     ) -> Result<Self, Status> {
-        let mut client = client(rig, identity, room).await;
-        let (outgoing, messages) = mpsc::channel(64);
-        outgoing
-            .send(v1::AgentMessage { message: Some(ToController::Hello(hello)) })
-            .await
-            .unwrap();
-        let incoming = client.session(ReceiverStream::new(messages)).await?.into_inner();
-        Ok(Self { outgoing, incoming, _channel: client })
+        let client = client(rig, identity, room).await;
+        Ok(Self { session: Session::open(client, hello).await? })
     }
 
     /// A session that received its Welcome.
@@ -142,26 +98,15 @@ impl Agent {
 
     /// The next message, or how the session ended.
     pub(crate) async fn next(&mut self) -> Result<ToAgent, Status> {
-        match timeout(LIMIT, self.incoming.message()).await.expect("a message in time") {
-            Ok(Some(message)) => Ok(message.message.unwrap()),
-            Ok(None) => Err(Status::new(Code::Ok, "the stream ended")),
-            Err(status) => Err(status),
-        }
+        timeout(LIMIT, self.session.next()).await.expect("a message in time")
     }
 
     pub(crate) async fn send(&self, message: ToController) {
-        self.outgoing
-            .send(v1::AgentMessage { message: Some(message) })
-            .await
-            .expect("the session is up");
+        assert!(self.session.send(message).await, "the session is down");
     }
 
     pub(crate) async fn beat(&self) {
-        self.send(ToController::Heartbeat(v1::Heartbeat {
-            api_healthy: true,
-            ..v1::Heartbeat::default()
-        }))
-        .await;
+        self.send(heartbeat()).await;
     }
 
     /// Sends facts.
@@ -193,21 +138,13 @@ impl Agent {
                 self.inventory(store).await;
             }
             ToAgent::Upsert(upsert) => {
-                let key = upsert.key.unwrap();
                 if upsert.if_absent {
-                    log.push(format!("ensure {}", key.name));
+                    log.push(format!("ensure {}", upsert.key.unwrap().name));
                     return false;
                 }
-                log.push(format!("upsert {} {}", key.name, upsert.hash));
-                let manifest: Value = serde_json::from_slice(&upsert.manifest_json).unwrap();
-                let claims = manifest["metadata"]["annotations"][marks::CLAIMS].as_str().unwrap();
-                let object = Object {
-                    hash: upsert.hash.clone(),
-                    claims: claims.split(',').map(str::to_owned).collect(),
-                    uid: format!("uid-{}", key.name),
-                };
-                self.applied(&key, &upsert.hash, &object.uid, v1::ApplyResult::Applied).await;
-                store.0.insert(key, object);
+                let (key, object, _) = store.upsert(&upsert);
+                log.push(format!("upsert {} {}", key.name, object.hash));
+                self.applied(&key, &object.hash, &object.uid, v1::ApplyResult::Applied).await;
             }
             ToAgent::Remove(remove) => {
                 let key = remove.key.unwrap();
@@ -231,17 +168,7 @@ impl Agent {
     }
 
     pub(crate) async fn inventory(&self, store: &Store) {
-        let mut entries: Vec<_> = store
-            .0
-            .iter()
-            .map(|(key, object)| v1::InventoryEntry {
-                key: Some(key.clone()),
-                hash: object.hash.clone(),
-                object_uid: object.uid.clone(),
-                claims: object.claims.clone(),
-                preserve: false,
-            })
-            .collect();
+        let mut entries = store.entries();
         // Always two pages, the second possibly empty.
         let rest = entries.split_off(entries.len() / 2);
         self.send(ToController::Inventory(v1::Inventory { entries, last: false })).await;
@@ -255,14 +182,7 @@ impl Agent {
         uid: &str,
         result: v1::ApplyResult,
     ) {
-        self.send(ToController::Applied(v1::Applied {
-            key: Some(key.clone()),
-            hash: hash.to_owned(),
-            object_uid: uid.to_owned(),
-            result: result.into(),
-            ..v1::Applied::default()
-        }))
-        .await;
+        self.send(applied(key.clone(), hash, uid, result)).await;
     }
 
     /// The status with which the session ends; skips earlier messages.
@@ -284,9 +204,8 @@ pub(crate) fn obey(
     tokio::spawn(async move {
         let mut log = Vec::new();
         loop {
-            let message = match agent.incoming.message().await {
-                Ok(Some(message)) => message.message.unwrap(),
-                Ok(None) => return (Status::new(Code::Ok, "the stream ended"), log),
+            let message = match agent.session.next().await {
+                Ok(message) => message,
                 Err(status) => return (status, log),
             };
             let mut held = store.lock().unwrap().clone();
@@ -301,41 +220,9 @@ pub(crate) fn keep_alive(
     agent: &Agent,
     every: std::time::Duration,
 ) -> Arc<tokio::task::JoinHandle<()>> {
-    let outgoing = agent.outgoing.clone();
-    Arc::new(tokio::spawn(async move {
-        loop {
-            let beat = v1::Heartbeat { api_healthy: true, ..v1::Heartbeat::default() };
-            if outgoing
-                .send(v1::AgentMessage { message: Some(ToController::Heartbeat(beat)) })
-                .await
-                .is_err()
-            {
-                return;
-            }
-            tokio::time::sleep(every).await;
-        }
-    }))
+    Arc::new(agent.session.keep_alive(every))
 }
 
 pub(crate) fn facts(allocated: i64) -> v1::Facts {
-    let list = |milli: i64| [("cpu".to_owned(), milli.to_string())].into();
-    v1::Facts {
-        kubernetes_version: "v1.33.0".into(),
-        api_healthy: true,
-        apis: vec![v1::ApiGroupVersion {
-            group_version: "apps/v1".into(),
-            kinds: vec![v1::ApiKind {
-                kind: "Deployment".into(),
-                plural: "deployments".into(),
-                namespaced: true,
-            }],
-        }],
-        apis_complete: true,
-        nodes_total: 2,
-        nodes_ready: 2,
-        allocatable_milli: list(10_000),
-        allocated_milli: list(allocated),
-        taken_at_ms: 1,
-        ..v1::Facts::default()
-    }
+    facts_with(2, 10_000, allocated)
 }

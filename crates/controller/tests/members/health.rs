@@ -265,7 +265,7 @@ async fn a_sick_api_is_not_ready_with_the_same_timers() {
     let (hub, rig, mut agents) = federation(&["member1", "member2"]).await;
     let (_, agent, beats) = agents.remove(0);
     beats.abort();
-    let outgoing = agent.outgoing.clone();
+    let outgoing = agent.session.outgoing.clone();
     let sick = tokio::spawn(async move {
         loop {
             let api_message = "connection refused".to_owned();

@@ -212,7 +212,7 @@ async fn only_the_leader_speaks() {
     rig.term.send_replace(Some(LeaderTerm::new(7)));
     let mut agent =
         Agent::open(&rig, &identity, hello(&identity, "member1", 1, &store), ROOM).await.unwrap();
-    let message = timeout(LIMIT, agent.incoming.message()).await.unwrap().unwrap().unwrap();
+    let message = timeout(LIMIT, agent.session.incoming.message()).await.unwrap().unwrap().unwrap();
     assert_eq!(message.term, 7);
 
     // The agent accepted a higher one: this leader sends nothing more.
@@ -250,7 +250,7 @@ async fn a_newer_agent_is_heard_in_what_is_known() {
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     agent.sync(&mut store).await;
     // A message of an unknown type is ignored.
-    agent.outgoing.send(v1::AgentMessage { message: None }).await.unwrap();
+    agent.session.outgoing.send(v1::AgentMessage { message: None }).await.unwrap();
     agent.facts(1000).await;
     eventually(async || hub.ready("member1").await == "True/MemberReady").await;
     rig.set("member1", "web", "h1");
