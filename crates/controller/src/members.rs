@@ -32,6 +32,7 @@ pub use crate::enrolment::tokens::{IssuedToken, TokenStoreError, list_tokens, re
 #[cfg(test)]
 pub(crate) use crate::health::heartbeats::{HealthState, HeartbeatTracker};
 pub use crate::health::times::{HealthTimes, TimesError};
+pub use crate::member::hub::HubError;
 pub use crate::member::metrics::Metrics;
 pub use crate::member::types::{
     ApplyResult, Counted, HealthReport, HeldObject, LimitReason, LostReason, MemberEvent,

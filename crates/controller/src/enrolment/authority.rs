@@ -11,11 +11,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use tokio::time::timeout;
 
 use crate::manager;
 use crate::member::context::Context;
-use crate::member::hub::HUB_TIMEOUT;
+use crate::member::hub::{HubError, in_time};
 
 /// Name of the Secret in [`marks::SYSTEM_NAMESPACE`].
 pub const AUTHORITY_SECRET: &str = "atoll-ca";
@@ -28,12 +27,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Why there is no authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// The hub did not answer in time.
-    #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
-    Timeout,
-    /// The hub rejected the request.
+    /// The hub did not answer or rejected the request.
     #[error("Secret {}/{AUTHORITY_SECRET} could not be read or created", marks::SYSTEM_NAMESPACE)]
-    Hub(#[source] Box<kube::Error>),
+    Hub(#[from] HubError),
     /// The Secret lacks this key.
     #[error("Secret {AUTHORITY_SECRET} has no {key}: restore it from a backup")]
     Missing {
@@ -86,15 +82,15 @@ pub async fn load_or_create(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE);
     match in_time(secrets.create(&manager::create(marks::MANAGER), &secret)).await {
         Ok(_) => Ok(authority),
-        Err(AuthorityError::Hub(error)) if is_already_exists(&error) => {
+        Err(error) if error.is_already_exists() => {
             read(&in_time(secrets.get(AUTHORITY_SECRET)).await?)
         }
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Creates the namespace for Atoll's own objects if it is missing.
-pub(crate) async fn ensure_namespace(client: &kube::Client) -> Result<(), AuthorityError> {
+pub(crate) async fn ensure_namespace(client: &kube::Client) -> Result<(), HubError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     if in_time(namespaces.get_opt(marks::SYSTEM_NAMESPACE)).await?.is_some() {
         return Ok(());
@@ -108,7 +104,7 @@ pub(crate) async fn ensure_namespace(client: &kube::Client) -> Result<(), Author
     };
     match in_time(namespaces.create(&manager::create(marks::MANAGER), &namespace)).await {
         Ok(_) => Ok(()),
-        Err(AuthorityError::Hub(error)) if is_already_exists(&error) => Ok(()),
+        Err(error) if error.is_already_exists() => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -121,19 +117,6 @@ fn read(secret: &Secret) -> Result<CertificateAuthority, AuthorityError> {
             .ok_or(AuthorityError::Missing { key })
     };
     Ok(CertificateAuthority::from_pem(text(CERTIFICATE)?, text(KEY)?)?)
-}
-
-async fn in_time<T>(
-    call: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, AuthorityError> {
-    timeout(HUB_TIMEOUT, call)
-        .await
-        .map_err(|_| AuthorityError::Timeout)?
-        .map_err(|error| AuthorityError::Hub(Box::new(error)))
-}
-
-fn is_already_exists(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
 /// Publishes the authority once it exists: the leader creates it, followers wait for it.

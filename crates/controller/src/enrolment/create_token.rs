@@ -7,15 +7,14 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Api, Resource};
-use tokio::time::timeout;
 
-use super::authority::{AuthorityError, ensure_namespace};
+use super::authority::ensure_namespace;
 use super::token_secret::{
     AFTER_REVOCATION, CLUSTER, CLUSTER_UID, EXPIRES, HASH, MAX_TOKEN_LIFE, REPLACES,
     TOKEN_SECRET_TYPE, secret_name,
 };
 use crate::manager;
-use crate::member::hub::HUB_TIMEOUT;
+use crate::member::hub::{HubError, in_time};
 
 /// Why a token could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -31,13 +30,10 @@ pub enum TokenCreateError {
     Token(#[from] TokenError),
     /// The namespace could not be created.
     #[error("namespace {} could not be created", marks::SYSTEM_NAMESPACE)]
-    Namespace(#[source] AuthorityError),
-    /// The hub did not answer in time.
-    #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
-    Timeout,
-    /// The hub rejected the request.
+    Namespace(#[source] HubError),
+    /// The hub did not answer or rejected the request.
     #[error("the token's hash could not be stored in the hub")]
-    Hub(#[source] Box<kube::Error>),
+    Hub(#[source] HubError),
 }
 
 /// Creates a token for this Cluster and stores its hash in the hub. The caller shows the token once. The Cluster's
@@ -116,9 +112,7 @@ async fn create(
     };
     ensure_namespace(client).await.map_err(TokenCreateError::Namespace)?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE);
-    timeout(HUB_TIMEOUT, secrets.create(&manager::create(marks::MANAGER), &secret))
-        .await
-        .map_err(|_| TokenCreateError::Timeout)?
-        .map_err(|error| TokenCreateError::Hub(Box::new(error)))?;
+    let created = in_time(secrets.create(&manager::create(marks::MANAGER), &secret)).await;
+    created.map_err(TokenCreateError::Hub)?;
     Ok(token)
 }

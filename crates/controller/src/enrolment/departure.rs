@@ -15,9 +15,10 @@ use tokio::time::Instant;
 
 use super::departure_progress::{Departure, first, names};
 use super::revocation::REVOKED_BEFORE;
+use crate::member::cluster_write;
 use crate::member::context::Context;
 use crate::member::events;
-use crate::member::hub::{self, WriteError};
+use crate::member::hub::HubError;
 use crate::member::state::{Member, MemberState};
 use crate::sessions::desired::Departing;
 
@@ -45,7 +46,7 @@ enum NextStep {
 }
 
 /// Handles a departing member: orders it to release its objects, and removes the finalizer when that is done.
-pub(crate) async fn step(cx: &Context, member: &Member) -> Result<(), WriteError> {
+pub(crate) async fn step(cx: &Context, member: &Member) -> Result<(), HubError> {
     let now = Instant::now();
     let (cluster, next, changed) = {
         let mut state = member.lock();
@@ -80,7 +81,7 @@ pub(crate) async fn step(cx: &Context, member: &Member) -> Result<(), WriteError
     // Another finalizer may keep the Cluster, but its certificates are no longer valid.
     let revoked = cx.clock.now().to_string();
     let metadata = json!({"finalizers": finalizers, "annotations": {REVOKED_BEFORE: revoked}});
-    hub::edit(cx, &cluster, metadata).await.map(drop)
+    cluster_write::edit(cx, &cluster, metadata).await.map(drop)
 }
 
 fn look(state: &mut MemberState, departing: Departing, now: Instant) -> NextStep {

@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
-use tokio::time::timeout;
 
 use super::error::EnrolError;
 use super::identity::ClusterIdError;
@@ -21,7 +20,7 @@ use super::token_secret::{
 use super::{revocation, revoke};
 use crate::manager;
 use crate::member::context::Context;
-use crate::member::hub::HUB_TIMEOUT;
+use crate::member::hub::{HubError, in_time};
 
 /// Checks the token and signs the request. The request is fully validated before the token is consumed; the same token
 /// with the same public key is accepted again during its lifetime. If the token replaces identities, the earlier ones
@@ -36,7 +35,7 @@ pub(crate) async fn enrol(
     let name = secret_name(token.id());
     // Twice: if the Secret changes meanwhile, its new content counts.
     for _ in 0..2 {
-        let secret = hub(secrets.get_opt(&name)).await?.ok_or(EnrolError::Token)?;
+        let secret = in_time(secrets.get_opt(&name)).await?.ok_or(EnrolError::Token)?;
         let CheckedToken { uid, cluster } = check(cx, &token, &secret, &request).await?;
         let cluster_name = cluster.name_any();
         // Check that it can be signed before the token is consumed.
@@ -47,8 +46,8 @@ pub(crate) async fn enrol(
             Some(_) => return Err(EnrolError::Used),
             None => match consume(&secrets, secret, &key).await {
                 Ok(()) => (),
-                Err(EnrolError::Hub(error)) if is_conflict(&error) => continue,
-                Err(error) => return Err(error),
+                Err(error) if error.is_conflict() => continue,
+                Err(error) => return Err(error.into()),
             },
         }
         let current = current(cx, &cluster);
@@ -121,7 +120,7 @@ async fn check(
     let uid = text(secret, CLUSTER_UID).and_then(|uid| ClusterUid::new(uid).ok());
     let uid = uid.ok_or(EnrolError::Cluster)?;
     let clusters: Api<Cluster> = Api::all(cx.client.clone());
-    let cluster = hub(clusters.get_opt(name)).await?.ok_or(EnrolError::Cluster)?;
+    let cluster = in_time(clusters.get_opt(name)).await?.ok_or(EnrolError::Cluster)?;
     if cluster.metadata.uid.as_deref() != Some(uid.as_str())
         || cluster.metadata.deletion_timestamp.is_some()
     {
@@ -146,20 +145,9 @@ async fn consume(
     secrets: &Api<Secret>,
     mut secret: Secret,
     key: &PublicKeyHash,
-) -> Result<(), EnrolError> {
+) -> Result<(), HubError> {
     let name = secret.name_any();
     let used = (USED_BY.to_owned(), ByteString(key.to_string().into_bytes()));
     secret.data.get_or_insert_default().extend([used]);
-    hub(secrets.replace(&name, &manager::create(marks::MANAGER), &secret)).await.map(drop)
-}
-
-async fn hub<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, EnrolError> {
-    timeout(HUB_TIMEOUT, call)
-        .await
-        .map_err(|_| EnrolError::Timeout)?
-        .map_err(|error| EnrolError::Hub(Box::new(error)))
-}
-
-fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_conflict())
+    in_time(secrets.replace(&name, &manager::create(marks::MANAGER), &secret)).await.map(drop)
 }

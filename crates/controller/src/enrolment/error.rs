@@ -4,7 +4,7 @@ use atoll_protocol::ca::CaError;
 use tonic::Status;
 
 use super::identity::ClusterIdError;
-use crate::member::hub::HUB_TIMEOUT;
+use crate::member::hub::HubError;
 
 /// Why an enrolment is refused.
 #[derive(Debug, thiserror::Error)]
@@ -30,10 +30,10 @@ pub(crate) enum EnrolError {
     Request(#[from] CaError),
     #[error("the controller has no certificate authority yet")]
     NoAuthority,
-    #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
-    Timeout,
-    #[error("the hub rejected the request")]
-    Hub(#[source] Box<kube::Error>),
+    #[error("the Cluster changed several times meanwhile: try again")]
+    Conflicts,
+    #[error(transparent)]
+    Hub(#[from] HubError),
 }
 
 impl EnrolError {
@@ -43,7 +43,7 @@ impl EnrolError {
             Self::Cluster => "unknown",
             Self::MemberUid | Self::Request(_) => "request",
             Self::Identity(_) => "identity",
-            Self::NoAuthority | Self::Timeout | Self::Hub(_) => "hub",
+            Self::NoAuthority | Self::Conflicts | Self::Hub(_) => "hub",
         }
     }
 
@@ -56,7 +56,7 @@ impl EnrolError {
             }
             Self::MemberUid | Self::Request(_) => Status::invalid_argument(text),
             Self::Identity(_) => Status::failed_precondition(text),
-            Self::NoAuthority | Self::Timeout | Self::Hub(_) => Status::unavailable(text),
+            Self::NoAuthority | Self::Conflicts | Self::Hub(_) => Status::unavailable(text),
         }
     }
 }

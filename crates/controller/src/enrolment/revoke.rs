@@ -7,14 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Patch;
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::error::EnrolError;
 use super::revocation::{is_revoked, whole};
 use crate::manager;
 use crate::member::context::Context;
-use crate::member::hub::HUB_TIMEOUT;
+use crate::member::hub::in_time;
 use crate::member::state::Member;
 use crate::member::types::{LostReason, MemberEvent};
 use crate::sessions::handle::SessionHandle;
@@ -47,7 +47,6 @@ pub(crate) async fn replace_identity(
 ) -> Result<Revocation, EnrolError> {
     let api: Api<Cluster> = Api::all(cx.client.clone());
     let name = cluster.name_any();
-    let hub = |error| EnrolError::Hub(Box::new(error));
     for _ in 0..TRIES {
         let now = cx.clock.now();
         let old = cluster.status.as_ref().and_then(|status| status.revocation.as_ref());
@@ -65,23 +64,21 @@ pub(crate) async fn replace_identity(
         }));
         cx.metrics.hub_writes.inc();
         let params = manager::patch(marks::MANAGER_STATUS);
-        let written = timeout(HUB_TIMEOUT, api.patch_status(&name, &params, &patch)).await;
-        match written.map_err(|_| EnrolError::Timeout)? {
+        match in_time(api.patch_status(&name, &params, &patch)).await {
             Ok(written) => {
                 learn(cx, &written);
                 // The hub's version: its times may be coarser.
                 let stored = written.status.and_then(|status| status.revocation);
                 return stored.ok_or(EnrolError::Cluster);
             }
-            Err(kube::Error::Api(status)) if status.is_conflict() => {}
-            Err(error) => return Err(hub(error)),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error.into()),
         }
-        let fresh = timeout(HUB_TIMEOUT, api.get_opt(&name)).await;
-        let fresh = fresh.map_err(|_| EnrolError::Timeout)?.map_err(hub)?;
+        let fresh = in_time(api.get_opt(&name)).await?;
         let same = fresh.filter(|fresh| fresh.metadata.uid == cluster.metadata.uid);
         cluster = same.ok_or(EnrolError::Cluster)?;
     }
-    Err(EnrolError::Timeout)
+    Err(EnrolError::Conflicts)
 }
 
 /// Stores a version of the Cluster that was just written, and ends the session that it revokes.

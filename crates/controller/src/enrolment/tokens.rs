@@ -7,7 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
-use tokio::time::timeout;
 
 use atoll_api::marks;
 use atoll_protocol::token::TokenId;
@@ -16,7 +15,7 @@ use super::token_secret::{
     CLUSTER, EXPIRES, SECRET_PREFIX, TOKEN_SECRET_TYPE, USED_BY, secret_name, text,
 };
 use crate::member::context::Context;
-use crate::member::hub::HUB_TIMEOUT;
+use crate::member::hub::{HubError, in_time};
 
 /// Secrets per page of the list.
 const PAGE: u32 = 500;
@@ -42,12 +41,9 @@ pub struct IssuedToken {
 /// Why tokens could not be listed or revoked.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenStoreError {
-    /// The hub did not answer in time.
-    #[error("the hub did not answer within {} s", HUB_TIMEOUT.as_secs())]
-    Timeout,
-    /// The hub rejected the request.
+    /// The hub did not answer or rejected the request.
     #[error("Secrets in {} could not be read or deleted", marks::SYSTEM_NAMESPACE)]
-    Hub(#[source] Box<kube::Error>),
+    Hub(#[from] HubError),
 }
 
 /// All tokens of the hub, by Cluster and id; used and expired ones too.
@@ -59,7 +55,7 @@ pub async fn list_tokens(client: &Client) -> Result<Vec<IssuedToken>, TokenStore
     let mut params = ListParams::default().limit(PAGE);
     let mut tokens = Vec::new();
     loop {
-        let page = hub(secrets.list(&params)).await?;
+        let page = in_time(secrets.list(&params)).await?;
         tokens.extend(page.items.iter().filter_map(read));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(next) => params = params.continue_token(&next),
@@ -77,7 +73,8 @@ pub async fn list_tokens(client: &Client) -> Result<Vec<IssuedToken>, TokenStore
 pub async fn revoke_token(client: &Client, id: &TokenId) -> Result<bool, TokenStoreError> {
     let secrets = secrets(client);
     let name = secret_name(id);
-    let Some(secret) = hub(secrets.get_opt(&name)).await?.filter(|secret| read(secret).is_some())
+    let Some(secret) =
+        in_time(secrets.get_opt(&name)).await?.filter(|secret| read(secret).is_some())
     else {
         return Ok(false);
     };
@@ -85,10 +82,10 @@ pub async fn revoke_token(client: &Client, id: &TokenId) -> Result<bool, TokenSt
         preconditions: Some(Preconditions { uid: secret.metadata.uid, resource_version: None }),
         ..DeleteParams::default()
     };
-    match hub(secrets.delete(&name, &params)).await {
+    match in_time(secrets.delete(&name, &params)).await {
         Ok(_) => Ok(true),
-        Err(TokenStoreError::Hub(error)) if is_gone(&error) => Ok(false),
-        Err(error) => Err(error),
+        Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -152,15 +149,4 @@ fn read(secret: &Secret) -> Option<IssuedToken> {
 
 fn secrets(client: &Client) -> Api<Secret> {
     Api::namespaced(client.clone(), marks::SYSTEM_NAMESPACE)
-}
-
-async fn hub<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, TokenStoreError> {
-    timeout(HUB_TIMEOUT, call)
-        .await
-        .map_err(|_| TokenStoreError::Timeout)?
-        .map_err(|error| TokenStoreError::Hub(Box::new(error)))
-}
-
-fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_not_found() || status.is_conflict())
 }

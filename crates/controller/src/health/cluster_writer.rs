@@ -18,9 +18,10 @@ use super::cluster_status::{StatusInput, status};
 use super::conditions::removals_held;
 use super::taints::{managed, taints};
 use super::write_due::is_due;
+use crate::member::cluster_write;
 use crate::member::context::Context;
 use crate::member::events;
-use crate::member::hub::{self, WriteError};
+use crate::member::hub::HubError;
 
 /// Changes of a member within this time go into one write: a session's start, its facts and its first heartbeat.
 const GATHER: Duration = Duration::from_millis(200);
@@ -126,7 +127,7 @@ fn plan(cx: &Context, name: &str) -> Option<ClusterWrite> {
     })
 }
 
-async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
+async fn write(cx: &Context, name: &str) -> Result<(), HubError> {
     // A follower writes nothing; a leader checks every Cluster when its term begins.
     if cx.term().is_none() {
         return Ok(());
@@ -151,7 +152,8 @@ async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
     if finalizer {
         let all: Vec<_> = cluster.finalizers().iter().map(String::as_str).collect();
         let all = [&all[..], &[marks::CLUSTER_FINALIZER]].concat();
-        let Some(written) = hub::edit(cx, &cluster, json!({"finalizers": all})).await? else {
+        let Some(written) = cluster_write::edit(cx, &cluster, json!({"finalizers": all})).await?
+        else {
             return Ok(());
         };
         version.clone_from(&written.metadata.resource_version);
@@ -161,7 +163,7 @@ async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
         body["spec"] = if taints.is_empty() { json!({}) } else { json!({"taints": taints}) };
         let params = PatchParams::apply(marks::MANAGER_HEALTH).force();
         let Some(written) =
-            hub::perform(cx, name, api.patch(name, &params, &Patch::Apply(body))).await?
+            cluster_write::perform(cx, name, api.patch(name, &params, &Patch::Apply(body))).await?
         else {
             return Ok(());
         };
@@ -171,7 +173,8 @@ async fn write(cx: &Context, name: &str) -> Result<(), WriteError> {
         let mut body = head(&version);
         body["status"] = json!(status);
         let params = PatchParams::apply(marks::MANAGER_STATUS).force();
-        hub::perform(cx, name, api.patch_status(name, &params, &Patch::Apply(body))).await?;
+        cluster_write::perform(cx, name, api.patch_status(name, &params, &Patch::Apply(body)))
+            .await?;
     }
     Ok(())
 }

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 
 use super::refusals;
 use crate::enrolment::departure;
+use crate::member::cluster_write;
 use crate::member::context::Context;
-use crate::member::hub::{self, WriteError};
+use crate::member::hub::HubError;
 use crate::member::state::Member;
 
 /// Interval of checks of open requests: certificates of a member that left are refused within seconds.
@@ -84,7 +85,7 @@ fn has_request(member: &Member) -> bool {
 }
 
 /// Handles what can be done for one member now.
-async fn handle(cx: &Context, member: &Member) -> Result<(), WriteError> {
+async fn handle(cx: &Context, member: &Member) -> Result<(), HubError> {
     let Some(cluster) = member.lock().cluster.clone() else { return Ok(()) };
     let accepts = cluster.annotations().contains_key(marks::ACCEPT_TERM);
     let accepted = accepts && refusals::accept(cx, member);
@@ -122,7 +123,7 @@ async fn handle(cx: &Context, member: &Member) -> Result<(), WriteError> {
         cx.writes.mark(&member.name);
         let gone: Map<String, Value> =
             done.into_iter().map(|name| (name.to_owned(), Value::Null)).collect();
-        hub::edit(cx, &cluster, json!({"annotations": gone})).await?;
+        cluster_write::edit(cx, &cluster, json!({"annotations": gone})).await?;
     }
     departure::step(cx, member).await
 }

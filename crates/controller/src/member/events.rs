@@ -5,10 +5,10 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::{Api, Resource};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::context::Context;
-use super::hub::HUB_TIMEOUT;
+use super::hub::in_time;
 use super::state::Member;
 use crate::manager;
 
@@ -48,10 +48,10 @@ pub(crate) fn publish(cx: &Context, member: &Member, reason: &'static str, messa
     };
     let events: Api<Event> = Api::namespaced(cx.client.clone(), NAMESPACE);
     cx.tasks.spawn(async move {
-        match timeout(HUB_TIMEOUT, events.create(&manager::create(marks::MANAGER), &event)).await {
-            Ok(Ok(_)) => (),
-            Ok(Err(error)) => tracing::warn!(reason, %error, "event not published"),
-            Err(_) => tracing::warn!(reason, "event not published: the hub did not answer"),
+        let created = in_time(events.create(&manager::create(marks::MANAGER), &event)).await;
+        if let Err(error) = created {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(reason, error, "the Event could not be published");
         }
     });
 }

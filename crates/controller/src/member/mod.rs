@@ -1,5 +1,6 @@
 //! What enrolment, sessions and health share: the state of each member, its types, and the context of all tasks.
 
+pub(crate) mod cluster_write;
 pub(crate) mod context;
 pub(crate) mod due;
 pub(crate) mod events;

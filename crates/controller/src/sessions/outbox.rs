@@ -25,7 +25,7 @@ const MEMBER_BYTES: usize = 16 << 20;
 const EVENT_BYTES: usize = 512;
 
 #[derive(Debug)]
-enum Slot {
+enum QueuedEvent {
     Event(Box<MemberEvent>),
     /// Place of the newest report on this object.
     Status(Key),
@@ -33,15 +33,15 @@ enum Slot {
 
 /// One member's queue.
 #[derive(Debug, Default)]
-struct Lane {
-    slots: VecDeque<Slot>,
+struct MemberQueue {
+    events: VecDeque<QueuedEvent>,
     newest: HashMap<Key, MemberEvent>,
     bytes: usize,
     /// Notified when events were taken.
     taken: Arc<Notify>,
 }
 
-impl Lane {
+impl MemberQueue {
     fn push(&mut self, event: MemberEvent) -> Growth {
         let more = bytes(&event);
         if let MemberEvent::Status { key, .. } = &event {
@@ -50,25 +50,25 @@ impl Lane {
             let less = old.as_ref().map_or(0, bytes);
             self.bytes = self.bytes + more - less;
             if old.is_none() {
-                self.slots.push_back(Slot::Status(key));
+                self.events.push_back(QueuedEvent::Status(key));
             }
             return Growth { events: usize::from(old.is_none()), more, less };
         }
         // An agent that reconnects again and again causes the same event each time.
-        if let Some(Slot::Event(last)) = self.slots.back()
+        if let Some(QueuedEvent::Event(last)) = self.events.back()
             && **last == event
         {
             return Growth { events: 0, more: 0, less: 0 };
         }
         self.bytes += more;
-        self.slots.push_back(Slot::Event(Box::new(event)));
+        self.events.push_back(QueuedEvent::Event(Box::new(event)));
         Growth { events: 1, more, less: 0 }
     }
 
     fn pop(&mut self) -> Option<MemberEvent> {
-        let event = match self.slots.pop_front()? {
-            Slot::Event(event) => Some(*event),
-            Slot::Status(key) => self.newest.remove(&key),
+        let event = match self.events.pop_front()? {
+            QueuedEvent::Event(event) => Some(*event),
+            QueuedEvent::Status(key) => self.newest.remove(&key),
         };
         self.bytes -= event.as_ref().map_or(0, bytes);
         event
@@ -84,7 +84,7 @@ struct Growth {
 
 #[derive(Debug, Default)]
 struct OutboxQueue {
-    lanes: BTreeMap<String, Lane>,
+    members: BTreeMap<String, MemberQueue>,
     /// Members with queued events, in serving order.
     turns: VecDeque<String>,
     events: usize,
@@ -97,24 +97,24 @@ impl OutboxQueue {
     }
 
     fn has_room(&self, member: &str) -> bool {
-        let Some(lane) = self.lanes.get(member) else { return true };
-        lane.slots.is_empty()
-            || (!self.is_full() && lane.slots.len() < MEMBER_ROOM && lane.bytes < MEMBER_BYTES)
+        let Some(queued) = self.members.get(member) else { return true };
+        queued.events.is_empty()
+            || (!self.is_full() && queued.events.len() < MEMBER_ROOM && queued.bytes < MEMBER_BYTES)
     }
 
     fn pop(&mut self) -> Option<MemberEvent> {
         let member = self.turns.pop_front()?;
-        let lane = self.lanes.get_mut(&member)?;
-        let before = lane.bytes;
-        let event = lane.pop();
-        self.bytes -= before - lane.bytes;
+        let queued = self.members.get_mut(&member)?;
+        let before = queued.bytes;
+        let event = queued.pop();
+        self.bytes -= before - queued.bytes;
         self.events -= 1;
         // Not for each event: a session that resumes should find room for more than one.
-        if lane.slots.len() <= MEMBER_ROOM / 2 && lane.bytes <= MEMBER_BYTES / 2 {
-            lane.taken.notify_waiters();
+        if queued.events.len() <= MEMBER_ROOM / 2 && queued.bytes <= MEMBER_BYTES / 2 {
+            queued.taken.notify_waiters();
         }
-        if lane.slots.is_empty() {
-            self.lanes.remove(&member);
+        if queued.events.is_empty() {
+            self.members.remove(&member);
         } else {
             self.turns.push_back(member);
         }
@@ -139,9 +139,9 @@ impl Outbox {
     pub(crate) fn push(&self, event: MemberEvent) {
         let mut queue = self.lock();
         let member = event.cluster().to_owned();
-        let lane = queue.lanes.entry(member.clone()).or_default();
-        let first = lane.slots.is_empty();
-        let grown = lane.push(event);
+        let queued = queue.members.entry(member.clone()).or_default();
+        let first = queued.events.is_empty();
+        let grown = queued.push(event);
         if first {
             queue.turns.push_back(member);
         }
@@ -175,10 +175,10 @@ impl Outbox {
                 if queue.has_room(member) {
                     return;
                 }
-                queue.lanes.get(member).map(|lane| lane.taken.clone())
+                queue.members.get(member).map(|queued| queued.taken.clone())
             };
-            let Some(lane) = taken else { continue };
-            let taken = lane.notified();
+            let Some(queued) = taken else { continue };
+            let taken = queued.notified();
             tokio::pin!(taken);
             taken.as_mut().enable();
             if self.has_room(member) {
