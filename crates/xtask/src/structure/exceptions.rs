@@ -1,14 +1,13 @@
 //! What broke the rules when they came.
 
 use super::Exception;
-use super::Rule::{Circle, LongFunction, WideStruct};
+use super::Rule::{Circle, LongFunction};
 
 const fn except(rule: super::Rule, subject: &'static str, why: &'static str) -> Exception {
     Exception { rule, subject, why }
 }
 
 const ENGINE: &str = "the rebuild of the controller takes it apart";
-const MEMBERS: &str = "the rebuild of members takes it apart";
 
 /// Only remove entries here.
 pub(super) const EXCEPTIONS: &[Exception] = &[
@@ -27,26 +26,6 @@ pub(super) const EXCEPTIONS: &[Exception] = &[
     except(Circle, "controller::events::outbox", ENGINE),
     except(Circle, "controller::index", ENGINE),
     except(Circle, "controller::index::secondary", ENGINE),
-    except(Circle, "controller::leader", ENGINE),
-    except(Circle, "controller::leader::record", ENGINE),
-    except(Circle, "controller::members::authority", MEMBERS),
-    except(Circle, "controller::members::context", MEMBERS),
-    except(Circle, "controller::members::departure", MEMBERS),
-    except(Circle, "controller::members::desired", MEMBERS),
-    except(Circle, "controller::members::desired::persons", MEMBERS),
-    except(Circle, "controller::members::enrol", MEMBERS),
-    except(Circle, "controller::members::events", MEMBERS),
-    except(Circle, "controller::members::health::draft", MEMBERS),
-    except(Circle, "controller::members::registry", MEMBERS),
-    except(Circle, "controller::members::revocation", MEMBERS),
-    except(Circle, "controller::members::terms", MEMBERS),
-    except(Circle, "controller::members::writes", MEMBERS),
     except(Circle, "controller::run", ENGINE),
-    except(LongFunction, "crates/controller/src/members/health/draft.rs status", MEMBERS),
-    except(LongFunction, "crates/controller/src/members/session.rs write", MEMBERS),
-    except(LongFunction, "crates/controller/src/members/watchman.rs look", MEMBERS),
     except(LongFunction, "crates/controller/src/status/binding.rs status", ENGINE),
-    except(WideStruct, "crates/controller/src/members/context.rs Context", MEMBERS),
-    except(WideStruct, "crates/controller/src/members/registry.rs State", MEMBERS),
-    except(WideStruct, "crates/controller/src/members/types.rs Report", MEMBERS),
 ];
