@@ -5,7 +5,8 @@ use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Version, paths};
+use super::paths;
+use super::version::Version;
 use crate::kind::{KindNames, KindSchema, ServedKind, ServedKinds};
 use crate::response::encode;
 

@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Definitions, Version, openapi};
+use super::openapi;
+use super::version::{Definitions, Version};
 use crate::kind::{ServedKind, ServedKinds};
 
 /// Keywords of version 3 and of structural schemas that version 2 lacks.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atoll_apimachinery::meta;
 use serde_json::json;
 
-use super::{RETRY, call};
+use super::call::{RETRY, call};
 use crate::{
     core::Core,
     store::{ObjectKey, TableId},

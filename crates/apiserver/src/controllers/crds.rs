@@ -6,7 +6,7 @@ use atoll_apimachinery::{ApiError, meta};
 use futures::StreamExt;
 use serde_json::Value;
 
-use super::{CONCURRENCY, RETRY, call};
+use super::call::{CONCURRENCY, RETRY, call};
 use crate::{
     core::Core,
     crd::{self, definition},

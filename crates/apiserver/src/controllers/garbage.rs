@@ -14,7 +14,7 @@ use std::{
 use atoll_apimachinery::{ApiError, meta};
 use serde_json::Value;
 
-use super::{RETRY, call};
+use super::call::{RETRY, call};
 use crate::{
     core::Core,
     kinds::Kind,

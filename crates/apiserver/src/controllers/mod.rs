@@ -6,23 +6,17 @@
 //! changes; only the expiry of Events and the pause after an error are timed.
 
 mod accounts;
+mod call;
 mod crds;
 mod events;
 mod garbage;
 mod namespaces;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use atoll_apimachinery::{identity::Identity, request::Query, request::accept::Shape};
-use http::{HeaderMap, HeaderValue, header};
 use tokio_util::sync::CancellationToken;
 
-use crate::{core::Core, kinds::Kind, store::ObjectKey, verbs::Call};
-
-/// Pause after a failed pass (a full disk, for example) before everything is checked again.
-const RETRY: Duration = Duration::from_secs(1);
-/// Concurrent deletions: with a disk they share commits.
-const CONCURRENCY: usize = 64;
+use crate::core::Core;
 
 /// Runs all controllers until the token is cancelled.
 pub(crate) async fn run(core: Arc<Core>, token: CancellationToken) {
@@ -45,23 +39,5 @@ pub(crate) async fn run(core: Arc<Core>, token: CancellationToken) {
                 collector,
             )
         } => {}
-    }
-}
-
-/// A controller's request for one object.
-fn call(core: &Arc<Core>, kind: &Arc<Kind>, key: &ObjectKey, controller: &'static str) -> Call {
-    let mut headers = HeaderMap::new();
-    headers.insert(header::USER_AGENT, HeaderValue::from_static(controller));
-    Call {
-        core: core.clone(),
-        kind: kind.clone(),
-        identity: Identity::internal(),
-        headers,
-        query: Query::default(),
-        shape: Shape::Object,
-        namespace: kind.namespaced.then(|| key.namespace.clone()),
-        name: key.name.clone(),
-        subresource: None,
-        closing: CancellationToken::new(),
     }
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Credentials, PkiError};
+use super::credentials::{Credentials, PkiError};
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> PkiError + '_ {
     move |source| PkiError::File { path: path.to_owned(), source }

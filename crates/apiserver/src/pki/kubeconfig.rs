@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::Credentials;
+use super::credentials::Credentials;
 
 /// One context of a kubeconfig, with a cluster and a user of the same name.
 #[derive(Clone)]

@@ -2,17 +2,17 @@
 //! subject is the user (CN) and the groups (O), all stored as PEM files in a folder so that kubeconfigs stay valid
 //! across restarts. Validity is based on the machine's clock, which the other end of a connection also uses.
 
+mod credentials;
 mod files;
 mod kubeconfig;
 
 use std::{
-    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use atoll_apimachinery::identity;
-use atoll_http::tls::{self, ServerCertificate, TlsError};
+use atoll_http::tls::{self, ServerCertificate};
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -21,6 +21,7 @@ use rcgen::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+pub use self::credentials::{Credentials, PkiError};
 pub use self::kubeconfig::{Context, kubeconfig};
 
 /// Validity of certificates in days: ten years for the authority, one for those it signs. All of them are local to one
@@ -29,44 +30,6 @@ const CA_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 365;
 /// A certificate with less time left than this, in days, is replaced when it is opened.
 const RENEW_DAYS: i64 = 30;
-
-/// Errors of keys and certificates.
-#[derive(Debug, thiserror::Error)]
-pub enum PkiError {
-    /// A file or the folder cannot be read or written.
-    #[error("access {}", path.display())]
-    File {
-        /// The file or folder.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// A file has unexpected content.
-    #[error("{} holds no usable certificate or key; remove it, and a new one is created", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A certificate cannot be created.
-    #[error("make a certificate")]
-    Make(#[from] rcgen::Error),
-    /// TLS cannot use the certificates.
-    #[error("set up TLS")]
-    Tls(#[from] TlsError),
-    /// The data is not a certificate.
-    #[error("read a certificate: {0}")]
-    Parse(String),
-}
-
-/// A certificate with its key, both PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The certificate.
-    pub certificate: String,
-    /// The private key.
-    pub key: String,
-}
 
 /// The authority of one API server.
 pub struct Authority {

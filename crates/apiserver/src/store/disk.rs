@@ -16,7 +16,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefini
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{ObjectKey, Record, TableId};
+use super::record::{ObjectKey, Record, TableId};
 use crate::options::OpenError;
 
 const OBJECTS: TableDefinition<'_, (&str, &str, &str), (u64, &[u8])> =

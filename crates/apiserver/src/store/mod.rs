@@ -9,23 +9,25 @@
 
 mod disk;
 mod page;
+mod record;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt,
     ops::Bound,
     path::Path,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use atoll_apimachinery::{ApiError, meta, response::encode};
-use bytes::Bytes;
+use atoll_apimachinery::ApiError;
 use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
 use self::disk::{Disk, DiskOp};
-pub(crate) use self::page::Continue;
+pub(crate) use self::{
+    page::Continue,
+    record::{ObjectKey, Record, TableId},
+};
 use crate::options::OpenError;
 
 /// Changes that a table's log always keeps. A watch that lags further behind, or starts before the log, gets 410 and
@@ -40,87 +42,6 @@ const LOG_MAX: usize = 16_384;
 /// Records that are also kept parsed: the latest written ones, which controllers and the next write use. A parsed value
 /// takes about ten times the memory of its text, and parsing takes about ten microseconds.
 const APART: usize = 1024;
-
-/// Names a table: `<group>/<plural>`, with an empty group for core.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct TableId(Arc<str>);
-
-impl TableId {
-    pub(crate) fn new(group: &str, plural: &str) -> Self {
-        TableId(format!("{group}/{plural}").into())
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for TableId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// Names an object within its table. Cluster-scoped objects have an empty namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ObjectKey {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-}
-
-impl ObjectKey {
-    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        ObjectKey { namespace: namespace.into(), name: name.into() }
-    }
-
-    pub(crate) fn of(object: &Value) -> Self {
-        Self::new(meta::namespace(object), meta::name(object))
-    }
-}
-
-/// One version of one object. `metadata.resourceVersion` in it is `revision`.
-pub(crate) struct Record {
-    pub(crate) revision: u64,
-    api_version: Box<str>,
-    json: Bytes,
-    apart: Mutex<Option<Arc<Value>>>,
-}
-
-impl Record {
-    fn new(mut value: Value, revision: u64) -> Arc<Self> {
-        meta::set(&mut value, "resourceVersion", Some(revision.to_string().into()));
-        let json = encode(&value);
-        let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("").into();
-        Arc::new(Record { revision, api_version, json, apart: Mutex::new(Some(Arc::new(value))) })
-    }
-
-    /// The version under which it is stored.
-    pub(crate) fn api_version(&self) -> &str {
-        &self.api_version
-    }
-
-    /// The object as JSON.
-    pub(crate) fn json(&self) -> &Bytes {
-        &self.json
-    }
-
-    /// The object.
-    pub(crate) fn value(&self) -> Arc<Value> {
-        let apart = self.apart().clone();
-        apart.unwrap_or_else(|| {
-            Arc::new(serde_json::from_slice(&self.json).expect("it was made of a JSON value"))
-        })
-    }
-
-    /// Drops the parsed value and keeps the text.
-    fn fold(&self) {
-        self.apart().take();
-    }
-
-    fn apart(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
-        self.apart.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

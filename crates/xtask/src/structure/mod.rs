@@ -21,8 +21,10 @@ const MOST_LINES_OF_FILE: usize = 600;
 const MOST_FIELDS: usize = 15;
 /// Longest function, in lines from its signature to its closing brace.
 const MOST_LINES_OF_FUNCTION: usize = 80;
-/// Crates whose structs and functions are bounded, and in which modules import each other in one direction only.
-const STRUCTURED: [&str; 2] = ["agent", "controller"];
+/// Crates whose structs and functions are bounded.
+const BOUNDED: [&str; 2] = ["agent", "controller"];
+/// Crates in which modules import each other in one direction only.
+const LAYERED: [&str; 5] = ["agent", "apimachinery", "apiserver", "controller", "http"];
 
 /// The rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,10 +99,10 @@ fn findings(root: &Path) -> anyhow::Result<Vec<Finding>> {
             findings.extend(sizes::file(&shown, &text));
         }
     }
-    for name in STRUCTURED {
+    for name in LAYERED {
         let source = format!("crates/{name}/src");
         let modules = modules::read(&root.join(&source))?;
-        for module in &modules {
+        for module in modules.iter().filter(|_| BOUNDED.contains(&name)) {
             let shown = format!("{source}/{}", module.file);
             findings.extend(sizes::items(&shown, &module.syntax));
         }

@@ -19,6 +19,9 @@ pub(crate) mod core;
 pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod policy;
+mod status;
+
+pub(crate) use self::status::initial_status;
 
 use atoll_api::selector::{Requirement, Selector};
 use atoll_apimachinery::{
@@ -145,30 +148,6 @@ pub(super) fn made<'a>(fields: &'a mut Fields, name: &str) -> &'a mut Fields {
         *slot = Value::Object(Map::new());
     }
     slot.as_object_mut().expect("made an object above")
-}
-
-/// The status of a new object of a built-in kind.
-pub(crate) fn initial_status(group: &str, kind: &str, object: &Value) -> Value {
-    match (group, kind) {
-        ("", "Namespace") => json!({"phase": "Active"}),
-        ("", "Pod") => json!({"phase": "Pending", "qosClass": pod::qos_class(object)}),
-        ("", "Service") => json!({"loadBalancer": {}}),
-        ("", "PersistentVolume" | "PersistentVolumeClaim") => json!({"phase": "Pending"}),
-        ("", "ReplicationController") | ("apps", "ReplicaSet") => json!({"replicas": 0}),
-        ("apps", "StatefulSet") => json!({"replicas": 0, "availableReplicas": 0}),
-        ("apps", "DaemonSet") => json!({
-            "currentNumberScheduled": 0,
-            "numberMisscheduled": 0,
-            "desiredNumberScheduled": 0,
-            "numberReady": 0,
-        }),
-        ("autoscaling", _) => json!({"currentMetrics": null, "desiredReplicas": 0}),
-        ("policy", _) => json!({
-            "currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0,
-        }),
-        ("networking.k8s.io", "Ingress") => json!({"loadBalancer": {}}),
-        _ => json!({}),
-    }
 }
 
 /// Sets a condition in a status' `conditions`, replacing the one of its type.
