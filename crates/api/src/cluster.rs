@@ -226,7 +226,7 @@ pub struct ObjectName {
 /// A text that is not an object name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} names no object: write KIND[.GROUP]/NAMESPACE/NAME, or KIND[.GROUP]/NAME without a namespace"
+    "{0:?} is not an object reference: write KIND[.GROUP]/NAMESPACE/NAME, or KIND[.GROUP]/NAME without a namespace"
 )]
 pub struct ObjectNameError(String);
 

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp, Zoned};
 
 /// Longest schedule that is read. The longest useful one, every value of every field, is shorter.
 const MAX_LENGTH: usize = 1024;
-/// How far the next or the last time is looked for: the 29th of February on a given weekday comes once in 28 years, and once
-/// in 40 around a year such as 2100.
+/// How far the next or the last time is looked for: the 29th of February on a given weekday comes once in 28 years, and
+/// once in 40 around a year such as 2100.
 const HORIZON: SignedDuration = SignedDuration::from_hours(41 * 366 * 24);
 
 const MONTHS: [&str; 12] =
@@ -102,7 +102,7 @@ fn descriptor(text: &str) -> Result<Schedule, ScheduleError> {
         let error =
             |problem| ScheduleError::Field { field: "@every", text: every.to_owned(), problem };
         let duration =
-            go_duration(every.trim()).ok_or_else(|| error("is no duration such as 1h30m"))?;
+            go_duration(every.trim()).ok_or_else(|| error("is not a duration such as 1h30m"))?;
         // The library rounds to seconds and runs at most once in one.
         let seconds = duration.as_secs().max(1);
         return Ok(Schedule(Rule::Every(SignedDuration::from_secs(seconds))));
@@ -150,7 +150,7 @@ fn field(
         let word = word.and_then(|at| u32::try_from(at).ok()).map(|at| at + min);
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = word.or_else(|| digits.then(|| text.parse().ok()).flatten());
-        number.ok_or_else(|| error("is no number"))
+        number.ok_or_else(|| error("is not a number"))
     };
     let mut bits = 0_u64;
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -182,7 +182,7 @@ fn field(
         (low..=high).step_by(step).for_each(|value| bits |= 1 << value);
     }
     match bits {
-        0 => Err(error("names no value")),
+        0 => Err(error("has no value")),
         bits => Ok(bits),
     }
 }
@@ -378,9 +378,9 @@ mod tests {
             ("* * * * 7", "day of week"),
             ("5-1 * * * *", "ends before it begins"),
             ("*/0 * * * *", "step of 0"),
-            ("a * * * *", "no number"),
-            (", * * * *", "names no value"),
-            ("99999999999999999999 * * * *", "no number"),
+            ("a * * * *", "not a number"),
+            (", * * * *", "has no value"),
+            ("99999999999999999999 * * * *", "not a number"),
             ("@often", "descriptor"),
             ("@every soon", "duration"),
             ("@every 9223372036854775807h", "duration"),

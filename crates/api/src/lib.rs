@@ -6,7 +6,7 @@
 
 pub mod backoff;
 pub mod binding;
-pub mod clock;
+mod clock;
 pub mod cluster;
 pub mod conditions;
 pub mod crds;
@@ -18,9 +18,10 @@ pub mod names;
 pub mod placement;
 pub mod policy;
 pub mod quantity;
-pub mod reserved;
+mod reserved;
 pub mod selector;
-pub mod shared;
+mod shared;
+pub mod text;
 mod twin;
 pub mod workload_policy;
 pub mod workload_spread;
@@ -37,8 +38,6 @@ pub use shared::Shared;
 pub use workload_policy::WorkloadPolicy;
 pub use workload_spread::WorkloadSpread;
 
-/// Group of [`Cluster`].
-pub const CLUSTER_GROUP: &str = "cluster.atoll.dev";
 /// Group of the policies.
 pub const POLICY_GROUP: &str = "policy.atoll.dev";
 /// Group of the bindings.

@@ -33,7 +33,7 @@ pub fn binding_name(name: &str, kind: &str, group: &str) -> String {
 }
 
 /// Longest name part of a label key, and longest label value.
-pub const MAX_LABEL: usize = 63;
+const MAX_LABEL: usize = 63;
 
 /// Why a text cannot be a label key (apimachinery's `IsQualifiedName`); `None` if it can.
 ///
@@ -55,7 +55,7 @@ pub fn label_key_problem(key: &str) -> Option<String> {
         };
         if prefix.len() > MAX_NAME || !prefix.split('.').all(part) {
             return Some(format!(
-                "what stands before the slash, {prefix:?}, is no DNS name in lower case"
+                "the part before the slash, {prefix:?}, is not a lower-case DNS name"
             ));
         }
     }
@@ -63,7 +63,10 @@ pub fn label_key_problem(key: &str) -> Option<String> {
         return Some("it has no name".to_owned());
     }
     if name.len() > MAX_LABEL {
-        return Some(format!("its name has {} characters, at most {MAX_LABEL} fit", name.len()));
+        return Some(format!(
+            "its name has {} characters, at most {MAX_LABEL} are allowed",
+            name.len()
+        ));
     }
     (!is_label_text(name)).then(|| {
         format!("{name:?} must be letters, digits, '-', '_' and '.', and begin and end with a letter or digit")

@@ -37,7 +37,7 @@ impl ReservedNamespaces {
         for pattern in patterns {
             let pattern = pattern.as_ref();
             if let Some(problem) = problem(pattern) {
-                return Err(format!("{pattern:?} is no pattern of namespaces: {problem}"));
+                return Err(format!("{pattern:?} is not a namespace pattern: {problem}"));
             }
             if !all.iter().any(|held| held == pattern) {
                 all.push(pattern.to_owned());
@@ -74,10 +74,12 @@ fn problem(pattern: &str) -> Option<String> {
         return Some("it is empty".to_owned());
     }
     if pattern.len() > LONGEST {
-        return Some(format!("it has {} characters, at most {LONGEST} fit", pattern.len()));
+        return Some(format!("it has {} characters, at most {LONGEST} are allowed", pattern.len()));
     }
     if let Some(other) = pattern.chars().find(|c| !allowed(*c)) {
-        return Some(format!("{other:?} is in no namespace's name; use a-z, 0-9, '-' and '*'"));
+        return Some(format!(
+            "{other:?} cannot occur in a namespace's name; use a-z, 0-9, '-' and '*'"
+        ));
     }
     pattern
         .chars()
@@ -138,9 +140,9 @@ mod tests {
             ("", "empty"),
             ("*", "every namespace"),
             ("**", "every namespace"),
-            ("Team", "'T' is in no"),
-            ("a.b", "'.' is in no"),
-            ("a/b", "'/' is in no"),
+            ("Team", "'T' cannot occur"),
+            ("a.b", "'.' cannot occur"),
+            ("a/b", "'/' cannot occur"),
             (&*long, "64 characters"),
         ] {
             let error = ReservedNamespaces::with([bad]).unwrap_err();

@@ -162,7 +162,7 @@ fn lengthen(entries: &[String]) -> Result<Vec<String>, String> {
             for part in list.split(',') {
                 let (from, to) = part.split_once('-').unwrap_or((part, part));
                 let number = |text: &str| {
-                    text.parse::<u64>().map_err(|_| format!("{entry:?}: {text:?} is no number"))
+                    text.parse::<u64>().map_err(|_| format!("{entry:?}: {text:?} is not a number"))
                 };
                 for n in number(from)?..=number(to)? {
                     names.push(format!("{prefix}{n:0width$}", width = from.len()));

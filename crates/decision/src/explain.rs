@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use atoll_api::text::counted;
+
 use crate::{ClusterOutcome, Decision, Verdict, WakeCondition, plugin};
 
 /// Rows of a table; further rows are only counted.
@@ -100,8 +102,8 @@ fn head(page: &mut Page, decision: &Decision) {
     let placed = decision.after.iter().fold(0_i64, |sum, s| sum.saturating_add(s.replicas));
     if let Some(desired) = decision.desired {
         let pending = decision.pending_replicas();
-        let waits = if pending > 0 { format!(", {pending} wait") } else { String::new() };
-        page.field("Replicas", &format!("{desired} asked for, {placed} placed{waits}"));
+        let waits = if pending > 0 { format!(", {pending} pending") } else { String::new() };
+        page.field("Replicas", &format!("{desired} requested, {placed} placed{waits}"));
     }
     page.field("Reason", &decision.reason);
     for group in decision.pending.iter().filter(|group| group.reason != decision.reason) {
@@ -113,7 +115,7 @@ fn head(page: &mut Page, decision: &Decision) {
     for group in &decision.groups {
         let target = group.target.map_or(String::new(), |target| format!(" of {target}"));
         let waits =
-            if group.pending > 0 { format!(", {} wait", group.pending) } else { String::new() };
+            if group.pending > 0 { format!(", {} pending", group.pending) } else { String::new() };
         let others = group.assigned - group.own;
         let others =
             if others > 0 { format!(" ({others} of other workloads)") } else { String::new() };
@@ -135,15 +137,19 @@ fn head(page: &mut Page, decision: &Decision) {
                 format!("kept until the replacements are healthy or {}", deadline.0)
             }
             (None, true) => "kept".to_owned(),
-            (None, false) => "until the member confirms that it is gone".to_owned(),
+            (None, false) => "until the member confirms the removal".to_owned(),
         };
         let waits = match task.unplaced {
             0 => String::new(),
-            unplaced => format!(", at least while {unplaced} of them have no place elsewhere"),
+            unplaced => format!(", at least until {unplaced} of them are placed elsewhere"),
         };
         page.field(
             "Leaving",
-            &format!("{}: {} replicas, {until}{waits}", task.from_cluster, task.replicas),
+            &format!(
+                "{}: {}, {until}{waits}",
+                task.from_cluster,
+                counted(task.replicas, "replica")
+            ),
         );
     }
 }
@@ -224,7 +230,7 @@ fn chosen(page: &mut Page, decision: &Decision) {
             scores(line.verdict, line.at)
         );
         if line.verdict.outcome == ClusterOutcome::Gone {
-            text.push_str("no cluster any more");
+            text.push_str("no longer a cluster");
         }
         page.line(&text);
         for rejection in &line.verdict.rejections {
@@ -249,7 +255,7 @@ fn refused(page: &mut Page, decision: &Decision) {
     let passed: Vec<&Verdict> =
         decision.verdicts.iter().filter(|v| v.outcome == ClusterOutcome::NotSelected).collect();
     for verdict in passed {
-        page.title(&format!("Fit, but not chosen ({})", verdict.clusters.len()));
+        page.title(&format!("Fit, but not selected ({})", verdict.clusters.len()));
         let values = verdict.capacity.iter().flatten();
         let best = values.max().map_or(String::new(), |best| format!(": at most {best} more fit"));
         page.line(&format!("  {}{best}", some_names(verdict)));
@@ -278,7 +284,7 @@ fn next(page: &mut Page, decision: &Decision) {
     if conditions.is_empty() {
         return;
     }
-    page.title("What would change the answer");
+    page.title("What would change the outcome");
     for (at, condition) in conditions.iter().enumerate() {
         if at == MAX_LINES {
             page.line(&format!("  and {} more", conditions.len() - at));
@@ -299,7 +305,7 @@ pub fn remedies(decision: &Decision, cluster: &str) -> Vec<String> {
     }
     if verdict.outcome == ClusterOutcome::NotSelected {
         lines.push(
-            "others were better or enough: more replicas, more spread, or another order of them"
+            "other clusters were preferred: more replicas, a wider spread or different scores"
                 .to_owned(),
         );
     }
@@ -336,18 +342,18 @@ fn remedy(plugin: &str) -> Option<&'static str> {
             "name it in the policy's placement.clusterAffinity, or give the cluster labels that it selects"
         }
         plugin::TAINT_TOLERATION => {
-            "take the taint off the cluster, or tolerate it in the policy's placement.clusterTolerations"
+            "remove the taint from the cluster, or tolerate it in the policy's placement.clusterTolerations"
         }
         plugin::API_ENABLEMENT => "install the kind's API on the cluster",
         plugin::CLUSTER_EVICTION => "the eviction from it ends",
         plugin::RESOURCE_FIT | plugin::REPLICA_DIVISION => {
-            "free room on the cluster, or ask for less in each replica"
+            "free capacity on the cluster, or lower the requests of each replica"
         }
         plugin::SPREAD_CONSTRAINT => {
-            "give the cluster the field that the policy's placement.spreadConstraints name"
+            "set the field of the cluster that the policy's placement.spreadConstraints group by"
         }
-        plugin::TOPOLOGY_SPREAD => "give the cluster the label that the topology spread names",
-        plugin::STICKY => "ask for a rebalance: placement.sticky keeps the workload where it is",
+        plugin::TOPOLOGY_SPREAD => "set the label on the cluster that the topology spread names",
+        plugin::STICKY => "request a rebalance: placement.sticky keeps the workload where it is",
         plugin::WORKLOAD_POLICY => "let a domain of the WorkloadPolicy select the cluster",
         plugin::WORKLOAD_SPREAD => "let a subset of the WorkloadSpread select the cluster",
         _ => return None,
@@ -360,7 +366,7 @@ fn in_words(condition: &WakeCondition) -> Option<String> {
         WakeCondition::ClusterJoins => "a cluster joins".to_owned(),
         WakeCondition::TargetChanges { clusters } => {
             let clusters = one_of(&clusters.short());
-            format!("{clusters} leaves, goes silent, or changes taints or labels")
+            format!("{clusters} leaves, disconnects, or changes taints or labels")
         }
         WakeCondition::LabelsChange => "labels or fields of a cluster change".to_owned(),
         WakeCondition::TaintsChange => "taints of a cluster change".to_owned(),
@@ -375,7 +381,7 @@ fn in_words(condition: &WakeCondition) -> Option<String> {
         }
         WakeCondition::WorkloadSpreadChanges { .. } => return None,
         WakeCondition::BindingShrinks { .. } => {
-            "another workload that counts gives replicas up".to_owned()
+            "another counted workload releases replicas".to_owned()
         }
         WakeCondition::TimePasses { at } => format!("the clock reaches {at}"),
         WakeCondition::EvictionEnds { clusters } => {

@@ -52,7 +52,7 @@ pub enum CaError {
     #[error("make a certificate")]
     Make(#[source] rcgen::Error),
     /// The operating system returned no random numbers.
-    #[error("the operating system gave no random numbers")]
+    #[error("the operating system's random number generator failed")]
     Random,
     /// A time before 1950 or after 9999.
     #[error("time {0} is out of the range of certificates")]
@@ -67,7 +67,7 @@ pub enum CaError {
     #[error("read the identity of a certificate")]
     Identity(#[from] IdentityError),
     /// The request is not a PKCS#10 request with a good signature and a key of a known kind.
-    #[error("csr_der is no certificate request (PKCS#10, DER) signed by its own key")]
+    #[error("csr_der is not a certificate request (PKCS#10, DER) signed by its own key")]
     Request,
     /// The request contains an identity or an extension.
     #[error("csr_der must have no {0}: the controller sets the identity")]

@@ -36,7 +36,7 @@ pub enum MemberError {
     #[error("the stored {0} cannot be read: remove the identity and join again")]
     Stored(&'static str),
     /// The chain is not a leaf and its authority.
-    #[error("the certificate chain must be a leaf and its authority, it has {0} certificates")]
+    #[error("the certificate chain must be a leaf and its authority: 2 certificates, not {0}")]
     Chain(usize),
     /// The authority in the chain is not the one that was expected.
     #[error("the authority's public key is {found}, expected {expected}")]
@@ -50,7 +50,7 @@ pub enum MemberError {
     #[error("the certificate is not signed by its authority for a client's use")]
     Signature,
     /// The certificate is for another key or another identity.
-    #[error("the certificate is for another {0} than the one asked for")]
+    #[error("the certificate is for another {0} than requested")]
     Other(&'static str),
 }
 

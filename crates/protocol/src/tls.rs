@@ -228,14 +228,16 @@ impl ServerCertVerifier for ControllerVerifier {
             algorithms().all,
         )?;
         let id = CertificateFacts::read(end_entity)
-            .map_err(|_| refused("the server's certificate has no identity of Atoll's"))?
+            .map_err(|_| refused("the server's certificate has no Atoll identity"))?
             .id;
         match (&id, &self.trust_domain) {
             (SpiffeId::Controller(_), None) => Ok(ServerCertVerified::assertion()),
             (SpiffeId::Controller(domain), Some(expected)) if domain == expected => {
                 Ok(ServerCertVerified::assertion())
             }
-            (SpiffeId::Controller(_), _) => Err(refused("the server is of another trust domain")),
+            (SpiffeId::Controller(_), _) => {
+                Err(refused("the server belongs to another trust domain"))
+            }
             _ => Err(refused("the server is not the controller")),
         }
     }
@@ -246,7 +248,7 @@ impl ServerCertVerifier for ControllerVerifier {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.2 is not spoken".to_owned()))
+        Err(rustls::Error::General("TLS 1.2 is not supported".to_owned()))
     }
 
     fn verify_tls13_signature(

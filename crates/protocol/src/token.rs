@@ -38,7 +38,7 @@ pub enum TokenError {
     #[error("a token's hash is 64 hex digits")]
     Hash,
     /// The operating system returned no random numbers.
-    #[error("the operating system gave no random numbers")]
+    #[error("the operating system's random number generator failed")]
     Random,
 }
 

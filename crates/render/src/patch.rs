@@ -52,13 +52,13 @@ fn entries_are_users(entries: &Map<String, Value>, field: &str) -> Result<(), St
     for (key, value) in entries {
         let path = format!("metadata.{field}[{key:?}]");
         if marks::is_own(key) {
-            return Err(format!("{path} is a mark of Atoll: remove it"));
+            return Err(format!("{path} is reserved by Atoll: remove it"));
         }
         if key.starts_with('$') {
             return Err(format!("{path}: directives are for spec, name labels one by one"));
         }
         if !value.is_string() && !value.is_null() {
-            return Err(format!("{path} must be a string, or null to take it away"));
+            return Err(format!("{path} must be a string, or null to remove it"));
         }
     }
     Ok(())

@@ -51,7 +51,7 @@ fn priority_classes_that_nobody_looks_up_are_named() {
 #[test]
 fn requests_that_cannot_be_counted_are_named_with_their_value() {
     for (cpu, replicas, problem) in [
-        ("1e30", 1, "quantity 1e30 is more than can be counted"),
+        ("1e30", 1, "quantity 1e30 is too large"),
         ("1e99", 1, "quantity \"1e99\" is out of range"),
         ("9e12", 1_000_000, "quantity 9000000000000 for each of 1000000 replicas"),
         ("-1", 1, "quantity -1 is negative"),
@@ -101,7 +101,7 @@ fn placements_that_cannot_be_are_named_with_field_and_fix() {
             "clusterAffinity: {clusterNames: [m1], exclude: [m1]}",
             Error,
             "clusterAffinity.exclude",
-            "no cluster is left",
+            "excludes every cluster",
         ),
         (
             "clusterAffinity: {clusterNames: [m9]}",
@@ -119,13 +119,13 @@ fn placements_that_cannot_be_are_named_with_field_and_fix() {
             "clusterAffinity: {labelSelector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: NotIn, values: [b]}]}}",
             Error,
             "clusterAffinity.labelSelector",
-            "matches nothing, ever",
+            "can never match",
         ),
         (
             "clusterAffinity: {labelSelector: {matchExpressions: [{key: a, operator: Exists}, {key: a, operator: DoesNotExist}]}}",
             Error,
             "clusterAffinity.labelSelector",
-            "must be there and must not",
+            "must exist and must not",
         ),
         (
             "clusterAffinity: {labelSelector: {matchExpressions: [{key: a, operator: Near}]}}",
@@ -155,13 +155,13 @@ fn placements_that_cannot_be_are_named_with_field_and_fix() {
             "spreadConstraints: [{spreadByField: region, minGroups: 3}]",
             Error,
             "spreadConstraints[0].minGroups",
-            "clusters make 2",
+            "clusters form 2",
         ),
         (
             "spreadConstraints: [{spreadByField: cluster, maxGroups: 1}, {spreadByField: region, minGroups: 2}]",
             Error,
             "spreadConstraints[1].minGroups",
-            "at most 1",
+            "maxGroups by cluster is 1",
         ),
         (
             "topologySpreadConstraints: [{maxSkew: 0, topologyKey: region}]",
@@ -179,7 +179,7 @@ fn placements_that_cannot_be_are_named_with_field_and_fix() {
             "clusterTolerations: [{operator: Equal}]",
             Error,
             "clusterTolerations[0].key",
-            "tolerates nothing",
+            "the toleration has no effect",
         ),
         (
             &format!("{bounds}[{{targetCluster: {{}}, min: 5, max: 2}}]}}"),
@@ -205,7 +205,7 @@ fn placements_that_cannot_be_are_named_with_field_and_fix() {
             &format!("{bounds}[{{targetCluster: {{clusterNames: [m9]}}, min: 1}}]}}"),
             Error,
             "replicaScheduling.bounds[0].targetCluster",
-            "but asks for a min",
+            "but sets a min",
         ),
         (
             &format!(
@@ -290,9 +290,9 @@ fn workload_policies_that_steer_nothing_or_cannot_are_named() {
         &workload_policy(&good, "{app: api}", ""),
         Warning,
         "spec.template.metadata.labels",
-        "does not steer",
+        "does not place",
     );
-    one(&workload_policy(&good, "{app: api}", ""), Warning, "metadata.name", "steers nothing");
+    one(&workload_policy(&good, "{app: api}", ""), Warning, "metadata.name", "has no effect");
     let other = "{app: x, policy.atoll.dev/workload-policy: wp}";
     one(
         &workload_policy(&good, other, ""),
@@ -364,7 +364,7 @@ fn workload_spreads_with_empty_subsets_or_wrong_sums_are_named() {
         one(&found(&spread("s", &rest)), severity, field, problem);
     }
     let two = spread("s", "subsets: [{name: a}]") + &spread("t", "subsets: [{name: a}]");
-    one(&found(&two), Error, "spec.targetRef", "\"s\" has this workload");
+    one(&found(&two), Error, "spec.targetRef", "\"s\" already targets");
 }
 
 #[test]
@@ -382,10 +382,10 @@ fn state_that_cannot_be_preserved_is_found_by_its_label_and_its_path() {
         format!("spec.failover.application.statePreservation.rules[{index}].{field}")
     };
     let twice = rules(&format!("{sound}, {sound}"));
-    one(&twice, Severity::Error, &at(1, "aliasLabelName"), "the label of rules[0] too");
+    one(&twice, Severity::Error, &at(1, "aliasLabelName"), "also the label of rules[0]");
     assert_eq!(twice.len(), 1, "{twice:#?}");
     for (label, problem) in
-        [("'job id'", "no key of a label"), ("work.atoll.dev/x", "mark of Atoll's own")]
+        [("'job id'", "is not a label key"), ("work.atoll.dev/x", "reserved by Atoll")]
     {
         let wrong = rules(&format!("{{aliasLabelName: {label}, jsonPath: '{{.a}}'}}"));
         one(&wrong, Severity::Error, &at(0, "aliasLabelName"), problem);

@@ -414,7 +414,7 @@ fn a_binding_is_refused_unless_its_namespace_and_name_are_those_of_its_resource(
             ),
         ),
         (
-            "a kind of Atoll's",
+            "one of Atoll's own",
             binding(
                 None,
                 "m-cluster",

@@ -335,7 +335,7 @@ async fn what_nothing_can_take_stays_and_both_objects_say_so() {
     let federation = on_m1(PaceLimits::default(), &["web"], &["m1"], json!({})).await;
     taint(&federation, "m1", Some("NoExecute")).await;
     let message = until_said(&federation, "NothingTakes").await;
-    assert!(message.contains("Deployment.apps/shop/web (of 3 clusters none fits"), "{message}");
+    assert!(message.contains("Deployment.apps/shop/web (none of 3 clusters fits"), "{message}");
     federation.until_replicas(&[("m1", 4)]).await;
     let scheduled = || async {
         let binding = federation.hub.binding("web-deployment").await;

@@ -269,7 +269,7 @@ async fn requests_that_cannot_be_counted_are_refused_by_field_and_value() {
         let (status, reason, message) =
             condition(&federation.hub.binding("big-deployment").await, "Scheduled");
         (&*status, &*reason) == ("False", "Invalid")
-            && message.contains("resourceRequest.cpu: quantity 1e30 is more than can be counted")
+            && message.contains("resourceRequest.cpu: quantity 1e30 is too large")
     })
     .await;
 }

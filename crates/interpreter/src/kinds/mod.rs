@@ -137,7 +137,9 @@ fn not_observed(obj: &Value) -> Option<Health> {
     let generation = int(obj, &["metadata", "generation"])?;
     let observed = int(obj, &["status", "observedGeneration"]).unwrap_or(0);
     (observed < generation).then(|| {
-        let message = format!("generation {generation} is not observed yet, {observed} is");
+        let message = format!(
+            "generation {generation} is not observed yet; the last observed one is {observed}"
+        );
         Health::progressing("NotObserved", message)
     })
 }

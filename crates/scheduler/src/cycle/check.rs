@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use atoll_api::binding::ReplicaRequirements;
 use atoll_api::placement::{ClusterAffinity, Placement};
 use atoll_api::selector::{Requirement, Selector};
+use atoll_api::text::counted;
 use atoll_api::workload_policy::WorkloadPolicySpec;
 use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -89,7 +90,8 @@ pub fn bounds(placement: &Placement, intent: &Intent) -> Result<(), Mistake> {
     if let (Some(desired), true) = (intent.desired, divides) {
         let least = bounds.clone().filter_map(|bound| bound.min).max().unwrap_or(0);
         if least > desired && desired > 0 {
-            let problem = format!("a min of {least} is above the {desired} replicas asked for");
+            let problem =
+                format!("a min of {least} is above the requested {}", counted(desired, "replica"));
             return Err(Mistake::new("placement.replicaScheduling.bounds", problem));
         }
     }
@@ -102,7 +104,7 @@ pub fn bounds(placement: &Placement, intent: &Intent) -> Result<(), Mistake> {
 /// The first mistake.
 pub fn static_placement(placement: &Placement) -> Result<(), Mistake> {
     if placement.cluster_affinity.is_some() && placement.cluster_affinities.is_some() {
-        let problem = "excludes clusterAffinities: keep one";
+        let problem = "cannot be combined with clusterAffinities: keep one";
         return Err(Mistake::new("placement.clusterAffinity", problem));
     }
     if let Some(one) = &placement.cluster_affinity {

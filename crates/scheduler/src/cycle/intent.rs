@@ -8,6 +8,8 @@ use atoll_api::placement::{
     ReplicaSchedulingType, StaticClusterWeight,
 };
 
+use atoll_api::text::counted;
+
 use super::parsed_placement::ParsedPlacement;
 use crate::framework::profile::{Profile, Semantics};
 use crate::request::Request;
@@ -65,11 +67,13 @@ impl Strategy {
                 return "Divided by equal weights".into();
             }
             Self::DynamicWeight => {
-                return "Divided by available replicas: a cluster weighs what still fits there"
+                return "Divided in proportion to the replicas that still fit on each cluster"
                     .into();
             }
             Self::Aggregated => return "Divided over as few clusters as possible".into(),
-            Self::StaticWeight(rules) => format!("Divided by {} static weight rules", rules.len()),
+            Self::StaticWeight(rules) => {
+                format!("Divided by {}", counted(rules.len(), "static weight rule"))
+            }
             Self::WorkloadPolicy(policy) => format!(
                 "WorkloadPolicy {}: {:?}, {:?} over {}",
                 policy.metadata.name.as_deref().unwrap_or_default(),
@@ -78,10 +82,10 @@ impl Strategy {
                 policy.spec.topology_key
             ),
             Self::WorkloadSpread(spread) => format!(
-                "WorkloadSpread {}: {:?} over {} subsets",
+                "WorkloadSpread {}: {:?} over {}",
                 spread.metadata.name.as_deref().unwrap_or_default(),
                 spread.spec.schedule_strategy.type_,
-                spread.spec.subsets.len()
+                counted(spread.spec.subsets.len(), "subset")
             ),
             Self::MissingPolicy(name) => format!("WorkloadPolicy {name}, which does not exist"),
         };
@@ -201,12 +205,12 @@ impl Intent {
             && (spread.is_some() || named.is_some())
         {
             let problem = "Duplicated contradicts the workload's WorkloadSpread or WorkloadPolicy, \
-                           which divides: take one of them away";
+                           which divides the replicas: remove one of them";
             return Err(Mistake::new("placement.replicaScheduling.replicaSchedulingType", problem));
         }
         if (spread.is_some() || named.is_some()) && given.is_some() {
             intent.notes.push(
-                "placement.replicaScheduling is ignored: a WorkloadSpread or WorkloadPolicy divides"
+                "placement.replicaScheduling is ignored: a WorkloadSpread or WorkloadPolicy divides the replicas"
                     .to_owned(),
             );
         }

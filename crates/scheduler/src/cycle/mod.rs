@@ -287,7 +287,7 @@ fn earlier_term<'a>(terms: &[Arc<Term>], new: &dyn Fn(&Arc<Term>) -> Cycle<'a>) 
         let complete = Attempt { cycle, result }.is_complete();
         complete.then(|| {
             format!(
-                "clusterAffinities term {} fits again",
+                "clusterAffinities term {} has room again",
                 term.name.as_deref().unwrap_or_default()
             )
             .into()
@@ -429,7 +429,7 @@ pub(crate) fn score_and_select(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
         let mut values = scores.values;
         let clamped = values.clamp();
         if clamped > 0 {
-            let note = format!("{}: {clamped} scores outside 0..=100 were clamped", enabled.name);
+            let note = format!("{}: scores clamped to 0..=100: {clamped}", enabled.name);
             cycle.notes.push(note);
         }
         cycle.scores.push(PluginScores { plugin: enabled.name, weight: enabled.weight, values });
@@ -463,7 +463,10 @@ pub(crate) fn assign(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
             }
         }
     }
-    Err(Failure::new(Outcome::Unschedulable, "no plugin at extension point assign divides"))
+    Err(Failure::new(
+        Outcome::Unschedulable,
+        "no plugin at extension point assign divided the replicas",
+    ))
 }
 
 /// Runs Reserve. A failure unreserves all plugins in reverse order.

@@ -2,6 +2,7 @@
 
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_api::placement::{Placement, RescheduleOn};
+use atoll_api::text::counted;
 use serde_json::Value;
 
 use super::state::Cycle;
@@ -94,7 +95,9 @@ fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
         let mut targets = cycle.targets.seats.iter();
         let (row, share) = targets.find(|(_, share)| *share != desired)?;
         let name = &cycle.snapshot.row(*row as usize).name;
-        return Some(format!("{name} has {share} replicas, {desired} are asked for").into());
+        return Some(
+            format!("{name} has {}, {desired} requested", counted(*share, "replica")).into(),
+        );
     }
     if cycle.divides_once() && !cycle.targets.is_empty() {
         return None;
@@ -104,7 +107,7 @@ fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
         _ => 0,
     };
     let known = cycle.targets.total().saturating_add(waiting);
-    let why = || format!("{known} replicas are accounted for, {desired} asked for").into();
+    let why = || format!("replicas changed from {known} to {desired}").into();
     (known != desired).then(why)
 }
 
@@ -134,17 +137,17 @@ fn cluster_change(cycle: &mut Cycle<'_>) -> Evidence {
     super::score_and_select(cycle).ok()?;
     let chosen: std::collections::BTreeSet<u32> = cycle.candidates.iter().copied().collect();
     if let Some(new) = chosen.iter().find(|row| !cycle.targets.rows.contains(**row as usize)) {
-        return Some(format!("{} would be chosen too", name(cycle, *new)).into());
+        return Some(format!("{} would be selected now", name(cycle, *new)).into());
     }
     let mut targets = cycle.targets.seats.iter();
     let (old, _) = targets.find(|(row, _)| !chosen.contains(row))?;
-    Some(format!("{} would not be chosen again", name(cycle, *old)).into())
+    Some(format!("{} would no longer be selected", name(cycle, *old)).into())
 }
 
 fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
     let waiting = previous.map_or(0, Previous::pending);
     if waiting > 0 {
-        return Some(format!("{waiting} replicas wait").into());
+        return Some(format!("{} pending", counted(waiting, "replica")).into());
     }
     let outcome = previous.and_then(|p| p.decision.as_ref()).map(|record| record.outcome);
     let failed = matches!(
@@ -157,7 +160,8 @@ fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
         )
     );
     let wanted = cycle.intent.desired.is_none_or(|desired| desired > 0);
-    (failed || (cycle.targets.is_empty() && wanted)).then(|| "there is no result yet".into())
+    (failed || (cycle.targets.is_empty() && wanted))
+        .then(|| "the last decision placed nothing".into())
 }
 
 /// Collects the facts. The filters of the term in force have run.
@@ -168,7 +172,7 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &AllowedTriggers) -> TriggerFacts {
     let rebalance = asked.zip(decided).filter(|(asked, decided)| asked > decided);
     let mut facts = TriggerFacts {
         first: first(cycle, previous),
-        rebalance: rebalance.map(|(asked, _)| format!("asked for at {asked}").into()),
+        rebalance: rebalance.map(|(asked, _)| format!("requested at {asked}").into()),
         reconcile: previous.and_then(|previous| reconcile(cycle, previous)),
         scale: None,
         ..TriggerFacts::default()
@@ -177,7 +181,11 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &AllowedTriggers) -> TriggerFacts {
         return facts;
     }
     facts.scale = scale(cycle, previous);
-    let gone = cycle.targets.gone.first().map(|target| format!("{} is gone", target.name).into());
+    let gone = cycle
+        .targets
+        .gone
+        .first()
+        .map(|target| format!("{} is no longer a member", target.name).into());
     let terminating = cycle
         .targets
         .seats
@@ -188,7 +196,7 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &AllowedTriggers) -> TriggerFacts {
     facts.application = refused_target(cycle, Hold::Never, |by| by == application_health::NAME);
     if cycle.as_karmada() {
         let copies = !cycle.intent.strategy.divides();
-        facts.cluster_change = copies.then(|| "copies are chosen again each time".into());
+        facts.cluster_change = copies.then(|| "copies are selected again in every decision".into());
         // Karmada's own eviction tasks do not mean that the cluster failed.
         facts.failed = refused_target(cycle, Hold::Never, |by| by == taint_toleration::NAME);
         facts.retry = retry(cycle, previous);

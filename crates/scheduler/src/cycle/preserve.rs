@@ -64,9 +64,9 @@ fn anew(
 
 fn value(rule: &StatePreservationRule, status: Option<&Value>) -> Result<String, String> {
     if let Some(problem) = names::label_key_problem(&rule.alias_label_name) {
-        return Err(format!("no key of a label: {problem}"));
+        return Err(format!("is not a label key: {problem}"));
     }
-    let status = status.ok_or("the member has told no status")?;
+    let status = status.ok_or("the member has reported no status")?;
     let path = parse(&rule.json_path).map_err(|error| format!("jsonPath {error}"))?;
     let mut value = status;
     for step in &path {
@@ -80,11 +80,12 @@ fn value(rule: &StatePreservationRule, status: Option<&Value>) -> Result<String,
         Value::String(text) => text.clone(),
         Value::Number(_) | Value::Bool(_) => value.to_string(),
         Value::Null | Value::Array(_) | Value::Object(_) => {
-            return Err(format!("{} is no text, number or boolean", rule.json_path));
+            return Err(format!("{} is not a text, number or boolean", rule.json_path));
         }
     };
     let fits = names::is_label_value(&text);
-    fits.then_some(text).ok_or_else(|| format!("the value of {} is no label value", rule.json_path))
+    fits.then_some(text)
+        .ok_or_else(|| format!("the value of {} is not a label value", rule.json_path))
 }
 
 /// One step of a path.
@@ -183,8 +184,8 @@ mod tests {
         assert_eq!(of("{ $.ok }", &status), Ok("true".into()));
         assert_eq!(of("{.list[0]['x']}", &status), Ok("y".into()));
         assert!(of("{.missing}", &status).unwrap_err().contains("has no"));
-        assert!(of("{.list}", &status).unwrap_err().contains("no text"));
-        assert!(of("{.long}", &status).unwrap_err().contains("no label value"));
+        assert!(of("{.list}", &status).unwrap_err().contains("not a text"));
+        assert!(of("{.long}", &status).unwrap_err().contains("not a label value"));
         for wrong in ["", "{}", "{.a", "{..a}", "{.a[*]}", "{.a[?(@.b)]}", "a b", "{.a}{.b}"] {
             assert!(of(wrong, &status).unwrap_err().contains("jsonPath"), "{wrong}");
         }
@@ -209,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_nobody_could_set_is_left_out_with_a_note() {
+    fn a_label_that_cannot_be_set_is_left_out_with_a_note() {
         let rule = StatePreservationRule {
             alias_label_name: "job id".into(),
             json_path: "{.jobID}".into(),
         };
         let problem = value(&rule, Some(&json!({"jobID": "j-17"}))).unwrap_err();
-        assert!(problem.contains("no key of a label"), "{problem}");
+        assert!(problem.contains("not a label key"), "{problem}");
     }
 }

@@ -37,7 +37,7 @@ pub fn hold_back(cycle: &mut Cycle<'_>) {
         }
     }
     let seconds = cycle.request.recover_after.0.as_secs();
-    let reason = format!("is Ready for less than {seconds} s: nothing moves back yet");
+    let reason = format!("has been Ready for less than {seconds} s: no work moves back yet");
     cycle.verdicts.reject("Recovery", Code::Unschedulable, reason, rows, Hold::Always);
 }
 
@@ -89,5 +89,5 @@ fn between(cycle: &Cycle<'_>, level: &dyn Fn(usize) -> Option<u32>, what: &str) 
         level(*row).is_some_and(|level| level < last)
             && cycle.more(*row).is_none_or(|more| more > 0)
     })?;
-    Some(format!("{} of an earlier {what} has room", cycle.snapshot.row(free).name))
+    Some(format!("{} in an earlier {what} has room", cycle.snapshot.row(free).name))
 }

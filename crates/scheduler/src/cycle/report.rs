@@ -14,6 +14,7 @@ use crate::request::Request;
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
 use crate::state::supply::Supply;
+use atoll_api::text::counted;
 use atoll_api::{ClusterName, DecisionId};
 use atoll_decision::{
     Applied, BitSet, CheckedTrigger, ClusterOutcome, ClusterSet, Column, Decision, Move,
@@ -121,7 +122,7 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
     };
     decision.outcome = Outcome::Invalid;
     decision.reason = mistake.to_owned();
-    decision.strategy = "none: the request cannot be read".into();
+    decision.strategy = "none: the request is invalid".into();
     let running =
         decision.before.iter().fold(0_i64, |sum, t| sum.saturating_add(t.replicas.max(0)));
     let desired = request.template.replicas.unwrap_or(0);
@@ -207,7 +208,7 @@ fn pending(groups: &[(i64, String)]) -> Vec<PendingReplicas> {
 #[must_use]
 pub fn why_no_fit(cycle: &Cycle<'_>) -> String {
     if cycle.snapshot.is_empty() {
-        return "there is no cluster".to_owned();
+        return "there are no clusters".to_owned();
     }
     let mut plugins: Vec<(&str, usize, &str)> = Vec::new();
     for refusal in &cycle.verdicts.refusals {
@@ -221,7 +222,7 @@ pub fn why_no_fit(cycle: &Cycle<'_>) -> String {
         .iter()
         .map(|(plugin, count, reason)| format!("{plugin} rejects {count} ({reason})"))
         .collect();
-    format!("of {} clusters none fits: {}", cycle.snapshot.len(), parts.join(", "))
+    format!("none of {} fits: {}", counted(cycle.snapshot.len(), "cluster"), parts.join(", "))
 }
 
 /// Shares as (row, replicas), ascending.
@@ -356,7 +357,7 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
     if !waiting.is_empty() && !cycle.intent.partially {
         decision.outcome = Outcome::Unschedulable;
         decision.reason = format!(
-            "insufficientCapacity is Refuse, and not everything fits: {}",
+            "insufficientCapacity is Refuse, and not all replicas fit: {}",
             waiting[0].reason
         );
         return None;
@@ -425,7 +426,7 @@ fn overcommitted(cycle: &Cycle<'_>, after: &Rows) -> Option<String> {
     let others = if others > 0 { format!(" and {others} more") } else { String::new() };
     (over > 0).then(|| {
         let names = names.join(", ");
-        format!("{OVERCOMMITTED}: {over} of {all} replicas exceed the free room of {names}{others}")
+        format!("{OVERCOMMITTED}: {over} of {all} replicas placed beyond the free room of {names}{others}")
     })
 }
 
@@ -475,7 +476,7 @@ fn no_replacement(
     let replicas = stuck.iter().fold(0_i64, |sum, row| sum.saturating_add(cycle.targets.on(*row)));
     let names: Vec<&str> = stuck.iter().map(|row| &*cycle.snapshot.row(*row).name).collect();
     let names = names.join(", ");
-    Some(format!("{replicas} replicas stay on {names}: nothing can take them: {}", first.reason))
+    Some(format!("{} cannot leave {names}: {}", counted(replicas, "replica"), first.reason))
 }
 
 /// Requested replicas that do not run become pending, with the reason of the failure.

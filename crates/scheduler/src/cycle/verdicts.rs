@@ -1,4 +1,4 @@
-//! Groups all clusters by verdict. RowClasses are split by whole sets of rows, not row by row.
+//! Groups all clusters by verdict. Classes are split by whole sets of rows, not row by row.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -49,10 +49,10 @@ pub enum Excluded {
 impl fmt::Display for Excluded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OwnKind => f.write_str("it is of a kind of Atoll's own"),
+            Self::OwnKind => f.write_str("its kind is one of Atoll's own"),
             Self::ReservedNamespace => f.write_str("its namespace is reserved"),
             Self::MadeByEveryCluster(what) => {
-                write!(f, "{what} is not propagated: every cluster makes its own")
+                write!(f, "{what} is not propagated: every cluster creates its own")
             }
             Self::HubRunsWorkloads(evidence) => write!(f, "HubRunsWorkloads: {evidence}"),
         }

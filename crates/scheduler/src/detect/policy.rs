@@ -66,7 +66,9 @@ impl ReadSelector {
     fn read(selector: &ResourceSelector, path: &str) -> Result<Self, String> {
         let kind = GroupKind::of(&selector.api_version, &selector.kind);
         if kind.is_own() {
-            return Err(format!("{path}: {kind} is a kind of Atoll's own and is never propagated"));
+            return Err(format!(
+                "{path}: {kind} is one of Atoll's own kinds, which are never propagated"
+            ));
         }
         let version =
             selector.api_version.rsplit_once('/').map_or(&*selector.api_version, |(_, v)| v);

@@ -77,7 +77,7 @@ fn one(cycle: &Cycle<'_>, input: &DivisionInput, of: &[usize], desired: i64) -> 
             }
             static_weight::divide(input, &weights, desired, Start::Zero, false)
         }
-        _ => Division::refuse("Karmada knows no such strategy"),
+        _ => Division::refuse("Karmada has no such strategy"),
     }
 }
 

@@ -137,8 +137,8 @@ pub(crate) fn to_i64(value: u64) -> i64 {
 /// The reason for pending replicas when dealing stopped at the step limit.
 pub(crate) fn too_many() -> String {
     format!(
-        "at most {} replicas are dealt at once under these rules together: give \
-         topologySpreadConstraints a single entry, without a WorkloadPolicy",
+        "at most {} replicas can be placed at once under this combination of rules: use a single \
+         entry in topologySpreadConstraints, and no WorkloadPolicy",
         allocation::MOST_STEPS
     )
 }

@@ -129,11 +129,12 @@ impl Profiles {
         for (at, spec) in config.profiles.iter().enumerate() {
             let path = format!("profiles[{at}]");
             if spec.scheduler_name.is_empty() {
-                let problem = "is empty: policies choose a profile by it";
+                let problem = "must not be empty: policies select a profile by this name";
                 return Err(ConfigError::new(format!("{path}.schedulerName"), problem));
             }
             if let Some(first) = seen.insert(spec.scheduler_name.clone(), at) {
-                let problem = format!("{:?} is also profiles[{first}]", spec.scheduler_name);
+                let problem =
+                    format!("{:?} is already the name of profiles[{first}]", spec.scheduler_name);
                 return Err(ConfigError::new(format!("{path}.schedulerName"), problem));
             }
             let base = built_in(&spec.scheduler_name);
@@ -163,7 +164,10 @@ impl Profiles {
 fn registered(name: &str, path: String) -> Result<&'static Registration, ConfigError> {
     REGISTRY.iter().find(|known| known.name == name).ok_or_else(|| {
         let known: Vec<&str> = REGISTRY.iter().map(|known| known.name).collect();
-        ConfigError::new(path, format!("unknown plugin {name:?}: known are {}", known.join(", ")))
+        ConfigError::new(
+            path,
+            format!("unknown plugin {name:?}; known plugins: {}", known.join(", ")),
+        )
     })
 }
 
@@ -206,7 +210,8 @@ fn build(layers: &[(&ProfileSpec, &str)]) -> Result<Profile, ConfigError> {
             let point = Point::ALL.into_iter().find(|point| point.name() == name);
             let Some(point) = point else {
                 let known: Vec<&str> = Point::ALL.iter().map(|point| point.name()).collect();
-                let problem = format!("unknown extension point: known are {}", known.join(", "));
+                let problem =
+                    format!("unknown extension point; known points: {}", known.join(", "));
                 return Err(ConfigError::new(here, problem));
             };
             change(&mut profile, point, set, &here, &built)?;
@@ -250,7 +255,7 @@ fn change(
         let known = registered(&plugin.name, format!("{here}.name"))?;
         if !known.points.contains(&point) {
             let points: Vec<&str> = known.points.iter().map(|point| point.name()).collect();
-            let problem = format!("{} has only {}", known.name, points.join(", "));
+            let problem = format!("{} runs only at {}", known.name, points.join(", "));
             return Err(ConfigError::new(format!("{here}.name"), problem));
         }
         let weight = plugin.weight.unwrap_or(DEFAULT_WEIGHT);

@@ -89,7 +89,7 @@ pub fn known_args(args: Option<&Value>, known: &[&str]) -> Result<(), ArgError> 
             let problem = if known.is_empty() {
                 "unknown: this plugin takes no args".to_owned()
             } else {
-                format!("unknown: known are {}", known.join(", "))
+                format!("unknown; known args: {}", known.join(", "))
             };
             Err(ArgError { path: format!(".{name}"), problem })
         }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_api::placement::ReplicaSchedulingType;
 use atoll_api::policy::PriorityClassSource;
 use atoll_api::selector::Selector;
+use atoll_api::text::counted;
 use atoll_api::workload_policy::AllocationType;
 
 use super::{Finding, Page, reach, selectors};
@@ -43,13 +44,13 @@ pub(super) fn selectors(page: &mut Page, policy: &Policy) {
         if let Some(labels) = &selector.label_selector {
             selectors::labels(page, &format!("{field}.labelSelector"), labels);
             if named {
-                let problem = "is ignored where a name is given";
+                let problem = "is ignored because name is set";
                 page.warning(format!("{field}.labelSelector"), problem, "remove one of the two");
             }
         }
         let earlier = &policy.spec.resource_selectors[..at];
         if let Some(other) = earlier.iter().position(|earlier| earlier == selector) {
-            let problem = format!("says the same as resourceSelectors[{other}]");
+            let problem = format!("is the same as resourceSelectors[{other}]");
             page.warning(field, problem, "remove it");
         }
     }
@@ -185,7 +186,7 @@ fn steering(page: &mut Page, workload: &Workload, world: &World) {
                 && workload.template.replicas.is_some()
             {
                 let problem = format!(
-                    "its pods count for WorkloadPolicy {name:?}, but no label policy.atoll.dev/workload-policy names it: it does not steer them"
+                    "its pods count for WorkloadPolicy {name:?}, but no label policy.atoll.dev/workload-policy names it: it does not place them"
                 );
                 page.warning(
                     pods,
@@ -208,7 +209,7 @@ fn steering(page: &mut Page, workload: &Workload, world: &World) {
         && let Some(failing) = selector.first_failing(&workload.template.pod_labels)
     {
         let problem = format!(
-            "{failing} does not hold, which the labelSelector of WorkloadPolicy {name:?} asks for"
+            "{failing} does not hold, which the labelSelector of WorkloadPolicy {name:?} requires"
         );
         page.error(
             pods,
@@ -222,12 +223,13 @@ fn steering(page: &mut Page, workload: &Workload, world: &World) {
         && let Some(replicas) = workload.template.replicas.filter(|replicas| *replicas > sum)
     {
         let problem = format!(
-            "{replicas} are asked for, the targets of WorkloadPolicy {name:?} add up to {sum} and are Required: the rest always waits"
+            "{} requested, but the Required targets of WorkloadPolicy {name:?} add up to {sum}: the rest stays pending",
+            counted(replicas, "replica")
         );
         page.warning(
             "spec.replicas",
             problem,
-            "lower it, raise a target, or write allocationType: Preferred",
+            "lower it, raise a target, or use allocationType: Preferred",
         );
     }
     if let Some(spread) = world.spreads_of(&workload.key).next() {
@@ -250,8 +252,11 @@ fn asked(page: &mut Page, policy: &Policy, workload: &Workload, world: &World, r
     if spread || workload.template.workload_policy.is_some() {
         let by = if spread { "a WorkloadSpread" } else { "a WorkloadPolicy" };
         if scheduling.replica_scheduling_type == ReplicaSchedulingType::Duplicated {
-            let problem = format!("Duplicated contradicts {by} of {}, which divides", workload.key);
-            page.error(format!("{field}.replicaSchedulingType"), problem, "take one of them away");
+            let problem = format!(
+                "Duplicated contradicts {by} of {}, which divides the replicas",
+                workload.key
+            );
+            page.error(format!("{field}.replicaSchedulingType"), problem, "remove one of them");
         } else {
             let problem = format!("is ignored for {}: {by} divides it", workload.key);
             page.warning(field, problem, "remove it");
@@ -278,14 +283,15 @@ fn asked(page: &mut Page, policy: &Policy, workload: &Workload, world: &World, r
         }
     }
     if least > replicas && replicas > 0 {
-        let problem = format!("the mins add up to {least}, {} asks for {replicas}", workload.key);
+        let problem =
+            format!("the minimums add up to {least}, but {} requests {replicas}", workload.key);
         page.error(format!("{field}.bounds"), problem, "lower a min or raise spec.replicas");
     }
     let candidates = reach::candidates(placement, rows);
     let all = !candidates.is_empty() && candidates.iter().all(|row| bounded.contains(&*row.name));
     if all && most < replicas {
         let problem = format!(
-            "every cluster is bounded and the maxes add up to {most}, {} asks for {replicas}",
+            "every cluster is bounded and the maximums add up to {most}, but {} requests {replicas}",
             workload.key
         );
         page.error(format!("{field}.bounds"), problem, "raise a max or lower spec.replicas");

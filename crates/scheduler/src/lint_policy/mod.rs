@@ -107,14 +107,14 @@ impl Page {
 /// The fix for a mistake whose text has only the problem.
 fn fix(problem: &str) -> &'static str {
     if problem.contains("above") {
-        "lower the one or raise the other"
+        "lower one or raise the other"
     } else if problem.contains("twice") || problem.contains("earlier") || problem.contains("unique")
     {
         "give each a name of its own"
-    } else if problem.contains("excludes") {
+    } else if problem.contains("combined") {
         "remove one of the two fields"
     } else {
-        "write it so, or remove the field"
+        "correct the value, or remove the field"
     }
 }
 

@@ -56,11 +56,11 @@ fn tolerations(page: &mut Page, placement: &Placement) {
         let effect = toleration.effect.as_deref().unwrap_or_default();
         let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
         if !["Equal", "Exists"].contains(&operator) {
-            let problem = format!("{operator:?} is no operator: it tolerates nothing");
+            let problem = format!("{operator:?} is not an operator: the toleration has no effect");
             page.error(format!("{field}.operator"), problem, "write Equal or Exists");
         }
         if !["", "NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-            let problem = format!("{effect:?} is no effect of a taint: it tolerates nothing");
+            let problem = format!("{effect:?} is not a taint effect: the toleration has no effect");
             let fix = "write NoSchedule, PreferNoSchedule or NoExecute, or leave it out for all";
             page.error(format!("{field}.effect"), problem, fix);
         }
@@ -69,7 +69,8 @@ fn tolerations(page: &mut Page, placement: &Placement) {
             page.warning(format!("{field}.value"), problem, "remove it or write Equal");
         }
         if operator == "Equal" && is_empty(&toleration.key) {
-            let problem = "is empty, which only operator Exists may be: it tolerates nothing";
+            let problem =
+                "is empty, which only operator Exists allows: the toleration has no effect";
             page.error(format!("{field}.key"), problem, "name the taint or write Exists");
         }
         if toleration.toleration_seconds.is_some() && !["", "NoExecute"].contains(&effect) {
@@ -89,7 +90,7 @@ fn spread(page: &mut Page, placement: &Placement) {
         let field = format!("{FIELD}.spreadConstraints[{at}]");
         let by = (constraint.spread_by_field, constraint.spread_by_label.clone());
         if let Some(earlier) = seen.insert(by, at) {
-            let problem = format!("groups by the same as spreadConstraints[{earlier}]");
+            let problem = format!("groups by the same key as spreadConstraints[{earlier}]");
             page.error(&field, problem, "keep one of them");
         }
     }
@@ -103,8 +104,9 @@ fn spread(page: &mut Page, placement: &Placement) {
             && constraint.spread_by_field != Some(SpreadField::Cluster)
         {
             let field = format!("{FIELD}.spreadConstraints[{at}].minGroups");
-            let problem =
-                format!("{groups} groups need as many clusters, but at most {most} may be used");
+            let problem = format!(
+                "{groups} groups need as many clusters, but maxGroups by cluster is {most}"
+            );
             page.error(field, problem, "lower it or raise maxGroups of the constraint by cluster");
         }
     }
@@ -113,7 +115,7 @@ fn spread(page: &mut Page, placement: &Placement) {
         let key = (constraint.topology_key.clone(), format!("{:?}", constraint.when_unsatisfiable));
         if let Some(earlier) = keys.insert(key, at) {
             let field = format!("{FIELD}.topologySpreadConstraints[{at}].topologyKey");
-            let problem = format!("is that of topologySpreadConstraints[{earlier}] too");
+            let problem = format!("is also the key of topologySpreadConstraints[{earlier}]");
             page.error(field, problem, "keep one constraint for a key and whenUnsatisfiable");
         }
     }
@@ -144,12 +146,12 @@ fn replica_scheduling(page: &mut Page, scheduling: &ReplicaScheduling) {
     let aggregated =
         scheduling.replica_division_preference == Some(ReplicaDivisionPreference::Aggregated);
     if aggregated && weights.is_some() {
-        ignored(page, "weightPreference", "Aggregated does not look at weights");
+        ignored(page, "weightPreference", "Aggregated ignores weights");
     } else if dynamic && !list.is_empty() {
-        ignored(page, "weightPreference.staticWeightList", "dynamicWeight wins over it");
+        ignored(page, "weightPreference.staticWeightList", "dynamicWeight takes precedence");
     }
     if scheduling.respect_capacity && (aggregated || dynamic) {
-        ignored(page, "respectCapacity", "this division looks at capacity anyway");
+        ignored(page, "respectCapacity", "this division always respects capacity");
     }
     for (at, rule) in list.iter().enumerate() {
         let field = format!("{field}.weightPreference.staticWeightList[{at}]");
@@ -165,7 +167,7 @@ fn replica_scheduling(page: &mut Page, scheduling: &ReplicaScheduling) {
         });
         if let Some((other, _)) = stronger {
             let problem = format!(
-                "is shadowed: staticWeightList[{other}] weighs at least as much for its clusters"
+                "is shadowed: staticWeightList[{other}] gives its clusters at least the same weight"
             );
             page.warning(field, problem, "remove it or give it the larger weight");
         }
@@ -174,7 +176,7 @@ fn replica_scheduling(page: &mut Page, scheduling: &ReplicaScheduling) {
         let field = format!("{field}.bounds[{at}]");
         selectors::affinity(page, &format!("{field}.targetCluster"), &bound.target_cluster);
         if bound.min.is_none() && bound.max.is_none() {
-            page.warning(&field, "bounds nothing", "give it min or max, or remove it");
+            page.warning(&field, "has neither min nor max", "give it min or max, or remove it");
         }
         for (other, earlier) in scheduling.bounds[..at].iter().enumerate() {
             if earlier.target_cluster != bound.target_cluster {
@@ -186,7 +188,7 @@ fn replica_scheduling(page: &mut Page, scheduling: &ReplicaScheduling) {
             );
             if min > max {
                 let problem = format!(
-                    "together with bounds[{other}] it asks for at least {min} and at most {max}"
+                    "together with bounds[{other}] it requires at least {min} and at most {max}"
                 );
                 page.error(&field, problem, "keep one bound for these clusters");
             } else {

@@ -16,15 +16,15 @@ pub(super) fn check(page: &mut Page, failover: &Failover) {
         let label = &rule.alias_label_name;
         let field = format!("{FIELD}[{at}].aliasLabelName");
         if let Some(problem) = names::label_key_problem(label) {
-            let problem = format!("{label:?} is no key of a label: {problem}");
+            let problem = format!("{label:?} is not a label key: {problem}");
             page.error(&field, problem, "write one like example.io/job");
         } else if marks::is_own(label) {
-            let problem = format!("{label:?} is a mark of Atoll's own: it is never set");
-            page.error(&field, problem, "take a label of your own, for example example.io/job");
+            let problem = format!("{label:?} is reserved by Atoll and is never set");
+            page.error(&field, problem, "use a label of your own, for example example.io/job");
         }
         if let Some(first) = rules[..at].iter().position(|other| other.alias_label_name == *label) {
             let problem =
-                format!("{label:?} is the label of rules[{first}] too: only one value can stay");
+                format!("{label:?} is also the label of rules[{first}]: only one value can be set");
             page.error(&field, problem, "give each rule a label of its own");
         }
         if let Err(error) = preserve::parse(&rule.json_path) {

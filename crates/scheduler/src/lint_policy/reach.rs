@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use atoll_api::placement::{ClusterAffinity, Placement, SpreadField, WhenUnsatisfiable};
 
+use atoll_api::text::counted;
+
 use super::Page;
 use crate::state::affinity;
 use crate::state::row::Row;
@@ -103,7 +105,7 @@ pub(super) fn placement(page: &mut Page, placement: &Placement, rows: &[Row]) {
         };
         if own.is_empty() {
             let problem = format!("matches none of the {} clusters", rows.len());
-            page.warning(format!("{field}.targetCluster"), problem, "name clusters that are there");
+            page.warning(format!("{field}.targetCluster"), problem, "name existing clusters");
         } else if own.iter().all(shadowed) {
             let problem = "is shadowed: each of its clusters has a larger weight by another rule";
             page.warning(field, problem, "remove it or give it the larger weight");
@@ -116,13 +118,9 @@ pub(super) fn placement(page: &mut Page, placement: &Placement, rows: &[Row]) {
         let field = format!("{field}.bounds[{at}].targetCluster");
         let problem = format!("matches none of the {} clusters", rows.len());
         if bound.min.is_some_and(|min| min > 0) {
-            page.error(
-                field,
-                format!("{problem}, but asks for a min"),
-                "name clusters that are there",
-            );
+            page.error(field, format!("{problem}, but sets a min"), "name existing clusters");
         } else {
-            page.warning(field, problem, "name clusters that are there");
+            page.warning(field, problem, "name existing clusters");
         }
     }
 }
@@ -140,7 +138,7 @@ fn choice(page: &mut Page, field: &str, affinity: &ClusterAffinity, rows: &[Row]
     }
     if matching(affinity, rows).is_empty() {
         let problem = format!("matches none of the {} clusters", rows.len());
-        let fix = "correct the selector, or label the clusters that are meant";
+        let fix = "correct the selector, or label the intended clusters";
         if only_one { page.error(field, problem, fix) } else { page.warning(field, problem, fix) }
     }
 }
@@ -164,7 +162,8 @@ fn groups(page: &mut Page, placement: &Placement, candidates: &[&Row]) {
         let want = constraint.min_groups.unwrap_or(1);
         if usize::try_from(want).is_ok_and(|want| want > have) {
             let field = format!("{FIELD}.spreadConstraints[{at}].minGroups");
-            let problem = format!("{want} groups by {key} are asked for, the clusters make {have}");
+            let problem =
+                format!("{want} groups by {key} are required, but the clusters form {have}");
             page.error(field, problem, "lower it, or let the placement choose more clusters");
         }
     }
@@ -173,7 +172,7 @@ fn groups(page: &mut Page, placement: &Placement, candidates: &[&Row]) {
         let have = count(candidates, &constraint.topology_key);
         if have == 0 && !candidates.is_empty() {
             let problem =
-                format!("no cluster that may be chosen has {:?}", constraint.topology_key);
+                format!("no cluster that can be selected has {:?}", constraint.topology_key);
             let fix = "correct the key or label the clusters";
             let field = format!("{field}.topologyKey");
             if constraint.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule {
@@ -186,7 +185,8 @@ fn groups(page: &mut Page, placement: &Placement, candidates: &[&Row]) {
             .is_some_and(|min| i64::try_from(have).is_ok_and(|h| h < min))
         {
             let problem = format!(
-                "is above the {have} domains that there are: at most maxSkew replicas go to each"
+                "is above the {} that exist: each gets at most maxSkew replicas",
+                counted(have, "domain")
             );
             page.warning(format!("{field}.minDomains"), problem, "lower it or add clusters");
         }

@@ -39,10 +39,10 @@ pub(super) fn contradiction(requirements: &[Requirement]) -> Option<String> {
     }
     keys.into_iter().find_map(|(key, left)| {
         if left.absent && (left.present || left.values.is_some()) {
-            return Some(format!("{key:?} must be there and must not be there"));
+            return Some(format!("{key:?} must exist and must not exist"));
         }
         let values = left.values?;
-        values.is_subset(&left.never).then(|| format!("no value of {key:?} satisfies all of it"))
+        values.is_subset(&left.never).then(|| format!("no value of {key:?} meets all requirements"))
     })
 }
 
@@ -50,11 +50,7 @@ pub(super) fn labels(page: &mut Page, field: &str, selector: &LabelSelector) {
     // Another check reports invalid selectors.
     let Ok(selector) = Selector::parse(selector) else { return };
     if let Some(why) = contradiction(selector.requirements()) {
-        page.error(
-            field,
-            format!("matches nothing, ever: {why}"),
-            "remove one of the requirements",
-        );
+        page.error(field, format!("can never match: {why}"), "remove one of the requirements");
     }
 }
 
@@ -65,7 +61,7 @@ pub(super) fn affinity(page: &mut Page, field: &str, affinity: &ClusterAffinity)
     let names: BTreeSet<_> = affinity.cluster_names.iter().collect();
     let excluded: BTreeSet<_> = affinity.exclude_clusters.iter().collect();
     if !names.is_empty() && names.is_subset(&excluded) {
-        let problem = "takes out every cluster of clusterNames: no cluster is left";
+        let problem = "excludes every cluster of clusterNames";
         page.error(format!("{field}.exclude"), problem, "leave at least one of them");
     }
     if names.len() < affinity.cluster_names.len() {
@@ -89,10 +85,6 @@ pub(super) fn affinity(page: &mut Page, field: &str, affinity: &ClusterAffinity)
         .collect();
     if let Some(why) = contradiction(&requirements) {
         let field = format!("{field}.fieldSelector");
-        page.error(
-            field,
-            format!("matches nothing, ever: {why}"),
-            "remove one of the requirements",
-        );
+        page.error(field, format!("can never match: {why}"), "remove one of the requirements");
     }
 }

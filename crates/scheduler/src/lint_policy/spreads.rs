@@ -30,7 +30,7 @@ pub(super) fn check(page: &mut Page, spec: &WorkloadSpreadSpec) {
         });
         if let Some(earlier) = earlier {
             let problem =
-                format!("gets no cluster: subset {:?} before it takes them all", earlier.name);
+                format!("gets no cluster: the earlier subset {:?} takes them all", earlier.name);
             let field = format!("{field}.requiredClusterSelector");
             page.error(field, problem, "narrow the earlier one or remove this one");
         }
@@ -47,11 +47,7 @@ pub(super) fn check(page: &mut Page, spec: &WorkloadSpreadSpec) {
     let strategy = &spec.schedule_strategy;
     if strategy.type_ == ScheduleStrategyType::Fixed && strategy.adaptive.is_some() {
         let problem = "is ignored with type Fixed";
-        page.warning(
-            "spec.scheduleStrategy.adaptive",
-            problem,
-            "remove it or write type: Adaptive",
-        );
+        page.warning("spec.scheduleStrategy.adaptive", problem, "remove it or use type: Adaptive");
     }
 }
 
@@ -67,11 +63,10 @@ pub(super) fn reach(page: &mut Page, spread: &WorkloadSpread, rows: &[Row], worl
         if left.len() == all && !rows.is_empty() {
             let field = format!("spec.subsets[{at}].requiredClusterSelector");
             let problem = format!(
-                "subset {:?} is empty: of the {} clusters none matches that no earlier subset has",
-                subset.name,
-                rows.len()
+                "subset {:?} is empty: no cluster matches it that is not in an earlier subset",
+                subset.name
             );
-            page.warning(field, problem, "correct it, or label the clusters that are meant");
+            page.warning(field, problem, "correct it, or label the intended clusters");
         }
     }
     let target = &spec.target_ref;
@@ -91,7 +86,7 @@ pub(super) fn reach(page: &mut Page, spread: &WorkloadSpread, rows: &[Row], worl
         && first.metadata.name != spread.metadata.name
     {
         let other = first.metadata.name.as_deref().unwrap_or_default();
-        let problem = format!("WorkloadSpread {other:?} has this workload already");
+        let problem = format!("WorkloadSpread {other:?} already targets this workload");
         page.error("spec.targetRef", problem, "keep one WorkloadSpread for a workload");
     }
     let numbers: Option<i64> = spec
@@ -106,7 +101,7 @@ pub(super) fn reach(page: &mut Page, spread: &WorkloadSpread, rows: &[Row], worl
         && most < replicas
     {
         let problem = format!(
-            "maxReplicas add up to {most}, the workload asks for {replicas}: the rest always waits"
+            "maxReplicas add up to {most}, but the workload requests {replicas}: the rest stays pending"
         );
         page.warning(
             "spec.subsets",

@@ -37,14 +37,14 @@ pub(super) fn reach(page: &mut Page, policy: &WorkloadPolicy, rows: &[Row], worl
     }
     let steers = |w: &&&crate::offline::Workload| w.template.workload_policy.as_deref() == name;
     if !here.iter().any(|w| steers(&w)) {
-        let problem = "steers nothing: no workload of its namespace names it";
+        let problem = "has no effect: no workload of its namespace names it";
         let fix = "label the pod template policy.atoll.dev/workload-policy with its name";
         page.warning("metadata.name", problem, fix);
     }
     let Ok(selector) = Selector::parse(&spec.label_selector) else { return };
     let selected = |w: &&&crate::offline::Workload| selector.matches(&w.template.pod_labels);
     if !here.iter().any(|w| selected(&w)) {
-        let problem = "matches the pods of no workload of its namespace";
+        let problem = "matches no pods of a workload of its namespace";
         page.warning("spec.labelSelector", problem, "correct it to the labels of the pod template");
     }
 }

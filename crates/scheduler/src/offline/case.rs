@@ -201,12 +201,12 @@ fn read_clusters(tables: &mut Tables, clusters: Vec<Value>) -> Result<(), String
         let cluster = read_cluster(object).map_err(|error| format!("clusters[{at}]: {error}"))?;
         let name = cluster.metadata.name.clone().unwrap_or_default();
         if name.is_empty() {
-            return Err(format!("clusters[{at}].metadata.name: every Cluster needs one"));
+            return Err(format!("clusters[{at}].metadata.name: missing; every Cluster needs one"));
         }
         tables.upsert_cluster(&cluster, LiveCluster::from_status(&cluster));
         if !names.insert(name.clone()) {
             return Err(format!(
-                "clusters[{at}].metadata.name: {name:?} is the name of an earlier one; names must be unique"
+                "clusters[{at}].metadata.name: {name:?} is the name of an earlier Cluster; names must be unique"
             ));
         }
     }
@@ -232,7 +232,7 @@ fn read_others(tables: &mut Tables, others: Vec<Value>, own: &BindingKey) -> Res
         let name = binding.metadata.name.clone().unwrap_or_else(|| format!("other-{at}"));
         let key = BindingKey { namespace, name };
         if key == *own || !keys.insert(key.clone()) {
-            return Err(format!("{path}.metadata.name: {key} is in this case already"));
+            return Err(format!("{path}.metadata.name: {key} is already in this case"));
         }
         tables.upsert_binding(facts(key, &template, &binding));
     }

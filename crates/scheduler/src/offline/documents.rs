@@ -70,7 +70,7 @@ fn take_apart(
         Value::Object(_) => documents.push(Document { origin: origin.to_owned(), object: value }),
         _ => errors.push(InputError::new(
             origin,
-            "is no object: every document needs apiVersion, kind and metadata",
+            "is not an object: every document needs apiVersion, kind and metadata",
         )),
     }
 }
@@ -83,7 +83,7 @@ fn each(
     errors: &mut Vec<InputError>,
 ) {
     if depth >= MAX_LIST_DEPTH {
-        let problem = format!("lists lie more than {MAX_LIST_DEPTH} deep in one another");
+        let problem = format!("lists are nested more than {MAX_LIST_DEPTH} deep");
         return errors.push(InputError::new(origin, problem));
     }
     for (at, item) in items.into_iter().enumerate() {

@@ -102,7 +102,7 @@ impl World {
             let found = object.pointer(pointer).and_then(Value::as_str);
             found.filter(|text| !text.is_empty()).map(str::to_owned)
         };
-        let missing = |field: &str| format!("{field}: the object has none; every object needs one");
+        let missing = |field: &str| format!("{field}: missing; every object needs one");
         let api_version = text("/apiVersion").ok_or_else(|| missing("apiVersion"))?;
         let kind = text("/kind").ok_or_else(|| missing("kind"))?;
         let name = text("/metadata/name").ok_or_else(|| missing("metadata.name"))?;
@@ -116,7 +116,7 @@ impl World {
         let of = |problem: String| format!("{kind} {place}{name}: {problem}");
         let group = GroupKind::of(&api_version, &kind);
         if !self.seen.insert(format!("{group} {place}{name}")) {
-            let problem = "metadata.name: an object of this kind and name is there already; \
+            let problem = "metadata.name: an earlier object has this kind and name; \
                            give each object once";
             return Err(of(problem.to_owned()));
         }

@@ -43,7 +43,7 @@ pub fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
         let mut one = BitSet::empty(cycle.snapshot.len());
         one.insert(*row as usize);
         let seconds = rules.decision_conditions.toleration_seconds.max(0);
-        let reason = format!("unhealthy there for longer than the {seconds} s that are tolerated");
+        let reason = format!("unhealthy for longer than the tolerated {seconds} s");
         verdicts.reject(NAME, Code::Unschedulable, reason, one, Hold::Never);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::Trigger;
 use atoll_api::placement::{ClusterAffinity, StaticClusterWeight};
+use atoll_api::text::counted;
 use serde_json::Value;
 
 use crate::cycle::intent::Strategy;
@@ -84,7 +85,7 @@ fn matching(cycle: &Cycle<'_>, affinity: &ClusterAffinity) -> Arc<AffinityColumn
 
 /// The weights of a list of rules, by row.
 pub(crate) fn weighted(cycle: &Cycle<'_>, rules: &Arc<[StaticClusterWeight]>) -> Arc<WeightColumn> {
-    // Rules of one parsed share one allocation, so that pointer equality usually suffices.
+    // Rules of one parsed placement share memory, so that pointer equality usually suffices.
     let is = |known: &Arc<[StaticClusterWeight]>| Arc::ptr_eq(known, rules) || known == rules;
     cycle.cache.borrow_mut().weights.get_by(cycle.snapshot, is, || rules.clone())
 }
@@ -113,8 +114,9 @@ fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
         });
         if spare.len() < failed {
             let reason = format!(
-                "{failed} targets failed, but only {} other clusters can replace them",
-                spare.len()
+                "{} failed, but only {} can take over",
+                counted(failed, "target"),
+                counted(spare.len(), "other cluster")
             );
             return Assignment { refused: Some(reason), infeasible: true, ..Default::default() };
         }
@@ -157,13 +159,15 @@ fn bounds(cycle: &Cycle<'_>) -> Result<Vec<Bound>, String> {
         let least = sum(&|bound| bound.min);
         if least > desired {
             return Err(format!(
-                "placement.replicaScheduling.bounds: the sum of min, {least}, is above the {desired} replicas asked for"
+                "placement.replicaScheduling.bounds: the sum of min, {least}, is above the requested {}",
+                counted(desired, "replica")
             ));
         }
         let most = sum(&|bound| bound.max);
         if of_candidates().all(|times| times == 1) && most < desired {
             return Err(format!(
-                "placement.replicaScheduling.bounds: the sum of max, {most}, is below the {desired} replicas asked for"
+                "placement.replicaScheduling.bounds: the sum of max, {most}, is below the requested {}",
+                counted(desired, "replica")
             ));
         }
     }
@@ -267,8 +271,10 @@ fn too_few_groups(cycle: &Cycle<'_>, input: &DivisionInput, division: &Division)
         let least = minimum.groups.min(placed);
         (groups < least).then(|| {
             format!(
-                "spreadConstraints: minGroups {} by {}, but only {groups} can take replicas",
-                minimum.groups, minimum.key
+                "spreadConstraints: minGroups is {} by {}, but only {} can take replicas",
+                minimum.groups,
+                minimum.key,
+                counted(groups, "group")
             )
         })
     })
@@ -302,7 +308,7 @@ fn weights(cycle: &Cycle<'_>) -> Vec<u64> {
     cycle.candidates.iter().map(|row| column.weight[*row as usize]).collect()
 }
 
-/// Divides once over one input.
+/// Divides once.
 fn one(
     cycle: &Cycle<'_>,
     input: &DivisionInput,

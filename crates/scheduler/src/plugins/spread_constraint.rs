@@ -78,7 +78,7 @@ impl Plugin for SpreadConstraint {
         for constraint in constraints.iter().filter(groups_clusters) {
             let column = domains(cycle, constraint);
             let without = column.without.clone();
-            let reason = format!("has no {}, by which spreadConstraints group", key(constraint));
+            let reason = format!("has no {}, which spreadConstraints group by", key(constraint));
             let hold = if cycle.as_karmada() { Hold::Never } else { Hold::UnlessChange };
             let code = Code::UnschedulableAndUnresolvable;
             verdicts.reject(NAME, code, reason, without, hold);

@@ -57,7 +57,7 @@ impl Plugin for WorkloadPolicy {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
         if let Strategy::MissingPolicy(name) = &cycle.intent.strategy {
             let reason =
-                format!("WorkloadPolicy {name} does not exist: create it, or take the label away");
+                format!("WorkloadPolicy {name} does not exist: create it, or remove the label");
             return Status::new(Code::UnschedulableAndUnresolvable, reason);
         }
         let Some(policy) = policy(cycle) else { return Status::skip() };
@@ -104,7 +104,7 @@ impl Plugin for WorkloadPolicy {
                 .filter(|row| state.of(*row).is_none())
                 .for_each(|row| outside.insert(row));
             let reason = format!(
-                "{} is no listed domain, and allocationType is Required",
+                "its {} is not a listed domain, and allocationType is Required",
                 policy.spec.topology_key
             );
             let code = Code::UnschedulableAndUnresolvable;

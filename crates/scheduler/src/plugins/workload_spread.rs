@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::{Mode, Trigger};
 use atoll_api::placement::ClusterAffinity;
+use atoll_api::text::counted;
 use atoll_api::workload_spread::ScheduleStrategyType;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -100,7 +101,11 @@ pub fn overflow(cycle: &Cycle<'_>) -> Option<String> {
     cycle.subsets[..count].iter().zip(&spread.spec.subsets).find_map(|(rows, subset)| {
         let stuck: i64 = overflowing(cycle, &spread, rows).iter().map(|(_, n)| *n).sum();
         (stuck > 0).then(|| {
-            format!("subset {}: {stuck} replicas are unschedulable for too long", subset.name)
+            format!(
+                "subset {}: {} unschedulable for too long",
+                subset.name,
+                counted(stuck, "replica")
+            )
         })
     })
 }
@@ -204,7 +209,9 @@ impl Plugin for WorkloadSpread {
                     own,
                     room: free.try_fold(0_i64, |sum, free| Some(sum.saturating_add(free?))),
                     pending: answer.waiting[at],
-                    blocked_by: subset.marked.then(|| "replicas found no node there".to_owned()),
+                    blocked_by: subset
+                        .marked
+                        .then(|| "replicas were unschedulable there".to_owned()),
                     unschedulable_since: marks[at],
                 }
             })

@@ -20,7 +20,7 @@ use super::{Previous, RecoverAfter, Report, Request, TaintEviction, Template};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The template lacks a field that every object has.
-    #[error("{field}: the object has none; every Kubernetes object needs one")]
+    #[error("{field}: missing; every Kubernetes object needs one")]
     Missing {
         /// Path of the field.
         field: &'static str,

@@ -4,6 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use atoll_api::text::counted;
+
 use crate::divide::limits::NONE;
 
 /// A cluster that may be selected.
@@ -79,8 +81,11 @@ fn enough(grouping: &Grouping, chosen: &[usize]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{}: minGroups {} by {}, but only {groups} can be used",
-        grouping.field, grouping.min, grouping.key
+        "{}: minGroups is {} by {}, but only {} can be used",
+        grouping.field,
+        grouping.min,
+        grouping.key,
+        counted(groups, "group")
     ))
 }
 

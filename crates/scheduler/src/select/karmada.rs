@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use atoll_api::placement::{SpreadConstraint, SpreadField};
+use atoll_api::text::counted;
 
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::Cycle;
@@ -77,7 +78,7 @@ fn constrained(
     match (by.get(&SpreadField::Region), cluster) {
         (Some(region), cluster) => by_region(cycle, members, region, cluster, desired),
         (None, Some(cluster)) => by_cluster(members, cluster, need),
-        (None, None) => Err("only cluster and region are supported".to_owned()),
+        (None, None) => Err("only spreadByField cluster and region are supported".to_owned()),
     }
 }
 
@@ -95,7 +96,7 @@ fn by_cluster(
     need: Option<i64>,
 ) -> Result<Vec<Member>, String> {
     if members.len() < min(constraint) {
-        return Err(format!("{} clusters are fewer than minGroups", members.len()));
+        return Err(format!("{}, fewer than minGroups", counted(members.len(), "cluster")));
     }
     let n = members.len().min(max(constraint));
     if n == 0 {
@@ -121,7 +122,7 @@ fn by_cluster(
         }
     }
     if sum(&members) < need {
-        return Err("not enough resource".to_owned());
+        return Err("not enough resources".to_owned());
     }
     Ok(members)
 }
@@ -141,7 +142,7 @@ fn by_region(
     }
     let least_clusters = cluster.map_or(0, min);
     if regions.len() < min(constraint) {
-        return Err(format!("{} regions are fewer than minGroups", regions.len()));
+        return Err(format!("{}, fewer than minGroups", counted(regions.len(), "region")));
     }
     let divides = cycle.intent.strategy.divides();
     let mut regions: Vec<Region> = regions

@@ -44,7 +44,7 @@ impl Needs {
                 return Err(wrong(format!("quantity {quantity} is negative")));
             }
             if value == i64::MAX {
-                return Err(wrong(format!("quantity {quantity} is more than can be counted")));
+                return Err(wrong(format!("quantity {quantity} is too large")));
             }
             if value > 0 && resource != PODS {
                 requests.insert(resource.clone(), value);
@@ -67,8 +67,7 @@ impl Needs {
         } else {
             Quantity::from_units((*each).into())
         };
-        let problem =
-            format!("quantity {each} for each of {replicas} replicas is more than can be counted");
+        let problem = format!("quantity {each} for each of {replicas} replicas is too large");
         Err((resource.clone(), problem))
     }
 }

@@ -20,7 +20,7 @@ const PODS_PER_MODELLED_NODE: i64 = 110;
 /// Free room by node, as the agent reports it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Capacity {
-    /// RowClasses of equal nodes.
+    /// Classes of equal nodes.
     pub classes: Vec<NodeClass>,
 }
 

@@ -129,7 +129,7 @@ fn what_nobody_can_take_stays_and_says_so() {
         assert_eq!(shares(&decision), map(&[("a", 4)]));
         assert!(decision.evictions().is_empty());
         let said = decision.record(1).reason.unwrap();
-        assert!(said.contains("4 replicas stay on a: nothing can take them"), "{said}");
+        assert!(said.contains("4 replicas cannot leave a: "), "{said}");
         assert_eq!(world.step(&mut request).trigger(), Trigger::Avoid, "said once");
         // Scaling up: the new replicas are pending, and the running ones stay.
         let decision = world.scale(&mut request, 5);

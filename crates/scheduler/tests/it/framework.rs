@@ -163,7 +163,7 @@ fn scores_out_of_range_are_clamped_and_said() {
     let wild = Test { score: 900, ..Test::new("Wild", &log) };
     let decision = decide(&[(Point::Score, wild)]);
     assert!(
-        decision.notes.iter().any(|note| note.starts_with("Wild: 2 scores")),
+        decision.notes.iter().any(|note| note.starts_with("Wild: scores clamped to 0..=100: 2")),
         "{:?}",
         decision.notes
     );

@@ -382,19 +382,19 @@ fn what_is_placed_beyond_the_free_room_is_said() {
         (
             weighted.clone(),
             "default",
-            "Overcommitted: 510 of 1500 replicas exceed the free room of a (room for 330 more), \
+            "Overcommitted: 510 of 1500 replicas placed beyond the free room of a (room for 330 more), \
              b (room for 330 more), c (room for 330 more)",
         ),
         (
             weighted,
             "karmada",
-            "Overcommitted: 510 of 1500 replicas exceed the free room of a (room for 330 more), \
+            "Overcommitted: 510 of 1500 replicas placed beyond the free room of a (room for 330 more), \
              b (room for 330 more), c (room for 330 more)",
         ),
         (
             json!({}),
             "default",
-            "Overcommitted: 3510 of 4500 replicas exceed the free room of a (room for 330 more), \
+            "Overcommitted: 3510 of 4500 replicas placed beyond the free room of a (room for 330 more), \
              b (room for 330 more), c (room for 330 more)",
         ),
     ] {

@@ -244,7 +244,7 @@ fn too_few_groups_are_refused_and_maximums_hold() {
     let by = || json!({"spreadByField": "region"});
     let decision = world.decide(&workload("web", 4, spread(by(), 4, 5, weighted.clone())));
     assert_eq!(decision.outcome(), Outcome::Unschedulable);
-    assert!(decision.reason.contains("minGroups 4 by region"), "{}", decision.reason);
+    assert!(decision.reason.contains("minGroups is 4 by region"), "{}", decision.reason);
     let decision = world.decide(&workload("web", 100, spread(by(), 1, 1, json!({
         "replicaSchedulingType": "Divided", "weightPreference": {"dynamicWeight": "AvailableReplicas"}}))));
     assert_eq!(shares(&decision), map(&[("a1", 50), ("a2", 50)]), "the region with enough room");
