@@ -25,7 +25,7 @@ impl ReservedNamespaces {
     /// The built-in minimum plus additional patterns: names in which `*` stands for any text, including none.
     ///
     /// ```
-    /// let reserved = atoll_api::reserved::ReservedNamespaces::with(["istio-system", "*-infra"]).unwrap();
+    /// let reserved = atoll_api::ReservedNamespaces::with(["istio-system", "*-infra"]).unwrap();
     /// assert!(reserved.contains("team-infra") && reserved.contains("kube-system"));
     /// assert!(!reserved.contains("shop"));
     /// ```
