@@ -157,13 +157,11 @@ impl Leading {
 
     fn withdraw(&mut self, hub: &HubState, binding: &Binding) {
         let key = &binding.key;
+        self.draining.forget(key);
         let step = withdraw::step(&self.env, hub, &mut self.placements, binding, self.term);
         match step {
             WithdrawStep::NotOurs => self.finish(key, Done::Settled),
-            WithdrawStep::Waits(until) => {
-                self.draining.forget(key);
-                self.finish(key, Done::Waits(Vec::new(), until));
-            }
+            WithdrawStep::Waits(until) => self.finish(key, Done::Waits(Vec::new(), until)),
             WithdrawStep::QueueFull => self.finish(key, Done::Failed),
             WithdrawStep::Recording { id, mut receipt } => {
                 self.finish(key, Done::Waits(Vec::new(), None));
