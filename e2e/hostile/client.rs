@@ -22,6 +22,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -134,6 +135,11 @@ impl Session {
     /// Sends a message; returns whether the session still accepts any.
     pub(crate) async fn say(&self, message: Say) -> bool {
         self.0.send(message).await
+    }
+
+    /// A handle that sends further messages.
+    pub(crate) fn outgoing(&self) -> mpsc::Sender<v1::AgentMessage> {
+        self.0.outgoing.clone()
     }
 
     /// The controller's next message, or how the session ended.
