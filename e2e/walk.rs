@@ -227,7 +227,7 @@ fn history(federation: &Federation, kubectl: &dyn Fn(&[&str]) -> String) -> Line
         (&["--trigger", "Sometimes"][..], "--trigger"),
         (&["--outcome", "x' OR '1'='1"], "--outcome"),
         (&["--since", "soon"], "--since"),
-        (&["--since", "1h", "--until", "2h"], "nothing lies between"),
+        (&["--since", "1h", "--until", "2h"], "is not after --since"),
         (&["--limit", "0"], "--limit"),
     ] {
         let args = [&["history", "deploy/nginx"], args].concat();

@@ -45,5 +45,5 @@ pub(crate) async fn run(
     args.yes.confirm("Accept the term? All agents connect again; no work is lost.")?;
     let at = Timestamp::now().to_string();
     cluster::annotate(&hub, &found, BTreeMap::from([(marks::ACCEPT_TERM, at)])).await?;
-    out.line("The leader raises its term above it; the member connects within seconds.")
+    out.line("The leader raises its term above that one; the member connects within seconds.")
 }

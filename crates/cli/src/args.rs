@@ -61,41 +61,41 @@ pub(crate) enum Command {
     Join(join::JoinArgs),
     /// Print a new command for a member that joined once
     Rejoin(join::RejoinArgs),
-    /// Revoke every certificate that a member has had: a stolen one is of no use any more
+    /// Revoke all certificates of a member, for example after one was stolen
     Revoke(revoke::RevokeArgs),
-    /// Take a member out of the federation: its work moves, then it is emptied, then its Cluster goes
+    /// Remove a member from the federation: move its work, empty it, delete its Cluster
     Unjoin(unjoin::UnjoinArgs),
-    /// List objects on members that no binding accounts for
+    /// List objects on members that belong to no binding
     Orphans(orphans::OrphansArgs),
-    /// Remove orphans from a member, or let removals go that are held back there
+    /// Remove orphans from a member, or release removals that are held there
     Prune(orphans::PruneArgs),
-    /// Say that silent members are really lost, where the controller suspects its own network
+    /// Confirm that silent members are lost when the controller suspects its own network
     ConfirmLost(confirm_lost::ConfirmLostArgs),
-    /// Accept the leader's term that a member's agent names, after the hub was restored from a backup
+    /// Accept the higher leader term that a member's agent reports, after a restore of the hub
     AcceptTerm(accept_term::AcceptTermArgs),
-    /// Bootstrap tokens, by which members join
+    /// Manage the bootstrap tokens with which members join
     Token(token::TokenArgs),
-    /// Give a member no new work
+    /// Stop placing new work on a member
     Cordon(cordon::CordonArgs),
-    /// Move everything away from a member
+    /// Move all work off a member
     Drain(drain::DrainArgs),
-    /// Give a member new work again
+    /// Place new work on a member again
     Uncordon(cordon::CordonArgs),
-    /// List decisions, newest first: one workload's, a namespace's or all
+    /// List decisions, newest first: of one workload, of a namespace, or all
     History(read::history::HistoryArgs),
-    /// Say for every cluster why a workload got what it got, and what would change that
+    /// Explain for every cluster why a workload got its replicas, and what would change that
     Explain(read::explain::ExplainArgs),
-    /// Draw where a workload ran: members by time, replicas as bars, decisions marked
+    /// Draw where a workload ran over time: replicas on each member, and the decisions
     Timeline(read::timeline::TimelineArgs),
     /// Compare two decisions: shares, verdicts, scores, room, policies
     Diff(read::diff::DiffArgs),
-    /// Decide offline: objects from files to the decisions that the controller would make
+    /// Show the decisions that the controller would make for objects from files
     Schedule(schedule::ScheduleArgs),
-    /// Find policies that contradict themselves, match nothing or stand in the shadow of others
+    /// Find policies that contradict themselves, match nothing, or never win over others
     Lint(lint::LintArgs),
-    /// Show what the federation consists of
+    /// List members
     Get(read::get::GetArgs),
-    /// List what each member is to run
+    /// List the work of each member
     Work(read::work::WorkArgs),
 }
 
@@ -203,10 +203,10 @@ impl WideFormat {
 /// How fast work leaves members that failed or are drained, and when it may come back.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct PaceFlags {
-    /// Workloads that leave failed and drained members in a second, in all; 0 = no limit
+    /// Limit of workloads per second that leave failed and drained members, in all; 0 = no limit
     #[arg(long, value_name = "PER-SECOND", default_value_t = pace::BINDINGS_PER_SECOND)]
     eviction_rate: u32,
-    /// Part of a surviving member's room that is filled so within 10 s, in per cent; 0 = no limit
+    /// Limit of a surviving member's room that they fill within 10 s, in percent; 0 = no limit
     #[arg(
         long,
         value_name = "PERCENT",
@@ -270,7 +270,7 @@ pub(crate) struct OutputFlag {
 /// How long history is kept.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RetentionFlag {
-    /// Days after which decisions are given up; what still stands stays. PostgreSQL drops whole weeks
+    /// Days for which decisions are kept; the current ones are kept at any age. PostgreSQL drops whole weeks
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     history_retention: u32,
 }

@@ -37,7 +37,10 @@ pub(crate) async fn cordon(
 ) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
     set(&hub, &args.member).await?;
-    out.line(format!("{} is cordoned: what runs there stays, nothing new comes.", args.member))
+    out.line(format!(
+        "{} is cordoned: its work stays, and no new work is placed on it.",
+        args.member
+    ))
 }
 
 pub(crate) async fn uncordon(
@@ -51,12 +54,12 @@ pub(crate) async fn uncordon(
     let ours = |taint: &&Taint| is_cordon(taint) || is_drain(taint);
     if let Some(taint) = cluster.spec.taints.iter().find(ours) {
         bail!(
-            "{member} still has the taint {}:{}: somebody else wrote it too, `kubectl edit cluster {member}` removes it",
+            "{member} still has the taint {}:{}: another field manager owns it too; remove it with `kubectl edit cluster {member}`",
             taint.key,
             taint.effect
         );
     }
-    out.line(format!("{member} takes new work."))
+    out.line(format!("{member} accepts new work."))
 }
 
 /// Cordons a member.

@@ -57,7 +57,7 @@ fn refused(error: api::ApiError) -> ApiError {
         api::ApiError::Store(error) => {
             let transient = error.is_transient();
             let error = format!("{:#}", anyhow::Error::new(error));
-            tracing::warn!(error, "history cannot be read");
+            tracing::warn!(error, "cannot read history");
             match transient {
                 true => ApiError::unavailable(
                     "the history database cannot be read now: try again later; the cause is in the log of the process \

@@ -57,7 +57,7 @@ impl Hub {
                 let advice = advice(&error_text(&error));
                 Err(error).with_context(|| format!("{doing}: {} {advice}", self.found))
             }
-            Err(_) => bail!("{doing}: no answer from {} in {} s", self.found, CALL.as_secs()),
+            Err(_) => bail!("{doing}: no answer from {} within {} s", self.found, CALL.as_secs()),
         }
     }
 }
@@ -149,7 +149,7 @@ pub(crate) async fn check(client: &Client, found: &str) -> anyhow::Result<()> {
         Ok(Err(error @ (kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)))) => {
             return Err(error).with_context(|| {
                 format!(
-                    "{found}: what answers there is no Kubernetes API server; correct `server` in the kubeconfig"
+                    "{found}: the server is not a Kubernetes API server; correct `server` in the kubeconfig"
                 )
             });
         }
@@ -160,9 +160,9 @@ pub(crate) async fn check(client: &Client, found: &str) -> anyhow::Result<()> {
             }
             text
         }
-        Err(_) => format!("no answer in {} s", CONNECT.as_secs()),
+        Err(_) => format!("no answer within {} s", CONNECT.as_secs()),
     };
-    tracing::warn!(server = found, reason = away, "the API server does not answer yet, trying on");
+    tracing::warn!(server = found, reason = away, "the API server does not answer yet; retrying");
     Ok(())
 }
 
@@ -215,7 +215,7 @@ fn kubeconfig(flags: &HubFlags) -> anyhow::Result<(Kubeconfig, String)> {
     let home = std::env::home_dir().map(|home| home.join(".kube/config"));
     let Some(file) = default_file(Path::new("."), home) else {
         bail!(
-            "no kubeconfig: name one with --kubeconfig or $KUBECONFIG, or start `atoll up` in this folder"
+            "no kubeconfig: give one with --kubeconfig or $KUBECONFIG, or start `atoll up` in this folder"
         );
     };
     let read = Kubeconfig::read_from(&file).with_context(|| {

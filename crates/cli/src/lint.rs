@@ -42,7 +42,7 @@ pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
     findings.extend(patches(&world));
     match args.output.output {
         Format::Table if findings.is_empty() && errors.is_empty() => {
-            out.line("Nothing is wrong.")?;
+            out.line("No problems found.")?;
         }
         Format::Table if findings.is_empty() => {}
         Format::Table => out.table(
@@ -72,7 +72,11 @@ pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
     }
     let wrong = findings.iter().filter(|f| f.severity == Severity::Error).count();
     if wrong + errors.len() > 0 {
-        bail!("{} objects could not be read, {wrong} findings are errors", errors.len());
+        bail!(
+            "{} could not be read, {}",
+            print::counted(errors.len(), "object", "objects"),
+            print::counted(wrong, "finding is an error", "findings are errors")
+        );
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ pub(crate) fn start(default: &str) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(directives) if !directives.is_empty() => {
             EnvFilter::try_new(&directives).with_context(|| {
-                format!("RUST_LOG={directives:?} is no log filter, try RUST_LOG=info")
+                format!("RUST_LOG={directives:?} is not a log filter; try RUST_LOG=info")
             })?
         }
         // kube's client logs each failed request and also returns it; the caller reports it.

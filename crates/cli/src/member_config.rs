@@ -30,7 +30,7 @@ pub(crate) fn pack(file: &Path, context: Option<&str>) -> anyhow::Result<String>
     let text = std::fs::read_to_string(file).with_context(flag)?;
     let all: Value = serde_saphyr::from_str(&text).with_context(flag)?;
     let Some(chosen) = context.or_else(|| all["current-context"].as_str()) else {
-        bail!("{} has no current context: name one with --member-context", file.display());
+        bail!("{} has no current context: give one with --member-context", file.display());
     };
     let entry = |list: &str, name: &str, part: &str| {
         let entries = all[list].as_array().into_iter().flatten();

@@ -15,7 +15,7 @@ use crate::args::{Format, HubFlags, OutputFlag};
 use crate::cluster;
 use crate::confirm::YesFlag;
 use crate::hub::Hub;
-use crate::print::{Printer, Text, note};
+use crate::print::{Printer, Text, counted, note};
 use crate::read::get;
 
 /// Longest wait for a connected member; a disconnected one gets the request when it returns.
@@ -35,10 +35,10 @@ pub(crate) struct PruneArgs {
     /// The member
     #[arg(value_name = "MEMBER")]
     member: String,
-    /// Orphans as `atoll orphans` names them, for example Deployment.apps/shop/web [default: all that it lists]
+    /// Orphans as `atoll orphans` prints them, for example Deployment.apps/shop/web [default: all of them]
     #[arg(value_name = "KIND[.GROUP]/NAMESPACE/NAME", conflicts_with = "confirm")]
     objects: Vec<ObjectName>,
-    /// Let removals go that are held back by their limit (condition PruneHeld); no orphans
+    /// Release the removals that are held by the limit (condition PruneHeld), instead of removing orphans
     #[arg(long)]
     confirm: bool,
     #[command(flatten)]
@@ -81,12 +81,13 @@ pub(crate) async fn list(flags: &HubFlags, args: OrphansArgs, out: &Printer) -> 
     };
     for cluster in &clusters {
         let name = cluster.name_any();
-        for (what, counted, listed) in [
-            ("orphans", count(cluster), objects(cluster).len()),
-            ("held removals", held_count(cluster), held(cluster).len()),
+        for (one, many, all, listed) in [
+            ("more orphan", "more orphans", count(cluster), objects(cluster).len()),
+            ("more held removal", "more held removals", held_count(cluster), held(cluster).len()),
         ] {
-            if counted > listed {
-                note(format!("{name}: {} more {what} than these {listed}", counted - listed));
+            if all > listed {
+                let more = counted(all - listed, one, many);
+                note(format!("{name}: {more} than these {listed}"));
             }
         }
         if let Some(condition) = cluster::condition(cluster, conditions::PRUNE_HELD) {
@@ -108,16 +109,16 @@ pub(crate) async fn prune(flags: &HubFlags, args: PruneArgs, out: &Printer) -> a
     let name = &args.member;
     if args.confirm {
         let Some(held) = cluster::condition(&seen, conditions::PRUNE_HELD) else {
-            bail!("no removals are held back on {name}");
+            bail!("no removals are held on {name}");
         };
         note(&held.message);
-        args.yes.confirm(&format!("Let them go from {name}?"))?;
+        args.yes.confirm(&format!("Release these removals on {name}?"))?;
         let by = Timestamp::now().to_string();
         return carry_out(&hub, &seen, marks::CONFIRM_PRUNE, by, out).await;
     }
     let orphans: BTreeSet<&ObjectName> = objects(&seen).iter().collect();
     if let Some(other) = args.objects.iter().find(|object| !orphans.contains(object)) {
-        bail!("{other} is no orphan of {name}: `atoll orphans {name}` lists them");
+        bail!("{other} is not an orphan of {name}: `atoll orphans {name}` lists them");
     }
     let chosen: Vec<&ObjectName> = match args.objects.is_empty() {
         true => orphans.into_iter().collect(),
@@ -152,10 +153,10 @@ async fn carry_out(
     let watch = cluster::watch(hub, &asked, WAIT, || (), done);
     match tokio::time::timeout(WAIT, watch).await {
         Ok(Ok(Some(()))) => out.line("Done."),
-        Ok(Ok(None)) => bail!("Cluster {name} is gone"),
+        Ok(Ok(None)) => bail!("Cluster {name} was deleted"),
         Ok(Err(error)) => Err(error),
         Err(_) => out.line(format!(
-            "Not done after {} s: it is done when {name}'s agent is connected (`atoll get members {name}`).",
+            "Not done within {} s: it takes effect when {name}'s agent is connected (`atoll get members {name}`).",
             WAIT.as_secs()
         )),
     }

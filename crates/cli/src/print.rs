@@ -281,6 +281,13 @@ fn write_line(text: &str) -> anyhow::Result<()> {
     writeln!(io::stdout().lock(), "{text}").context("write to stdout")
 }
 
+/// A count with its noun, in the singular or the plural: `1 member`, `3 members`.
+pub(crate) fn counted(count: impl TryInto<u64>, one: &str, many: &str) -> String {
+    // A count that is negative or out of range is none that occurs.
+    let count = count.try_into().unwrap_or_default();
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// Prints a remark that is not part of the answer to stderr.
 pub(crate) fn note(text: impl AsRef<str>) {
     // If stderr is closed, the error cannot be reported anywhere.

@@ -21,7 +21,7 @@ pub(crate) struct RevokeArgs {
     /// The member
     #[arg(value_name = "MEMBER")]
     member: String,
-    /// Seconds to wait for the controller to take note, as a number or as 90s, 5m; 0 = do not wait
+    /// Seconds to wait until the controller has stored it: a number, or 90s, 5m; 0 = do not wait
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds::<u64>)]
     timeout: u64,
 }
@@ -36,10 +36,10 @@ pub(crate) async fn run(flags: &HubFlags, args: RevokeArgs, out: &Printer) -> an
     let annotations = BTreeMap::from([(REVOKED_BEFORE, request.clone())]);
     let seen = cluster::annotate_any(&hub, &seen, annotations).await?;
     if args.timeout == 0 {
-        return out.line(format!("The revocation of {name} is asked for."));
+        return out.line(format!("The revocation of {name} was requested."));
     }
     let quiet =
-        || note("no controller has acted on it yet: does `atoll controller` run on this hub?");
+        || note("no controller has stored it yet: is `atoll controller` running on this hub?");
     let done = cluster::watch(&hub, &seen, PATIENCE, quiet, |seen| {
         let revocation = seen.status.as_ref()?.revocation.as_ref()?;
         (revocation.request.as_deref() == Some(&request)).then_some(revocation.before.0)
@@ -50,10 +50,10 @@ pub(crate) async fn run(flags: &HubFlags, args: RevokeArgs, out: &Printer) -> an
                 "Certificates and tokens of {name} up to {before} are revoked, and its session is closed. \
                  `atoll rejoin {name}` admits an agent again."
             )),
-            None => bail!("Cluster {name} was deleted meanwhile, and with it every certificate"),
+            None => bail!("Cluster {name} was deleted in the meantime, and all its certificates with it"),
         },
         Err(_) => bail!(
-            "no controller has acted on it within {} s: the revocation is stored on Cluster {name} and takes effect when one leads",
+            "no controller stored it within {} s: the request is on Cluster {name} and takes effect when a controller leads",
             args.timeout
         ),
     }

@@ -36,7 +36,7 @@ pub(crate) struct ScheduleArgs {
     validate: ValidateFlag,
     #[command(flatten)]
     reserved: ReservedFlag,
-    /// Scheduling cases, one JSON object a line, or - for stdin; prints one JSON object a line
+    /// Scheduling cases, one JSON object per line, or - for stdin; prints one JSON object per line
     #[arg(
         long,
         value_name = "FILE|-",
@@ -55,7 +55,7 @@ pub(crate) struct ScheduleArgs {
     /// How to print the decisions; wide adds trigger, policies and strategy
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: WideFormat,
-    /// Explain each decision on a screen of its own, below the table
+    /// Explain each decision below the table
     #[arg(long)]
     explain: bool,
 }
@@ -120,10 +120,10 @@ fn run_batch(
     );
     if summary.bad + summary.invalid > 0 {
         bail!(
-            "of {} cases {} could not be read and {} were refused as invalid",
-            summary.lines,
+            "of {}, {} could not be read and {} invalid",
+            print::counted(summary.lines, "case", "cases"),
             summary.bad,
-            summary.invalid
+            print::counted(summary.invalid, "was", "were")
         );
     }
     Ok(())
@@ -139,9 +139,9 @@ fn run_files(
     let answers = world.decide(&mut Scheduler::new(profiles), settings);
     if answers.is_empty() && errors.is_empty() {
         bail!(
-            "nothing to schedule: the input has {} Clusters and {} policies, but no workload and no binding",
-            world.clusters.len(),
-            world.policies.len()
+            "nothing to schedule: the input has {} and {}, but no workload and no binding",
+            print::counted(world.clusters.len(), "Cluster", "Clusters"),
+            print::counted(world.policies.len(), "policy", "policies")
         );
     }
     let objects = args.output.objects();
@@ -164,7 +164,11 @@ fn run_files(
     }
     let refused = answers.iter().filter(|answer| is_refused(answer)).count();
     if refused + errors.len() > 0 {
-        bail!("{} objects could not be read, {refused} were refused as invalid", errors.len());
+        bail!(
+            "{} could not be read, {} invalid",
+            print::counted(errors.len(), "object", "objects"),
+            print::counted(refused, "was", "were")
+        );
     }
     Ok(())
 }
@@ -271,7 +275,8 @@ fn why(decision: &Decision) -> String {
         lines.push(format!("{names} {outcome}: {rules}"));
     }
     if refused.len() > MOST_REFUSALS {
-        lines.push(format!("{} more reasons: --explain", refused.len() - MOST_REFUSALS));
+        let more = refused.len() - MOST_REFUSALS;
+        lines.push(format!("{}: --explain", print::counted(more, "more reason", "more reasons")));
     }
     lines.join("\n")
 }

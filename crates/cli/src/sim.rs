@@ -14,7 +14,7 @@ use crate::up::folder;
 pub(crate) struct SimArgs {
     #[command(subcommand)]
     verb: Verb,
-    /// Data folder of the `atoll up` to speak to
+    /// Data folder of the running `atoll up`
     #[arg(long, global = true, value_name = "FOLDER", default_value = folder::DEFAULT)]
     data_dir: PathBuf,
     #[command(flatten)]
@@ -31,13 +31,13 @@ enum Verb {
         #[arg(value_name = "MEMBER")]
         member: String,
     },
-    /// Bring a stopped member back, or give a cut one its network back
+    /// Restart a stopped member, or reconnect one whose network is cut
     Start {
         /// The member
         #[arg(value_name = "MEMBER")]
         member: String,
     },
-    /// Take the network from a member's agent; its workloads go on
+    /// Cut the network of a member's agent; its workloads continue
     Cut {
         /// The member
         #[arg(value_name = "MEMBER")]

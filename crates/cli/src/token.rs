@@ -22,23 +22,23 @@ pub(crate) struct TokenArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make a token for a member and show it, this once
+    /// Create a token for a member and print it; it is shown only once
     Create {
-        /// The member, whose Cluster is there already
+        /// The member; its Cluster must exist
         #[arg(value_name = "MEMBER")]
         member: String,
-        /// Minutes for which it may be used, once; at most 1440
+        /// Minutes for which it is valid; at most 1440. It can be used once
         #[arg(long, value_name = "MINUTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1440))]
         token_life: u32,
         #[command(flatten)]
         output: OutputFlag,
     },
-    /// List the tokens that are out; their secrets are known to nobody
+    /// List the valid tokens; their secrets are not stored
     List {
         #[command(flatten)]
         output: OutputFlag,
     },
-    /// Take a token back; what joined by it stays joined
+    /// Revoke a token; a member that joined with it stays
     Revoke {
         /// Its id: the part before the dot
         #[arg(value_name = "ID")]

@@ -27,13 +27,13 @@ pub(crate) struct UnjoinArgs {
     /// The member
     #[arg(value_name = "MEMBER")]
     member: String,
-    /// What runs there stays and runs on, without Atoll's marks. Elsewhere it is placed all the same
+    /// Keep the objects on the member, without Atoll's marks. The work is still placed on other members
     #[arg(long)]
     release: bool,
-    /// Wait neither for a member that cannot be reached nor for work that has no other place; what stays there is printed
+    /// Do not wait for an unreachable member or for work that has no other place; objects that stay are printed
     #[arg(long)]
     force: bool,
-    /// Do not wait for the end: the controller goes on by itself
+    /// Return at once; the controller continues
     #[arg(long)]
     no_wait: bool,
 }
@@ -58,15 +58,18 @@ pub(crate) async fn run(flags: &HubFlags, args: UnjoinArgs, out: &Printer) -> an
     }
     if args.no_wait {
         return out.line(format!(
-            "{name} leaves; `kubectl get cluster {name} -o yaml` says how far it is."
+            "{name} is leaving; `kubectl get cluster {name} -o yaml` shows the progress."
         ));
     }
-    note(format!("{name} leaves: its work moves first. Ctrl-C ends the waiting, not the leaving."));
+    note(format!(
+        "{name} is leaving; its work moves first. Ctrl-C stops waiting, the controller continues."
+    ));
     let left = follow(&hub, &seen).await?;
     if left.is_empty() {
         return out.line(format!("{name} has left the federation."));
     }
-    let mut text = format!("{name} has left the federation. Left on it, and nobody's from now on:");
+    let mut text =
+        format!("{name} has left the federation. These objects stay on it, no longer managed:");
     for object in left {
         text.push_str(&format!("\n  {object}"));
     }
@@ -91,7 +94,7 @@ async fn ask(hub: &Hub, seen: Cluster, args: &UnjoinArgs) -> anyhow::Result<Clus
 /// Prints the progress until the Cluster is gone; returns the objects left on the member.
 async fn follow(hub: &Hub, seen: &Cluster) -> anyhow::Result<Vec<ObjectName>> {
     let (mut said, mut left) = (String::new(), Vec::new());
-    let quiet = || note("nobody has begun yet: does `atoll controller` run on this hub?");
+    let quiet = || note("no progress yet: is `atoll controller` running on this hub?");
     let look = |seen: &Cluster| {
         if let Some(leaving) = cluster::condition(seen, LEAVING) {
             let mut text = leaving.message.clone();

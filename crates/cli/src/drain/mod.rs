@@ -43,7 +43,7 @@ pub(crate) struct DrainArgs {
     /// The member
     #[arg(value_name = "MEMBER")]
     member: String,
-    /// Only list what would move, decided by the scheduler on what the hub holds now
+    /// Only list what would move, as the scheduler decides now
     #[arg(
         long,
         value_name = "STRATEGY",
@@ -122,7 +122,7 @@ impl DrainArgs {
             (
                 flags.grace_period.is_some(),
                 "--grace-period",
-                "the policy says how long the old copy stays: spec.failover.cluster.gracePeriodSeconds",
+                "the policy sets how long the old copy stays: spec.failover.cluster.gracePeriodSeconds",
             ),
         ];
         match refused.into_iter().find(|(given, ..)| *given) {
@@ -142,7 +142,7 @@ pub(crate) async fn run(flags: &HubFlags, args: DrainArgs, out: &Printer) -> any
         let found = daemon_sets(&hub, member).await?;
         ensure!(
             found.is_empty(),
-            "cannot drain {member}: it has DaemonSets (leave out --ignore-daemonsets=false to let them be): {}",
+            "cannot drain {member}: it has DaemonSets (without --ignore-daemonsets=false they stay): {}",
             found.join(", ")
         );
     }
@@ -157,7 +157,7 @@ pub(crate) async fn run(flags: &HubFlags, args: DrainArgs, out: &Printer) -> any
         return tell(out, args.output.output, member, None);
     }
     print::note(format!(
-        "{member} is being drained. The controller goes on without this command; `atoll uncordon {member}` stops it."
+        "Draining {member}. The controller continues without this command; `atoll uncordon {member}` stops the drain."
     ));
     let timeout = args.timeout.filter(|seconds| *seconds > 0);
     let until = timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
@@ -229,10 +229,10 @@ async fn wait(hub: &Hub, cluster: &Cluster, until: Option<Instant>) -> anyhow::R
         let Some(cluster) =
             hub.call(&format!("get member {name}"), clusters.get_opt(&name)).await?
         else {
-            bail!("{name} is no member any more");
+            bail!("{name} is no longer a member");
         };
         let Some(drained) = began(&cluster.spec) else {
-            bail!("the drain of {name} was ended: its taint is gone");
+            bail!("the drain of {name} was stopped: its taint was removed");
         };
         let word = Word::of(&cluster, drained, Timestamp::now());
         if let Some(word) = word {
@@ -263,10 +263,10 @@ async fn wait(hub: &Hub, cluster: &Cluster, until: Option<Instant>) -> anyhow::R
 fn tell(out: &Printer, format: Format, member: &str, word: Option<&Word>) -> anyhow::Result<()> {
     match (format, word) {
         (Format::Table, None) => out.line(format!(
-            "{member} is being drained: `atoll get members {member}` and its condition Emptied say how far."
+            "Draining {member}: `atoll get members {member}` and its condition Emptied show the progress."
         )),
         (Format::Table, Some(word)) if word.done => out.line(format!(
-            "{member} is drained: {}. `atoll uncordon {member}` gives it work again.",
+            "{member} is drained: {}. `atoll uncordon {member}` allows work on it again.",
             word.message
         )),
         (Format::Table, Some(_)) => Ok(()),

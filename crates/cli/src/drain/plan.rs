@@ -64,13 +64,14 @@ pub(super) async fn run(
     let light = rows.iter().filter(|row| row.stays.is_some() && !row.holds).count();
     if !rows.is_empty() {
         print::note(format!(
-            "Of the workloads on {member} {moving} would move and {staying} would stay{}. The controller moves them at its\n\
-             pace: at most {} a second (--eviction-rate), and within 10 s into at most {} % of a member's room\n\
-             (--eviction-room-percent), unless it was started with other limits.\n",
+            "Of the workloads on {member}, {moving} would move and {staying} would stay{}. The controller limits the pace: at\n\
+             most {} a second (--eviction-rate), and within 10 s at most {} % of a member's room (--eviction-room-percent),\n\
+             unless it was started with other limits.\n",
             match light {
                 0 => String::new(),
-                light =>
-                    format!(", {light} of them without holding the drain, as they take no room"),
+                light => format!(
+                    ", {light} of them without blocking the drain because they take no room"
+                ),
             },
             pace::BINDINGS_PER_SECOND,
             pace::ROOM_PERCENT,
@@ -79,8 +80,8 @@ pub(super) async fn run(
     print_rows(&rows, member, format, out)?;
     ensure!(
         problems.is_empty(),
-        "{} objects could not be read: the plan may lack what they say",
-        problems.len()
+        "{} could not be read: the plan may be incomplete",
+        print::counted(problems.len(), "object", "objects")
     );
     Ok(())
 }
@@ -297,7 +298,8 @@ fn row<'a>(answer: &'a Answer, world: &World, member: &str) -> Option<Row<'a>> {
         Some(_) if ended => Some("the Job has ended; a copy elsewhere would run again".to_owned()),
         Some(_) => Some(why(decision)),
         None if waiting > 0 => {
-            Some(format!("{waiting} replicas find no place and run on: {}", why(decision)))
+            let replicas = print::counted(waiting, "replica has", "replicas have");
+            Some(format!("{replicas} no other place: {}", why(decision)))
         }
         None => None,
     };
@@ -327,7 +329,7 @@ fn cells(row: &Row<'_>) -> Vec<Text> {
     let moves = if moves.is_empty() { "-".to_owned() } else { moves.join("\n") };
     let stays = match &row.stays {
         Some(why) if row.holds => Text::toned(why, Tone::Warn),
-        Some(why) => Text::from(format!("(does not hold the drain) {why}")),
+        Some(why) => Text::from(format!("(does not block the drain) {why}")),
         None => Text::from(""),
     };
     vec![Text::from(&row.object), Text::from(moves), stays]

@@ -39,9 +39,9 @@ pub(crate) enum Validation {
     #[default]
     #[value(alias = "true")]
     Strict,
-    /// They are warnings, and are left out
+    /// They are warnings, and are ignored
     Warn,
-    /// They are left out without a word
+    /// They are ignored
     #[value(alias = "false")]
     Ignore,
 }

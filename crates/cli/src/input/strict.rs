@@ -186,7 +186,7 @@ impl Schemas {
         let known = own.chain(schema::builtin_kinds().map(|(_, kind)| kind));
         let hint = match nearest(kind, known) {
             Some(near) => format!("did you mean {near}?"),
-            None => "Atoll and Kubernetes have no such kind; leave the object out".to_owned(),
+            None => "Atoll and Kubernetes have no such kind; remove the object".to_owned(),
         };
         Problem {
             path: "kind".to_owned(),
@@ -369,7 +369,7 @@ mod tests {
         for (api_version, wrong, near) in [
             ("policy.atoll.dev/v1alpha1", "PropagationPolcy", "did you mean PropagationPolicy?"),
             ("apps/v1", "Deploymnet", "did you mean Deployment?"),
-            ("policy.karmada.io/v1alpha1", "OverridePolicy", "leave the object out"),
+            ("policy.karmada.io/v1alpha1", "OverridePolicy", "remove the object"),
         ] {
             let said = kind(api_version, wrong);
             assert!(said.len() == 1 && said[0].contains(near), "{said:?}");

@@ -18,7 +18,7 @@ use crate::member_config;
 /// Where a member's agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(super) enum Mode {
-    /// In the member, or wherever somebody starts it
+    /// In the member, or wherever it is started
     #[default]
     Agent,
     /// Beside the controller, by the member's kubeconfig

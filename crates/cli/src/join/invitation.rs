@@ -6,17 +6,17 @@ use serde_json::json;
 
 use super::manifest;
 use crate::args::{Format, OutputFlag, ReservedFlag};
-use crate::print::Printer;
+use crate::print::{Printer, counted};
 
 /// Default image of the manifest's Deployment: the image name that the README uses for the Dockerfile.
 const IMAGE: &str = concat!("atoll:", env!("CARGO_PKG_VERSION"));
 
 #[derive(Debug, Args)]
 pub(super) struct InvitationFlags {
-    /// Where the member's agent reaches the controller; may be given several times. Mode hosted needs none
+    /// Address at which the member's agent reaches the controller; may be given several times. Not needed for mode hosted
     #[arg(long = "address", value_name = "HOST:PORT", value_parser = address)]
     pub(super) addresses: Vec<String>,
-    /// Minutes for which the token may be used, once; at most 1440
+    /// Minutes for which the token is valid; at most 1440. It can be used once
     #[arg(long, value_name = "MINUTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub(super) token_life: u32,
     /// Image of the agent, in the manifest that `-o yaml` prints
@@ -37,7 +37,7 @@ impl InvitationFlags {
         self.reserved.namespaces()?;
         if self.addresses.is_empty() {
             bail!(
-                "--address HOST:PORT is missing: where the member's agent reaches the controller"
+                "--address HOST:PORT is missing: the address at which the member's agent reaches the controller"
             );
         }
         Ok(())
@@ -80,10 +80,10 @@ impl Invitation {
     /// Prints it: the command for users, the parts for scripts, the manifest for the member.
     pub(super) fn print(&self, out: &Printer) -> anyhow::Result<()> {
         let command = self.command();
-        let minutes = self.flags.token_life;
+        let minutes = counted(self.flags.token_life, "minute", "minutes");
         match self.flags.output.output {
             Format::Table => out.line(format!(
-                "Within {minutes} minutes, once, where the API server of {} can be reached:\n\n{command}\n\n\
+                "Run once within {minutes}, where the API server of {} is reachable:\n\n{command}\n\n\
                  It reads the token from standard input:\n\n{}",
                 self.cluster, self.token
             )),

@@ -5,6 +5,7 @@ use atoll_api::marks;
 use serde_json::{Value, json};
 
 use super::invitation::Invitation;
+use crate::print::counted;
 
 /// Refuses all connections to the agent.
 const NETWORK: &str = include_str!("../../../../deploy/agent/network.yaml");
@@ -20,9 +21,9 @@ const USER: u32 = 65_532;
 /// The whole manifest.
 pub(super) fn text(invitation: &Invitation) -> anyhow::Result<String> {
     let mut text = format!(
-        "# Joins this cluster as member {} of the federation. Apply it within {} minutes: the token works once.\n{}\n---\n{}",
+        "# Joins this cluster as member {} of the federation. Apply it within {}: the token works once.\n{}\n---\n{}",
         invitation.cluster,
-        invitation.flags.token_life,
+        counted(invitation.flags.token_life, "minute", "minutes"),
         atoll_agent::RBAC.trim_end(),
         NETWORK.trim_end(),
     );

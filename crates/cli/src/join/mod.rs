@@ -46,7 +46,7 @@ pub(crate) struct RejoinArgs {
     hosted: HostedFlags,
     #[command(flatten)]
     invitation: InvitationFlags,
-    /// Leave the certificates valid that the member has. Without it they are revoked once an agent enrols by the new token
+    /// Keep the member's present certificates valid. By default they are revoked once an agent enrols with the new token
     #[arg(long)]
     keep_old: bool,
 }
@@ -78,20 +78,24 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
             hub.call(&format!("make Cluster {name}"), clusters.create(&params, &cluster)).await?
         }
         Some(cluster) if has_joined(&cluster) => {
-            bail!("{name} has joined already: `atoll rejoin {name}` gives its agent a new token")
+            bail!(
+                "{name} has already joined: `atoll rejoin {name}` makes a new token for its agent"
+            )
         }
         Some(cluster) if cluster.spec.mode != mode => bail!(
-            "Cluster {name} is there already with mode {:?}: change it with `kubectl edit cluster {name}`",
+            "Cluster {name} already exists with mode {:?}: change it with `kubectl edit cluster {name}`",
             cluster.spec.mode
         ),
         // Its Secret was not written, or holds an unusable kubeconfig.
         Some(cluster) if mode == ClusterMode::Hosted => cluster,
         Some(_) if !args.registration.is_empty() => bail!(
-            "Cluster {name} is there already: leave {} out, and change it with `kubectl edit cluster {name}`",
+            "Cluster {name} already exists: leave out {}, and change it with `kubectl edit cluster {name}`",
             args.registration.given().join(", ")
         ),
         Some(cluster) => {
-            note(format!("Cluster {name} is there already and no agent has come yet: a new token"));
+            note(format!(
+                "Cluster {name} already exists and no agent has joined yet: making a new token"
+            ));
             cluster
         }
     };
@@ -106,7 +110,7 @@ async fn host(hub: &Hub, cluster: &Cluster, kubeconfig: &str, out: &Printer) -> 
     hosted::store(hub, cluster, kubeconfig).await?;
     let name = cluster.metadata.name.clone().unwrap_or_default();
     out.line(format!(
-        "The controller runs the agent of {name}; `atoll get members {name}` says how it is."
+        "The controller runs the agent of {name}; `atoll get members {name}` shows its state."
     ))
 }
 
@@ -117,7 +121,7 @@ pub(crate) async fn again(flags: &HubFlags, args: RejoinArgs, out: &Printer) -> 
     let name = &args.name;
     let Some(cluster) = find(&hub, name).await? else {
         bail!(
-            "there is no Cluster {name}: `atoll get members` lists them, `atoll join {name}` makes it"
+            "there is no Cluster {name}: `atoll get members` lists them, `atoll join {name}` creates one"
         );
     };
     match args.hosted.kubeconfig(cluster.spec.mode)? {

@@ -228,13 +228,15 @@ pub(super) async fn find(hub: &Hub, of: &Of, id: &str, flag: &str) -> anyhow::Re
     match matching.as_slice() {
         [one] => get(hub, of, one).await,
         [] if items.len() == SEARCHED => bail!(
-            "{flag} {id}: none of the newest {SEARCHED} decisions about {of} begins so; an older one is found by its \
-             whole id"
+            "{flag} {id}: none of the newest {SEARCHED} decisions about {of} has an id that begins so; give the whole id of an \
+             older one"
         ),
-        [] => bail!("{flag} {id}: no decision about {of} begins so, see `atoll history`"),
+        [] => bail!(
+            "{flag} {id}: no decision about {of} has an id that begins so; see `atoll history`"
+        ),
         several => {
             let names: Vec<_> = several.iter().map(|item| Item(item).id()).collect();
-            bail!("{flag} {id} is the beginning of several: {}", names.join(", "))
+            bail!("{flag} {id} matches several ids: {}", names.join(", "))
         }
     }
 }
@@ -379,7 +381,7 @@ async fn held(hub: &Hub, workload: &Workload, tell: bool) -> anyhow::Result<Vec<
     let Some((kind, metadata, spec)) = found else { return Ok(Vec::new()) };
     if tell {
         print::note(format!(
-            "note: {} serves no {HISTORY_GROUP}; this is what the binding {name} holds: its last decision, in short",
+            "note: {} does not serve {HISTORY_GROUP}; this is the summary of the last decision in binding {name}",
             hub.found
         ));
     }

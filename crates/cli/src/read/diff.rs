@@ -26,7 +26,7 @@ pub(crate) struct DiffArgs {
     /// The decision to compare
     #[arg(value_name = "ID", value_parser = item::id)]
     to: String,
-    /// Look in all namespaces, and among decisions about cluster-scoped objects
+    /// Search all namespaces and cluster-scoped objects
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) async fn run(flags: &HubFlags, args: DiffArgs, out: &Printer) -> anyh
     let hub = Hub::find(flags).await?;
     if !workload::decisions_served(&hub).await? {
         anyhow::bail!(
-            "{} serves no {}: there is nothing to compare",
+            "{} does not serve {}: decisions cannot be compared",
             hub.found,
             atoll_api::HISTORY_GROUP
         );

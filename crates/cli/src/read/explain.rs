@@ -27,7 +27,7 @@ pub(crate) struct ExplainArgs {
     /// weighed clusters]
     #[arg(long, value_name = "ID", value_parser = item::id)]
     decision: Option<String>,
-    /// Only what it says of this cluster
+    /// Only the part about this cluster
     #[arg(long, visible_alias = "member", value_name = "NAME")]
     cluster: Option<String>,
     #[command(flatten)]
@@ -100,7 +100,7 @@ pub(super) fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>>
         ),
         None => {
             let why = spec["detailMissing"].as_str().unwrap_or("the hub sent none");
-            Ok(Err(format!("The verdicts on the clusters are not known: {why}.")))
+            Ok(Err(format!("The verdicts on the clusters are unknown: {why}.")))
         }
     }
 }

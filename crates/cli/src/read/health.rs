@@ -7,6 +7,7 @@ use kube::api::Api;
 use serde_json::Value;
 
 use crate::hub::Hub;
+use crate::print;
 
 /// Maximum number of members listed.
 const MOST: usize = 12;
@@ -54,7 +55,7 @@ fn lines(status: &ResourceBindingStatus) -> Vec<String> {
     }
     if sick.len() > MOST || status.truncated {
         let unhealthy = status.summary.map_or(0, |summary| summary.unhealthy);
-        lines.push(format!("  {unhealthy} members in all"));
+        lines.push(format!("  {} in all", print::counted(unhealthy, "member", "members")));
     }
     lines
 }

@@ -35,16 +35,16 @@ pub(crate) struct HistoryArgs {
     /// Only decisions that changed the share of this member. Without WORKLOAD, also what happened to the member itself
     #[arg(long, visible_alias = "cluster")]
     member: Option<String>,
-    /// Only decisions made then or later: a time (RFC 3339), or how long ago (30m, 24h, 7d)
+    /// Only decisions made at or after this time (RFC 3339), or this long ago (30m, 24h, 7d)
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     since: Option<Timestamp>,
-    /// Only decisions made before: as --since
+    /// Only decisions made before this time, as in --since
     #[arg(long, value_name = "TIME", value_parser = times::parse, conflicts_with = "watch")]
     until: Option<Timestamp>,
     /// At most this many decisions, the newest
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     limit: u64,
-    /// Go on with what is decided from now on: the newest last, one a line (with -o json one JSON object a line)
+    /// Continue with new decisions as they are made, oldest first, one per line (with -o json one JSON object per line)
     #[arg(short, long)]
     watch: bool,
     /// How to print the answer; wide adds mode, replicas, and how long it took until members had it and were healthy
@@ -63,7 +63,7 @@ impl HistoryArgs {
         if let (Some(since), Some(until)) = (self.since, self.until)
             && until <= since
         {
-            bail!("--until {until} is not after --since {since}: nothing lies between");
+            bail!("--until {until} is not after --since {since}");
         }
         let time = |time: Timestamp| time.to_string();
         let fields = [
@@ -87,7 +87,7 @@ impl HistoryArgs {
         }
         if !workload::decisions_served(hub).await? {
             bail!(
-                "{} serves no {HISTORY_GROUP}: name a WORKLOAD, whose binding then says what was decided last",
+                "{} does not serve {HISTORY_GROUP}: name a WORKLOAD, to read the last decision from its binding",
                 hub.found
             );
         }

@@ -39,7 +39,7 @@ pub(super) fn lines(object: &Value) -> Vec<String> {
                 text::span(committed.duration_since(decided))
             )
         }
-        None if status["committed"].is_null() => "  committed: nobody saw when".to_owned(),
+        None if status["committed"].is_null() => "  committed: time unknown".to_owned(),
         None => format!("  committed at {committed}"),
     };
     if let Some(took) = after(&status["healthy"]) {
@@ -67,7 +67,8 @@ pub(super) fn lines(object: &Value) -> Vec<String> {
         lines.push(line.chars().take(usize::from(print::width())).collect());
     }
     if members.len() > MOST {
-        lines.push(format!("  and {} more members", members.len() - MOST));
+        let more = print::counted(members.len() - MOST, "more member", "more members");
+        lines.push(format!("  and {more}"));
     }
     lines
 }

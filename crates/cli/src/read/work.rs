@@ -16,7 +16,7 @@ use crate::args::{Format, HubFlags, OutputFlag};
 use crate::cluster;
 use crate::hub::Hub;
 use crate::orphans;
-use crate::print::{Printer, Text, Tone, note};
+use crate::print::{Printer, Text, Tone, counted, note};
 use crate::read::get;
 
 /// Page size of the list of bindings.
@@ -24,7 +24,7 @@ const PAGE: u32 = 500;
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkArgs {
-    /// Only this member's
+    /// Only the work of this member
     #[arg(value_name = "MEMBER")]
     member: Option<String>,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyh
     let clusters = match get::list(&hub, &Api::all(hub.client.clone())).await {
         Ok(clusters) => clusters,
         Err(error) => {
-            note(format!("removals that are held back are not shown: {error:#}"));
+            note(format!("held removals are not shown: {error:#}"));
             Vec::new()
         }
     };
@@ -119,8 +119,9 @@ pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyh
     {
         let (name, count) = (cluster.name_any(), orphans::held_count(cluster));
         if count > 0 {
+            let held = counted(count, "removal is held", "removals are held");
             note(format!(
-                "{name}: {count} removals are held back; `atoll orphans {name}` says why, `atoll prune --confirm {name}` lets them go"
+                "{name}: {held}; `atoll orphans {name}` shows why, `atoll prune --confirm {name}` releases them"
             ));
         }
     }

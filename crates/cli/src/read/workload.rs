@@ -51,7 +51,7 @@ pub(crate) async fn resolve(hub: &Hub, words: &[String]) -> anyhow::Result<Workl
     let kinds = discover(hub).await?;
     let kind = find(&kinds, type_).with_context(|| {
         format!(
-            "the hub serves no resource type {type_:?}, see `kubectl api-resources` ({})",
+            "the hub does not serve resource type {type_:?}; see `kubectl api-resources` ({})",
             hub.found
         )
     })?;
@@ -84,7 +84,7 @@ fn split(words: &[String]) -> anyhow::Result<(&str, &str)> {
             Ok((type_, name))
         }
         _ => bail!(
-            "WORKLOAD {:?} is no TYPE/NAME, for example deploy/nginx or deployment.apps/nginx",
+            "WORKLOAD {:?} must be TYPE/NAME, for example deploy/nginx or deployment.apps/nginx",
             words.join(" ")
         ),
     }

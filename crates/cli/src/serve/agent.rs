@@ -24,7 +24,7 @@ const MAX_TOKEN_LINE: u64 = 1_024;
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// Where a controller may be; may be given several times
+    /// Address of a controller; may be given several times
     #[arg(long = "address", value_name = "HOST:PORT", required = true)]
     addresses: Vec<String>,
     /// File with the bootstrap token from `atoll join`, for the first start; `-` reads it from standard input. The

@@ -28,7 +28,7 @@ const STOP: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArgs {
-    /// Address on which agents come in
+    /// Address on which agents connect
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7443")]
     listen: SocketAddr,
     /// Address for /healthz, /readyz and /metrics over plain HTTP, for example 127.0.0.1:8080. Not served without it
@@ -42,7 +42,7 @@ pub(crate) struct ControllerArgs {
     /// served without it
     #[arg(long, value_name = "ADDRESS:PORT")]
     api_address: Option<SocketAddr>,
-    /// DNS name by which kube-apiserver comes to --api-address: the Service's of deploy/controller/api.yaml
+    /// DNS name with which kube-apiserver connects to --api-address: that of the Service in deploy/controller/api.yaml
     #[arg(
         long,
         value_name = "NAME",
@@ -50,8 +50,9 @@ pub(crate) struct ControllerArgs {
         requires = "api_address"
     )]
     api_name: String,
-    /// Where decisions are recorded: a SQLite file, made where it is missing, or a PostgreSQL database. Over a network
-    /// its certificate is checked; `?sslrootcert=FILE` names whom to trust. In the environment it stays out of `ps`
+    /// Where decisions are recorded: a SQLite file, created if missing, or a PostgreSQL database. Over a network its
+    /// certificate is checked; `?sslrootcert=FILE` names the trusted authority. The environment variable keeps it out of
+    /// `ps`
     #[arg(
         long,
         value_name = "FILE|sqlite:FILE|postgres://USER:PASSWORD@HOST/DATABASE",
@@ -72,13 +73,13 @@ pub(crate) struct ControllerArgs {
     /// Namespace of this controller's Pod, whose name is --identity: the Pod has the label atoll.dev/leader while it leads
     #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", requires = "identity")]
     pod_namespace: Option<String>,
-    /// SchedulerConfiguration file with profiles besides `default` and `karmada`
+    /// SchedulerConfiguration file with profiles in addition to `default` and `karmada`
     #[arg(long, value_name = "FILE")]
     scheduler_config: Option<PathBuf>,
-    /// Seconds after which a leader that is silent is followed by another
+    /// Seconds after which another controller replaces a leader that does not renew its Lease
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = seconds::<u64>)]
     lease_duration: u64,
-    /// Seconds between two signs of life of an agent with nothing else to say
+    /// Seconds between heartbeats of an agent
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = seconds::<u64>)]
     heartbeat: u64,
     /// Seconds of silence after which a member is lost (taint unreachable:NoSchedule)
@@ -117,9 +118,9 @@ fn database(text: &str) -> Result<Database, String> {
     match (scheme, text.strip_prefix("sqlite:")) {
         (Some("postgres" | "postgresql"), _) => Ok(Database::Postgres(text.to_owned())),
         (_, Some(file)) => sqlite(file.strip_prefix("//").unwrap_or(file)),
-        (Some(scheme), None) => Err(format!(
-            "{scheme}:// is no database that history knows: sqlite:FILE or postgres://…"
-        )),
+        (Some(scheme), None) => {
+            Err(format!("{scheme}:// is not supported: use sqlite:FILE or postgres://…"))
+        }
         (None, None) => sqlite(text),
     }
 }

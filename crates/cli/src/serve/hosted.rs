@@ -191,7 +191,11 @@ fn reconcile(
         // Without the Secret the agent continues with its previous kubeconfig.
         let Some(kubeconfig) = configs.get(secret) else {
             if !running.contains_key(name) {
-                tracing::info!(cluster = name, secret, "waits for its Secret with a kubeconfig");
+                tracing::info!(
+                    cluster = name,
+                    secret,
+                    "waiting for the Secret with its kubeconfig"
+                );
             }
             continue;
         };
@@ -271,7 +275,7 @@ async fn agent(
     let result = atoll_agent::run(options, token.clone()).await.context("run its agent");
     // The token is no longer needed, used or not.
     if let Err(error) = members::revoke_token(&host.hub, &id).await {
-        tracing::debug!(%error, "a token stays until it is swept");
+        tracing::debug!(%error, "cannot delete a token; it expires later");
     }
     result
 }
@@ -279,7 +283,7 @@ async fn agent(
 /// Reports on the Cluster why its agent does not run.
 async fn tell(host: &Host, cluster: &Cluster, why: &str) {
     let name = cluster.name_any();
-    tracing::warn!(cluster = name, why, "the agent of the Hosted member does not run");
+    tracing::warn!(cluster = name, why, "the agent of the Hosted member is not running");
     let at = host.clock.now();
     let note = Note {
         metadata: ObjectMeta {

@@ -27,7 +27,7 @@ pub(crate) fn end_on_signal(token: CancellationToken) -> anyhow::Result<()> {
             biased;
             () = token.cancelled() => {}
             _ = interrupt.recv() => tracing::info!("stopping: interrupted"),
-            _ = terminate.recv() => tracing::info!("stopping: told to terminate"),
+            _ = terminate.recv() => tracing::info!("stopping: received SIGTERM"),
         }
         token.cancel();
     });
@@ -50,7 +50,7 @@ async fn listen(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> 
                 "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one".to_owned()
             }
             io::ErrorKind::AddrNotAvailable => format!(
-                "{} is no address of this machine: choose one of its own, or 0.0.0.0 for all",
+                "{} is not an address of this machine: choose one of its addresses, or 0.0.0.0 for all",
                 address.ip()
             ),
             _ => "choose another address".to_owned(),

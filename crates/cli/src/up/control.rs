@@ -82,7 +82,7 @@ pub(crate) async fn ask(folder: &Path, request: &Request) -> anyhow::Result<Vec<
     let exchange = async {
         let stream = UnixStream::connect(&socket).await.with_context(|| {
             format!(
-                "no `atoll up` runs on {}: start one, or name its folder with --data-dir",
+                "no `atoll up` is running on {}: start one, or give its folder with --data-dir",
                 folder.display()
             )
         })?;
@@ -195,6 +195,6 @@ mod tests {
     async fn without_a_running_federation_the_message_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let error = format!("{:#}", ask(folder.path(), &Request::List).await.unwrap_err());
-        assert!(error.contains("no `atoll up` runs"), "{error}");
+        assert!(error.contains("no `atoll up` is running"), "{error}");
     }
 }

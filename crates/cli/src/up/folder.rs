@@ -26,7 +26,7 @@ impl Folder {
     pub(crate) fn take(root: &Path) -> anyhow::Result<Self> {
         let shown = root.display();
         private_folder(root).with_context(|| {
-            format!("data folder {shown} cannot be made: choose another with --data-dir")
+            format!("cannot create data folder {shown}: choose another with --data-dir")
         })?;
         restrict(root).with_context(|| format!("restrict the data folder {shown} to its owner"))?;
         let root = root.canonicalize().with_context(|| format!("resolve the path {shown}"))?;
@@ -38,7 +38,7 @@ impl Folder {
             .truncate(false)
             .open(root.join("lock"))
             .with_context(|| {
-                format!("data folder {shown} cannot be written: choose another with --data-dir")
+                format!("cannot write to data folder {shown}: choose another with --data-dir")
             })?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -73,7 +73,7 @@ impl Folder {
         let shown = path.display();
         match std::fs::read_to_string(&path) {
             Ok(text) => u64::from_str_radix(text.trim(), 16).with_context(|| {
-                format!("{shown} holds no number in hexadecimal: delete it, and a new one is drawn")
+                format!("{shown} is not a hexadecimal number: delete it to get a new one")
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let seed = fastrand::u64(..);

@@ -32,7 +32,7 @@ use self::hub::Hub;
 use self::member::SimulatedMember;
 use self::ports::Ports;
 use crate::args::{PaceFlags, ReservedFlag, RetentionFlag};
-use crate::print::{Printer, causes, note};
+use crate::print::{Printer, causes, counted, note};
 
 /// Maximum number of simulated members. Each has an API server, three nodes and an agent; more overload one process.
 const MAX_MEMBERS: u16 = 64;
@@ -140,7 +140,8 @@ impl Federation {
         note("starting the hub and its controller ...");
         let hub = Hub::start(folder, (ports.hub, ports.agents), limits, tasks, token).await?;
         let mut starting = Vec::with_capacity(ports.members.len());
-        note(format!("starting {} members and their agents ...", ports.members.len()));
+        let members = counted(ports.members.len(), "member", "members");
+        note(format!("starting {members} with an agent each ..."));
         for (number, listener) in (1..).zip(ports.members) {
             starting.push(hub.member(folder, number, listener));
         }

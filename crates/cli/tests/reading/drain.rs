@@ -172,7 +172,7 @@ async fn a_dry_run_names_what_it_cannot_read_and_what_does_not_hold_the_drain() 
         "cluster-scoped policies are read: {}",
         answer.stderr
     );
-    let without = "0 would move and 1 would stay, 1 of them without holding the drain";
+    let without = "0 would move and 1 would stay, 1 of them without blocking the drain";
     assert!(answer.stderr.contains(without), "{}", answer.stderr);
     let list = answer.json();
     assert_eq!(list["items"][0]["object"], "ConfigMap shop/settings");
@@ -203,7 +203,7 @@ async fn a_drain_that_is_not_to_ignore_daemon_sets_names_them_and_changes_nothin
     let clusters: Api<Cluster> = Api::all(hub.client());
     assert!(clusters.get("member1").await.unwrap().spec.taints.is_empty());
     let go = ["member1", "--ignore-daemonsets", "--no-wait"];
-    assert!(hub.atoll("drain", &go).await.ok().contains("is being drained"));
+    assert!(hub.atoll("drain", &go).await.ok().contains("Draining "));
 }
 
 /// Reports the progress of member1 as the controller would.
@@ -236,7 +236,7 @@ async fn a_drain_says_how_far_it_is_and_ends_when_the_member_is_empty() {
     let hub = federation().await;
     let mut verb = hub.follow_errors(&["drain", "member1", "-o", "json"]).await;
     until_drained(&hub).await;
-    assert!(verb.line().await.contains("member1 is being drained"));
+    assert!(verb.line().await.contains("Draining member1"));
     say(&hub, "False", "Paced", "2 of 3 bindings wait for their turn (1 bindings/s)").await;
     assert!(verb.line().await.contains("2 of 3 bindings wait for their turn"));
     say(&hub, "False", "Moving", "1 of 3 bindings is moving").await;
@@ -255,7 +255,7 @@ async fn a_drain_that_a_policy_holds_up_ends_with_what_stays() {
     let hub = federation().await;
     let mut verb = hub.follow_errors(&["drain", "member1", "-o", "json"]).await;
     until_drained(&hub).await;
-    assert!(verb.line().await.contains("is being drained"));
+    assert!(verb.line().await.contains("Draining "));
     say(&hub, "False", "PolicyKeeps", "1 binding stays: its policy is sticky").await;
     assert!(verb.line().await.contains("its policy is sticky"));
     let (code, printed) = verb.end().await;

@@ -67,7 +67,7 @@ async fn mistakes_are_answered_with_the_flag_and_the_fix() {
         ("history", &["deploy/nginx", "--since", "soon"], 2, "--since"),
         ("history", &["deploy/nginx", "--context", "moon"], 1, "--context \"moon\""),
         ("history", &["deploy/nginx", "--kubeconfig", "/absent"], 1, "--kubeconfig /absent"),
-        ("explain", &["deploy/nginx", "--decision", "0000"], 1, "the beginning of several"),
+        ("explain", &["deploy/nginx", "--decision", "0000"], 1, "matches several ids"),
         ("explain", &["deploy/nginx", "--decision", "ffff"], 1, "--decision ffff"),
         ("explain", &["deploy/nginx", "--decision", "xyz!"], 2, "32 hex digits"),
         ("explain", &["deploy/nginx", "--cluster", "moon"], 1, "--cluster \"moon\""),
@@ -85,11 +85,11 @@ async fn mistakes_are_answered_with_the_flag_and_the_fix() {
         ("history", &["deploy/nginx", "--member", "member9"], 1, "there is no member member9"),
         ("timeline", &["deploy/absent"], 1, "nothing was decided"),
         ("timeline", &["deploy/nginx", "--until", "tomorrow"], 2, "--until"),
-        ("timeline", &["deploy/nginx", "--since", "1h", "--until", "2h"], 1, "nothing to draw"),
+        ("timeline", &["deploy/nginx", "--since", "1h", "--until", "2h"], 1, "--until "),
         ("timeline", &[], 2, "WORKLOAD"),
         ("diff", &["0000aaaa"], 2, "ID"),
         ("diff", &["0000aaaa", "no-id"], 2, "32 hex digits"),
-        ("diff", &["0000aaaa", "0000"], 1, "the beginning of several"),
+        ("diff", &["0000aaaa", "0000"], 1, "matches several ids"),
         (
             "diff",
             &["0000aaaa", "ffff"],
@@ -121,7 +121,7 @@ async fn explain_says_what_is_known_of_every_cluster() {
     let object = hub.atoll("explain", &["deploy/nginx", "-o", "json"]).await.json();
     assert_eq!(object["spec"]["detail"]["trigger"], "Scale");
     let old = hub.atoll("explain", &["deploy/nginx", "--decision", "0000d"]).await.ok();
-    assert!(old.contains("EvictionDone") && old.contains("not known"), "{old}");
+    assert!(old.contains("EvictionDone") && old.contains("unknown"), "{old}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +139,7 @@ async fn a_hub_without_history_shows_what_the_binding_holds_and_says_so() {
     let none = hub.atoll("history", &["deploy/nginx", "--trigger", "Scale"]).await.ok();
     assert!(none.contains("No decision matches"), "{none}");
     let text = hub.atoll("explain", &["deploy/nginx"]).await.ok();
-    assert!(text.contains("Failover") && text.contains("not known"), "{text}");
+    assert!(text.contains("Failover") && text.contains("unknown"), "{text}");
     let work = hub.atoll("work", &["member2"]).await.ok();
     assert!(work.contains("deployment/nginx") && work.contains("Target"), "{work}");
     let unknown = hub.atoll("work", &["member9"]).await.failed(1);

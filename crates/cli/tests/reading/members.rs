@@ -72,8 +72,8 @@ async fn orphans_are_listed_and_nothing_goes_unasked() {
     for (args, part) in [
         (&["member9"][..], "atoll get members"),
         (&["member2"], "--yes"),
-        (&["member2", "Deployment.apps/shop/web", "--yes"], "is no orphan of member2"),
-        (&["member1", "--confirm", "--yes"], "no removals are held back"),
+        (&["member2", "Deployment.apps/shop/web", "--yes"], "is not an orphan of member2"),
+        (&["member1", "--confirm", "--yes"], "no removals are held on member1"),
     ] {
         let error = hub.atoll("prune", args).await.failed(1);
         assert!(error.contains(part), "{args:?}: {error}");

@@ -22,10 +22,10 @@ pub(crate) struct TimelineArgs {
     /// TYPE/NAME or TYPE NAME, for example deploy/nginx or deployment.apps/nginx
     #[arg(required = true, num_args = 1..=2, value_name = "WORKLOAD")]
     workload: Vec<String>,
-    /// From then on: a time (RFC 3339), or how long ago (30m, 24h, 7d) [default: the first decision]
+    /// Start: a time (RFC 3339), or how long ago (30m, 24h, 7d) [default: the first decision]
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     since: Option<Timestamp>,
-    /// Until then: as --since [default: now]
+    /// End, as in --since [default: now]
     #[arg(long, value_name = "TIME", value_parser = times::parse)]
     until: Option<Timestamp>,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(crate) struct TimelineArgs {
 pub(crate) async fn run(flags: &HubFlags, args: TimelineArgs, out: &Printer) -> anyhow::Result<()> {
     let until = args.until.unwrap_or_else(Timestamp::now);
     if let Some(since) = args.since.filter(|since| *since >= until) {
-        bail!("--until {until} is not after --since {since}: there is nothing to draw between");
+        bail!("--until {until} is not after --since {since}");
     }
     let hub = Hub::find(flags).await?;
     let of = Of::Workload(workload::resolve(&hub, &args.workload).await?);

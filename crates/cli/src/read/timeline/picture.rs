@@ -54,7 +54,8 @@ pub(super) fn lines(timeline: &Timeline) -> Vec<Line> {
     lines.push(vec![format!("{pad}{}", axis(timeline, &scale)).into()]);
     let left_out = timeline.members.len() - members.len();
     if left_out > 0 {
-        lines.push(vec![format!("and {left_out} more members: -o json").into()]);
+        let more = print::counted(left_out, "more member", "more members");
+        lines.push(vec![format!("and {more}: -o json").into()]);
     }
     lines.push(vec![]);
     lines.extend(legend(timeline));
@@ -238,7 +239,8 @@ fn legend(timeline: &Timeline) -> Vec<Line> {
     let mut lines = Vec::new();
     if left_out > 0 {
         lines.push(vec![
-            format!("... and {left_out} earlier: atoll history, or --since and --until").into(),
+            format!("... and {left_out} earlier: see `atoll history`, or use --since and --until")
+                .into(),
         ]);
     }
     for mark in &timeline.decisions[left_out..] {
