@@ -83,7 +83,7 @@ mod tests {
         let foreign = "192.0.2.1:7443".parse().unwrap();
         let error = format!("{:#}", listen("--http", foreign).await.unwrap_err());
         assert!(
-            error.contains("--http 192.0.2.1:7443: 192.0.2.1 is no address of this"),
+            error.contains("--http 192.0.2.1:7443: 192.0.2.1 is not an address of this"),
             "{error}"
         );
     }

@@ -94,7 +94,7 @@ async fn mistakes_are_answered_with_the_flag_and_the_fix() {
             "diff",
             &["0000aaaa", "ffff"],
             1,
-            "no decision about workloads of namespace default begins so",
+            "no decision about workloads of namespace default has an id that begins so",
         ),
     ] {
         let error = hub.atoll(verb, args).await.failed(code);
@@ -132,7 +132,7 @@ async fn a_hub_without_history_shows_what_the_binding_holds_and_says_so() {
     let held = decision("0000eeee", Trigger::Failover, 100, &[("member2", 3)]);
     hub.create_binding(&held).await;
     let answer = hub.atoll("history", &["deploy/nginx", "-o", "json"]).await;
-    assert!(answer.stderr.contains("serves no history.atoll.dev"), "{}", answer.stderr);
+    assert!(answer.stderr.contains("does not serve history.atoll.dev"), "{}", answer.stderr);
     let list = answer.json();
     assert_eq!(ids(&list), ["0000eeee"]);
     assert_eq!(list["items"][0]["spec"]["after"], json!([{"name": "member2", "replicas": 3}]));

@@ -346,7 +346,7 @@ async fn what_nothing_can_take_stays_and_both_objects_say_so() {
         .await;
     let said = scheduled().await;
     assert_eq!(said["reason"], "NoFit");
-    assert!(said["message"].as_str().unwrap().contains("none fits"), "{said}");
+    assert!(said["message"].as_str().unwrap().contains("none of 3 clusters fits"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]
