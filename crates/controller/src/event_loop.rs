@@ -15,8 +15,7 @@ use crate::leader::Leadership;
 use crate::leadership::{JobDone, Leading, Role};
 use crate::members::MemberEvent;
 use crate::queue::{Lengths, gates};
-use crate::run::ControllerError;
-use crate::schedule::DecisionResult;
+use crate::schedule::{DecisionResult, SchedulerError};
 use crate::watch::Arrival;
 
 /// Events of one kind handled before the others are looked at again, so that none starves.
@@ -47,7 +46,7 @@ impl EventLoop {
     }
 
     /// Runs until cancelled. Running jobs are then aborted.
-    pub(crate) async fn run(mut self, token: CancellationToken) -> Result<(), ControllerError> {
+    pub(crate) async fn run(mut self, token: CancellationToken) -> Result<(), SchedulerError> {
         loop {
             if let Role::Leading(leading) = &mut self.role {
                 leading.hand_out_work(&mut self.hub);
@@ -60,7 +59,7 @@ impl EventLoop {
                 Ok(()) = self.inputs.leadership.changed() => self.follow_leadership(),
                 done = self.role.next_job() => self.job_done(done),
                 result = self.inputs.decisions.recv() => {
-                    self.decided(result.ok_or(ControllerError::Scheduler)?);
+                    self.decided(result.ok_or(SchedulerError::Ended)?);
                 }
                 Some(event) = self.inputs.reports.recv() => self.take_reports(event),
                 Some(arrival) = self.inputs.arrivals.recv() => self.take_arrivals(arrival),

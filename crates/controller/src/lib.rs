@@ -9,6 +9,7 @@
 //! Prometheus. This crate does not depend on the agent, the embedded API server or the simulator.
 
 mod audit;
+mod authors;
 mod commit;
 mod detect;
 mod enrolment;

@@ -350,7 +350,7 @@ impl Core {
         let stages =
             Stages { tasks, engine_token, electing, election_token, recording, history_token };
         stages.stop().await;
-        result
+        result.map_err(|_| ControllerError::Scheduler)
     }
 }
 

@@ -6,7 +6,6 @@
 //! rest is missing in history, never invented.
 
 pub(crate) mod absence;
-mod authors;
 mod lag;
 mod member_events;
 mod outbox;
@@ -24,7 +23,6 @@ use atoll_history::{BindingRef, Event, MemberEvent, MemberEventKind, Milestone, 
 use jiff::Timestamp;
 use kube::Resource;
 
-pub(crate) use authors::{Authors, reduce};
 pub(crate) use lag::turned;
 pub(crate) use outbox::Outbox;
 

@@ -1,11 +1,15 @@
 use std::sync::Arc;
 
+use atoll_api::ReservedNamespaces;
 use atoll_api::marks;
+use atoll_scheduler::detect::Excluded;
 use serde_json::{Value, json};
 
+use super::refusal::refusal;
 use super::*;
 use crate::index::Source;
 use crate::index::key::{GroupKind, TemplateKey};
+use crate::index::rows::Binding;
 
 const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
 

@@ -4,14 +4,13 @@
 //! every decision. Under load they are coalesced (see [`outbox`]); lost ones are counted in a metric and logged in one
 //! line per [`REPORT`].
 
+mod note;
 mod outbox;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use atoll_api::binding::ObjectReference;
 use atoll_api::marks;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference as Regarding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Api, Client};
@@ -19,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::note::{Cause, Note, Severity};
 use self::outbox::{Offered, Outbox, Waiting};
 use crate::manager;
 use crate::metrics::Counters;
@@ -31,45 +31,6 @@ const REPORT: Duration = Duration::from_secs(60);
 const LONGEST_MESSAGE: usize = 1024;
 /// Component name of our Events.
 const COMPONENT: &str = "atoll-controller";
-
-/// Whether users have to act.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Severity {
-    /// No.
-    Normal,
-    /// Perhaps.
-    Warning,
-}
-
-/// A common cause of several Events.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cause {
-    /// Events with the same key have the same cause.
-    pub key: String,
-    /// What follows "and 411 more", for example "of this failover".
-    pub words: &'static str,
-}
-
-/// An Event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Note {
-    /// The object of the Event.
-    pub about: ObjectReference,
-    /// Identity of the Event: writing it twice leaves one.
-    pub id: String,
-    /// CamelCase.
-    pub reason: String,
-    /// Text for users.
-    pub message: String,
-    /// Severity.
-    pub severity: Severity,
-    /// When it happened.
-    pub at: Timestamp,
-    /// Common cause with Events of other objects, by which they are coalesced in a burst.
-    pub cause: Option<Cause>,
-    /// Minimum time until another one with this reason on the same object. `None`: no limit.
-    pub repeat_after: Option<Duration>,
-}
 
 /// An id for an Event without one: equal parts give equal ids.
 #[must_use]
@@ -258,6 +219,9 @@ fn event(waiting: &Waiting) -> Event {
 
 #[cfg(test)]
 mod tests {
+    use atoll_api::binding::ObjectReference;
+    use jiff::Timestamp;
+
     use super::*;
 
     #[test]

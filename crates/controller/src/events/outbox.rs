@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Note;
+use super::note::Note;
 
 /// Limit of queued Events. At about 2 KiB each they take 2 MiB.
 pub(super) const ROOM: usize = 1024;

@@ -12,7 +12,7 @@ use atoll_scheduler::{BindingFacts, LiveCluster, Session, TableChange, Tables};
 use kube::api::ApiResource;
 use tokio::sync::watch;
 
-use crate::audit::Authors;
+use crate::authors::Authors;
 use crate::commit::draft::Demand;
 use crate::env::Env;
 use crate::index::key::{BindingKey, GroupKind};

@@ -8,6 +8,7 @@ mod intake;
 pub(crate) mod key;
 pub(crate) mod rows;
 mod secondary;
+mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use rows::{Binding, Namespace, Policy, RowError, Template};
 use secondary::Secondary;
 
-use crate::detect::{self, Refusal};
+use crate::detect::refusal::{self, Refusal};
 use crate::leader::LeaderTerm;
 
 /// A stream of objects that feeds the tables.
@@ -148,7 +149,7 @@ impl Index {
     /// Why a binding is not processed, if so.
     #[must_use]
     pub fn refusal(&self, binding: &Binding) -> Option<Refusal> {
-        detect::refusal(binding, &self.reserved)
+        refusal::refusal(binding, &self.reserved)
     }
 
     /// A member.

@@ -22,6 +22,7 @@ mod info;
 mod ready;
 mod waiting;
 pub(crate) mod wake_conditions;
+mod wakes_on;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,6 +36,7 @@ pub(crate) use self::info::{Held, Opening, Order, Rank, Urgency};
 
 use self::ready::{Ready, ReadyPool};
 use self::waiting::WaitingPool;
+pub(crate) use self::wakes_on::WakesOn;
 use crate::index::key::BindingKey;
 
 /// The queue of bindings.
@@ -46,26 +48,6 @@ pub(crate) const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// After this time a key that waits for an event is tried without one, in case an event was missed.
 pub(crate) const FLUSH: Duration = Duration::from_secs(300);
-/// After this time in the active pool a key gets a turn regardless of rank, every second one. As long as the longest
-/// backoff: a key that is rejected again and again cannot return faster than others get their turn.
-pub(crate) const LONGEST_READY: Duration = Duration::from_secs(10);
-
-/// What a key waits for.
-pub(crate) trait WakesOn {
-    /// An event.
-    type Change: Clone;
-    /// Topics that waiting keys are filed under.
-    type Topic: Ord + Clone;
-
-    /// The topics of this condition. An event that meets it has one of them.
-    fn topics(&self) -> Vec<Self::Topic>;
-
-    /// The topics of an event: all topics of every condition that it may meet.
-    fn topics_of(change: &Self::Change) -> Vec<Self::Topic>;
-
-    /// Whether the event meets the condition.
-    fn is_met_by(&self, change: &Self::Change) -> bool;
-}
 
 /// Result of a job.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,11 +1,15 @@
 //! The active pool: ready keys by rank, and by how long they have been ready.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::LONGEST_READY;
 use super::info::{Rank, Urgency};
+
+/// After this time in the active pool a key gets a turn regardless of rank, every second one. As long as the longest
+/// backoff: a key that is rejected again and again cannot return faster than others get their turn.
+pub(crate) const LONGEST_READY: Duration = Duration::from_secs(10);
 
 /// A place in the active pool.
 #[derive(Debug, Clone, Copy)]

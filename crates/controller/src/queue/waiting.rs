@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::WakesOn;
+use super::wakes_on::WakesOn;
 
 /// The pool.
 pub(super) struct WaitingPool<Key, Condition: WakesOn> {

@@ -3,7 +3,7 @@
 use atoll_decision::ClusterSet;
 use atoll_scheduler::{TableChange, WakeCondition};
 
-use super::WakesOn;
+use super::wakes_on::WakesOn;
 
 /// A condition that names more clusters than this is filed under the topic of all clusters: an entry in a thousand
 /// lists for every waiting binding would cost more than checking it.

@@ -3,7 +3,7 @@
 use atoll_api::binding::{DecisionRecord, Outcome, TargetCluster, Trigger};
 use atoll_decision::OVERCOMMITTED;
 
-use super::Committing;
+use super::step::Committing;
 use crate::events::{Cause, Note, Severity};
 use crate::index::rows::Binding;
 

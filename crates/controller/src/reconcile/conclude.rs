@@ -4,7 +4,8 @@ use atoll_api::binding::Trigger;
 use atoll_scheduler::Decision;
 use jiff::Timestamp;
 
-use super::{Committing, Context, Purpose, Step, Subject, Waiting};
+use super::step::{Committing, Context, Purpose, Step, Waiting};
+use super::subject::Subject;
 use crate::commit::draft::{self, Decided};
 use crate::commit::{Action, Write};
 use crate::detect::Claim;

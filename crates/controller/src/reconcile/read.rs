@@ -1,22 +1,12 @@
 //! Which way a binding goes, from the hub's objects alone.
 
-use std::sync::Arc;
-
-use super::{Step, delete};
-use crate::detect::{self, Claim};
+use super::step::{Step, delete};
+use super::subject::Subject;
+use crate::detect;
 use crate::index::Index;
 use crate::index::key::BindingKey;
-use crate::index::rows::{Binding, Template};
+use crate::index::rows::Template;
 use crate::queue::Done;
-
-/// A binding to be decided on. The commit must be guarded by the version of these rows.
-pub(crate) struct Subject {
-    pub(crate) key: BindingKey,
-    pub(crate) claim: Claim,
-    pub(crate) template: Arc<Template>,
-    /// `None` if it does not exist yet.
-    pub(crate) binding: Option<Arc<Binding>>,
-}
 
 /// The next step of a binding; `gated`: it is behind a shut gate.
 pub(crate) fn read(index: &Index, key: &BindingKey, gated: bool) -> Step {

@@ -9,6 +9,7 @@ use atoll_api::binding::{
 use atoll_api::conditions::{self, CLAIMED, FULLY_APPLIED, HEALTHY, RECORDED, SCHEDULED, Status};
 use atoll_decision::OVERCOMMITTED;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::index::rows::Binding;
 use crate::placements::observed::{Certainty, Observed};
@@ -96,10 +97,32 @@ pub(crate) fn status(
     now: Timestamp,
 ) -> ResourceBindingStatus {
     let spec = &binding.spec;
+    let mut items = items(binding, knowledge);
     let mut status = ResourceBindingStatus {
-        conditions: binding.status.conditions.clone(),
+        conditions: conditions_of(binding, knowledge, &items, now),
+        summary: Some(summary(&items)),
+        truncated: items.len() > MOST_ITEMS,
         ..ResourceBindingStatus::default()
     };
+    // Faults first, then by name, which is the existing order.
+    items.sort_by_key(|(item, known)| {
+        (Reverse(item.health == ResourceHealth::Unhealthy || !item.applied), Reverse(!known))
+    });
+    items.truncate(MOST_ITEMS);
+    status.aggregated_status = items.into_iter().map(|(item, _)| item).collect();
+    limit_raw(&mut status.aggregated_status, |cluster| {
+        knowledge.observed(cluster).map_or(0, |observed| observed.status_bytes)
+    });
+    if let Some(decision) = &spec.decision {
+        status.last_scheduled_time = Some(decision.at.clone());
+        status.scheduler_observing_affinity_name.clone_from(&decision.affinity_name);
+    }
+    status
+}
+
+/// Every member that the decision names, by name, with its state and whether that is known.
+fn items(binding: &Binding, knowledge: &impl Knowledge) -> Vec<(AggregatedStatusItem, bool)> {
+    let spec = &binding.spec;
     let kept = spec.graceful_eviction_tasks.iter().filter(|task| task.keep);
     let mut clusters: Vec<&str> = spec
         .clusters
@@ -113,10 +136,12 @@ pub(crate) fn status(
     if crate::mutants::is(crate::mutants::Mutant::AppliedByThoseWhoAnswered) {
         clusters.retain(|cluster| knowledge.observed(cluster).is_some());
     }
-    let mut items: Vec<(AggregatedStatusItem, bool)> =
-        clusters.iter().map(|cluster| item(cluster, knowledge)).collect();
+    clusters.iter().map(|cluster| item(cluster, knowledge)).collect()
+}
+
+fn summary(items: &[(AggregatedStatusItem, bool)]) -> BindingSummary {
     let mut summary = BindingSummary::default();
-    for (item, known) in &items {
+    for (item, known) in items {
         summary.applied += i64::from(item.applied);
         summary.unhealthy += i64::from(item.health == ResourceHealth::Unhealthy);
         if *known {
@@ -126,73 +151,76 @@ pub(crate) fn status(
             summary.unknown += 1;
         }
     }
-    let total = items.len();
-    let failing: Vec<String> = items
-        .iter()
-        .filter(|(item, _)| !item.applied)
-        .map(|(item, _)| match &item.applied_message {
-            Some(message) => format!("{}: {message}", item.cluster_name),
-            None => item.cluster_name.clone(),
-        })
-        .collect();
-    let set = |conditions: &mut Vec<_>, type_, holds, reason: &str, message: &str| {
+    summary
+}
+
+fn conditions_of(
+    binding: &Binding,
+    knowledge: &impl Knowledge,
+    items: &[(AggregatedStatusItem, bool)],
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut conditions = binding.status.conditions.clone();
+    let mut set = |type_, holds, reason: &str, message: &str| {
         let generation = binding.metadata.generation;
-        conditions::set(conditions, type_, holds, reason, message, generation, now);
+        conditions::set(&mut conditions, type_, holds, reason, message, generation, now);
     };
-    let (holds, mut reason, mut message) = scheduled(binding);
+    let (scheduled_holds, mut reason, mut message) = scheduled(binding);
     if let Some(why) = knowledge.gated() {
         (reason, message) = (GATED.to_owned(), why);
     }
-    set(&mut status.conditions, SCHEDULED, holds, &reason, &message);
+    set(SCHEDULED, scheduled_holds, &reason, &message);
+    let total = items.len();
     // Scaled to zero: a client that waits for "applied" must not wait forever.
-    let nothing_wanted = total == 0 && spec.replicas == Some(0) && holds == Status::True;
+    let nothing_wanted =
+        total == 0 && binding.spec.replicas == Some(0) && scheduled_holds == Status::True;
     let (holds, reason, message) = match knowledge.hindrance() {
         Some((reason, message)) => (Status::Unknown, reason, message),
         None if nothing_wanted => (Status::True, "NothingWanted", String::new()),
         None if total == 0 => (Status::False, "NothingPlaced", String::new()),
-        None if failing.is_empty() => (Status::True, "Applied", String::new()),
-        None => (Status::False, "NotApplied", shorten(&failing)),
+        None => applied(items),
     };
-    set(&mut status.conditions, FULLY_APPLIED, holds, reason, &message);
+    set(FULLY_APPLIED, holds, reason, &message);
     let (holds, reason, message) = match total {
         0 if nothing_wanted => (Status::True, "NothingWanted".to_owned(), String::new()),
         0 => (Status::Unknown, "NothingPlaced".to_owned(), String::new()),
         _ => healthy(items.iter().map(|(item, _)| item)),
     };
-    set(&mut status.conditions, HEALTHY, holds, &reason, &message);
+    set(HEALTHY, holds, &reason, &message);
     match knowledge.unclaimed() {
-        None => set(&mut status.conditions, CLAIMED, Status::True, "PolicyClaims", ""),
-        Some(why) => set(&mut status.conditions, CLAIMED, Status::False, "NoPolicy", &why),
+        None => set(CLAIMED, Status::True, "PolicyClaims", ""),
+        Some(why) => set(CLAIMED, Status::False, "NoPolicy", &why),
     }
     if let Some(why) = knowledge.refused() {
         for type_ in [SCHEDULED, FULLY_APPLIED, CLAIMED] {
-            set(&mut status.conditions, type_, Status::False, REFUSED, &why);
+            set(type_, Status::False, REFUSED, &why);
         }
     }
     // Present only after it was once False: before, it is implied.
     match knowledge.unrecorded() {
-        Some(why) => set(&mut status.conditions, RECORDED, Status::False, "HistoryBehind", &why),
-        None if conditions::find(&status.conditions, RECORDED).is_some() => {
-            set(&mut status.conditions, RECORDED, Status::True, "Recorded", "");
+        Some(why) => set(RECORDED, Status::False, "HistoryBehind", &why),
+        None if conditions::find(&binding.status.conditions, RECORDED).is_some() => {
+            set(RECORDED, Status::True, "Recorded", "");
         }
         None => {}
     }
-    // Faults first, then by name, which is the existing order.
-    items.sort_by_key(|(item, known)| {
-        (Reverse(item.health == ResourceHealth::Unhealthy || !item.applied), Reverse(!known))
-    });
-    status.truncated = total > MOST_ITEMS;
-    items.truncate(MOST_ITEMS);
-    status.aggregated_status = items.into_iter().map(|(item, _)| item).collect();
-    limit_raw(&mut status.aggregated_status, |cluster| {
-        knowledge.observed(cluster).map_or(0, |observed| observed.status_bytes)
-    });
-    status.summary = Some(summary);
-    if let Some(decision) = &spec.decision {
-        status.last_scheduled_time = Some(decision.at.clone());
-        status.scheduler_observing_affinity_name.clone_from(&decision.affinity_name);
+    conditions
+}
+
+/// Whether every member holds what it was sent, and which do not.
+fn applied(items: &[(AggregatedStatusItem, bool)]) -> (Status, &'static str, String) {
+    let failing: Vec<String> = items
+        .iter()
+        .filter(|(item, _)| !item.applied)
+        .map(|(item, _)| match &item.applied_message {
+            Some(message) => format!("{}: {message}", item.cluster_name),
+            None => item.cluster_name.to_string(),
+        })
+        .collect();
+    match failing.is_empty() {
+        true => (Status::True, "Applied", String::new()),
+        false => (Status::False, "NotApplied", shorten(&failing)),
     }
-    status
 }
 
 /// Keeps the raw statuses of the first members, up to the limits in number and bytes. `bytes` is the size of a member's

@@ -7,11 +7,12 @@ use atoll_api::binding::Outcome;
 use atoll_api::conditions::{self, ACCEPTED, Status};
 use atoll_api::policy::PropagationPolicyStatus;
 use atoll_api::workload_policy::{DomainStatus, WorkloadPolicyStatus};
+use atoll_scheduler::detect::Excluded;
 use atoll_scheduler::lint_policy::{self, Finding, Severity};
 use jiff::Timestamp;
 
 use super::secrets;
-use crate::detect::{self, Claim, Excluded};
+use crate::detect::{self, Claim};
 use crate::index::Index;
 use crate::index::key::GroupKind;
 use crate::index::rows::{Policy, Template};

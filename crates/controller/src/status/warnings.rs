@@ -7,7 +7,7 @@ use atoll_api::{POLICY_GROUP, VERSION, WORK_GROUP};
 
 use super::binding::REFUSED;
 use crate::audit::binding_ref;
-use crate::detect::Refusal;
+use crate::detect::refusal::Refusal;
 use crate::env::Env;
 use crate::events::{self, Note, Severity};
 use crate::index::rows::{Binding, Policy};

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::audit;
+use crate::authors;
 use crate::index::Source;
 use crate::object::Object;
 
@@ -258,7 +258,7 @@ fn refusal(error: &watcher::Error) -> Option<String> {
 fn json(mut object: Object, resource: &ApiResource) -> Arc<Value> {
     object.name_kind(resource);
     object.leave_out_allocated();
-    object.manage(audit::reduce);
+    object.manage(authors::reduce);
     Arc::new(object.whole())
 }
 

@@ -1,0 +1,466 @@
+//! Inserts and removes rows, and keeps the secondary indexes in step.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use atoll_api::placement::{Placement, ReplicaSchedulingType, RescheduleOn};
+use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+use atoll_scheduler::lint_policy::named_clusters;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
+use super::rows::{Binding, Policy, RowError, Template};
+use super::secondary::{add, count, name_of, remove};
+use super::{Index, Source, Touched};
+use crate::detect;
+
+/// The node label keys that a replica of a binding uses.
+fn node_labels(binding: &Binding) -> BTreeSet<String> {
+    let requirements = binding.spec.replica_requirements.as_ref();
+    let Some(claim) = requirements.and_then(|needs| needs.node_claim.as_ref()) else {
+        return BTreeSet::new();
+    };
+    let terms = claim.hard_node_affinity.iter().flat_map(|affinity| &affinity.node_selector_terms);
+    let expressions = terms.flat_map(|term| term.match_expressions.iter().flatten());
+    let keys = expressions.map(|expression| expression.key.clone());
+    claim.node_selector.keys().cloned().chain(keys).collect()
+}
+
+/// Whether a new or changed cluster may affect a binding with this placement.
+fn follows_clusters(placement: Option<&Placement>, has_replicas: bool) -> bool {
+    let Some(placement) = placement else { return true };
+    match &placement.reschedule_on {
+        Some(on) => {
+            on.contains(&RescheduleOn::ClusterChange) || on.contains(&RescheduleOn::Recovery)
+        }
+        None => {
+            !has_replicas
+                || placement.replica_scheduling.as_ref().is_none_or(|scheduling| {
+                    scheduling.replica_scheduling_type == ReplicaSchedulingType::Duplicated
+                })
+        }
+    }
+}
+
+/// Whether a placement can ever choose this cluster. A placement that names its clusters chooses no other, whatever
+/// changes about that one: its bindings need not be decided again for it.
+fn can_choose(placement: Option<&Placement>, cluster: &str) -> bool {
+    let Some(placement) = placement else { return true };
+    let terms = placement.cluster_affinities.iter().flatten().flat_map(|term| {
+        let overflow = term.overflow_affinities.iter().map(|overflow| &overflow.affinity);
+        std::iter::once(&term.affinity).chain(overflow)
+    });
+    let mut choices = placement.cluster_affinity.iter().chain(terms).peekable();
+    choices.peek().is_none()
+        || choices.any(|choice| {
+            choice.cluster_names.is_empty() || choice.cluster_names.iter().any(|n| n == cluster)
+        })
+}
+
+/// The parts of a Cluster that matter to bindings that do not wait for capacity.
+fn eligibility(cluster: &Cluster) -> impl PartialEq + '_ {
+    let status = cluster.status.as_ref();
+    (
+        &cluster.metadata.labels,
+        &cluster.spec,
+        cluster.metadata.deletion_timestamp.is_some(),
+        status.map(|status| &status.api_enablements),
+        status.and_then(|status| status.session.as_ref()).map(|session| session.state),
+    )
+}
+
+impl Index {
+    pub(super) fn put_cluster(
+        &mut self,
+        object: &Value,
+        touched: &mut Touched,
+    ) -> Result<(), RowError> {
+        let cluster = Cluster::deserialize(object).map_err(|e| RowError::Shape(e.to_string()))?;
+        let cluster = Arc::new(cluster);
+        let name = cluster.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
+        let before = self.clusters.insert(name.clone(), cluster.clone());
+        touched.clusters.insert(name.clone());
+        if before.is_none() {
+            self.touch_policies_naming(&name, touched);
+        }
+        if before.is_none_or(|before| eligibility(&before) != eligibility(&cluster)) {
+            self.touch_cluster(&name, touched);
+        }
+        Ok(())
+    }
+
+    pub(super) fn touch_cluster(&self, name: &str, touched: &mut Touched) {
+        touched.clusters.insert(name.to_owned());
+        touched.keys.extend(self.by.bindings_by_cluster.get(name).into_iter().flatten().cloned());
+        let following = self.by.bindings_following_clusters.iter();
+        let concerned = following.filter(|key| {
+            self.bindings.get(key).is_none_or(|row| can_choose(row.spec.placement.as_deref(), name))
+        });
+        touched.keys.extend(concerned.cloned());
+        touched.workload_policies.extend(self.workload_policies.keys().cloned());
+    }
+
+    /// Policies that name a cluster: their status shows whether it exists.
+    pub(super) fn touch_policies_naming(&self, cluster: &str, touched: &mut Touched) {
+        let naming = self.policies().filter(|policy| {
+            named_clusters(&policy.spec.placement).iter().any(|(_, name)| *name == cluster)
+        });
+        touched.policies.extend(naming.map(|policy| policy.key.clone()));
+    }
+
+    pub(super) fn set_policy(
+        &mut self,
+        key: &PolicyKey,
+        policy: Option<Policy>,
+        touched: &mut Touched,
+    ) {
+        let policy = policy.map(Arc::new);
+        let before = match &policy {
+            Some(policy) => self.policies.insert(key.clone(), policy.clone()),
+            None => self.policies.remove(key),
+        };
+        let same = |a: &Policy, b: &Policy| {
+            (&a.uid, &a.spec, a.deleting, &a.selectors)
+                == (&b.uid, &b.spec, b.deleting, &b.selectors)
+        };
+        if let (Some(before), Some(policy)) = (&before, &policy)
+            && same(before, policy)
+        {
+            return;
+        }
+        for selector in before.iter().flat_map(|policy| policy.selectors()) {
+            remove(&mut self.by.policies_by_kind, &selector.kind, key);
+        }
+        for selector in policy.iter().flat_map(|policy| policy.selectors()) {
+            add(&mut self.by.policies_by_kind, selector.kind.clone(), key.clone());
+        }
+        touched.kinds = true;
+        touched.policies.insert(key.clone());
+        // Templates that either version selects, and those already bound to the policy.
+        for version in before.iter().chain(&policy) {
+            let kinds: BTreeSet<_> = version.selectors().iter().map(|s| s.kind.clone()).collect();
+            for kind in kinds {
+                let chosen = self
+                    .templates_of(&kind)
+                    .filter(|template| detect::selects(version, template).is_some());
+                touched.keys.extend(chosen.map(|template| template.key.binding()));
+                // This may change which objects other policies of the kind claim.
+                touched.policies.extend(self.policies_for(&kind).map(|p| p.key.clone()));
+            }
+        }
+        let bound = self.by.bindings_by_policy.get(key).into_iter().flatten();
+        touched.keys.extend(bound.cloned());
+    }
+
+    pub(super) fn put_template(
+        &mut self,
+        key: &TemplateKey,
+        template: Option<Template>,
+        touched: &mut Touched,
+    ) {
+        let fresh = template.as_ref().map(|template| template.resource_version.clone());
+        let workload_policy = template.as_ref().and_then(|t| t.workload_policy.clone());
+        let before = self.set_template(key, template);
+        let now = self.templates.get(key);
+        if let (Some(before), Some(now)) = (&before, now) {
+            if Some(&before.resource_version) == fresh.as_ref() {
+                return;
+            }
+            if only_status_differs(before, now) {
+                if before.object["status"] != now.object["status"] {
+                    touched.statuses.insert(key.binding());
+                }
+                return;
+            }
+        }
+        touched.keys.insert(key.binding());
+        if before.is_none() || fresh.is_none() {
+            touched.policies.extend(self.policies_for(&key.kind).map(|policy| policy.key.clone()));
+        }
+        let named = before.and_then(|before| before.workload_policy.clone());
+        for name in [named, workload_policy].into_iter().flatten() {
+            touched.workload_policies.insert((key.namespace.clone().unwrap_or_default(), name));
+        }
+    }
+
+    /// Sets or removes a template and returns the previous row.
+    pub(super) fn set_template(
+        &mut self,
+        key: &TemplateKey,
+        template: Option<Template>,
+    ) -> Option<Arc<Template>> {
+        let policy_of = |template: &Template| {
+            let name = template.workload_policy.clone()?;
+            Some((template.key.namespace.clone().unwrap_or_default(), name))
+        };
+        let template = template.map(Arc::new);
+        let before = match &template {
+            Some(template) => self.templates.insert(key.clone(), template.clone()),
+            None => self.templates.remove(key),
+        };
+        if let Some(policy) = before.as_deref().and_then(policy_of) {
+            remove(&mut self.by.templates_by_workload_policy, &policy, key);
+        }
+        if let Some(policy) = template.as_deref().and_then(policy_of) {
+            add(&mut self.by.templates_by_workload_policy, policy, key.clone());
+        }
+        match &template {
+            Some(_) => add(&mut self.by.templates_by_binding, key.binding(), key.clone()),
+            None => remove(&mut self.by.templates_by_binding, &key.binding(), key),
+        }
+        before
+    }
+
+    /// Whether the tables have this version of a binding, or a newer one.
+    pub(super) fn holds_binding(&self, object: &Value) -> bool {
+        let (namespace, name) = name_of(object);
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let held = self.bindings.get(&BindingKey { namespace, name });
+        held.is_some_and(|held| {
+            held.uid() == text("uid")
+                && !supersedes(text("resourceVersion"), held.resource_version())
+        })
+    }
+
+    pub(super) fn set_binding(
+        &mut self,
+        key: &BindingKey,
+        binding: Option<Binding>,
+        touched: &mut Touched,
+    ) {
+        let binding = binding.map(Arc::new);
+        let before = match &binding {
+            Some(binding) => self.bindings.insert(key.clone(), binding.clone()),
+            None => self.bindings.remove(key),
+        };
+        for (row, present) in
+            before.iter().map(|b| (b, false)).chain(binding.iter().map(|b| (b, true)))
+        {
+            self.link_binding(row, present);
+            touched.policies.extend(row.policy());
+        }
+        let status_only = |a: &Binding, b: &Binding| {
+            a.spec == b.spec
+                && a.metadata.deletion_timestamp == b.metadata.deletion_timestamp
+                && a.metadata.labels == b.metadata.labels
+                && a.metadata.annotations == b.metadata.annotations
+                && a.metadata.finalizers == b.metadata.finalizers
+                && a.uid() == b.uid()
+        };
+        if let (Some(before), Some(binding)) = (&before, &binding)
+            && status_only(before, binding)
+        {
+            if before.status != binding.status {
+                touched.statuses.insert(key.clone());
+            }
+            return;
+        }
+        let resource_of = |binding: &Arc<Binding>| binding.spec.resource.clone();
+        touched.kinds |= before.as_ref().map(resource_of) != binding.as_ref().map(resource_of);
+        touched.keys.insert(key.clone());
+        touched.bindings.insert(key.clone());
+        // A WorkloadPolicy's figures count every binding of the namespace.
+        if let Some(namespace) = &key.namespace {
+            let from = (namespace.clone(), String::new());
+            let policies = self.workload_policies.range(from..);
+            let policies = policies.take_while(|(policy, _)| policy.0 == *namespace);
+            touched.workload_policies.extend(policies.map(|(policy, _)| policy.clone()));
+        }
+    }
+
+    /// A binding copies its policy's placement, by far the largest part of it: equal ones share one allocation.
+    pub(super) fn share_placement(&self, binding: &mut Binding) {
+        let key = binding.policy();
+        let policy = key.as_ref().and_then(|key| self.policies.get(key));
+        // If bindings are listed before policies, or still have the policy's previous placement.
+        let others = key.as_ref().and_then(|key| self.by.bindings_by_policy.get(key));
+        let other = others.and_then(|keys| self.bindings.get(keys.last()?));
+        let before = self.bindings.get(&binding.key);
+        let Some(placement) = &mut binding.spec.placement else { return };
+        let held = other.into_iter().chain(before).filter_map(|row| row.spec.placement.as_ref());
+        for known in held.chain(policy.map(|policy| &policy.spec.placement)) {
+            placement.share(known);
+        }
+    }
+
+    fn link_binding(&mut self, binding: &Binding, present: bool) {
+        let key = &binding.key;
+        let refused = self.refusal(binding).is_some();
+        let by = &mut self.by;
+        if present {
+            by.bindings_by_uid.insert(binding.uid().to_owned(), key.clone());
+        } else {
+            by.bindings_by_uid.remove(binding.uid());
+        }
+        for cluster in binding.clusters() {
+            let cluster = cluster.to_owned();
+            if present {
+                add(&mut by.bindings_by_cluster, cluster, key.clone());
+            } else {
+                remove(&mut by.bindings_by_cluster, &cluster, key);
+            }
+        }
+        if let Some(policy) = binding.policy() {
+            if present {
+                add(&mut by.bindings_by_policy, policy, key.clone());
+            } else {
+                remove(&mut by.bindings_by_policy, &policy, key);
+            }
+        }
+        // Ignore the kinds that a refused binding names: otherwise its author could make the controller read any kind.
+        if refused {
+            by.bindings_following_clusters.remove(key);
+            return;
+        }
+        for label in node_labels(binding) {
+            count(&mut by.node_labels, label, present);
+        }
+        let version = binding.spec.resource.version().to_owned();
+        count(&mut by.kinds_of_bindings, (binding.template().kind, version), present);
+        let has_replicas = binding.spec.replicas.is_some();
+        if present && follows_clusters(binding.spec.placement.as_deref(), has_replicas) {
+            by.bindings_following_clusters.insert(key.clone());
+        } else {
+            by.bindings_following_clusters.remove(key);
+        }
+    }
+
+    pub(super) fn set_workload_policy(
+        &mut self,
+        key: &NamespacedName,
+        policy: Option<WorkloadPolicy>,
+        touched: &mut Touched,
+    ) {
+        let policy = policy.map(Arc::new);
+        let before = match &policy {
+            Some(policy) => self.workload_policies.insert(key.clone(), policy.clone()),
+            None => self.workload_policies.remove(key),
+        };
+        if let (Some(before), Some(policy)) = (&before, &policy)
+            && before.spec == policy.spec
+            && before.metadata.uid == policy.metadata.uid
+        {
+            return;
+        }
+        touched.kinds |= before.is_none() || policy.is_none();
+        touched.workload_policies.insert(key.clone());
+        touched.workload_policy_rows.insert(key.clone());
+        touched.keys.extend(self.templates_with(key).map(TemplateKey::binding));
+    }
+
+    pub(super) fn set_spread(
+        &mut self,
+        key: &NamespacedName,
+        spread: Option<WorkloadSpread>,
+        touched: &mut Touched,
+    ) {
+        let target_of = |spread: &WorkloadSpread| TemplateKey {
+            kind: GroupKind::of(&spread.spec.target_ref.api_version, &spread.spec.target_ref.kind),
+            namespace: Some(key.0.clone()),
+            name: spread.spec.target_ref.name.clone(),
+        };
+        let spread = spread.map(Arc::new);
+        let before = match &spread {
+            Some(spread) => self.spreads.insert(key.clone(), spread.clone()),
+            None => self.spreads.remove(key),
+        };
+        if let (Some(before), Some(spread)) = (&before, &spread)
+            && before.spec == spread.spec
+            && before.metadata.uid == spread.metadata.uid
+        {
+            // A subset's mark is in the status, and affects placement.
+            if before.status != spread.status {
+                touched.spread_rows.insert(key.clone());
+            }
+            return;
+        }
+        touched.kinds = true;
+        touched.spread_rows.insert(key.clone());
+        // The spread in force for a target depends on all that target it.
+        let targets = before.as_deref().into_iter().chain(spread.as_deref()).map(target_of);
+        for target in targets {
+            let rivals = self.by.spreads_by_target.get(&target).into_iter().flatten();
+            touched.spreads.extend(rivals.map(|name| (key.0.clone(), name.clone())));
+        }
+        touched.spreads.insert(key.clone());
+        if let Some(target) = before.as_deref().map(target_of) {
+            remove(&mut self.by.spreads_by_target, &target, &key.1);
+            touched.keys.insert(target.binding());
+        }
+        if let Some(target) = spread.as_deref().map(target_of) {
+            touched.keys.insert(target.binding());
+            add(&mut self.by.spreads_by_target, target, key.1.clone());
+        }
+    }
+
+    /// Bindings keep their value; only the policies' reference to the class may resolve differently.
+    pub(super) fn set_priority_class(
+        &mut self,
+        name: &str,
+        value: Option<i32>,
+        touched: &mut Touched,
+    ) {
+        let before = match value {
+            Some(value) => self.priority_classes.insert(name.to_owned(), value),
+            None => self.priority_classes.remove(name),
+        };
+        if before == value {
+            return;
+        }
+        let names = |policy: &&Arc<Policy>| {
+            let asked = policy.spec.schedule_priority.as_ref();
+            asked.is_some_and(|asked| asked.priority_class_name == name)
+        };
+        touched.policies.extend(self.policies().filter(names).map(|policy| policy.key.clone()));
+    }
+
+    pub(super) fn put_controlled(
+        &mut self,
+        source: &Source,
+        object: &Value,
+        touched: &mut Touched,
+    ) {
+        let (namespace, name) = name_of(object);
+        let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        let owner = owners.filter(|owner| owner["controller"] == true).find_map(|owner| {
+            Some(TemplateKey {
+                kind: GroupKind::of(owner["apiVersion"].as_str()?, owner["kind"].as_str()?),
+                namespace: namespace.clone(),
+                name: owner["name"].as_str()?.to_owned(),
+            })
+        });
+        if let Some(owner) = owner {
+            touched.keys.insert(owner.binding());
+            let id = (source.clone(), format!("{}/{name}", namespace.unwrap_or_default()));
+            self.controlled.insert(id, owner);
+        }
+    }
+
+    pub(super) fn touch_pod_makers(&self, touched: &mut Touched) {
+        let makers = self.templates.keys().filter(|key| key.kind.makes_pods());
+        touched.keys.extend(makers.map(TemplateKey::binding));
+        touched.policies.extend(self.policies.keys().cloned());
+    }
+}
+
+/// Whether a change is irrelevant for placing or rendering the object: kinds with a generation raise it with their
+/// spec.
+fn only_status_differs(before: &Template, now: &Template) -> bool {
+    let metadata = |template: &Template, field: &str| template.object["metadata"][field].clone();
+    before.uid == now.uid
+        && before.generation > 0
+        && before.generation == now.generation
+        && ["labels", "annotations", "deletionTimestamp", "finalizers", "ownerReferences"]
+            .iter()
+            .all(|field| metadata(before, field) == metadata(now, field))
+}
+
+/// Whether a version is newer than the stored one. Versions compare as numbers, which Kubernetes 1.35 guarantees; if
+/// one is not a number the new one wins, because a watch delivers in order.
+fn supersedes(fresh: &str, held: &str) -> bool {
+    match (fresh.parse::<u64>(), held.parse::<u64>()) {
+        (Ok(fresh), Ok(held)) => fresh > held,
+        _ => fresh != held,
+    }
+}

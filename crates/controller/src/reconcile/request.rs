@@ -1,0 +1,40 @@
+//! The scheduler's input.
+
+use atoll_scheduler::{Existing, Request, WakeCondition};
+
+use super::step::Context;
+use super::subject::Subject;
+use crate::queue::Done;
+
+/// The scheduler's input for a binding.
+///
+/// # Errors
+/// When the object cannot be decided on as it is: how it goes on.
+pub(crate) fn request(
+    context: Context<'_>,
+    subject: &Subject,
+) -> Result<Box<Request>, Done<WakeCondition>> {
+    let Context { env, placements, .. } = context;
+    let existing = subject.binding.as_ref().map(|binding| Existing {
+        metadata: &binding.metadata,
+        spec: &binding.spec,
+        status: Some(&binding.status),
+    });
+    let claim = subject.claim.asked(subject.binding.as_deref().map(|binding| &binding.spec));
+    let rules = claim.failover.as_ref().and_then(|failover| failover.application.as_ref());
+    let with_status = rules.is_some_and(|rules| rules.state_preservation.is_some());
+    let reports = placements.reports(&subject.key, with_status);
+    let now = env.clock.now_seconds();
+    match Request::from_objects(&subject.template.object, &claim, existing, reports, now) {
+        Ok(mut request) => {
+            // Gates were evaluated before the queue.
+            request.suspended = false;
+            request.recover_after = env.recover_after;
+            Ok(Box::new(request))
+        }
+        Err(error) => {
+            tracing::warn!(key = %subject.key, %error, "cannot be decided");
+            Err(Done::Mistake)
+        }
+    }
+}
