@@ -137,7 +137,8 @@ impl Leading {
         let Some(binding) = hub.index.binding_by_uid(claim).cloned() else { return };
         let key = &binding.key;
         let ordered = self.placements.get(key, cluster).is_some_and(is_leaving);
-        if let Some(withdrawal) = self.placements.withdrawal_mut(key) {
+        let withdrawal = self.placements.withdrawal_mut(key);
+        if let Some(withdrawal) = withdrawal.filter(|withdrawal| withdrawal.is_of(claim)) {
             withdrawal.confirm(cluster);
         } else if !ordered {
             return; // it was wanted again meanwhile

@@ -45,7 +45,8 @@ pub(crate) fn step(
         return WithdrawStep::NotOurs;
     }
     let now = Instant::now();
-    if placements.withdrawal(&binding.key).is_none() {
+    let withdrawal = placements.withdrawal(&binding.key);
+    if withdrawal.is_none_or(|withdrawal| !withdrawal.is_of(binding.uid())) {
         begin(env, hub, placements, binding, now);
     }
     let Some(withdrawal) = placements.withdrawal_mut(&binding.key) else {
@@ -74,7 +75,7 @@ fn begin(env: &Env, hub: &HubState, placements: &mut Placements, binding: &Bindi
     for cluster in &members {
         env.outlet.withdraw(cluster, binding.uid(), how, Proof::BindingDeleted);
     }
-    placements.begin_withdrawal(key, Withdrawal::begin(members, now));
+    placements.begin_withdrawal(key, Withdrawal::begin(binding.uid(), members, now));
 }
 
 fn record(

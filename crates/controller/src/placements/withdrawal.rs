@@ -25,6 +25,8 @@ pub(crate) enum Next {
 /// A withdrawal in progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Withdrawal {
+    /// uid of the binding: one of the same name may follow before this one's last events arrive.
+    claim: String,
     since: Instant,
     all: BTreeSet<String>,
     unconfirmed: BTreeSet<String>,
@@ -41,8 +43,20 @@ enum Record {
 impl Withdrawal {
     /// Begins, with every member that may hold an object.
     #[must_use]
-    pub(crate) fn begin(members: BTreeSet<String>, now: Instant) -> Self {
-        Self { since: now, unconfirmed: members.clone(), all: members, record: Record::Open }
+    pub(crate) fn begin(claim: &str, members: BTreeSet<String>, now: Instant) -> Self {
+        Self {
+            claim: claim.to_owned(),
+            since: now,
+            unconfirmed: members.clone(),
+            all: members,
+            record: Record::Open,
+        }
+    }
+
+    /// Whether it is of the binding with this uid.
+    #[must_use]
+    pub(crate) fn is_of(&self, claim: &str) -> bool {
+        self.claim == claim
     }
 
     /// Every member that may have held an object, by name.
@@ -106,7 +120,7 @@ mod tests {
     async fn the_connected_confirm_and_the_lost_are_named_to_history() {
         let now = Instant::now();
         let connected = |cluster: &str| cluster != "lost";
-        let mut withdrawal = Withdrawal::begin(members(&["a", "b", "lost"]), now);
+        let mut withdrawal = Withdrawal::begin("u1", members(&["a", "b", "lost"]), now);
         withdrawal.confirm("a");
         assert_eq!(withdrawal.next(now, connected), Next::Confirmations(now + PATIENCE));
         withdrawal.confirm("b");
@@ -120,7 +134,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connected_member_that_does_not_answer_has_a_minute() {
         let now = Instant::now();
-        let withdrawal = Withdrawal::begin(members(&["a"]), now);
+        let withdrawal = Withdrawal::begin("u1", members(&["a"]), now);
         let late = now + PATIENCE;
         assert_eq!(withdrawal.next(late, |_| true), Next::Record(vec!["a".to_owned()]));
     }

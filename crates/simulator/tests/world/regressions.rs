@@ -19,6 +19,25 @@ fn everybody() -> Vec<String> {
     ["member1", "member2", "member3"].map(str::to_owned).to_vec()
 }
 
+/// Seed 3000193. A late watch showed a deleted Deployment once more, and its binding was made anew. Then the old binding's
+/// last events arrived, whose withdrawal counted as that of the new one: its copies stayed, and no binding claimed them.
+#[test]
+fn a_withdrawal_is_not_that_of_a_later_binding_of_the_same_name() {
+    let late = Action::Watches {
+        who: Who::Controller(1),
+        events: Events::Late(Duration::from_millis(669)),
+        span: Duration::from_millis(7_720),
+    };
+    holds(
+        3_000_193,
+        &[
+            at(6_474, late),
+            at(10_527, Action::Create { app: 2, replicas: 1, placement: 822_119_124 }),
+            at(12_972, Action::Delete { app: 2 }),
+        ],
+    );
+}
+
 /// From Duplicated to Divided: the replacements of the old copies ran already, so no report of a member ended their
 /// tasks. They stayed until their deadline.
 #[test]
