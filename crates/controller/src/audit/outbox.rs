@@ -55,6 +55,15 @@ impl Outbox {
         }
     }
 
+    /// Offers what a binding holds if its last decision came from elsewhere: a write of an earlier leadership may reach
+    /// the hub, or this leader's index, after the leadership began.
+    pub(crate) fn offer_unknown(&mut self, env: &Env, binding: &Binding) {
+        let known = binding.decision_id().is_none_or(|id| self.receipt(&binding.key, id).is_some());
+        if !known && !self.unoffered.contains(&binding.key) {
+            self.offer(env, binding);
+        }
+    }
+
     /// Offers decisions again that did not fit history's queue, when due.
     pub(crate) fn offer_again(&mut self, env: &Env, index: &Index, now: Instant) {
         if self.offer_again.is_none_or(|at| at > now) {

@@ -65,7 +65,17 @@ impl Leading {
             self.env.election.heard_term(binding.term());
         }
         self.placements.seed(key, &binding.status);
+        self.offer_unknown(hub, key);
         self.refresh_binding(hub, key)
+    }
+
+    /// Gives history a decision that this leader did not commit. Its own are recorded, with their detail, when their
+    /// write has ended.
+    pub(super) fn offer_unknown(&mut self, hub: &HubState, key: &BindingKey) {
+        let Some(binding) = hub.index.binding(key) else { return };
+        if !self.queue.is_in_flight(key) && hub.index.refusal(binding).is_none() {
+            self.outbox.offer_unknown(&self.env, binding);
+        }
     }
 
     /// Updates a binding in the scheduler's tables.

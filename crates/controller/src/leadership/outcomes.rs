@@ -102,6 +102,7 @@ impl Leading {
             }
         };
         self.finish(&key, how);
+        self.offer_unknown(hub, &key);
         // The decision's reserved shares no longer count; those in the hub do.
         let changes = self.refresh_binding(hub, &key);
         self.wake(&changes);

@@ -38,6 +38,25 @@ fn a_withdrawal_is_not_that_of_a_later_binding_of_the_same_name() {
     );
 }
 
+/// Seed 6000286. A write of an earlier leadership arrived after the same process led again and had given history every
+/// decision that its index held: the decision had no row in history.
+#[test]
+fn a_decision_that_arrives_after_the_next_leadership_began_is_recorded() {
+    let hold = |millis| Action::Hold { span: Duration::from_millis(millis) };
+    let fuse = Fuse { site: Some("DELETE deployments".to_owned()), nth: 2, after: false };
+    let (within, away) = (Duration::from_millis(4_633), Duration::from_millis(8_563));
+    holds(
+        6_000_286,
+        &[
+            at(0, Action::Create { app: 0, replicas: 5, placement: 3_951_755_704 }),
+            at(12_106, hold(12_318)),
+            at(19_455, Action::Place { app: 0, placement: 644_362_754 }),
+            at(21_283, hold(11_181)),
+            at(26_020, Action::Die { who: Who::Agent("member2".to_owned()), fuse, within, away }),
+        ],
+    );
+}
+
 /// From Duplicated to Divided: the replacements of the old copies ran already, so no report of a member ended their
 /// tasks. They stayed until their deadline.
 #[test]
