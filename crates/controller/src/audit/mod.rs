@@ -29,13 +29,10 @@ pub(crate) use outbox::Outbox;
 use crate::commit::draft::Decided;
 use crate::env::Env;
 use crate::events::{self, Cause, Note, Severity};
-use crate::hub_state::HubState;
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::placements::Placements;
-use crate::placements::dispatch::MembersOf;
-use crate::placements::eviction::Members as _;
 use rollout::RolloutProgress;
 
 /// What this leader records.
@@ -88,7 +85,6 @@ impl Audit {
     /// A member reported the health of its copy.
     pub(crate) fn note_health(
         &mut self,
-        hub: &HubState,
         placements: &Placements,
         binding: &Binding,
         cluster: &str,
@@ -100,7 +96,7 @@ impl Audit {
         let share = binding.spec.clusters.iter().find(|target| target.name == cluster);
         let Some(share) = share else { return };
         let wanted = binding.spec.replicas.map(|_| share.replicas);
-        if (MembersOf { hub, placements, key }).is_healthy(cluster, wanted) {
+        if placements.get(key, cluster).is_some_and(|placement| placement.is_healthy(wanted)) {
             self.reached(key, cluster, Stage::Healthy);
         }
     }

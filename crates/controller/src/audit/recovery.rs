@@ -16,7 +16,6 @@ use jiff::{SignedDuration, Timestamp};
 use super::Audit;
 use super::query::{AGAIN, limited};
 use crate::env::Env;
-use crate::hub_state::HubState;
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
@@ -95,18 +94,18 @@ impl Audit {
     /// History answered: records the steps that it lacks, and follows unfinished decisions from there.
     pub(crate) fn recover(
         &mut self,
-        hub: &HubState,
+        index: &Index,
         placements: &Placements,
         known: Vec<KnownProgress>,
     ) {
         for known in known {
-            let Some(binding) = hub.index.binding(&known.key).cloned() else { continue };
+            let Some(binding) = index.binding(&known.key).cloned() else { continue };
             // A decision made since then is followed from its start.
             let decision = binding.spec.decision.clone().filter(|held| held.id == known.id);
             let Some(decision) = decision else { continue };
             self.resume(&binding, &decision, &known);
             for target in &binding.spec.clusters {
-                self.look_how_far(hub, placements, &binding, &target.name);
+                self.look_how_far(placements, &binding, &target.name);
             }
         }
     }
@@ -152,13 +151,7 @@ impl Audit {
     }
 
     /// A member may have progressed while history was queried.
-    fn look_how_far(
-        &mut self,
-        hub: &HubState,
-        placements: &Placements,
-        binding: &Binding,
-        cluster: &str,
-    ) {
+    fn look_how_far(&mut self, placements: &Placements, binding: &Binding, cluster: &str) {
         let key = &binding.key;
         let Some(placement) = placements.get(key, cluster) else { return };
         let Some(sent) = &placement.sent else { return };
@@ -168,7 +161,7 @@ impl Audit {
         }
         if placement.observed.as_ref().is_some_and(|observed| observed.holds(&sent.hash)) {
             self.reached(key, cluster, Stage::Applied);
-            self.note_health(hub, placements, binding, cluster);
+            self.note_health(placements, binding, cluster);
         }
     }
 }

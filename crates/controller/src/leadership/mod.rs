@@ -197,7 +197,6 @@ impl Leading {
             queue: &self.queue,
             outbox: &self.outbox,
             term: self.term,
-            history_error: hub.history_error.as_deref(),
         };
         (&mut self.statuses, sources)
     }

@@ -38,7 +38,7 @@ impl Leading {
                 // Every committed decision was passed on, too: members' inventories may be judged.
                 self.env.outlet.caches_complete(self.term);
             }
-            JobDone::Progress(known) => self.audit.recover(hub, &self.placements, known),
+            JobDone::Progress(known) => self.audit.recover(&hub.index, &self.placements, known),
             JobDone::MembersMissed(missed) => self.audit.members_missed(missed),
             JobDone::Compared(compared) => {
                 if let Some(next) = self.removal_limits.compared(&self.env, compared) {

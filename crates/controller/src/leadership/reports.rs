@@ -10,7 +10,7 @@ use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
 use crate::index::rows::Binding;
 use crate::members::{ApplyResult, Key, MemberEvent};
-use crate::placements::dispatch::is_leaving;
+use crate::placements::Placement;
 use crate::placements::observed::Trouble;
 use crate::queue::{Opening, Urgency};
 
@@ -55,7 +55,7 @@ impl Leading {
                 for binding in bindings.filter(|binding| is_template(binding, &key)) {
                     if self.placements.reported(&binding.key, &cluster, &report, now) {
                         self.placement_changed(hub, &binding.key);
-                        self.audit.note_health(hub, &self.placements, &binding, &cluster);
+                        self.audit.note_health(&self.placements, &binding, &cluster);
                     }
                 }
             }
@@ -136,7 +136,7 @@ impl Leading {
     fn withdrawn(&mut self, hub: &HubState, cluster: &str, claim: &str) {
         let Some(binding) = hub.index.binding_by_uid(claim).cloned() else { return };
         let key = &binding.key;
-        let ordered = self.placements.get(key, cluster).is_some_and(is_leaving);
+        let ordered = self.placements.get(key, cluster).is_some_and(Placement::is_leaving);
         let withdrawal = self.placements.withdrawal_mut(key);
         if let Some(withdrawal) = withdrawal.filter(|withdrawal| withdrawal.is_of(claim)) {
             withdrawal.confirm(cluster);

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::order::{self, labels_for, ordinals_before, subset_of};
 use super::plan::{self, Presence};
 use super::sent::Inputs;
-use super::{Placement, Placements, Removal, eviction};
+use super::{Placements, Removal, eviction};
 use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::BindingKey;
@@ -255,9 +255,4 @@ impl Groups {
     fn ordinals(&self, cluster: &str) -> Option<i64> {
         self.ordinals.get(cluster).copied()
     }
-}
-
-/// Whether a member was ordered to remove its copy of a binding.
-pub(crate) fn is_leaving(placement: &Placement) -> bool {
-    placement.removal != Removal::NotOrdered
 }

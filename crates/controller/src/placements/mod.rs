@@ -70,8 +70,13 @@ impl Placement {
                 .is_none_or(|wanted| observed.item.ready_replicas.unwrap_or_default() >= wanted)
     }
 
+    /// Whether the member was ordered to remove its copy.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.removal != Removal::NotOrdered
+    }
+
     fn is_empty(&self) -> bool {
-        self.sent.is_none() && self.observed.is_none() && self.removal == Removal::NotOrdered
+        self.sent.is_none() && self.observed.is_none() && !self.is_leaving()
     }
 
     /// The observation, to be changed by a report.
@@ -299,7 +304,7 @@ impl Placements {
     fn remove(&mut self, key: &BindingKey, cluster: &str) -> bool {
         let placement = self.place(key, cluster);
         placement.sent = None;
-        let new = placement.removal == Removal::NotOrdered;
+        let new = !placement.is_leaving();
         if new {
             placement.removal = Removal::Ordered;
         }

@@ -8,7 +8,6 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Placements;
-use super::dispatch::is_leaving;
 use super::withdrawal::{Next, Withdrawal};
 use crate::audit::binding_ref;
 use crate::commit::draft;
@@ -62,10 +61,8 @@ pub(crate) fn step(
 
 fn begin(env: &Env, hub: &HubState, placements: &mut Placements, binding: &Binding, now: Instant) {
     let key = &binding.key;
-    let held = placements.of(key).filter(|(_, placement)| {
-        placement.sent.is_some() || placement.observed.is_some() || is_leaving(placement)
-    });
-    let held = held.map(|(cluster, _)| cluster.clone());
+    // The ledger has an entry for each member that was sent something, reported something, or has to remove something.
+    let held = placements.of(key).map(|(cluster, _)| cluster.clone());
     let members = binding.clusters().map(str::to_owned).chain(held);
     // A cluster that left the federation cannot confirm and holds no managed objects.
     let members: BTreeSet<String> =

@@ -27,6 +27,7 @@ mod wakes_on;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use atoll_scheduler::WakeCondition;
 use tokio::time::Instant;
 
@@ -42,10 +43,9 @@ use crate::index::key::BindingKey;
 /// The queue of bindings.
 pub(crate) type BindingQueue = Queue<BindingKey, WakeCondition>;
 
-/// First wait after a failure.
-pub(crate) const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest wait after failures.
-pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+/// Waits after failures. Without jitter: one leader has one queue, and the hub is asked by its jobs alone.
+pub(crate) const BACKOFF: Backoff =
+    Backoff { first: Duration::from_secs(1), most: Duration::from_secs(10) };
 /// After this time a key that waits for an event is tried without one, in case an event was missed.
 pub(crate) const FLUSH: Duration = Duration::from_secs(300);
 
@@ -430,9 +430,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     }
 
     fn back_off(&mut self, key: Key, times: u32, now: Instant) {
-        let wait = FIRST_BACKOFF
-            .saturating_mul(2_u32.saturating_pow(times.saturating_sub(1)))
-            .min(LONGEST_BACKOFF);
+        let wait = BACKOFF.ceiling(times);
         #[cfg(test)]
         let wait = match crate::mutants::is(crate::mutants::Mutant::RetryAfterMinutes) {
             true => Duration::from_secs(300),

@@ -19,8 +19,6 @@ pub(crate) struct Sources<'a> {
     pub(crate) queue: &'a BindingQueue,
     pub(crate) outbox: &'a Outbox,
     pub(crate) term: LeaderTerm,
-    /// Why the history database does not accept writes; `None` while it does.
-    pub(crate) history_error: Option<&'a str>,
 }
 
 /// One binding in it.
@@ -90,7 +88,7 @@ impl binding::Knowledge for Facts<'_> {
     }
 
     fn unrecorded(&self) -> Option<String> {
-        let error = self.sources.history_error?;
+        let error = self.sources.hub.history_error.as_ref()?;
         if !self.sources.outbox.awaits(self.binding) {
             return None;
         }
