@@ -51,6 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "simulator",
         ],
     ),
+    ("vectors", &[]),
     ("xtask", &["api"]),
 ];
 
