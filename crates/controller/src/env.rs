@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::Clock;
+use atoll_api::{Backoff, Clock};
 use atoll_history::{Recorder, Store};
 use atoll_scheduler::RecoverAfter;
 use kube::Client;
@@ -13,7 +13,6 @@ use crate::leader::Election;
 use crate::lifecycle::pace::PaceLimits;
 use crate::metrics::Counters;
 use crate::placements::outlet::Outlet;
-use crate::placements::verdicts::Verdicts;
 use crate::schedule::SchedulerHandle;
 use crate::schedule::extend::Extensions;
 
@@ -28,7 +27,6 @@ pub(crate) struct Env {
     /// Retention of history.
     pub(crate) retention: Duration,
     pub(crate) outlet: Arc<dyn Outlet>,
-    pub(crate) verdicts: Arc<Verdicts>,
     pub(crate) election: Election,
     pub(crate) scheduler: SchedulerHandle,
     pub(crate) extensions: Arc<Extensions>,
@@ -36,4 +34,6 @@ pub(crate) struct Env {
     pub(crate) pace: PaceLimits,
     /// How long a cluster must be healthy before workloads move back to it.
     pub(crate) recover_after: RecoverAfter,
+    /// Waits of a binding after failures.
+    pub(crate) retry: Backoff,
 }

@@ -86,7 +86,6 @@ impl Members {
     /// When the times contradict each other.
     pub fn start(
         options: MembersOptions,
-        oracle: Arc<dyn Oracle>,
         events: mpsc::Sender<MemberEvent>,
         token: CancellationToken,
     ) -> Result<Self, TimesError> {
@@ -99,7 +98,7 @@ impl Members {
             authority: watch::Sender::new(None),
             registry: Registry::default(),
             outbox: Outbox::default(),
-            sessions: SessionsShared::new(oracle, Instant::now()),
+            sessions: SessionsShared::new(Instant::now()),
             caution: Caution::default(),
             writes: Due::default(),
             maintenance: Due::default(),
@@ -177,7 +176,7 @@ impl Members {
     /// Leadership, or a term of it, ended. All desired state is dropped, and nothing is judged, until the next term has
     /// set everything again. Sessions of the term end too: their agents reconnect and get the state of the next term.
     pub fn stepped_down(&self) {
-        let ended = self.0.leadership.set_complete(None);
+        let ended = self.0.leadership.ended();
         for member in self.0.registry.all() {
             let mut state = member.lock();
             state.desired = Default::default();
@@ -188,10 +187,10 @@ impl Members {
         }
     }
 
-    /// In this term all desired state was set, and the [`Oracle`] can answer. Before that, no inventory is judged and
-    /// no member gets `Synced`.
-    pub fn caches_complete(&self, term: LeaderTerm) {
-        self.0.leadership.set_complete(Some(term));
+    /// In this term all desired state was set; other objects on members are judged by `oracle` until the term ends.
+    /// Before that, no inventory is judged and no member gets `Synced`.
+    pub fn caches_complete(&self, term: LeaderTerm, oracle: Arc<dyn Oracle>) {
+        self.0.leadership.set_complete(term, oracle);
     }
 
     /// [`Oracle::limit`] may have changed: held back removals are tried again.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::{Clock, ReservedNamespaces};
+use atoll_api::{Backoff, Clock, ReservedNamespaces};
 use atoll_history::{Drained, Keeper, Recorder, RecorderOptions, Store};
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, RecoverAfter};
@@ -28,7 +28,7 @@ use crate::members::{
 };
 use crate::metrics::Counters;
 use crate::placements::outlet::Outlet;
-use crate::placements::verdicts::Verdicts;
+use crate::queue::BACKOFF;
 use crate::schedule::extend::{Extension, ExtensionError, Extensions};
 use crate::schedule::{self, Place};
 use crate::watch::Streams;
@@ -107,8 +107,7 @@ impl Controller {
         };
         options.metrics.register(&mut core.registry);
         let sessions = CancellationToken::new();
-        let members =
-            Members::start(options, core.verdicts.clone(), core.events.clone(), sessions.clone())?;
+        let members = Members::start(options, core.events.clone(), sessions.clone())?;
         Ok(Self { core, members, token, sessions, pod: None })
     }
 
@@ -220,7 +219,6 @@ pub enum ControllerError {
 }
 
 /// What the caller of a controller may replace.
-#[derive(Default)]
 pub(crate) struct Settings {
     /// How fast work leaves clusters.
     pub(crate) pace: PaceLimits,
@@ -230,6 +228,20 @@ pub(crate) struct Settings {
     pub(crate) plugins: Vec<Arc<dyn Extension>>,
     /// Namespaces whose objects are never propagated.
     pub(crate) reserved: ReservedNamespaces,
+    /// Waits of a binding after failures.
+    pub(crate) retry: Backoff,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            pace: PaceLimits::default(),
+            recover_after: RecoverAfter::default(),
+            plugins: Vec::new(),
+            reserved: ReservedNamespaces::default(),
+            retry: BACKOFF,
+        }
+    }
 }
 
 /// The controller without `members`, ready to be connected to it.
@@ -237,8 +249,6 @@ pub(crate) struct Core {
     pub(crate) election: Election,
     /// The term while we lead, for sessions.
     pub(crate) term: watch::Receiver<Option<LeaderTerm>>,
-    /// Proofs for what members hold.
-    pub(crate) verdicts: Arc<Verdicts>,
     /// Receives events of members.
     pub(crate) events: mpsc::Sender<MemberEvent>,
     /// The engine's metrics, and all others that the process shows.
@@ -260,13 +270,11 @@ impl Core {
             leader::election(hub.client.clone(), hub.candidate.clone(), hub.clock.clone(), known)?;
         let (terms, term) = watch::channel(None);
         let (events, reports) = mpsc::channel(REPORTS);
-        let verdicts = Arc::new(Verdicts::default());
         let (counters, mut registry) = (Counters::default(), Registry::default());
         counters.register(&mut registry);
         Ok(Self {
             election,
             term,
-            verdicts,
             events,
             counters,
             registry,
@@ -288,7 +296,7 @@ impl Core {
         token: CancellationToken,
         sessions: CancellationToken,
     ) -> Result<(), ControllerError> {
-        let Self { election, term: _, verdicts, events, counters, registry, listeners, .. } = self;
+        let Self { election, term: _, events, counters, registry, listeners, .. } = self;
         let Self { hub, elector, terms, ready, reports, settings, .. } = self;
         drop(events);
         let tasks = TaskTracker::new();
@@ -335,12 +343,12 @@ impl Core {
             store: hub.history,
             retention: hub.retention,
             outlet,
-            verdicts,
             election,
             scheduler,
             extensions,
             pace: settings.pace,
             recover_after: settings.recover_after,
+            retry: settings.retry,
         });
         let mut index = Index::default();
         index.reserve(settings.reserved);

@@ -136,7 +136,7 @@ pub(crate) async fn run() {
         metrics: Metrics::default(),
     };
     let token = CancellationToken::new();
-    let members = Members::start(options, Arc::new(Nobody), sender, token.clone()).unwrap();
+    let members = Members::start(options, sender, token.clone()).unwrap();
     let ear = Arc::new(Ear { heard: Mutex::default(), news: Notify::new() });
     let hears = ear.clone();
     tokio::spawn(async move {
@@ -173,7 +173,7 @@ pub(crate) async fn run() {
     if !desired.is_empty() {
         set(&desired, 0, setting("MEMBERS").parse().unwrap(), 1, 1_000);
     }
-    members.caches_complete(leads);
+    members.caches_complete(leads, Arc::new(Nobody));
 
     answer(async |words| match words {
         ["stats"] => json!({"resident_kib": resident_kib("self"), "cpu_ms": cpu_ms()}),

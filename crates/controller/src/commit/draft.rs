@@ -145,10 +145,6 @@ pub(crate) fn change(
     if claim.holds() {
         set_from_claim(&mut spec, claim, priority);
     }
-    #[cfg(test)]
-    if decided.is_none() && crate::mutants::is(crate::mutants::Mutant::TasksLostByUpkeep) {
-        spec.graceful_eviction_tasks.clear();
-    }
     if let Some(decided) = decided {
         spec.unrecorded = outbox::after_commit(&binding.spec, acknowledged);
         set_decision(&mut spec, decided);

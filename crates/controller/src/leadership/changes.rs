@@ -95,7 +95,7 @@ impl Leading {
     fn forget_binding(&mut self, key: &BindingKey) {
         self.reissued.note(&self.placements, key);
         self.query_reissued();
-        self.env.verdicts.forget(key);
+        self.placements.verdicts.forget(key);
         self.placements.forget(key);
         self.draining.forget(key);
         self.outbox.forget(key);
@@ -114,7 +114,7 @@ impl Leading {
     pub(crate) fn history_turned(&mut self, hub: &HubState) {
         use atoll_api::conditions::{self, RECORDED};
         let behind = hub.history_error.is_some();
-        self.removal_limits.publish(&self.env, behind);
+        self.publish_limits(hub);
         let concerned = hub.index.bindings().filter(|binding| match behind {
             true => self.outbox.awaits(binding),
             false => conditions::find(&binding.status.conditions, RECORDED)

@@ -89,16 +89,14 @@ impl Leading {
         raised: bool,
     ) -> Self {
         env.counters.leads.set(1);
-        // Verdicts of an earlier term may be about deleted bindings.
-        env.verdicts.begin(term);
         let mut leading = Self {
             env: env.clone(),
             term,
             leadership,
-            queue: Queue::new(env.extensions.order()),
+            queue: Queue::new(env.extensions.order(), env.retry),
             deciding: None,
             jobs: Jobs::default(),
-            placements: Placements::default(),
+            placements: Placements::begin(term),
             removal_limits: RemovalLimits::begin(term, raised),
             reissued: Reissued::default(),
             draining: Draining::begin(env, Instant::now()),
@@ -145,7 +143,7 @@ impl Leading {
 
     /// Starts the queries whose answers a new leader needs.
     fn ask_history(&mut self, hub: &HubState) {
-        self.removal_limits.publish(&self.env, hub.history_error.is_some());
+        self.publish_limits(hub);
         let compared = self.removal_limits.compare_all(&self.env, &hub.index);
         self.jobs.spawn(async { JobDone::Compared(compared.await) });
         let unconfirmed = audit::unconfirmed::query(&self.env, &hub.index);
@@ -155,6 +153,13 @@ impl Leading {
         }
         let missed = audit::absence::missed(&self.env, &hub.index);
         self.jobs.spawn(async { JobDone::MembersMissed(missed.await) });
+    }
+
+    /// Applies the limits on removals.
+    fn publish_limits(&self, hub: &HubState) {
+        let limit = self.removal_limits.limit(hub.history_error.is_some());
+        self.placements.verdicts.limit_all(limit);
+        self.env.outlet.limits_changed();
     }
 
     /// The term of this leadership.

@@ -33,21 +33,23 @@ impl Leading {
             JobDone::Published { subject, result } => self.published(hub, &subject, result),
             JobDone::Unconfirmed(claims) => {
                 for (cluster, uids) in claims {
-                    self.env.verdicts.unconfirmed(&cluster, uids);
+                    self.placements.verdicts.unconfirmed(&cluster, uids);
                 }
                 // Every committed decision was passed on, too: members' inventories may be judged.
-                self.env.outlet.caches_complete(self.term);
+                self.env.outlet.caches_complete(self.term, self.placements.verdicts.clone());
             }
             JobDone::Progress(known) => self.audit.recover(&hub.index, &self.placements, known),
             JobDone::MembersMissed(missed) => self.audit.members_missed(missed),
             JobDone::Compared(compared) => {
-                if let Some(next) = self.removal_limits.compared(&self.env, compared) {
+                if let Some(next) =
+                    self.removal_limits.compared(&self.env, &self.placements, compared)
+                {
                     self.jobs.spawn(async { JobDone::Compared(next.await) });
                 }
-                self.removal_limits.publish(&self.env, hub.history_error.is_some());
+                self.publish_limits(hub);
             }
             JobDone::Reissued(answer) => {
-                self.reissued.answered(&self.env, &hub.index, &answer);
+                self.reissued.answered(&self.env, &self.placements, &hub.index, &answer);
                 self.query_reissued();
             }
         }

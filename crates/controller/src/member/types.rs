@@ -95,10 +95,9 @@ pub enum Verdict {
     Frozen,
 }
 
-/// Judges claims that a member reports and that were not set. Called only after `Members::caches_complete`,
-/// and never while a lock of this module is held.
+/// Judges claims that a member reports and that were not set, in one term of the leader.
 pub trait Oracle: Send + Sync + 'static {
-    /// What to do with `key` on `cluster` because of `claim` (a binding's uid).
+    /// What to do with `key` on `cluster` because of `claim` (a binding's uid). Called without a lock on the member.
     fn verdict(&self, cluster: &str, claim: &str, key: &Key) -> Verdict;
 
     /// Why removals on [`Proof::NotTargeted`] of this claim's objects are limited; `None` = they are not. Called while

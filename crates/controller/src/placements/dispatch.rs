@@ -98,7 +98,7 @@ pub(crate) fn dispatch(
         return Vec::new();
     }
     if hub.index.refusal(&binding).is_some() {
-        env.verdicts.set(&binding, BTreeSet::new(), BTreeSet::new(), true);
+        placements.verdicts.set(&binding, BTreeSet::new(), BTreeSet::new(), true);
         return Vec::new();
     }
     if binding.spec.decision.is_none() {
@@ -113,7 +113,7 @@ pub(crate) fn dispatch(
             Presence::Leave(_) => left.insert(cluster.clone()),
         };
     }
-    env.verdicts.set(&binding, wanted, left, source.frozen);
+    placements.verdicts.set(&binding, wanted, left, source.frozen);
     let Some(template) = source.template.filter(|_| !source.frozen) else { return Vec::new() };
     let spread = source.spread.as_deref();
     let sent = send(env, hub, placements, (&binding, &template, spread), &intent.plan);

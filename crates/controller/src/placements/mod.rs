@@ -29,10 +29,12 @@ use serde_json::Value;
 
 use crate::index::key::BindingKey;
 use crate::index::rows::Template;
+use crate::leader::LeaderTerm;
 use crate::members::{ApplyResult, Report};
 use observed::{Certainty, Observed, Trouble};
 use order::Order;
 use sent::{Inputs, Sent, same_content};
+use verdicts::Verdicts;
 use withdrawal::Withdrawal;
 
 /// Whether a member was ordered to remove its copy.
@@ -103,9 +105,16 @@ pub(crate) struct Placements {
     withdrawals: BTreeMap<BindingKey, Withdrawal>,
     /// Versions of template contents so far.
     versions: u64,
+    /// What sessions may look up.
+    pub(crate) verdicts: Arc<Verdicts>,
 }
 
 impl Placements {
+    /// Of a leadership that begins.
+    pub(crate) fn begin(term: LeaderTerm) -> Self {
+        Self { verdicts: Arc::new(Verdicts::begin(term)), ..Self::default() }
+    }
+
     /// A binding's placements, by member.
     pub(crate) fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&String, &Placement)> {
         self.bindings.get(key).into_iter().flat_map(|binding| &binding.members)

@@ -27,7 +27,7 @@ pub(crate) trait Outlet: Send + Sync + 'static {
     /// Leadership lost: drop all desired state; the next leader, or a later term of ours, rebuilds it.
     fn stepped_down(&self);
     /// Every committed decision was passed on in this term: now other objects on members may be judged.
-    fn caches_complete(&self, term: LeaderTerm);
+    fn caches_complete(&self, term: LeaderTerm, oracle: Arc<dyn Oracle>);
     /// The limits on removals may have changed.
     fn limits_changed(&self);
     /// Node label keys that define the members' node classes, because placed templates use them.
@@ -59,8 +59,8 @@ impl Outlet for Members {
         Self::stepped_down(self);
     }
 
-    fn caches_complete(&self, term: LeaderTerm) {
-        Self::caches_complete(self, term);
+    fn caches_complete(&self, term: LeaderTerm, oracle: Arc<dyn Oracle>) {
+        Self::caches_complete(self, term, oracle);
     }
 
     fn limits_changed(&self) {

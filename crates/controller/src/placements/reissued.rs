@@ -60,7 +60,13 @@ impl Reissued {
     }
 
     /// History answered. Objects of bindings without a record stay on the members, as orphans.
-    pub(crate) fn answered(&mut self, env: &Env, index: &Index, answer: &Answer) {
+    pub(crate) fn answered(
+        &mut self,
+        env: &Env,
+        placements: &Placements,
+        index: &Index,
+        answer: &Answer,
+    ) {
         self.asking = false;
         for claim in &answer.asked {
             let clusters = self.open.remove(claim).unwrap_or_default();
@@ -73,7 +79,7 @@ impl Reissued {
                 "sent to members again after its withdrawal, because this leader's watch lagged: removed again"
             );
             for cluster in &clusters {
-                env.verdicts.unconfirmed(cluster, [claim.clone()]);
+                placements.verdicts.unconfirmed(cluster, [claim.clone()]);
                 env.outlet.withdraw(cluster, claim, How::Remove, Proof::Recorded);
             }
         }

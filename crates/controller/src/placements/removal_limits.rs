@@ -13,6 +13,7 @@ use crate::env::Env;
 use crate::index::Index;
 use crate::leader::LeaderTerm;
 use crate::members::LimitReason;
+use crate::placements::Placements;
 
 /// Delay before bindings that seem older than history are compared again: by then the records that this leader just
 /// passed on are written, even if the database had lost them.
@@ -59,19 +60,13 @@ impl RemovalLimits {
     }
 
     /// Why all removals are limited, if they are. `unreachable`: the history database does not accept writes.
-    fn limit(&self, unreachable: bool) -> Option<LimitReason> {
+    pub(crate) fn limit(&self, unreachable: bool) -> Option<LimitReason> {
         match self.newest {
             _ if self.raised => Some(LimitReason::TermRaised),
             Some(false) => Some(LimitReason::HubOlderThanHistory),
             Some(true) if !unreachable => None,
             _ => Some(LimitReason::HistoryUnreachable),
         }
-    }
-
-    /// Applies the limit. `unreachable`: the history database does not accept writes.
-    pub(crate) fn publish(&self, env: &Env, unreachable: bool) {
-        env.verdicts.limit_all(self.limit(unreachable));
-        env.outlet.limits_changed();
     }
 
     /// Compares what bindings hold with history.
@@ -98,12 +93,13 @@ impl RemovalLimits {
     pub(crate) fn compared(
         &mut self,
         env: &Env,
+        placements: &Placements,
         compared: Compared,
     ) -> Option<impl Future<Output = Compared> + Send + 'static> {
         let Compared { newest, older, rechecks } = compared;
         self.verified.extend(newest);
         self.newest = Some(older.is_empty());
-        env.verdicts.newest(self.verified.clone());
+        placements.verdicts.newest(self.verified.clone());
         let first = older.first()?;
         if rechecks == 0 {
             tracing::warn!(

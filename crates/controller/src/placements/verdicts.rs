@@ -57,11 +57,10 @@ struct Inner {
     limit: Option<LimitReason>,
 }
 
-impl Inner {
-    /// Without any knowledge of history, until it was queried.
-    fn begin(term: LeaderTerm) -> Self {
+impl Default for Inner {
+    fn default() -> Self {
         Self {
-            term,
+            term: LeaderTerm::default(),
             claims: BTreeMap::new(),
             uids: BTreeMap::new(),
             unconfirmed: BTreeMap::new(),
@@ -71,17 +70,16 @@ impl Inner {
     }
 }
 
-impl Default for Inner {
-    fn default() -> Self {
-        Self::begin(LeaderTerm::default())
-    }
-}
-
-/// The verdicts.
+/// The verdicts of one leadership.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts(Mutex<Inner>);
 
 impl Verdicts {
+    /// Without any knowledge of history, until it was queried.
+    pub(crate) fn begin(term: LeaderTerm) -> Self {
+        Self(Mutex::new(Inner { term, ..Inner::default() }))
+    }
+
     /// Records a binding: which members hold it by its decision, and which are not changed.
     pub(crate) fn set(
         &self,
@@ -116,11 +114,6 @@ impl Verdicts {
         if let Some(uid) = inner.uids.remove(key) {
             inner.claims.remove(&uid);
         }
-    }
-
-    /// Drops everything: a term begins, and bindings as of an earlier one prove nothing.
-    pub(crate) fn begin(&self, term: LeaderTerm) {
-        *self.lock() = Inner::begin(term);
     }
 
     /// Decisions of earlier leaders that are the newest in history, by uid of their bindings.
@@ -203,8 +196,7 @@ mod tests {
             .unwrap();
             binding
         };
-        let verdicts = Verdicts::default();
-        verdicts.begin(LeaderTerm::new(7));
+        let verdicts = Verdicts::begin(LeaderTerm::new(7));
         let set_decided = |term| verdicts.set(&decided(term), set(&["a"]), set(&[]), false);
         set_decided(7);
         assert_eq!(verdicts.limit("u1"), Some(LimitReason::HistoryUnreachable), "not asked yet");
@@ -222,8 +214,6 @@ mod tests {
             verdicts.limit_all(Some(reason));
             assert_eq!(verdicts.limit("u1"), Some(reason), "whoever made it");
         }
-        verdicts.begin(LeaderTerm::new(8));
-        assert_eq!(verdicts.limit("u1"), Some(LimitReason::HistoryUnreachable));
     }
 
     fn set(names: &[&str]) -> BTreeSet<String> {

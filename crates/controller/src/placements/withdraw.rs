@@ -48,13 +48,19 @@ pub(crate) fn step(
     if withdrawal.is_none_or(|withdrawal| !withdrawal.is_of(binding.uid())) {
         begin(env, hub, placements, binding, now);
     }
+    let verdicts = placements.verdicts.clone();
     let Some(withdrawal) = placements.withdrawal_mut(&binding.key) else {
         return WithdrawStep::Waits(None);
     };
     match withdrawal.next(now, |cluster| hub.is_connected(cluster)) {
         Next::Confirmations(until) => WithdrawStep::Waits(Some(until)),
         Next::History => WithdrawStep::Waits(None),
-        Next::Record(unconfirmed) => record(env, withdrawal, binding, unconfirmed, term),
+        Next::Record(unconfirmed) => {
+            for cluster in &unconfirmed {
+                verdicts.unconfirmed(cluster, [binding.uid().to_owned()]);
+            }
+            record(env, withdrawal, binding, &unconfirmed, term)
+        }
         Next::Release => WithdrawStep::Release(draft::without_finalizer(binding)),
     }
 }
@@ -68,7 +74,7 @@ fn begin(env: &Env, hub: &HubState, placements: &mut Placements, binding: &Bindi
     let members: BTreeSet<String> =
         members.filter(|cluster| hub.index.cluster(cluster).is_some()).collect();
     let how = if binding.spec.preserve_resources_on_deletion { How::Release } else { How::Remove };
-    env.verdicts.set(binding, BTreeSet::new(), BTreeSet::new(), false);
+    placements.verdicts.set(binding, BTreeSet::new(), BTreeSet::new(), false);
     for cluster in &members {
         env.outlet.withdraw(cluster, binding.uid(), how, Proof::BindingDeleted);
     }
@@ -79,12 +85,9 @@ fn record(
     env: &Env,
     withdrawal: &mut Withdrawal,
     binding: &Binding,
-    unconfirmed: Vec<String>,
+    unconfirmed: &[String],
     term: LeaderTerm,
 ) -> WithdrawStep {
-    for cluster in &unconfirmed {
-        env.verdicts.unconfirmed(cluster, [binding.uid().to_owned()]);
-    }
     let at = binding.metadata.deletion_timestamp.as_ref().map(|time| time.0);
     let record = Record::withdrawn(
         binding_ref(binding),

@@ -120,6 +120,8 @@ pub(crate) struct Queue<Key, Condition: WakesOn> {
     ready: ReadyPool<Key>,
     waiting: WaitingPool<Key, Condition>,
     order: Order<Key>,
+    /// Waits after failures.
+    retry: Backoff,
     info: QueueInfo<Key>,
     /// Keys behind shut gates with due work that needs no decision.
     maintenance: BTreeSet<Key>,
@@ -134,12 +136,13 @@ pub(crate) struct Queue<Key, Condition: WakesOn> {
 impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     /// Creates an empty queue.
     #[must_use]
-    pub(crate) fn new(order: Order<Key>) -> Self {
+    pub(crate) fn new(order: Order<Key>, retry: Backoff) -> Self {
         Self {
             states: BTreeMap::new(),
             ready: ReadyPool::default(),
             waiting: WaitingPool::default(),
             order,
+            retry,
             info: QueueInfo::default(),
             maintenance: BTreeSet::new(),
             held: 0,
@@ -430,12 +433,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     }
 
     fn back_off(&mut self, key: Key, times: u32, now: Instant) {
-        let wait = BACKOFF.ceiling(times);
-        #[cfg(test)]
-        let wait = match crate::mutants::is(crate::mutants::Mutant::RetryAfterMinutes) {
-            true => Duration::from_secs(300),
-            false => wait,
-        };
+        let wait = self.retry.ceiling(times);
         let popped = self.attempts.get(&key).and_then(|attempts| attempts.popped);
         let until = popped.unwrap_or(now) + wait;
         if until <= now {

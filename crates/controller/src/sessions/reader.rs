@@ -121,17 +121,18 @@ fn take_inventory(
     session: &SessionHandle,
     entries: Vec<(Key, Held)>,
 ) {
+    // Without an oracle, or with another one, the term ended meanwhile.
+    let Some(oracle) = cx.leadership.oracle(session.term) else { return };
     let undecided = member.lock().desired.undecided(&entries);
     let verdicts: BTreeMap<_, _> = undecided
         .into_iter()
         .map(|(claim, key)| {
-            let verdict = cx.sessions.oracle.verdict(&member.name, &claim, &key);
+            let verdict = oracle.verdict(&member.name, &claim, &key);
             ((claim, key), verdict)
         })
         .collect();
     let mut state = member.lock();
     if state.session.as_ref().is_none_or(|current| current.id != session.id)
-        // The term ended meanwhile, and its verdicts with it.
         || !cx.leadership.is_complete(session.term)
     {
         return;

@@ -18,7 +18,7 @@ use super::wire;
 use crate::member::context::Context;
 use crate::member::metrics::SentLabels;
 use crate::member::state::Member;
-use crate::member::types::MemberEvent;
+use crate::member::types::{LimitReason, MemberEvent};
 
 /// Messages to the agent: bounded, in front of HTTP/2's own window.
 pub(super) type Sender = mpsc::Sender<Result<v1::ControllerMessage, Status>>;
@@ -117,10 +117,14 @@ impl Writer {
                 return Ok(());
             }
         }
+        let oracle = self.cx.leadership.oracle(self.session.term);
         let (order, reopens, confirmed) = {
             let mut state = self.member.lock();
             let held_back = state.desired.held_back().len();
-            let limit = |claim: &str| self.cx.sessions.oracle.limit(claim);
+            let limit = |claim: &str| match &oracle {
+                Some(oracle) => oracle.limit(claim),
+                None => Some(LimitReason::HistoryUnreachable),
+            };
             let order = state.desired.next(Instant::now(), &limit);
             if state.desired.held_back().len() != held_back {
                 self.cx.writes.mark(&self.member.name);

@@ -62,7 +62,11 @@ pub(crate) struct Spy {
     faults: Arc<Mutex<VecDeque<Fault>>>,
     cut: Arc<Mutex<bool>>,
     forbidden: Arc<Mutex<Vec<&'static str>>>,
+    rewrite: Arc<Mutex<Option<Rewrite>>>,
 }
+
+/// Changes the JSON of a patch to a path.
+type Rewrite = fn(path: &str, patch: &mut Value);
 
 impl Spy {
     /// From now on, requests whose path has this suffix are rejected as forbidden.
@@ -73,6 +77,11 @@ impl Spy {
     /// Allows all requests again.
     pub(crate) fn allow_all(&self) {
         self.forbidden.lock().unwrap().clear();
+    }
+
+    /// From now on, patches arrive as this function leaves them.
+    pub(crate) fn rewrite(&self, rewrite: Rewrite) {
+        *self.rewrite.lock().unwrap() = Some(rewrite);
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {
@@ -131,14 +140,26 @@ impl tower::Service<Request<Body>> for Spied {
         if self.spy.forbidden.lock().unwrap().iter().any(|end| path.ends_with(end)) {
             return Box::pin(async move { Ok(forbidden(&path)) });
         }
-        let answer = self.inner.call(request);
-        let calls = self.spy.calls.clone();
+        let rewrite = self.spy.rewrite.lock().unwrap().filter(|_| method == Method::PATCH);
+        let (calls, mut inner) = (self.spy.calls.clone(), self.inner.clone());
         Box::pin(async move {
-            let Ok(response) = answer.await;
+            let request = match rewrite {
+                Some(rewrite) => rewritten(request, rewrite).await,
+                None => request,
+            };
+            let Ok(response) = inner.call(request).await;
             calls.lock().unwrap().push(Call { method, path, status: response.status() });
             if fault == Some(How::LoseAnswer) { Err(lost()) } else { Ok(response) }
         })
     }
+}
+
+async fn rewritten(request: Request<Body>, rewrite: Rewrite) -> Request<Body> {
+    let (mut parts, body) = request.into_parts();
+    let mut patch = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
+    rewrite(parts.uri.path(), &mut patch);
+    parts.headers.remove("content-length");
+    Request::from_parts(parts, Body::from(patch.to_string().into_bytes()))
 }
 
 fn forbidden(path: &str) -> Response<atoll_apiserver::Body> {

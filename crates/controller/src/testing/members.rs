@@ -13,7 +13,8 @@ use tokio::sync::mpsc;
 
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{
-    ApplyResult, HealthReport, LostReason, MemberEvent, ObjectHealth, Proof, Report, Withdrawal,
+    ApplyResult, HealthReport, LimitReason, LostReason, MemberEvent, ObjectHealth, Oracle, Proof,
+    Report, Withdrawal,
 };
 use crate::mutants::{self, Mutant};
 use crate::placements::outlet::Outlet;
@@ -45,7 +46,8 @@ struct State {
     ready: BTreeSet<(String, String)>,
     labels: BTreeSet<String>,
     deleted: BTreeSet<String>,
-    complete: bool,
+    /// Verdicts of the leader, once its state is complete.
+    oracle: Option<Arc<dyn Oracle>>,
     emptying: BTreeMap<String, Emptying>,
 }
 
@@ -67,7 +69,7 @@ impl FakeMembers {
 
     /// The same members with another controller: they keep their objects.
     pub(crate) fn rewire(&self, events: mpsc::Sender<MemberEvent>) -> Self {
-        self.state.lock().unwrap().complete = false;
+        self.state.lock().unwrap().oracle = None;
         Self { state: self.state.clone(), events, check: Arc::new(|| ()) }
     }
 
@@ -76,7 +78,13 @@ impl FakeMembers {
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        self.state.lock().unwrap().complete
+        self.state.lock().unwrap().oracle.is_some()
+    }
+
+    /// Why removals of a binding's objects are limited. Before the leader's state is complete nothing is removed.
+    pub(crate) fn limit(&self, uid: &str) -> Option<LimitReason> {
+        let oracle = self.state.lock().unwrap().oracle.clone();
+        oracle.map_or(Some(LimitReason::HistoryUnreachable), |oracle| oracle.limit(uid))
     }
 
     /// The one object that a member holds.
@@ -354,7 +362,7 @@ fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Rep
 impl Outlet for FakeMembers {
     /// They keep their objects.
     fn stepped_down(&self) {
-        self.state.lock().unwrap().complete = false;
+        self.state.lock().unwrap().oracle = None;
     }
 
     fn set_desired(
@@ -403,8 +411,8 @@ impl Outlet for FakeMembers {
         });
     }
 
-    fn caches_complete(&self, _: crate::leader::LeaderTerm) {
-        self.state.lock().unwrap().complete = true;
+    fn caches_complete(&self, _: crate::leader::LeaderTerm, oracle: Arc<dyn Oracle>) {
+        self.state.lock().unwrap().oracle = Some(oracle);
     }
 
     fn limits_changed(&self) {}

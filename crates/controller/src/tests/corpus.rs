@@ -17,15 +17,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use http::Method;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
+use super::harness::{BINDING, DEPLOYMENT, Federation, SOON, Setup};
 use crate::members::{HealthState, HealthTimes, HeartbeatTracker};
 use crate::mutants::{self, Mutant};
 use crate::testing::eventually;
-use crate::testing::hub::How;
+use crate::testing::hub::{How, Hub};
 
 /// Runs a scenario on a runtime of this thread, with paused time.
 fn run<F: Future<Output = ()>>(scenario: fn() -> F) {
@@ -48,8 +49,26 @@ async fn place(federation: &Federation, clusters: &[&str], type_: &str) {
     federation.hub.policy("all", DEPLOYMENT, placement).await;
 }
 
+/// A federation; its hub or its settings have the bug that is active, if it is one of theirs.
+async fn start() -> Federation {
+    let minutes = Duration::from_secs(300);
+    let retry =
+        mutants::is(Mutant::RetryAfterMinutes).then_some(Backoff { first: minutes, most: minutes });
+    let setup = Setup { retry, ..Setup::default() };
+    let federation = Federation::start_on(Hub::open().await, setup).await;
+    if mutants::is(Mutant::TasksLostByUpkeep) {
+        federation.spy.rewrite(|path, patch| {
+            let upkeep = patch.pointer("/spec/decision").is_none();
+            if upkeep && path.contains("resourcebindings") && !path.ends_with("/status") {
+                patch["spec"]["gracefulEvictionTasks"] = json!(null);
+            }
+        });
+    }
+    federation
+}
+
 async fn on(clusters: &[&str], type_: &str, replicas: i64) -> Federation {
-    let federation = Federation::start().await;
+    let federation = start().await;
     place(&federation, clusters, type_).await;
     federation.hub.deployment("web", replicas).await;
     federation.until(BINDING, "web-deployment", "/metadata/name", json!("web-deployment")).await;

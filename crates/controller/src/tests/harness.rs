@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::Backoff;
 use atoll_api::binding::Trigger;
 use atoll_history::{Filter, MemoryStore, Store};
 use atoll_scheduler::{Profiles, RecoverAfter};
@@ -13,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use crate::leader::{Candidate, LeaseTimes};
 use crate::lifecycle::pace::PaceLimits;
 use crate::metrics::Counters;
-use crate::placements::verdicts::Verdicts;
 use crate::run::{ControllerError, Core, Hub as HubOptions};
 use crate::schedule::Place;
 use crate::schedule::extend::Extension;
@@ -29,7 +29,6 @@ pub(super) struct Federation {
     pub(super) store: Arc<MemoryStore>,
     pub(super) spy: Spy,
     pub(super) counters: Counters,
-    pub(super) verdicts: Arc<Verdicts>,
     token: CancellationToken,
     running: JoinHandle<Result<(), ControllerError>>,
     starts: u32,
@@ -42,6 +41,8 @@ pub(super) struct Setup {
     pub(super) pace: PaceLimits,
     pub(super) profiles: Profiles,
     pub(super) plugins: Vec<Arc<dyn Extension>>,
+    /// Waits after failures, if not the default.
+    pub(super) retry: Option<Backoff>,
     /// Retention of history, if not the default.
     pub(super) retention: Option<Duration>,
     /// Path suffixes that the controller has no permission for.
@@ -103,8 +104,9 @@ impl Federation {
         .unwrap();
         core.settings.pace = setup.pace;
         core.settings.recover_after = RECOVER_AFTER;
+        core.settings.retry = setup.retry.unwrap_or(core.settings.retry);
         core.settings.plugins.clone_from(&setup.plugins);
-        let (counters, verdicts) = (core.counters.clone(), core.verdicts.clone());
+        let counters = core.counters.clone();
         let seen = spy.clone();
         // I5: before an order reaches a member, its decision is durable in the hub.
         let durable = move || {
@@ -121,8 +123,7 @@ impl Federation {
         let token = CancellationToken::new();
         let outlet = Arc::new(members.clone());
         let running = tokio::spawn(core.run(outlet, token.clone(), CancellationToken::new()));
-        let federation =
-            Self { hub, members, store, spy, counters, verdicts, token, running, starts, setup };
+        let federation = Self { hub, members, store, spy, counters, token, running, starts, setup };
         let members = &federation.members;
         eventually("leads", SOON, || async { members.is_complete() }).await;
         for name in ["m1", "m2", "m3"] {

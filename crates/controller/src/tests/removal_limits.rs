@@ -22,7 +22,7 @@ impl Federation {
 
     async fn until_limit(&self, uid: &str, expected: Option<LimitReason>) {
         eventually(&format!("removals are limited by {expected:?}"), SOON, || async {
-            self.verdicts.limit(uid) == expected
+            self.members.limit(uid) == expected
         })
         .await;
     }
@@ -78,7 +78,7 @@ async fn removals_are_limited_on_a_hub_that_was_restored_from_an_older_backup() 
     federation.hub.deployment("web", 9).await;
     federation.placed(9).await;
     tokio::time::sleep(Duration::from_secs(300)).await;
-    assert_eq!(federation.verdicts.limit(&uid), Some(LimitReason::HubOlderThanHistory));
+    assert_eq!(federation.members.limit(&uid), Some(LimitReason::HubOlderThanHistory));
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +89,7 @@ async fn removals_are_limited_while_the_history_database_is_unreachable() {
     federation.store.set_fault(Fault::Unreachable);
     let federation = federation.restart().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(federation.verdicts.limit(&uid), Some(LimitReason::HistoryUnreachable));
+    assert_eq!(federation.members.limit(&uid), Some(LimitReason::HistoryUnreachable));
     federation.store.set_fault(Fault::None);
     federation.until_limit(&uid, None).await;
     // Unreachable again while this leader has decisions to record.

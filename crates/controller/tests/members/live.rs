@@ -76,18 +76,22 @@ impl Controller {
             trust_domain: TrustDomain::new("atoll.test").unwrap(),
             metrics: Metrics::default(),
         };
-        let verdicts = Arc::<Verdicts>::default();
-        let members = Members::start(options, verdicts, sender, token.clone()).unwrap();
+        let members = Members::start(options, sender, token.clone()).unwrap();
         for cluster in hub.clusters().list(&Default::default()).await.unwrap() {
             members.cluster_changed(&cluster);
         }
         before(&members);
         if let Some(term) = *term.borrow() {
-            members.caches_complete(term);
+            members.caches_complete(term, Arc::<Verdicts>::default());
         }
         let (clusters, follower, ends) = (hub.clusters(), members.clone(), token.clone());
         tokio::spawn(ends.run_until_cancelled_owned(follow(clusters, follower)));
         Self { members, address, term, events, token }
+    }
+
+    /// All desired state of this term was set.
+    pub(crate) fn complete(&self, term: u64) {
+        self.members.caches_complete(LeaderTerm::new(term), Arc::<Verdicts>::default());
     }
 
     pub(crate) async fn stop(mut self) {

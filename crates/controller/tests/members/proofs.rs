@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{HealthTimes, Verdict};
 use atoll_protocol::tls;
 use atoll_protocol::transport;
@@ -40,7 +39,7 @@ async fn empty_cache_says_nothing_to_members() {
     // Not even an orphan is counted before all state is set; then the desired objects are sent.
     assert_eq!(hub.status("member1").await.orphans, None);
     rig.set("member1", "web", "h1");
-    rig.members.caches_complete(LeaderTerm::new(1));
+    rig.complete(1);
     assert_eq!(agent.sync(&mut store).await, [""; 0]);
 }
 

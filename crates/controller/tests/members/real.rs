@@ -130,7 +130,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
     rig.stop().await;
     let mut rig = Rig::start_with(&hub, Default::default(), Some(2), |_| ()).await;
     set(&rig, "a", "2");
-    rig.members.caches_complete(LeaderTerm::new(2));
+    rig.complete(2);
     *member.arrivals.lock().unwrap() = rig.arrivals.clone();
     let event = rig.event(|event| matches!(event, MemberEvent::Inventory { .. })).await;
     let MemberEvent::Inventory { held, orphans, .. } = event else { unreachable!() };
@@ -144,7 +144,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
     // A controller without state (a hub restored from an earlier backup): everything stays, and is counted.
     rig.stop().await;
     let mut rig = Rig::start_with(&hub, Default::default(), Some(3), |_| ()).await;
-    rig.members.caches_complete(LeaderTerm::new(3));
+    rig.complete(3);
     *member.arrivals.lock().unwrap() = rig.arrivals.clone();
     rig.event(|event| matches!(event, MemberEvent::Inventory { orphans: 1, .. })).await;
     eventually(async || hub.status("member1").await.orphans == Some(1)).await;
@@ -159,14 +159,14 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
 async fn an_old_controller_with_a_lower_term_is_not_obeyed() {
     let hub = Hub::start().await;
     let rig = Rig::start_with(&hub, Default::default(), Some(9), |_| ()).await;
-    rig.members.caches_complete(LeaderTerm::new(9));
+    rig.complete(9);
     let member = Member::join(&rig, "member1", 8).await;
     set(&rig, "a", "1");
     eventually(async || member.value("a").await.is_some()).await;
     rig.stop().await;
     let mut old = Rig::start_with(&hub, Default::default(), Some(5), |_| ()).await;
     set(&old, "a", "old");
-    old.members.caches_complete(LeaderTerm::new(5));
+    old.complete(5);
     *member.arrivals.lock().unwrap() = old.arrivals.clone();
     // One member alone is not believed: a user confirms it.
     eventually(async || hub.condition("member1", "TermAhead").await.is_some()).await;
@@ -178,7 +178,7 @@ async fn an_old_controller_with_a_lower_term_is_not_obeyed() {
     assert_eq!(member.value("a").await.as_deref(), Some("1"));
     // It raises its own term above that, and its orders are accepted again.
     old.term.send_replace(Some(LeaderTerm::new(10)));
-    old.members.caches_complete(LeaderTerm::new(10));
+    old.complete(10);
     eventually(async || member.value("a").await.as_deref() == Some("old")).await;
     eventually(async || hub.annotation("member1", marks::ACCEPT_TERM).await.is_none()).await;
     eventually(async || hub.condition("member1", "TermAhead").await.is_none()).await;

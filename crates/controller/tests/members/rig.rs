@@ -152,8 +152,13 @@ impl Drop for Rig {
 impl Rig {
     pub(crate) async fn start(hub: &Hub) -> Self {
         let rig = Self::start_with(hub, HealthTimes::default(), Some(1), |_| ()).await;
-        rig.members.caches_complete(LeaderTerm::new(1));
+        rig.complete(1);
         rig
+    }
+
+    /// All desired state of this term was set.
+    pub(crate) fn complete(&self, term: u64) {
+        self.members.caches_complete(LeaderTerm::new(term), self.verdicts.clone());
     }
 
     /// `before` runs once the Clusters are known; nothing is complete yet.
@@ -177,7 +182,7 @@ impl Rig {
             trust_domain: TrustDomain::new("atoll.test").unwrap(),
             metrics: metrics.clone(),
         };
-        let members = Members::start(options, verdicts.clone(), sender, token.clone()).unwrap();
+        let members = Members::start(options, sender, token.clone()).unwrap();
         for cluster in hub.clusters().list(&Default::default()).await.unwrap() {
             members.cluster_changed(&cluster);
         }

@@ -78,7 +78,7 @@ async fn the_first_wave_then_differences_then_nothing_after_a_restart() {
         timeout(Duration::from_secs(3), agent.next()).await.is_err(),
         "nothing before the controller knows everything"
     );
-    rig.members.caches_complete(LeaderTerm::new(2));
+    rig.complete(2);
     assert_eq!(agent.sync(&mut store).await, [""; 0]);
     let event = rig.event(|event| matches!(event, MemberEvent::Inventory { .. })).await;
     let MemberEvent::Inventory { held, orphans, .. } = event else { unreachable!() };

@@ -86,7 +86,7 @@ async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     assert_eq!(member.has("a", "1").await, version);
     // With a higher term its orders are accepted.
     late.term.send_replace(Some(LeaderTerm::new(10)));
-    late.members.caches_complete(LeaderTerm::new(10));
+    late.complete(10);
     member.has("a", "old").await;
 }
 

@@ -51,7 +51,7 @@ async fn sessions_end_with_the_term_also_when_the_same_controller_leads_on() {
         rig.members.stepped_down();
         rig.set("member1", "a", "h1");
         rig.set("member1", "b", &format!("h{term}"));
-        rig.members.caches_complete(LeaderTerm::new(term));
+        rig.complete(term);
         if term == 3 {
             rig.term.send_replace(Some(LeaderTerm::new(term)));
             assert_eq!(agent.end().await.code(), Code::Unavailable);
@@ -105,7 +105,7 @@ async fn one_member_of_three_is_not_believed_and_stops_nothing_and_two_are() {
     assert!(matches!(event, MemberEvent::HigherTerm { term, .. } if term.get() == 9), "{event:?}");
     rig.term.send_replace(Some(LeaderTerm::new(10)));
     rig.members.stepped_down();
-    rig.members.caches_complete(LeaderTerm::new(10));
+    rig.complete(10);
     let mut second = hello(&identities[1], "member2", 1, &Store::default());
     second.highest_term = 9;
     let mut agent = Agent::open(&rig, &identities[1], second, ROOM).await.unwrap();

@@ -40,7 +40,7 @@ impl World {
             scheduler: Scheduler::new(Profiles::default()),
             clusters: BTreeMap::new(),
             requests: BTreeMap::new(),
-            queue: Queue::new(by_priority()),
+            queue: Queue::new(by_priority(), BACKOFF),
             left: BTreeMap::new(),
         };
         for (name, room) in clusters {

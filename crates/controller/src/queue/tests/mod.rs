@@ -28,7 +28,7 @@ fn by_priority<K>() -> Order<K> {
 }
 
 fn pools() -> Pools {
-    Queue::new(by_priority())
+    Queue::new(by_priority(), BACKOFF)
 }
 
 fn after(start: Instant, seconds: u64) -> Instant {
