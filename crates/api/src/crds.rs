@@ -10,6 +10,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::cluster::Cluster::crd(),
         crate::policy::PropagationPolicy::crd(),
         crate::policy::ClusterPropagationPolicy::crd(),
+        crate::override_policy::OverridePolicy::crd(),
+        crate::override_policy::ClusterOverridePolicy::crd(),
         crate::workload_policy::WorkloadPolicy::crd(),
         crate::workload_spread::WorkloadSpread::crd(),
         crate::binding::ResourceBinding::crd(),
