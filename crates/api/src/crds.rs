@@ -14,6 +14,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::override_policy::ClusterOverridePolicy::crd(),
         crate::workload_policy::WorkloadPolicy::crd(),
         crate::workload_spread::WorkloadSpread::crd(),
+        crate::customization::ResourceInterpreterCustomization::crd(),
         crate::binding::ResourceBinding::crd(),
         crate::binding::ClusterResourceBinding::crd(),
     ];

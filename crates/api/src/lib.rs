@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod conditions;
 pub mod crds;
 pub mod cron;
+pub mod customization;
 mod ids;
 pub mod marks;
 mod member_state;
@@ -31,6 +32,7 @@ pub use backoff::{Backoff, Jitter};
 pub use binding::{ClusterResourceBinding, ResourceBinding};
 pub use clock::Clock;
 pub use cluster::Cluster;
+pub use customization::ResourceInterpreterCustomization;
 pub use ids::{BindingUid, ClusterName, DecisionId, TemplateUid};
 pub use member_state::MemberState;
 pub use override_policy::{ClusterOverridePolicy, OverridePolicy};
@@ -44,6 +46,8 @@ pub use workload_spread::WorkloadSpread;
 pub const POLICY_GROUP: &str = "policy.atoll.dev";
 /// Group of the bindings.
 pub const WORK_GROUP: &str = "work.atoll.dev";
+/// Group of the settings, such as interpreters of kinds.
+pub const CONFIG_GROUP: &str = "config.atoll.dev";
 /// Group that serves recorded decisions, read-only.
 pub const HISTORY_GROUP: &str = "history.atoll.dev";
 /// The version of all groups.
