@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::policy::ConflictResolution;
-use atoll_api::{Clock, Cluster};
+use atoll_api::{BindingUid, Clock, Cluster, ClusterName};
 use atoll_protocol::ca::CertificateAuthority;
 use atoll_protocol::identity::TrustDomain;
 use tokio::sync::{mpsc, watch};
@@ -138,12 +138,12 @@ impl Members {
         }
     }
 
-    /// Replaces what `claim` (a binding's uid) wants on `cluster`, and sends the difference. An object that it no
+    /// Replaces what `claim` wants on `cluster`, and sends the difference. An object that it no
     /// longer wants is kept as an orphan: only [`Members::withdraw`] removes.
     pub fn set_desired(
         &self,
-        cluster: &str,
-        claim: &str,
+        cluster: &ClusterName,
+        claim: &BindingUid,
         objects: Vec<Arc<Rendered>>,
         conflict: ConflictResolution,
     ) {
@@ -156,7 +156,13 @@ impl Members {
     /// `claim` wants nothing on `cluster` any more. Objects without another claim are removed or released; kinds that
     /// are never removed (Namespace, CustomResourceDefinition) are released. Answered by [`MemberEvent::Withdrawn`]
     /// once the member confirms; a disconnected member gets the order when it reconnects.
-    pub fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
+    pub fn withdraw(
+        &self,
+        cluster: &ClusterName,
+        claim: &BindingUid,
+        how: Withdrawal,
+        proof: Proof,
+    ) {
         let Some(member) = self.0.registry.get(cluster) else { return };
         member.mailbox.withdraw(claim, how, proof);
         self.apply_orders(&member);
@@ -229,7 +235,7 @@ impl Members {
     }
 
     /// Progress of emptying a member, for its condition `Emptied`.
-    pub fn emptying(&self, cluster: &str, emptying: Emptying) {
+    pub fn emptying(&self, cluster: &ClusterName, emptying: Emptying) {
         let Some(member) = self.0.registry.get(cluster) else { return };
         member.mailbox.set_emptying(emptying);
         self.apply_orders(&member);
@@ -237,12 +243,12 @@ impl Members {
     }
 
     /// The Cluster was deleted. Its session ends, and its desired state is dropped.
-    pub fn cluster_deleted(&self, name: &str) {
+    pub fn cluster_deleted(&self, name: &ClusterName) {
         let Some(member) = self.0.registry.remove(name) else { return };
         if let Some(session) = &member.lock().session {
             session.end(Status::permission_denied("the Cluster was deleted"));
         }
-        let (cluster, reason) = (name.to_owned(), LostReason::Deleted);
+        let (cluster, reason) = (name.clone(), LostReason::Deleted);
         self.0.outbox.push(MemberEvent::Lost { cluster, reason });
     }
 
@@ -259,7 +265,7 @@ impl Members {
 
     /// Objects on members without a known binding, by member. Members without any are omitted.
     #[must_use]
-    pub fn orphans(&self) -> BTreeMap<String, Vec<Key>> {
+    pub fn orphans(&self) -> BTreeMap<ClusterName, Vec<Key>> {
         let members = self.0.registry.all();
         let orphans = members.iter().map(|member| {
             let keys = member.lock().desired.orphans().into_iter().cloned().collect::<Vec<_>>();

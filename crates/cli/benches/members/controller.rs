@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use atoll_api::Clock;
 use atoll_api::cluster::Cluster;
 use atoll_api::policy::ConflictResolution;
+use atoll_api::{BindingUid, Clock, ClusterName};
 use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
     HealthTimes, Incoming, Key, MemberEvent, Members, MembersOptions, Metrics, Oracle, Rendered,
@@ -33,7 +33,7 @@ const EVENTS: usize = 1_024;
 struct Nobody;
 
 impl Oracle for Nobody {
-    fn verdict(&self, _: &str, _: &str, _: &Key) -> Verdict {
+    fn verdict(&self, _: &ClusterName, _: &BindingUid, _: &Key) -> Verdict {
         Verdict::Unknown
     }
 }
@@ -42,9 +42,9 @@ impl Oracle for Nobody {
 #[derive(Default)]
 struct Heard {
     /// Members whose inventory both ends agree on.
-    agreed: BTreeSet<String>,
+    agreed: BTreeSet<ClusterName>,
     /// Objects applied, by their round and then member.
-    applied: BTreeMap<String, BTreeMap<String, usize>>,
+    applied: BTreeMap<String, BTreeMap<ClusterName, usize>>,
 }
 
 struct Ear {
@@ -110,7 +110,7 @@ async fn follow(clusters: Api<Cluster>, members: Members, listed: Arc<Notify>) {
                 members.cluster_changed(&cluster);
             }
             Ok(watcher::Event::Delete(cluster)) => {
-                members.cluster_deleted(&cluster.metadata.name.unwrap());
+                members.cluster_deleted(&cluster.metadata.name.unwrap().into());
             }
             Ok(watcher::Event::InitDone) => listed.notify_one(),
             Ok(watcher::Event::Init) => (),
@@ -164,7 +164,12 @@ pub(crate) async fn run() {
             for member in from..to {
                 let cluster = hub::name(member);
                 let (claim, object) = object(&cluster, round, n, bytes);
-                members.set_desired(&cluster, &claim, vec![object], ConflictResolution::Abort);
+                members.set_desired(
+                    &cluster.into(),
+                    &claim.into(),
+                    vec![object],
+                    ConflictResolution::Abort,
+                );
             }
         }
     };
@@ -190,7 +195,7 @@ pub(crate) async fn run() {
             let expected = to - from - usize::from(ignored.is_some());
             let (began, cpu) = (Instant::now(), cpu_ms());
             set(round, from, to, objects, bytes);
-            let whom = ignored.map(hub::name);
+            let whom = ignored.map(|member| hub::name(member).into());
             ear.until(|heard| {
                 let Some(of_round) = heard.applied.get(*round) else { return false };
                 let done = of_round.iter().filter(|(cluster, count)| {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::{Cluster, marks};
+use atoll_api::{Cluster, ClusterName, marks};
 use atoll_history::{MemberEvent, MemberEventKind as Kind, MemberFilter, Store};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
@@ -38,7 +38,7 @@ struct Past {
 #[derive(Debug)]
 pub(crate) struct Found {
     /// By name.
-    pub(crate) clusters: BTreeMap<String, Arc<Cluster>>,
+    pub(crate) clusters: BTreeMap<ClusterName, Arc<Cluster>>,
     /// When they were found.
     pub(crate) at: Timestamp,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Found {
 impl Found {
     /// The unrecorded events. `history` has every event since `since`, newest first.
     pub(crate) fn missed(&self, history: &[MemberEvent], since: Timestamp) -> Vec<MemberEvent> {
-        let mut pasts: BTreeMap<(&str, &str), Past> = BTreeMap::new();
+        let mut pasts: BTreeMap<(&ClusterName, &str), Past> = BTreeMap::new();
         for event in history.iter().rev() {
             // Suspicion events have a name and no uid.
             let Some(uid) = event.uid.as_deref() else { continue };
@@ -58,7 +58,7 @@ impl Found {
             let there = now.is_some_and(|now| now.metadata.uid.as_deref() == Some(uid));
             if !past.left && !there {
                 missed.push(MemberEvent {
-                    cluster: (*name).into(),
+                    cluster: (*name).clone(),
                     uid: Some((*uid).to_owned()),
                     at: self.at,
                     kind: Kind::Left,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     fn missed(clusters: &[&Arc<Cluster>], history: &[MemberEvent]) -> Vec<String> {
-        let clusters = clusters.iter().map(|c| (c.name_any(), Arc::clone(c))).collect();
+        let clusters = clusters.iter().map(|c| (c.name_any().into(), Arc::clone(c))).collect();
         let found = Found { clusters, at: time(20) };
         let missed = found.missed(history, time(1));
         // Once recorded, the next leader no longer misses it.
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn who_joined_before_history_was_asked_may_have_been_told() {
         let old = cluster("m1", "u1", json!([]), Some("id"));
-        let clusters: BTreeMap<_, _> = [("m1".to_owned(), old)].into();
+        let clusters: BTreeMap<_, _> = [("m1".into(), old)].into();
         let found = Found { clusters, at: time(20) };
         assert_eq!(found.missed(&[], time(5)).len(), 1);
         assert_eq!(found.missed(&[], time(6)), []);

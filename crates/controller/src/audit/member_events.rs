@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use atoll_api::cluster::SessionState;
-use atoll_api::{Cluster, conditions, marks};
+use atoll_api::{Cluster, ClusterName, conditions, marks};
 use atoll_history::{MemberEvent, MemberEventKind as Kind};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
@@ -36,9 +36,14 @@ pub(crate) fn between(
 }
 
 /// The controller's self-suspicion because of these members' silence begins or ends.
-pub(crate) fn suspected(cluster: &str, begins: bool, message: &str, now: Timestamp) -> MemberEvent {
+pub(crate) fn suspected(
+    cluster: &ClusterName,
+    begins: bool,
+    message: &str,
+    now: Timestamp,
+) -> MemberEvent {
     MemberEvent {
-        cluster: cluster.into(),
+        cluster: cluster.clone(),
         uid: None,
         at: now,
         kind: if begins { Kind::Suspected } else { Kind::Cleared },

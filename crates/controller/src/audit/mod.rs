@@ -17,8 +17,8 @@ pub(crate) mod unconfirmed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::Cluster;
 use atoll_api::binding::{DecisionRecord, ObjectReference, TargetCluster};
+use atoll_api::{Cluster, ClusterName};
 use atoll_history::{BindingRef, Event, MemberEvent, MemberEventKind, Milestone, Stage};
 use jiff::Timestamp;
 use kube::Resource;
@@ -41,7 +41,7 @@ pub(crate) struct Audit {
     /// Progress of the decisions made in this leadership.
     progress: RolloutProgress,
     /// Clusters in the state last recorded.
-    last_audited: BTreeMap<String, Arc<Cluster>>,
+    last_audited: BTreeMap<ClusterName, Arc<Cluster>>,
 }
 
 impl Audit {
@@ -75,7 +75,7 @@ impl Audit {
     }
 
     /// A member reached a stage of the decision in force.
-    pub(crate) fn reached(&mut self, key: &BindingKey, cluster: &str, stage: Stage) {
+    pub(crate) fn reached(&mut self, key: &BindingKey, cluster: &ClusterName, stage: Stage) {
         let now = self.env.clock.now();
         if let Some(milestone) = self.progress.reached(key, cluster, stage, now) {
             self.note(Event::Milestone(milestone));
@@ -87,13 +87,13 @@ impl Audit {
         &mut self,
         placements: &Placements,
         binding: &Binding,
-        cluster: &str,
+        cluster: &ClusterName,
     ) {
         let key = &binding.key;
         if !self.progress.awaits(key, cluster, &Stage::Healthy) {
             return;
         }
-        let share = binding.spec.clusters.iter().find(|target| target.name == cluster);
+        let share = binding.spec.clusters.iter().find(|target| target.name == *cluster);
         let Some(share) = share else { return };
         let wanted = binding.spec.replicas.map(|_| share.replicas);
         if placements.get(key, cluster).is_some_and(|placement| placement.is_healthy(wanted)) {
@@ -107,7 +107,7 @@ impl Audit {
     }
 
     /// A Cluster was created, changed or deleted.
-    pub(crate) fn member_changed(&mut self, index: &Index, name: &str) {
+    pub(crate) fn member_changed(&mut self, index: &Index, name: &ClusterName) {
         let new = index.cluster(name).cloned();
         let old = self.last_audited.get(name).cloned();
         let now = self.env.clock.now();
@@ -119,7 +119,7 @@ impl Audit {
             self.note(Event::Member(event));
         }
         match new {
-            Some(new) => self.last_audited.insert(name.to_owned(), new),
+            Some(new) => self.last_audited.insert(name.clone(), new),
             None => self.last_audited.remove(name),
         };
     }
@@ -132,7 +132,7 @@ impl Audit {
     }
 
     /// The controller's self-suspicion because of a member's silence begins or ends.
-    pub(crate) fn suspicion(&self, cluster: &str, begins: bool, message: &str) {
+    pub(crate) fn suspicion(&self, cluster: &ClusterName, begins: bool, message: &str) {
         let now = self.env.clock.now();
         self.note(Event::Member(member_events::suspected(cluster, begins, message, now)));
     }
@@ -184,6 +184,6 @@ pub(crate) fn binding_ref(binding: &Binding) -> BindingRef {
         kind: if namespaced { "ResourceBinding" } else { "ClusterResourceBinding" }.to_owned(),
         namespace: binding.key.namespace.clone(),
         name: binding.key.name.clone(),
-        uid: binding.uid().into(),
+        uid: binding.uid.clone(),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::{DecisionRecord, ResourceHealth, TargetCluster, Trigger};
 use atoll_api::conditions::{self, FULLY_APPLIED, SCHEDULED};
-use atoll_api::{DecisionId, marks};
+use atoll_api::{ClusterName, DecisionId, marks};
 use atoll_history::{Event, Milestone, Record, Stage, Store};
 use jiff::{SignedDuration, Timestamp};
 
@@ -105,7 +105,7 @@ impl Audit {
             let Some(decision) = decision else { continue };
             self.resume(&binding, &decision, &known);
             for target in &binding.spec.clusters {
-                self.look_how_far(placements, &binding, &target.name);
+                self.look_how_far(placements, &binding, &ClusterName::from(&target.name));
             }
         }
     }
@@ -121,10 +121,9 @@ impl Audit {
             let parent = known.parent.as_ref();
             steps.extend(parent.map(|parent| Milestone::of(parent, None, Stage::Superseded, at)));
         }
-        let mut reached: BTreeSet<(String, Stage)> = BTreeSet::new();
+        let mut reached: BTreeSet<(ClusterName, Stage)> = BTreeSet::new();
         for step in &known.steps {
-            reached
-                .extend(step.cluster.as_ref().map(|name| (name.to_string(), step.stage.clone())));
+            reached.extend(step.cluster.clone().map(|name| (name, step.stage.clone())));
         }
         let followed = &known.followed;
         let before = known.before.as_deref();
@@ -138,7 +137,7 @@ impl Audit {
                 steps.extend(
                     at.map(|at| Milestone::of(followed, Some(&target.name), stage.clone(), at)),
                 );
-                reached.insert((target.name.clone(), stage));
+                reached.insert(((&target.name).into(), stage));
             }
             steps.extend(dispatched(&target.name, followed, &known.steps, &steps));
         }
@@ -151,7 +150,7 @@ impl Audit {
     }
 
     /// A member may have progressed while history was queried.
-    fn look_how_far(&mut self, placements: &Placements, binding: &Binding, cluster: &str) {
+    fn look_how_far(&mut self, placements: &Placements, binding: &Binding, cluster: &ClusterName) {
         let key = &binding.key;
         let Some(placement) = placements.get(key, cluster) else { return };
         let Some(sent) = &placement.sent else { return };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use atoll_api::ClusterName;
 use atoll_api::binding::{DecisionRecord, TargetCluster};
 use atoll_history::{Milestone, Stage, changes};
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ pub(crate) struct RolloutProgress(BTreeMap<BindingKey, Rollout>);
 struct Rollout {
     decision: DecisionRecord,
     /// The members that are not healthy yet, with the observed stages of each.
-    awaited: BTreeMap<String, BTreeSet<Stage>>,
+    awaited: BTreeMap<ClusterName, BTreeSet<Stage>>,
 }
 
 impl RolloutProgress {
@@ -31,7 +32,7 @@ impl RolloutProgress {
     ) {
         let changed = changes(before, after).into_iter().filter(|(_, (_, after))| after.is_some());
         let awaited: BTreeMap<_, _> =
-            changed.map(|(cluster, _)| (cluster.to_owned(), BTreeSet::new())).collect();
+            changed.map(|(cluster, _)| (ClusterName::from(cluster), BTreeSet::new())).collect();
         if !awaited.is_empty() {
             // Only its id and time matter here.
             let decision = DecisionRecord { pending: Vec::new(), ..decision.clone() };
@@ -48,7 +49,7 @@ impl RolloutProgress {
         decision: &DecisionRecord,
         before: &[TargetCluster],
         after: &[TargetCluster],
-        reached: &BTreeSet<(String, Stage)>,
+        reached: &BTreeSet<(ClusterName, Stage)>,
     ) {
         self.begin(key, decision, before, after);
         let Some(rollout) = self.0.get_mut(key) else { return };
@@ -65,7 +66,7 @@ impl RolloutProgress {
     }
 
     /// Whether a member's stage is still awaited.
-    pub(crate) fn awaits(&self, key: &BindingKey, cluster: &str, stage: &Stage) -> bool {
+    pub(crate) fn awaits(&self, key: &BindingKey, cluster: &ClusterName, stage: &Stage) -> bool {
         let rollout = self.0.get(key);
         let seen = rollout.and_then(|rollout| rollout.awaited.get(cluster));
         seen.is_some_and(|seen| !seen.contains(stage))
@@ -75,7 +76,7 @@ impl RolloutProgress {
     pub(crate) fn reached(
         &mut self,
         key: &BindingKey,
-        cluster: &str,
+        cluster: &ClusterName,
         stage: Stage,
         now: Timestamp,
     ) -> Option<Milestone> {
@@ -130,7 +131,7 @@ mod tests {
         progress.begin(&key, &record("one"), &before, &after);
         let step = |progress: &mut RolloutProgress, cluster: &str, stage: Stage| {
             progress
-                .reached(&key, cluster, stage, now)
+                .reached(&key, &cluster.into(), stage, now)
                 .map(|step| (step.decision.to_string(), step.at))
         };
         let news = Some(("one".to_owned(), now));
@@ -141,7 +142,7 @@ mod tests {
         progress.begin(&key, &record("two"), &after, &after);
         assert_eq!(step(&mut progress, "a", Stage::Healthy), news);
         assert_eq!(step(&mut progress, "a", Stage::Healthy), None, "nothing is awaited of it");
-        assert!(progress.awaits(&key, "c", &Stage::Healthy));
+        assert!(progress.awaits(&key, &"c".into(), &Stage::Healthy));
         progress.begin(&key, &record("three"), &after, &shares("b=2"));
         assert_eq!(step(&mut progress, "c", Stage::Healthy), None, "superseded");
         assert_eq!(step(&mut progress, "b", Stage::Healthy), Some(("three".to_owned(), now)));

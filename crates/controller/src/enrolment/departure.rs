@@ -75,7 +75,7 @@ pub(crate) async fn step(cx: &Context, member: &Member) -> Result<(), HubError> 
     if matches!(next, NextStep::Wait(_)) {
         return Ok(());
     }
-    tracing::info!(cluster = member.name, "the member has left the federation");
+    tracing::info!(cluster = member.name.as_str(), "the member has left the federation");
     let finalizers: Vec<_> =
         cluster.finalizers().iter().filter(|held| *held != marks::CLUSTER_FINALIZER).collect();
     // Another finalizer may keep the Cluster, but its certificates are no longer valid.

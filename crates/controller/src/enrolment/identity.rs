@@ -1,5 +1,6 @@
 //! The identity of one member: which certificates are valid for it, and which cluster it is.
 
+use atoll_api::ClusterName;
 use atoll_api::cluster::Revocation;
 
 use super::renewals::Renewals;
@@ -26,5 +27,5 @@ pub(crate) enum ClusterIdError {
     #[error(
         "DuplicateCluster: this member is registered as Cluster {other:?} already; if that Cluster represents another member, remove it with `atoll unjoin {other}` and connect again"
     )]
-    Duplicate { other: String },
+    Duplicate { other: ClusterName },
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::cluster::ClusterStatus;
-use atoll_api::{Cluster, marks};
+use atoll_api::{Cluster, ClusterName, marks};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Taint;
 use kube::api::{Patch, PatchParams};
@@ -32,7 +32,7 @@ const CONCURRENT: usize = 16;
 
 /// Writes due Clusters until the context's token is cancelled.
 pub(crate) async fn run(cx: Arc<Context>) {
-    let mut failed: BTreeSet<String> = BTreeSet::new();
+    let mut failed: BTreeSet<ClusterName> = BTreeSet::new();
     loop {
         let retry = async {
             if failed.is_empty() {
@@ -57,7 +57,7 @@ pub(crate) async fn run(cx: Arc<Context>) {
                 Ok(()) => None,
                 Err(error) => {
                     tracing::warn!(
-                        cluster = name,
+                        cluster = name.as_str(),
                         error = &error as &dyn std::error::Error,
                         "the Cluster could not be written: retrying"
                     );
@@ -80,7 +80,7 @@ struct ClusterWrite {
     taints: Option<Vec<Taint>>,
 }
 
-fn plan(cx: &Context, name: &str) -> Option<ClusterWrite> {
+fn plan(cx: &Context, name: &ClusterName) -> Option<ClusterWrite> {
     let member = cx.registry.get(name)?;
     let (now, wall) = (Instant::now(), cx.clock.now());
     let frozen = cx.caution.is_frozen(now);
@@ -127,7 +127,7 @@ fn plan(cx: &Context, name: &str) -> Option<ClusterWrite> {
     })
 }
 
-async fn write(cx: &Context, name: &str) -> Result<(), HubError> {
+async fn write(cx: &Context, name: &ClusterName) -> Result<(), HubError> {
     // A follower writes nothing; a leader checks every Cluster when its term begins.
     if cx.term().is_none() {
         return Ok(());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::ClusterName;
 use tokio::time::{Instant, MissedTickBehavior};
 use tonic::Status;
 
@@ -89,7 +90,7 @@ fn connect_again(cx: &Context, now: Instant) {
 }
 
 /// Reports the members whose silence may be the controller's own fault.
-fn report_suspicion(cx: &Context, members: &[String], begins: bool, message: &str) {
+fn report_suspicion(cx: &Context, members: &[ClusterName], begins: bool, message: &str) {
     for cluster in members {
         let (cluster, message) = (cluster.clone(), message.to_owned());
         cx.outbox.push(MemberEvent::Suspicion { cluster, begins, message });
@@ -139,7 +140,7 @@ fn evaluate_member(cx: &Context, member: &Member, now: Instant) -> Evaluated {
 
 /// Evaluates all members. `was_frozen` is whether taints were frozen at the last evaluation, `suspected` the members
 /// that caused the current suspicion.
-fn evaluate(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut Vec<String>) {
+fn evaluate(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut Vec<ClusterName>) {
     let members = cx.registry.all();
     let results: Vec<_> =
         members.iter().map(|member| (member, evaluate_member(cx, member, now))).collect();
@@ -157,7 +158,7 @@ fn evaluate(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut V
         }
         if result.change == HealthChange::Lost {
             let reason = LostReason::Silent(cx.times.silent_after);
-            tracing::warn!(cluster = member.name, %reason, "member lost");
+            tracing::warn!(cluster = member.name.as_str(), %reason, "member lost");
             cx.outbox.push(MemberEvent::Lost { cluster: member.name.clone(), reason });
         }
     }
@@ -193,7 +194,7 @@ fn evaluate(cx: &Context, now: Instant, was_frozen: &mut bool, suspected: &mut V
 fn begin_suspicion(
     cx: &Context,
     member: Option<&Member>,
-    suspected: &[String],
+    suspected: &[ClusterName],
     (silent, of): (usize, usize),
 ) {
     cx.metrics.suspicion.set(1);

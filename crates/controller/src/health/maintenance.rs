@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::cluster::ObjectName;
-use atoll_api::{Cluster, marks};
+use atoll_api::{Cluster, ClusterName, marks};
 use atoll_render::Key;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ pub(crate) fn has_any(cluster: &Cluster) -> bool {
 
 /// Handles requests until the context's token is cancelled. Only a leader handles any.
 pub(crate) async fn run(cx: Arc<Context>) {
-    let mut open: BTreeSet<String> = BTreeSet::new();
+    let mut open: BTreeSet<ClusterName> = BTreeSet::new();
     let mut term = cx.leadership.watch_term();
     term.mark_changed();
     loop {
@@ -67,7 +67,7 @@ pub(crate) async fn run(cx: Arc<Context>) {
             let Some(member) = cx.registry.get(&name) else { continue };
             if let Err(error) = handle(&cx, &member).await {
                 tracing::warn!(
-                    cluster = name,
+                    cluster = name.as_str(),
                     error = &error as &dyn std::error::Error,
                     "the Cluster could not be written: retrying"
                 );
@@ -101,7 +101,7 @@ async fn handle(cx: &Context, member: &Member) -> Result<(), HubError> {
         }
         if requested(marks::CONFIRM_PRUNE).is_some() && agreed {
             tracing::info!(
-                cluster = member.name,
+                cluster = member.name.as_str(),
                 "held back removals continue: confirmed by an operator"
             );
             state.desired.confirm_prune();
@@ -140,7 +140,7 @@ fn confirm_losses(cx: &Context) {
 }
 
 /// The objects in [`marks::PRUNE`]. An entry that cannot be parsed names no object, so nothing is removed for it.
-fn keys(cluster: &str, text: &str) -> BTreeSet<Key> {
+fn keys(cluster: &ClusterName, text: &str) -> BTreeSet<Key> {
     let mut keys = BTreeSet::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         match part.parse::<ObjectName>() {
@@ -148,7 +148,7 @@ fn keys(cluster: &str, text: &str) -> BTreeSet<Key> {
                 keys.insert(Key { group, kind, namespace, name });
             }
             Err(error) => {
-                tracing::warn!(cluster, %error, "annotation {} names no object", marks::PRUNE)
+                tracing::warn!(cluster = cluster.as_str(), %error, "annotation {} names no object", marks::PRUNE)
             }
         }
     }

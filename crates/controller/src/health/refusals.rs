@@ -17,7 +17,7 @@ pub(crate) fn refuse(cx: &Context, member: &Member, refusal: Refusal) -> Status 
         if changed {
             let message = refusal.message(&member.name);
             tracing::warn!(
-                cluster = member.name,
+                cluster = member.name.as_str(),
                 reason = refusal.reason(),
                 message,
                 "session refused"
@@ -65,7 +65,7 @@ pub(crate) fn accept(cx: &Context, member: &Member) -> bool {
     drop(state);
     if !done {
         tracing::warn!(
-            cluster = member.name,
+            cluster = member.name.as_str(),
             term = %accepted,
             %ours,
             "an operator accepted the member's term"

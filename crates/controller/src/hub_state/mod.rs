@@ -32,7 +32,7 @@ pub(crate) struct HubState {
     /// The scheduler's view of clusters, policies and bindings.
     pub(crate) tables: Tables,
     /// Sessions and capacities, as far as known.
-    live: BTreeMap<String, LiveCluster>,
+    live: BTreeMap<ClusterName, LiveCluster>,
     streams: Streams,
     /// Last authors of templates and policies.
     pub(crate) authors: Authors,
@@ -211,32 +211,40 @@ impl HubState {
     }
 
     /// A session began or ended.
-    pub(crate) fn set_session(&mut self, cluster: &str, session: Session) -> Vec<TableChange> {
+    pub(crate) fn set_session(
+        &mut self,
+        cluster: &ClusterName,
+        session: Session,
+    ) -> Vec<TableChange> {
         self.change_live(cluster, |live| live.session = session)
     }
 
     /// A member counted its free capacity.
-    pub(crate) fn set_capacity(&mut self, cluster: &str, counted: &Counted) -> Vec<TableChange> {
+    pub(crate) fn set_capacity(
+        &mut self,
+        cluster: &ClusterName,
+        counted: &Counted,
+    ) -> Vec<TableChange> {
         let capacity = capacity::capacity(counted);
         self.change_live(cluster, |live| live.capacity = Some(capacity))
     }
 
     fn change_live(
         &mut self,
-        name: &str,
+        name: &ClusterName,
         change: impl FnOnce(&mut LiveCluster),
     ) -> Vec<TableChange> {
         let Some(cluster) = self.index.cluster(name).cloned() else { return Vec::new() };
-        let live = self.live.entry(name.to_owned());
+        let live = self.live.entry(name.clone());
         let live = live.or_insert_with(|| LiveCluster::from_status(&cluster));
         change(live);
         self.tables.upsert_cluster(&cluster, live.clone())
     }
 
-    fn refresh_cluster(&mut self, name: &str) -> Vec<TableChange> {
+    fn refresh_cluster(&mut self, name: &ClusterName) -> Vec<TableChange> {
         match self.index.cluster(name) {
             Some(cluster) => {
-                let live = self.live.entry(name.to_owned());
+                let live = self.live.entry(name.clone());
                 let live = live.or_insert_with(|| LiveCluster::from_status(cluster)).clone();
                 self.env.outlet.cluster_changed(cluster);
                 self.tables.upsert_cluster(cluster, live)

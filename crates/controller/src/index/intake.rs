@@ -79,9 +79,9 @@ impl Index {
         let full = (namespace.clone().unwrap_or_default(), name.clone());
         match source {
             Source::Clusters => {
-                if self.clusters.remove(name).is_some() {
-                    self.touch_cluster(name, touched);
-                    self.touch_policies_naming(name, touched);
+                if let Some((name, _)) = self.clusters.remove_entry(name.as_str()) {
+                    self.touch_cluster(&name, touched);
+                    self.touch_policies_naming(&name, touched);
                 }
             }
             Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
@@ -93,7 +93,7 @@ impl Index {
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let key = BindingKey { namespace: namespace.clone(), name: name.clone() };
                 // A late event about an older binding's deletion does not affect the current one.
-                let another = |row: &Arc<Binding>| uid.is_some_and(|uid| uid != row.uid());
+                let another = |row: &Arc<Binding>| uid.is_some_and(|uid| row.uid != uid);
                 if !self.bindings.get(&key).is_some_and(another) {
                     self.set_binding(&key, None, touched);
                 }
@@ -144,7 +144,7 @@ impl Index {
         let plain = |name: &String| (None, name.clone());
         let full = |(namespace, name): &NamespacedName| (Some(namespace.clone()), name.clone());
         match source {
-            Source::Clusters => self.clusters.keys().map(plain).collect(),
+            Source::Clusters => self.clusters.keys().map(|name| (None, name.into())).collect(),
             Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
                 let namespaced = *source == Source::PropagationPolicies;
                 let keys = self.policies.keys();

@@ -13,7 +13,7 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::{Cluster, ReservedNamespaces, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{Cluster, ClusterName, ReservedNamespaces, WorkloadPolicy, WorkloadSpread};
 use serde_json::Value;
 
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
@@ -72,7 +72,7 @@ pub struct Touched {
     /// WorkloadPolicies whose status may change.
     pub workload_policies: BTreeSet<NamespacedName>,
     /// Clusters with a change that matters to the scheduler or `members`.
-    pub clusters: BTreeSet<String>,
+    pub clusters: BTreeSet<ClusterName>,
     /// Bindings that changed or were deleted.
     pub bindings: BTreeSet<BindingKey>,
     /// WorkloadSpreads whose status may change.
@@ -117,7 +117,7 @@ pub struct Reading {
 /// The tables.
 #[derive(Debug, Default, PartialEq)]
 pub struct Index {
-    clusters: BTreeMap<String, Arc<Cluster>>,
+    clusters: BTreeMap<ClusterName, Arc<Cluster>>,
     policies: BTreeMap<PolicyKey, Arc<Policy>>,
     templates: BTreeMap<TemplateKey, Arc<Template>>,
     bindings: BTreeMap<BindingKey, Arc<Binding>>,
@@ -159,7 +159,7 @@ impl Index {
     }
 
     /// All members, by name.
-    pub fn clusters(&self) -> impl Iterator<Item = (&String, &Arc<Cluster>)> {
+    pub fn clusters(&self) -> impl Iterator<Item = (&ClusterName, &Arc<Cluster>)> {
         self.clusters.iter()
     }
 

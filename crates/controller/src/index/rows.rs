@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
-use atoll_api::marks;
+use atoll_api::{BindingUid, marks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
@@ -119,6 +119,8 @@ fn shape<Spec: for<'a> Deserialize<'a>, Status: for<'a> Deserialize<'a>>(
 pub struct Binding {
     /// Its key in the tables.
     pub key: BindingKey,
+    /// uid: the claim under which members hold its objects.
+    pub uid: BindingUid,
     /// Its metadata.
     pub metadata: ObjectMeta,
     /// What was decided.
@@ -135,22 +137,15 @@ impl Binding {
     pub fn read(object: &Value) -> Result<Self, RowError> {
         let raw: Raw<ResourceBindingSpec, ResourceBindingStatus> = shape(object)?;
         let name = raw.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
-        if raw.metadata.uid.is_none() {
-            return Err(RowError::Metadata("uid"));
-        }
+        let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
         let key = BindingKey { namespace: raw.metadata.namespace.clone(), name };
         Ok(Self {
             key,
+            uid,
             metadata: raw.metadata,
             spec: raw.spec,
             status: raw.status.unwrap_or_default(),
         })
-    }
-
-    /// uid: the claim under which members hold its objects.
-    #[must_use]
-    pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
     }
 
     /// resourceVersion that guards the next write.

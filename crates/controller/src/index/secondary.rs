@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use atoll_api::{BindingUid, ClusterName};
 use kube::core::Version;
 use serde_json::Value;
 
@@ -22,8 +23,8 @@ pub(super) struct Secondary {
     pub(super) templates_by_binding: BTreeMap<BindingKey, BTreeSet<TemplateKey>>,
     pub(super) templates_by_workload_policy: BTreeMap<NamespacedName, BTreeSet<TemplateKey>>,
     pub(super) spreads_by_target: BTreeMap<TemplateKey, BTreeSet<String>>,
-    pub(super) bindings_by_uid: BTreeMap<String, BindingKey>,
-    pub(super) bindings_by_cluster: BTreeMap<String, BTreeSet<BindingKey>>,
+    pub(super) bindings_by_uid: BTreeMap<BindingUid, BindingKey>,
+    pub(super) bindings_by_cluster: BTreeMap<ClusterName, BTreeSet<BindingKey>>,
     pub(super) bindings_by_policy: BTreeMap<PolicyKey, BTreeSet<BindingKey>>,
     /// Kinds and versions that bindings are for, with the number of bindings: read whenever a binding is created or
     /// deleted.

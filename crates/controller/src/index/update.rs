@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::placement::{Placement, ReplicaSchedulingType, RescheduleOn};
-use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{Cluster, ClusterName, WorkloadPolicy, WorkloadSpread};
 use atoll_scheduler::lint_policy::named_clusters;
 use serde::Deserialize;
 use serde_json::Value;
@@ -45,7 +45,7 @@ fn follows_clusters(placement: Option<&Placement>, has_replicas: bool) -> bool {
 
 /// Whether a placement can ever choose this cluster. A placement that names its clusters chooses no other, whatever
 /// changes about that one: its bindings need not be decided again for it.
-fn can_choose(placement: Option<&Placement>, cluster: &str) -> bool {
+fn can_choose(placement: Option<&Placement>, cluster: &ClusterName) -> bool {
     let Some(placement) = placement else { return true };
     let terms = placement.cluster_affinities.iter().flatten().flat_map(|term| {
         let overflow = term.overflow_affinities.iter().map(|overflow| &overflow.affinity);
@@ -78,7 +78,8 @@ impl Index {
     ) -> Result<(), RowError> {
         let cluster = Cluster::deserialize(object).map_err(|e| RowError::Shape(e.to_string()))?;
         let cluster = Arc::new(cluster);
-        let name = cluster.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
+        let name = cluster.metadata.name.as_ref().ok_or(RowError::Metadata("name"))?;
+        let name = ClusterName::from(name);
         let before = self.clusters.insert(name.clone(), cluster.clone());
         touched.clusters.insert(name.clone());
         if before.is_none() {
@@ -90,8 +91,8 @@ impl Index {
         Ok(())
     }
 
-    pub(super) fn touch_cluster(&self, name: &str, touched: &mut Touched) {
-        touched.clusters.insert(name.to_owned());
+    pub(super) fn touch_cluster(&self, name: &ClusterName, touched: &mut Touched) {
+        touched.clusters.insert(name.clone());
         touched.keys.extend(self.by.bindings_by_cluster.get(name).into_iter().flatten().cloned());
         let following = self.by.bindings_following_clusters.iter();
         let concerned = following.filter(|key| {
@@ -102,9 +103,9 @@ impl Index {
     }
 
     /// Policies that name a cluster: their status shows whether it exists.
-    pub(super) fn touch_policies_naming(&self, cluster: &str, touched: &mut Touched) {
+    pub(super) fn touch_policies_naming(&self, cluster: &ClusterName, touched: &mut Touched) {
         let naming = self.policies().filter(|policy| {
-            named_clusters(&policy.spec.placement).iter().any(|(_, name)| *name == cluster)
+            named_clusters(&policy.spec.placement).iter().any(|(_, name)| *name == *cluster)
         });
         touched.policies.extend(naming.map(|policy| policy.key.clone()));
     }
@@ -218,8 +219,7 @@ impl Index {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let held = self.bindings.get(&BindingKey { namespace, name });
         held.is_some_and(|held| {
-            held.uid() == text("uid")
-                && !supersedes(text("resourceVersion"), held.resource_version())
+            held.uid == text("uid") && !supersedes(text("resourceVersion"), held.resource_version())
         })
     }
 
@@ -246,7 +246,7 @@ impl Index {
                 && a.metadata.labels == b.metadata.labels
                 && a.metadata.annotations == b.metadata.annotations
                 && a.metadata.finalizers == b.metadata.finalizers
-                && a.uid() == b.uid()
+                && a.uid == b.uid
         };
         if let (Some(before), Some(binding)) = (&before, &binding)
             && status_only(before, binding)
@@ -289,12 +289,12 @@ impl Index {
         let refused = self.refusal(binding).is_some();
         let by = &mut self.by;
         if present {
-            by.bindings_by_uid.insert(binding.uid().to_owned(), key.clone());
+            by.bindings_by_uid.insert(binding.uid.clone(), key.clone());
         } else {
-            by.bindings_by_uid.remove(binding.uid());
+            by.bindings_by_uid.remove(&binding.uid);
         }
         for cluster in binding.clusters() {
-            let cluster = cluster.to_owned();
+            let cluster = ClusterName::from(cluster);
             if present {
                 add(&mut by.bindings_by_cluster, cluster, key.clone());
             } else {

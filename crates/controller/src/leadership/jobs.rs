@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use atoll_api::{BindingUid, ClusterName};
 use atoll_history::{Detail, MemberEvent, RecordState};
 use atoll_scheduler::Decision;
 use serde_json::Value;
@@ -29,8 +30,8 @@ pub(crate) enum JobDone {
     WithdrawalRecorded { key: BindingKey, id: String, state: RecordState },
     /// Result of a status write.
     Published { subject: Subject, result: Result<Arc<Value>, Failure> },
-    /// Withdrawals in history that members have not confirmed: uids of bindings by member.
-    Unconfirmed(Vec<(String, Vec<String>)>),
+    /// Withdrawals in history that members have not confirmed: bindings by member.
+    Unconfirmed(Vec<(ClusterName, Vec<BindingUid>)>),
     /// Progress of decisions according to history.
     Progress(Vec<KnownProgress>),
     /// Member events missing in history.

@@ -12,6 +12,7 @@ mod work;
 
 use std::sync::Arc;
 
+use atoll_api::ClusterName;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -121,7 +122,8 @@ impl Leading {
             }
             self.enqueue(hub, binding.key.clone(), Urgency::Later, None);
         }
-        let clusters: Vec<String> = hub.index.clusters().map(|(name, _)| name.clone()).collect();
+        let clusters: Vec<ClusterName> =
+            hub.index.clusters().map(|(name, _)| name.clone()).collect();
         for cluster in clusters {
             self.audit.member_changed(&hub.index, &cluster);
         }

@@ -178,7 +178,7 @@ impl Leading {
     fn binding_is_gone(&mut self, hub: &mut HubState, key: &BindingKey) {
         let Some(binding) = hub.index.binding(key).cloned() else { return };
         let object = serde_json::json!({"metadata": {
-            "namespace": key.namespace, "name": key.name, "uid": binding.uid(),
+            "namespace": key.namespace, "name": key.name, "uid": binding.uid,
         }});
         let touched = hub.index.delete(&Source::of_binding(key), &object);
         self.absorb(hub, touched, Urgency::Now, Opening::Binding);

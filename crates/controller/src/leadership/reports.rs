@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use atoll_api::{BindingUid, ClusterName};
 use atoll_history::Stage;
 use atoll_scheduler::Session;
 
@@ -27,7 +28,7 @@ impl Leading {
                 }
             }
             MemberEvent::Lost { cluster, reason } => {
-                tracing::info!(cluster, %reason, "member lost");
+                tracing::info!(cluster = cluster.as_str(), %reason, "member lost");
                 self.session(hub, &cluster, Session::Lost);
                 for key in keys_on(hub, &cluster) {
                     if self.placements.session_lost(&key, &cluster) {
@@ -72,13 +73,13 @@ impl Leading {
                 self.audit.suspicion(&cluster, begins, &message);
             }
             MemberEvent::HigherTerm { cluster, term } => {
-                tracing::warn!(cluster, %term, "members obeyed a higher term than ours");
+                tracing::warn!(cluster = cluster.as_str(), %term, "members obeyed a higher term than ours");
                 self.env.election.heard_term(term);
             }
         }
     }
 
-    fn session(&mut self, hub: &mut HubState, cluster: &str, session: Session) {
+    fn session(&mut self, hub: &mut HubState, cluster: &ClusterName, session: Session) {
         let changes = hub.set_session(cluster, session);
         self.wake(&changes);
         // Its shares may have to move, or its old copies may be removable now.
@@ -94,7 +95,7 @@ impl Leading {
         &mut self,
         hub: &mut HubState,
         binding: &Binding,
-        (cluster, key): (&str, &Key),
+        (cluster, key): (&ClusterName, &Key),
         (result, hash): (ApplyResult, &str),
         mut trouble: Trouble,
     ) {
@@ -133,7 +134,7 @@ impl Leading {
     }
 
     /// A member holds no object of a binding any more.
-    fn withdrawn(&mut self, hub: &HubState, cluster: &str, claim: &str) {
+    fn withdrawn(&mut self, hub: &HubState, cluster: &ClusterName, claim: &BindingUid) {
         let Some(binding) = hub.index.binding_by_uid(claim).cloned() else { return };
         let key = &binding.key;
         let ordered = self.placements.get(key, cluster).is_some_and(Placement::is_leaving);
@@ -149,12 +150,12 @@ impl Leading {
     }
 }
 
-fn keys_on(hub: &HubState, cluster: &str) -> Vec<BindingKey> {
+fn keys_on(hub: &HubState, cluster: &ClusterName) -> Vec<BindingKey> {
     hub.index.bindings_on(cluster).map(|binding| binding.key.clone()).collect()
 }
 
 /// The bindings that an object on a member belongs to.
-fn bindings_of(hub: &HubState, claims: &[String]) -> Vec<Arc<Binding>> {
+fn bindings_of(hub: &HubState, claims: &[BindingUid]) -> Vec<Arc<Binding>> {
     claims.iter().filter_map(|claim| hub.index.binding_by_uid(claim).cloned()).collect()
 }
 

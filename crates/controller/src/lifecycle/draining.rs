@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use atoll_api::ClusterName;
 use atoll_api::binding::Trigger;
 use atoll_scheduler::Decision;
 use tokio::time::Instant;
@@ -23,7 +24,7 @@ pub(crate) struct Draining {
     /// Which bindings may leave a cluster now.
     pace: Pace<BindingKey>,
     /// Last published progress of members that must be emptied.
-    published: BTreeMap<String, Emptying>,
+    published: BTreeMap<ClusterName, Emptying>,
     /// When to count again what is left on them.
     next_count: Option<Instant>,
 }
@@ -80,7 +81,7 @@ impl Draining {
     }
 
     /// A cluster changed in a way that may start or end its emptying.
-    pub(crate) fn cluster_changed(&mut self, index_has_it: bool, name: &str) {
+    pub(crate) fn cluster_changed(&mut self, index_has_it: bool, name: &ClusterName) {
         if !index_has_it {
             self.published.remove(name);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_api::{Cluster, marks};
+use atoll_api::{Cluster, ClusterName, marks};
 use kube::api::Patch;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -20,7 +20,8 @@ pub(crate) async fn edit(
 ) -> Result<Option<Cluster>, HubError> {
     metadata["uid"] = json!(cluster.metadata.uid);
     metadata["resourceVersion"] = json!(cluster.metadata.resource_version);
-    let (api, name) = (Api::<Cluster>::all(cx.client.clone()), cluster.name_any());
+    let api = Api::<Cluster>::all(cx.client.clone());
+    let name = ClusterName::from(cluster.name_any());
     let patch = Patch::Merge(json!({"metadata": metadata}));
     perform(cx, &name, api.patch(&name, &manager::patch(marks::MANAGER), &patch)).await
 }
@@ -28,7 +29,7 @@ pub(crate) async fn edit(
 /// Performs a write and stores the reply. `None` = the Cluster changed meanwhile: check it again.
 pub(crate) async fn perform(
     cx: &Context,
-    name: &str,
+    name: &ClusterName,
     call: impl Future<Output = Result<Cluster, kube::Error>>,
 ) -> Result<Option<Cluster>, HubError> {
     cx.metrics.hub_writes.inc();

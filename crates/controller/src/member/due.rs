@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use atoll_api::ClusterName;
 use tokio::sync::Notify;
 
 /// Names of Clusters that need attention, for one task that handles them.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
-    names: Mutex<BTreeSet<String>>,
+    names: Mutex<BTreeSet<ClusterName>>,
     marked: Notify,
 }
 
 impl Due {
-    pub(crate) fn mark(&self, name: &str) {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+    pub(crate) fn mark(&self, name: &ClusterName) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
         self.marked.notify_one();
     }
 
@@ -23,7 +24,7 @@ impl Due {
         self.marked.notified().await;
     }
 
-    pub(crate) fn take(&self) -> BTreeSet<String> {
+    pub(crate) fn take(&self) -> BTreeSet<ClusterName> {
         std::mem::take(&mut *self.names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn publish(cx: &Context, member: &Member, reason: &'static str, messa
         return;
     }
     // After the limit: a refused member retries every few seconds and must not flood the log.
-    tracing::warn!(cluster = member.name, reason, message, "member");
+    tracing::warn!(cluster = member.name.as_str(), reason, message, "member");
     let Some(cluster) = member.lock().cluster.clone() else { return };
     let at = cx.clock.now();
     let event = Event {
@@ -40,7 +40,7 @@ pub(crate) fn publish(cx: &Context, member: &Member, reason: &'static str, messa
         regarding: Some(ObjectReference {
             api_version: Some(Cluster::api_version(&()).into_owned()),
             kind: Some(Cluster::kind(&()).into_owned()),
-            name: Some(member.name.clone()),
+            name: Some(String::from(&member.name)),
             uid: cluster.metadata.uid.clone(),
             ..ObjectReference::default()
         }),

@@ -22,6 +22,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use atoll_api::BindingUid;
 use atoll_api::policy::ConflictResolution;
 
 use super::types::{Proof, Withdrawal};
@@ -35,7 +36,7 @@ pub(crate) struct Mailbox(Mutex<Orders>);
 /// Orders that were not applied yet.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
-    by_claim: BTreeMap<String, ClaimOrder>,
+    by_claim: BTreeMap<BindingUid, ClaimOrder>,
     retry_held_back: bool,
     emptying: Option<Emptying>,
 }
@@ -55,14 +56,19 @@ impl Mailbox {
     }
 
     /// See [`DesiredSet::set`].
-    pub(crate) fn set(&self, claim: &str, objects: Vec<Arc<Packed>>, conflict: ConflictResolution) {
-        self.lock().by_claim.entry(claim.to_owned()).or_default().set = Some((objects, conflict));
+    pub(crate) fn set(
+        &self,
+        claim: &BindingUid,
+        objects: Vec<Arc<Packed>>,
+        conflict: ConflictResolution,
+    ) {
+        self.lock().by_claim.entry(claim.clone()).or_default().set = Some((objects, conflict));
     }
 
     /// See [`DesiredSet::withdraw`].
-    pub(crate) fn withdraw(&self, claim: &str, how: Withdrawal, proof: Proof) {
+    pub(crate) fn withdraw(&self, claim: &BindingUid, how: Withdrawal, proof: Proof) {
         let order = ClaimOrder { withdraw: Some((how, proof)), set: None };
-        self.lock().by_claim.insert(claim.to_owned(), order);
+        self.lock().by_claim.insert(claim.clone(), order);
     }
 
     /// See [`DesiredSet::retry_held_back`].

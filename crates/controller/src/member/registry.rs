@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use atoll_api::Cluster;
+use atoll_api::{Cluster, ClusterName};
 use atoll_protocol::identity::ClusterUid;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use crate::leader::LeaderTerm;
 struct IdentityTables {
     by_uid: BTreeMap<String, Arc<Member>>,
     /// kube-system uid to name.
-    by_cluster_id: BTreeMap<String, String>,
+    by_cluster_id: BTreeMap<String, ClusterName>,
     /// Terms above ours that enrolled members name, by the uids of their Clusters.
     named_terms: BTreeMap<String, LeaderTerm>,
 }
@@ -26,12 +26,12 @@ struct IdentityTables {
 /// event loop finds a member without waiting for another one's session.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    names: Mutex<BTreeMap<String, Arc<Member>>>,
+    names: Mutex<BTreeMap<ClusterName, Arc<Member>>>,
     identities: Mutex<IdentityTables>,
 }
 
 impl Registry {
-    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Member>>> {
+    fn names(&self) -> MutexGuard<'_, BTreeMap<ClusterName, Arc<Member>>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -40,10 +40,10 @@ impl Registry {
     }
 
     /// The member of this name. It may be named before its Cluster was seen here.
-    pub(crate) fn named(&self, name: &str) -> Arc<Member> {
+    pub(crate) fn named(&self, name: &ClusterName) -> Arc<Member> {
         let mut names = self.names();
-        let new = || Arc::new(Member::new(name, Instant::now()));
-        names.entry(name.to_owned()).or_insert_with(new).clone()
+        let new = || Arc::new(Member::new(name.clone(), Instant::now()));
+        names.entry(name.clone()).or_insert_with(new).clone()
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Member>> {
@@ -65,8 +65,8 @@ impl Registry {
         cluster: &Cluster,
         now: (Instant, Timestamp),
     ) -> Option<(Arc<Member>, bool)> {
-        let (name, uid) = (cluster.metadata.name.as_deref()?, cluster.metadata.uid.clone()?);
-        let member = self.named(name);
+        let (name, uid) = (cluster.metadata.name.as_deref()?.into(), cluster.metadata.uid.clone()?);
+        let member = self.named(&name);
         let mut tables = self.identities();
         let mut state = member.lock();
         let other = state.uid().filter(|old| *old != uid).map(str::to_owned);
@@ -85,15 +85,15 @@ impl Registry {
             if let Some(id) = after {
                 // The hub's content takes precedence over an agent's claim in its first Hello. Of two Clusters with one
                 // id in the hub (created by hand, or by an older controller) the first keeps it.
-                let owner = tables.by_cluster_id.get(&id).filter(|owner| *owner != name);
+                let owner = tables.by_cluster_id.get(&id).filter(|owner| **owner != name);
                 let rival = owner.and_then(|owner| self.get(owner));
                 let mut rival = rival.as_ref().map(|rival| rival.lock());
                 if rival.as_ref().is_none_or(|rival| !rival.is_cluster_id_stored(&id)) {
                     if let Some(rival) = &mut rival {
-                        let error = ClusterIdError::Duplicate { other: name.to_owned() };
+                        let error = ClusterIdError::Duplicate { other: name.clone() };
                         rival.drop_cluster_id(&error);
                     }
-                    tables.by_cluster_id.insert(id, name.to_owned());
+                    tables.by_cluster_id.insert(id, name);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use atoll_api::{Cluster, conditions, marks};
+use atoll_api::{Cluster, ClusterName, conditions, marks};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ use crate::sessions::handle::SessionHandle;
 /// One member.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) name: String,
+    pub(crate) name: ClusterName,
     /// Orders of the event loop that are not in the state yet.
     pub(crate) mailbox: Mailbox,
     state: Mutex<MemberState>,
@@ -76,7 +76,7 @@ pub(crate) struct StoredFacts {
 }
 
 impl Member {
-    pub(crate) fn new(name: &str, now: Instant) -> Self {
+    pub(crate) fn new(name: ClusterName, now: Instant) -> Self {
         let state = MemberState {
             cluster: None,
             identity: Identity::default(),
@@ -92,12 +92,7 @@ impl Member {
             departure: None,
             last_write: now,
         };
-        Self {
-            name: name.to_owned(),
-            mailbox: Mailbox::default(),
-            state: Mutex::new(state),
-            wake: Notify::new(),
-        }
+        Self { name, mailbox: Mailbox::default(), state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// The member's state, with all orders of the event loop applied.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::cluster::{ApiEnablement, NodeSummary, ResourceSummary};
+use atoll_api::{BindingUid, ClusterName};
 use atoll_render::Key;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -97,12 +98,12 @@ pub enum Verdict {
 
 /// Judges claims that a member reports and that were not set, in one term of the leader.
 pub trait Oracle: Send + Sync + 'static {
-    /// What to do with `key` on `cluster` because of `claim` (a binding's uid). Called without a lock on the member.
-    fn verdict(&self, cluster: &str, claim: &str, key: &Key) -> Verdict;
+    /// What to do with `key` on `cluster` because of `claim`. Called without a lock on the member.
+    fn verdict(&self, cluster: &ClusterName, claim: &BindingUid, key: &Key) -> Verdict;
 
     /// Why removals on [`Proof::NotTargeted`] of this claim's objects are limited; `None` = they are not. Called while
     /// a member's lock is held: it must not wait, nor call back. The default keeps the limit.
-    fn limit(&self, _claim: &str) -> Option<LimitReason> {
+    fn limit(&self, _claim: &BindingUid) -> Option<LimitReason> {
         Some(LimitReason::DecisionNotNewest)
     }
 }
@@ -203,7 +204,7 @@ pub struct HeldObject {
     /// Whether that is the hash wanted now.
     pub current: bool,
     /// uids of the bindings that claim it, ascending.
-    pub claims: Vec<String>,
+    pub claims: Vec<BindingUid>,
 }
 
 /// Facts about a member, as reported by its agent.
@@ -277,7 +278,7 @@ pub enum MemberEvent {
     /// The controller's self-suspicion because of this member's silence begins or ends.
     Suspicion {
         /// Name of the Cluster.
-        cluster: String,
+        cluster: ClusterName,
         /// Whether it begins.
         begins: bool,
         /// Text for users.
@@ -286,30 +287,30 @@ pub enum MemberEvent {
     /// A session started.
     Connected {
         /// Name of the Cluster.
-        cluster: String,
+        cluster: ClusterName,
     },
     /// The member is lost: not when a session ends, but when it stays silent.
     Lost {
         /// Name of the Cluster.
-        cluster: String,
+        cluster: ClusterName,
         /// Why.
         reason: LostReason,
     },
     /// New facts about the member.
     Facts {
         /// Name of the Cluster.
-        cluster: String,
+        cluster: ClusterName,
         /// The facts.
         facts: Arc<MemberFacts>,
     },
     /// Result of an apply or a removal.
     Applied {
         /// Name of the Cluster.
-        cluster: String,
+        cluster: ClusterName,
         /// The object; also a namespace that could not be created for the claims.
         key: Key,
         /// Bindings that it concerns.
-        claims: Vec<String>,
+        claims: Vec<BindingUid>,
         /// Hash that the result refers to; empty for removals.
         hash: String,
         /// Whether that is the hash wanted now.
@@ -328,25 +329,25 @@ pub enum MemberEvent {
     /// State of an object.
     Status {
         /// Name of the Cluster.
-        cluster: String,
+        cluster: ClusterName,
         /// The object.
         key: Key,
         /// Bindings that claim it.
-        claims: Vec<String>,
+        claims: Vec<BindingUid>,
         /// The state.
         report: Report,
     },
     /// No object of this claim is left on the member: all were removed, released, or never there.
     Withdrawn {
         /// Name of the Cluster.
-        cluster: String,
+        cluster: ClusterName,
         /// uid of the binding.
-        claim: String,
+        claim: BindingUid,
     },
     /// Controller and agent agree on what the member holds now.
     Inventory {
         /// Name of the Cluster.
-        cluster: String,
+        cluster: ClusterName,
         /// Everything with marks and claims, in key order.
         held: Vec<HeldObject>,
         /// How many of them have no known binding.
@@ -356,7 +357,7 @@ pub enum MemberEvent {
     /// above it.
     HigherTerm {
         /// Name of the Cluster whose report completed the proof.
-        cluster: String,
+        cluster: ClusterName,
         /// The term.
         term: LeaderTerm,
     },
@@ -365,7 +366,7 @@ pub enum MemberEvent {
 impl MemberEvent {
     /// The member of the event.
     #[must_use]
-    pub fn cluster(&self) -> &str {
+    pub fn cluster(&self) -> &ClusterName {
         match self {
             Self::Connected { cluster }
             | Self::Lost { cluster, .. }

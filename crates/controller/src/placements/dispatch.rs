@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::WorkloadSpread;
 use atoll_api::policy::{ConflictResolution, PurgeMode};
+use atoll_api::{ClusterName, WorkloadSpread};
 use serde_json::Value;
 
 use super::order::{self, labels_for, ordinals_before, subset_of};
@@ -52,9 +52,9 @@ impl eviction::Members for MembersOf<'_> {
 
 /// What a committed decision wants of the members.
 struct Intent {
-    plan: BTreeMap<String, Presence>,
+    plan: BTreeMap<ClusterName, Presence>,
     /// Departing members whose copy stays there without our marks.
-    freed: BTreeSet<String>,
+    freed: BTreeSet<ClusterName>,
 }
 
 /// A binding's template, and what shapes it on each member.
@@ -92,7 +92,7 @@ pub(crate) fn dispatch(
     hub: &HubState,
     placements: &mut Placements,
     key: &BindingKey,
-) -> Vec<String> {
+) -> Vec<ClusterName> {
     let Some(binding) = hub.index.binding(key).cloned() else { return Vec::new() };
     if binding.deleting() {
         return Vec::new();
@@ -130,9 +130,9 @@ fn intent(hub: &HubState, placements: &Placements, binding: &Binding, steered: b
     };
     // A copy that is never purged would keep a departing member forever: it stays there, without our marks.
     let tasks = binding.spec.graceful_eviction_tasks.iter();
-    let freed: BTreeSet<String> = tasks
+    let freed: BTreeSet<ClusterName> = tasks
         .filter(|task| task.purge_mode == PurgeMode::Never && departs(&task.from_cluster))
-        .map(|task| task.from_cluster.clone())
+        .map(|task| ClusterName::from(&task.from_cluster))
         .filter(|cluster| binding.spec.clusters.iter().all(|target| target.name != *cluster))
         .collect();
     plan.retain(|cluster, _| !freed.contains(cluster));
@@ -145,8 +145,8 @@ fn send(
     hub: &HubState,
     placements: &mut Placements,
     (binding, template, spread): (&Binding, &Template, Option<&WorkloadSpread>),
-    plan: &BTreeMap<String, Presence>,
-) -> Vec<String> {
+    plan: &BTreeMap<ClusterName, Presence>,
+) -> Vec<ClusterName> {
     let key = &binding.key;
     let namespace = template.key.namespace.as_ref().and_then(|name| hub.index.namespace(name));
     let namespace = namespace.map(|namespace| namespace.object.clone());
@@ -158,7 +158,7 @@ fn send(
         let (patch, ordinals) = (groups.patch(spread, cluster), groups.ordinals(cluster));
         let inputs = Inputs {
             source,
-            claim: binding.uid().to_owned(),
+            claim: binding.uid.clone(),
             namespace: namespace.as_deref().map(|object| object["metadata"]["labels"].clone()),
             patch: patch.cloned(),
             labels: labels_for(binding, cluster),
@@ -177,7 +177,7 @@ fn send(
             Ok(Some(order)) => order,
             Ok(None) => continue,
             Err(why) => {
-                tracing::warn!(%key, cluster, error = %why, "cannot be rendered");
+                tracing::warn!(%key, cluster = cluster.as_str(), error = %why, "cannot be rendered");
                 error = Some(why.to_string());
                 continue;
             }
@@ -186,7 +186,7 @@ fn send(
         placements.keep(key, cluster);
         if placements.send(key, cluster, &order, inputs, template.revision()) {
             let conflict = binding.spec.conflict_resolution;
-            env.outlet.set_desired(cluster, binding.uid(), order.objects, conflict);
+            env.outlet.set_desired(cluster, &binding.uid, order.objects, conflict);
             sent.push(cluster.clone());
         }
     }
@@ -200,18 +200,17 @@ fn remove(env: &Env, placements: &mut Placements, binding: &Binding, intent: &In
     let Intent { plan, freed } = intent;
     let tasks = binding.spec.graceful_eviction_tasks.iter();
     let ended = tasks.filter(|task| !task.keep && task.purge_mode != PurgeMode::Never);
-    let gone: BTreeSet<String> = placements
+    let gone: BTreeSet<ClusterName> = placements
         .all_sent(key)
-        .map(|(cluster, _)| cluster)
-        .chain(ended.map(|task| &task.from_cluster))
-        .chain(freed)
-        .filter(|cluster| !plan.contains_key(*cluster))
-        .cloned()
+        .map(|(cluster, _)| cluster.clone())
+        .chain(ended.map(|task| (&task.from_cluster).into()))
+        .chain(freed.iter().cloned())
+        .filter(|cluster| !plan.contains_key(cluster))
         .collect();
     for cluster in gone {
         if placements.remove(key, &cluster) {
             let how = if freed.contains(&cluster) { How::Release } else { How::Remove };
-            env.outlet.withdraw(&cluster, binding.uid(), how, Proof::NotTargeted);
+            env.outlet.withdraw(&cluster, &binding.uid, how, Proof::NotTargeted);
         }
     }
 }
@@ -219,9 +218,9 @@ fn remove(env: &Env, placements: &mut Placements, binding: &Binding, intent: &In
 /// What a WorkloadSpread gives each cluster: computed for all at once, because each look parses the selectors of all
 /// subsets.
 struct Groups {
-    subsets: BTreeMap<String, usize>,
+    subsets: BTreeMap<ClusterName, usize>,
     /// Start of a StatefulSet's ordinals, by cluster.
-    ordinals: BTreeMap<String, i64>,
+    ordinals: BTreeMap<ClusterName, i64>,
 }
 
 impl Groups {
@@ -230,18 +229,18 @@ impl Groups {
         binding: &Binding,
         template: &Template,
         spread: Option<&WorkloadSpread>,
-        plan: &BTreeMap<String, Presence>,
+        plan: &BTreeMap<ClusterName, Presence>,
     ) -> Self {
         let shares = &binding.spec.clusters;
-        let concerned = plan.keys().chain(shares.iter().map(|share| &share.name));
-        let subset = |name: &String| subset_of(spread?, hub.index.cluster(name)?);
-        let subsets: BTreeMap<String, usize> =
-            concerned.filter_map(|name| Some((name.clone(), subset(name)?))).collect();
+        let names = plan.keys().map(ClusterName::as_str);
+        let concerned = names.clone().chain(shares.iter().map(|share| share.name.as_str()));
+        let subset = |name: &str| subset_of(spread?, hub.index.cluster(name)?);
+        let subsets: BTreeMap<ClusterName, usize> =
+            concerned.filter_map(|name| Some((name.into(), subset(name)?))).collect();
         let ordinals = match spread.is_some() && template.key.kind.kind == "StatefulSet" {
             true => {
-                let names = plan.keys().map(String::as_str);
                 let before = ordinals_before(shares, names, |name| subsets.get(name).copied());
-                before.into_iter().map(|(name, start)| (name.to_owned(), start)).collect()
+                before.into_iter().map(|(name, start)| (name.into(), start)).collect()
             }
             false => BTreeMap::new(),
         };

@@ -82,7 +82,7 @@ impl Placement {
     }
 
     /// The observation, to be changed by a report.
-    fn observe(&mut self, cluster: &str) -> &mut Observed {
+    fn observe(&mut self, cluster: &ClusterName) -> &mut Observed {
         self.observed.get_or_insert_with(|| Observed::unknown(cluster))
     }
 }
@@ -90,7 +90,7 @@ impl Placement {
 /// One binding on all members.
 #[derive(Debug, Default)]
 struct BindingPlacements {
-    members: BTreeMap<String, Placement>,
+    members: BTreeMap<ClusterName, Placement>,
     /// The template that it was last rendered from, and the version of its content.
     source: Option<(Arc<Value>, u64)>,
     /// Why the template could not be rendered.
@@ -116,7 +116,7 @@ impl Placements {
     }
 
     /// A binding's placements, by member.
-    pub(crate) fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&String, &Placement)> {
+    pub(crate) fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&ClusterName, &Placement)> {
         self.bindings.get(key).into_iter().flat_map(|binding| &binding.members)
     }
 
@@ -139,7 +139,7 @@ impl Placements {
     }
 
     /// Everything that was sent for a binding, by member.
-    pub(crate) fn all_sent(&self, key: &BindingKey) -> impl Iterator<Item = (&String, &Sent)> {
+    pub(crate) fn all_sent(&self, key: &BindingKey) -> impl Iterator<Item = (&ClusterName, &Sent)> {
         self.of(key).filter_map(|(cluster, placement)| Some((cluster, placement.sent.as_ref()?)))
     }
 
@@ -147,7 +147,7 @@ impl Placements {
     pub(crate) fn all_observed(
         &self,
         key: &BindingKey,
-    ) -> impl Iterator<Item = (&String, &Observed)> {
+    ) -> impl Iterator<Item = (&ClusterName, &Observed)> {
         self.of(key)
             .filter_map(|(cluster, placement)| Some((cluster, placement.observed.as_ref()?)))
     }
@@ -160,7 +160,9 @@ impl Placements {
         with_status: bool,
     ) -> BTreeMap<ClusterName, SchedulerReport> {
         self.all_observed(key)
-            .filter_map(|(cluster, observed)| Some((cluster.into(), observed.report(with_status)?)))
+            .filter_map(|(cluster, observed)| {
+                Some((cluster.clone(), observed.report(with_status)?))
+            })
             .collect()
     }
 
@@ -169,14 +171,14 @@ impl Placements {
     #[must_use]
     pub(crate) fn replicas(&self, key: &BindingKey) -> BTreeMap<ClusterName, i64> {
         self.all_observed(key)
-            .filter_map(|(cluster, observed)| Some((cluster.into(), observed.item.replicas?)))
+            .filter_map(|(cluster, observed)| Some((cluster.clone(), observed.item.replicas?)))
             .collect()
     }
 
     /// Takes over what an earlier leader wrote into the binding's status, where nothing better is known.
     pub(crate) fn seed(&mut self, key: &BindingKey, status: &ResourceBindingStatus) {
         for item in &status.aggregated_status {
-            let placement = self.place(key, &item.cluster_name);
+            let placement = self.place(key, &ClusterName::from(&item.cluster_name));
             placement.observed.get_or_insert_with(|| Observed::seeded(item));
         }
     }
@@ -187,12 +189,12 @@ impl Placements {
         self.withdrawals.remove(key);
     }
 
-    fn place(&mut self, key: &BindingKey, cluster: &str) -> &mut Placement {
+    fn place(&mut self, key: &BindingKey, cluster: &ClusterName) -> &mut Placement {
         let members = &mut self.bindings.entry(key.clone()).or_default().members;
-        members.entry(cluster.to_owned()).or_default()
+        members.entry(cluster.clone()).or_default()
     }
 
-    fn tidy(&mut self, key: &BindingKey, cluster: &str) {
+    fn tidy(&mut self, key: &BindingKey, cluster: &ClusterName) {
         if let Some(binding) = self.bindings.get_mut(key)
             && binding.members.get(cluster).is_some_and(Placement::is_empty)
         {
@@ -207,7 +209,7 @@ impl Placements {
     pub(crate) fn applied(
         &mut self,
         key: &BindingKey,
-        cluster: &str,
+        cluster: &ClusterName,
         result: ApplyResult,
         hash: &str,
         trouble: Trouble,
@@ -219,7 +221,7 @@ impl Placements {
     pub(crate) fn reported(
         &mut self,
         key: &BindingKey,
-        cluster: &str,
+        cluster: &ClusterName,
         report: &Report,
         now: Timestamp,
     ) -> bool {
@@ -227,23 +229,23 @@ impl Placements {
     }
 
     /// The member's inventory shows the object as it was sent.
-    pub(crate) fn held(&mut self, key: &BindingKey, cluster: &str, hash: &str) -> bool {
+    pub(crate) fn held(&mut self, key: &BindingKey, cluster: &ClusterName, hash: &str) -> bool {
         self.observe(key, cluster, |observed| hash.clone_into(&mut observed.hash))
     }
 
     /// A session begins: the agent retries what failed in the last one, and reports persistent failures again.
-    pub(crate) fn session_began(&mut self, key: &BindingKey, cluster: &str) -> bool {
+    pub(crate) fn session_began(&mut self, key: &BindingKey, cluster: &ClusterName) -> bool {
         self.known(key, cluster).is_some_and(|observed| observed.trouble.take().is_some())
     }
 
     /// The member was lost: what it reported is no longer certain.
-    pub(crate) fn session_lost(&mut self, key: &BindingKey, cluster: &str) -> bool {
+    pub(crate) fn session_lost(&mut self, key: &BindingKey, cluster: &ClusterName) -> bool {
         let Some(observed) = self.known(key, cluster) else { return false };
         std::mem::replace(&mut observed.certainty, Certainty::Lost) != Certainty::Lost
     }
 
     /// The member holds no object of the binding any more.
-    pub(crate) fn withdrawn(&mut self, key: &BindingKey, cluster: &str) {
+    pub(crate) fn withdrawn(&mut self, key: &BindingKey, cluster: &ClusterName) {
         let placement = self.place(key, cluster);
         placement.observed = None;
         placement.removal = Removal::Confirmed;
@@ -252,7 +254,7 @@ impl Placements {
     fn observe(
         &mut self,
         key: &BindingKey,
-        cluster: &str,
+        cluster: &ClusterName,
         change: impl FnOnce(&mut Observed),
     ) -> bool {
         let placement = self.place(key, cluster);
@@ -261,7 +263,7 @@ impl Placements {
         placement.observed != before
     }
 
-    fn known(&mut self, key: &BindingKey, cluster: &str) -> Option<&mut Observed> {
+    fn known(&mut self, key: &BindingKey, cluster: &ClusterName) -> Option<&mut Observed> {
         self.bindings.get_mut(key)?.members.get_mut(cluster)?.observed.as_mut()
     }
 }
@@ -287,7 +289,7 @@ impl Placements {
     fn send(
         &mut self,
         key: &BindingKey,
-        cluster: &str,
+        cluster: &ClusterName,
         order: &Order,
         inputs: Inputs,
         revision: i64,
@@ -300,7 +302,7 @@ impl Placements {
     }
 
     /// The member is wanted again: an earlier order to remove its copy no longer holds.
-    fn keep(&mut self, key: &BindingKey, cluster: &str) {
+    fn keep(&mut self, key: &BindingKey, cluster: &ClusterName) {
         if let Some(binding) = self.bindings.get_mut(key)
             && let Some(placement) = binding.members.get_mut(cluster)
         {
@@ -310,7 +312,7 @@ impl Placements {
     }
 
     /// The member must hold no object of the binding any more. Returns whether that is new.
-    fn remove(&mut self, key: &BindingKey, cluster: &str) -> bool {
+    fn remove(&mut self, key: &BindingKey, cluster: &ClusterName) -> bool {
         let placement = self.place(key, cluster);
         placement.sent = None;
         let new = !placement.is_leaving();

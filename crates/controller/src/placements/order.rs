@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::TargetCluster;
 use atoll_api::selector::Selector;
-use atoll_api::{Cluster, WorkloadSpread};
+use atoll_api::{Cluster, ClusterName, WorkloadSpread};
 use atoll_render::{RenderError, Rendered, Share};
 use serde_json::Value;
 
@@ -64,7 +64,7 @@ pub(crate) fn ordinals_before<'a>(
 
 /// Labels of a cluster's copy in addition to the template's: the preserved state of a copy that failed elsewhere.
 #[must_use]
-pub(crate) fn labels_for(binding: &Binding, cluster: &str) -> BTreeMap<String, String> {
+pub(crate) fn labels_for(binding: &Binding, cluster: &ClusterName) -> BTreeMap<String, String> {
     let state = binding.spec.preserved_state.as_ref();
     let state = state.filter(|state| state.clusters.iter().any(|name| name == cluster));
     state.map(|state| state.labels.clone()).unwrap_or_default()
@@ -80,17 +80,17 @@ pub(crate) fn order(
     namespace: Option<&Value>,
     patch: Option<&Value>,
     ordinals: Option<i64>,
-    cluster: &str,
+    cluster: &ClusterName,
     presence: Presence,
 ) -> Result<Option<Order>, RenderError> {
     let Presence::Want { replicas, before } = presence else { return Ok(None) };
     let preserve = binding.spec.preserve_resources_on_deletion;
     let share = Share {
-        cluster: cluster.to_owned(),
+        cluster: cluster.into(),
         replicas,
         before,
         ordinals,
-        claim: binding.uid().to_owned(),
+        claim: (&binding.uid).into(),
         preserve,
         patch: patch.cloned(),
         labels: labels_for(binding, cluster),

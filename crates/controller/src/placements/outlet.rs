@@ -1,10 +1,10 @@
-//! The engine's interface to `members`.
+//! The leader's interface to `members`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use atoll_api::Cluster;
 use atoll_api::policy::ConflictResolution;
+use atoll_api::{BindingUid, Cluster, ClusterName};
 use atoll_render::{Key, Rendered};
 
 use super::verdicts::{Judgement, Verdicts};
@@ -17,13 +17,13 @@ pub(crate) trait Outlet: Send + Sync + 'static {
     /// Sets what a binding wants on a member, replacing its previous order.
     fn set_desired(
         &self,
-        cluster: &str,
-        claim: &str,
+        cluster: &ClusterName,
+        claim: &BindingUid,
         objects: Vec<Arc<Rendered>>,
         conflict: ConflictResolution,
     );
     /// A binding wants nothing on a member any more; with the proof for it.
-    fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof);
+    fn withdraw(&self, cluster: &ClusterName, claim: &BindingUid, how: Withdrawal, proof: Proof);
     /// Leadership lost: drop all desired state; the next leader, or a later term of ours, rebuilds it.
     fn stepped_down(&self);
     /// Every committed decision was passed on in this term: now other objects on members may be judged.
@@ -33,25 +33,25 @@ pub(crate) trait Outlet: Send + Sync + 'static {
     /// Node label keys that define the members' node classes, because placed templates use them.
     fn watch_labels(&self, keys: &BTreeSet<String>);
     /// Progress of emptying a member, if it must be emptied.
-    fn emptying(&self, cluster: &str, emptying: Emptying);
+    fn emptying(&self, cluster: &ClusterName, emptying: Emptying);
     /// A Cluster object was created or changed.
     fn cluster_changed(&self, cluster: &Cluster);
     /// A Cluster object was deleted.
-    fn cluster_deleted(&self, name: &str);
+    fn cluster_deleted(&self, name: &ClusterName);
 }
 
 impl Outlet for Members {
     fn set_desired(
         &self,
-        cluster: &str,
-        claim: &str,
+        cluster: &ClusterName,
+        claim: &BindingUid,
         objects: Vec<Arc<Rendered>>,
         conflict: ConflictResolution,
     ) {
         Self::set_desired(self, cluster, claim, objects, conflict);
     }
 
-    fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
+    fn withdraw(&self, cluster: &ClusterName, claim: &BindingUid, how: Withdrawal, proof: Proof) {
         Self::withdraw(self, cluster, claim, how, proof);
     }
 
@@ -71,7 +71,7 @@ impl Outlet for Members {
         Self::watch_labels(self, keys);
     }
 
-    fn emptying(&self, cluster: &str, emptying: Emptying) {
+    fn emptying(&self, cluster: &ClusterName, emptying: Emptying) {
         Self::emptying(self, cluster, emptying);
     }
 
@@ -79,13 +79,13 @@ impl Outlet for Members {
         Self::cluster_changed(self, cluster);
     }
 
-    fn cluster_deleted(&self, name: &str) {
+    fn cluster_deleted(&self, name: &ClusterName) {
         Self::cluster_deleted(self, name);
     }
 }
 
 impl Oracle for Verdicts {
-    fn verdict(&self, cluster: &str, claim: &str, _key: &Key) -> Verdict {
+    fn verdict(&self, cluster: &ClusterName, claim: &BindingUid, _key: &Key) -> Verdict {
         match self.judge(cluster, claim) {
             Judgement::Wanted => Verdict::Wanted,
             Judgement::NotATarget => Verdict::Remove(Proof::NotTargeted),
@@ -97,7 +97,7 @@ impl Oracle for Verdicts {
         }
     }
 
-    fn limit(&self, claim: &str) -> Option<LimitReason> {
+    fn limit(&self, claim: &BindingUid) -> Option<LimitReason> {
         Self::limit(self, claim)
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use atoll_api::ClusterName;
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::placement::ReplicaSchedulingType;
 use atoll_api::policy::PurgeMode;
@@ -49,7 +50,7 @@ pub(crate) fn plan(
     spec: &ResourceBindingSpec,
     steered: bool,
     members: &impl Members,
-) -> BTreeMap<String, Presence> {
+) -> BTreeMap<ClusterName, Presence> {
     let has_replicas = spec.replicas.is_some();
     let mut wanted: BTreeMap<&str, i64> =
         spec.clusters.iter().map(|target| (target.name.as_str(), target.replicas)).collect();
@@ -83,11 +84,11 @@ pub(crate) fn plan(
         if divided {
             before += replicas;
         }
-        plan.insert(cluster.to_owned(), presence);
+        plan.insert(cluster.into(), presence);
     }
     for task in &spec.graceful_eviction_tasks {
         if task.purge_mode == PurgeMode::Never {
-            plan.entry(task.from_cluster.clone()).or_insert(Presence::Leave(Hold::NeverPurged));
+            plan.entry((&task.from_cluster).into()).or_insert(Presence::Leave(Hold::NeverPurged));
         }
     }
     plan

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use atoll_api::{BindingUid, ClusterName};
 use atoll_history::{NEWEST, Store};
 
 use super::Placements;
@@ -17,8 +18,8 @@ use crate::members::{Proof, Withdrawal as How};
 /// Bindings that ended although this leader did not withdraw them.
 #[derive(Debug, Default)]
 pub(crate) struct Reissued {
-    /// Members that were sent something, by uid of the binding.
-    open: BTreeMap<String, BTreeSet<String>>,
+    /// Members that were sent something, by binding.
+    open: BTreeMap<BindingUid, BTreeSet<ClusterName>>,
     /// Whether a query is running.
     asking: bool,
 }
@@ -26,8 +27,8 @@ pub(crate) struct Reissued {
 /// History's answer about some of them.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    asked: Vec<String>,
-    withdrawn: BTreeSet<String>,
+    asked: Vec<BindingUid>,
+    withdrawn: BTreeSet<BindingUid>,
 }
 
 impl Reissued {
@@ -37,7 +38,7 @@ impl Reissued {
             return;
         }
         for (cluster, sent) in placements.all_sent(key) {
-            let members = self.open.entry(sent.claim().to_owned()).or_default();
+            let members = self.open.entry(sent.claim().clone()).or_default();
             members.insert(cluster.clone());
         }
     }
@@ -47,7 +48,7 @@ impl Reissued {
         &mut self,
         env: &Env,
     ) -> Option<impl Future<Output = Answer> + Send + 'static> {
-        let uids: Vec<String> = self.open.keys().take(NEWEST).cloned().collect();
+        let uids: Vec<BindingUid> = self.open.keys().take(NEWEST).cloned().collect();
         if self.asking || uids.is_empty() {
             return None;
         }
@@ -74,7 +75,7 @@ impl Reissued {
                 continue;
             }
             tracing::info!(
-                binding = claim,
+                binding = claim.as_str(),
                 ?clusters,
                 "sent to members again after its withdrawal, because this leader's watch lagged: removed again"
             );
@@ -87,13 +88,14 @@ impl Reissued {
 }
 
 /// Those of these bindings that are withdrawn in history. Ends with the leadership at the latest, like every job.
-async fn recorded(store: &Arc<dyn Store>, uids: &[String]) -> BTreeSet<String> {
+async fn recorded(store: &Arc<dyn Store>, uids: &[BindingUid]) -> BTreeSet<BindingUid> {
+    let uids: Vec<String> = uids.iter().map(Into::into).collect();
     let mut warned = false;
     loop {
-        match limited(store.newest(uids)).await {
+        match limited(store.newest(&uids)).await {
             Ok(rows) => {
                 let withdrawn = rows.into_iter().filter(|row| row.withdrawn);
-                return withdrawn.map(|row| row.binding_uid.into()).collect();
+                return withdrawn.map(|row| row.binding_uid).collect();
             }
             Err(why) if !std::mem::replace(&mut warned, true) => {
                 tracing::warn!(

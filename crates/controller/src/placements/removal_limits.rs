@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::{BindingUid, DecisionId};
 use atoll_history::{NEWEST, Newest, Store};
 
 use crate::audit::query::{AGAIN, limited};
@@ -29,24 +30,24 @@ pub(crate) struct RemovalLimits {
     raised: bool,
     /// Whether every decision of the hub was the newest; `None` before history has answered.
     newest: Option<bool>,
-    /// Decisions of earlier leaders that are the newest, by uid of their bindings.
-    verified: BTreeMap<String, String>,
+    /// Decisions of earlier leaders that are the newest, by their bindings.
+    verified: BTreeMap<BindingUid, DecisionId>,
 }
 
 /// A binding's decision at the start of the leadership.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
-    uid: String,
-    decision: String,
+    uid: BindingUid,
+    decision: DecisionId,
     /// Earlier decisions that history may not have yet.
-    before: BTreeSet<String>,
+    before: BTreeSet<DecisionId>,
 }
 
 /// Result of a comparison.
 #[derive(Debug)]
 pub(crate) struct Compared {
-    /// Decisions that are the newest, by uid of their bindings.
-    newest: BTreeMap<String, String>,
+    /// Decisions that are the newest, by their bindings.
+    newest: BTreeMap<BindingUid, DecisionId>,
     /// Bindings with a newer decision in history.
     older: Vec<Held>,
     /// How often these were compared again.
@@ -79,11 +80,11 @@ impl RemovalLimits {
         let held = held.filter_map(|binding| {
             let decision = binding.spec.decision.as_ref()?;
             let unrecorded = binding.spec.unrecorded.iter();
-            let before = unrecorded.map(|held| held.decision.id.clone());
+            let before = unrecorded.map(|held| DecisionId::from(&held.decision.id));
             Some(Held {
-                uid: binding.uid().to_owned(),
-                decision: decision.id.clone(),
-                before: before.chain(decision.parent.clone()).collect(),
+                uid: binding.uid.clone(),
+                decision: (&decision.id).into(),
+                before: before.chain(decision.parent.as_ref().map(DecisionId::from)).collect(),
             })
         });
         compare(env.store.clone(), self.term, held.collect(), 0)
@@ -104,8 +105,8 @@ impl RemovalLimits {
         if rechecks == 0 {
             tracing::warn!(
                 bindings = older.len(),
-                example = first.uid,
-                decision = first.decision,
+                example = first.uid.as_str(),
+                decision = first.decision.as_str(),
                 "history has newer decisions than the hub: mass removals from members are limited"
             );
         }
@@ -143,20 +144,20 @@ async fn compare(
 async fn ask(store: &Arc<dyn Store>, held: &[Held]) -> Result<Vec<Newest>, String> {
     let mut rows = Vec::with_capacity(held.len());
     for chunk in held.chunks(NEWEST) {
-        let uids: Vec<String> = chunk.iter().map(|held| held.uid.clone()).collect();
+        let uids: Vec<String> = chunk.iter().map(|held| String::from(&held.uid)).collect();
         rows.extend(limited(store.newest(&uids)).await?);
     }
     Ok(rows)
 }
 
 fn judge(held: Vec<Held>, rows: &[Newest], term: LeaderTerm, rechecks: u32) -> Compared {
-    let rows: BTreeMap<&str, &Newest> =
-        rows.iter().map(|row| (row.binding_uid.as_str(), row)).collect();
+    let rows: BTreeMap<&BindingUid, &Newest> =
+        rows.iter().map(|row| (&row.binding_uid, row)).collect();
     let (mut newest, mut older) = (BTreeMap::new(), Vec::new());
     for held in held {
         // Without a row it is unknown whether the decision is the newest.
-        let Some(row) = rows.get(held.uid.as_str()) else { continue };
-        if row.decision == held.decision || held.before.contains(row.decision.as_str()) {
+        let Some(row) = rows.get(&held.uid) else { continue };
+        if row.decision == held.decision || held.before.contains(&row.decision) {
             newest.insert(held.uid, held.decision);
         } else if rechecks > 0 || LeaderTerm::from_record(row.term) != term {
             // Decisions made by this leader since then do not remove the earlier doubt.
@@ -171,8 +172,8 @@ mod tests {
     use super::*;
 
     fn held(decision: &str, before: &[&str]) -> Held {
-        let before = before.iter().map(|id| (*id).to_owned()).collect();
-        Held { uid: "u".to_owned(), decision: decision.to_owned(), before }
+        let before = before.iter().map(|id| (*id).into()).collect();
+        Held { uid: "u".into(), decision: decision.into(), before }
     }
 
     fn row(decision: &str, term: i64) -> Newest {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use atoll_api::BindingUid;
 use serde_json::Value;
 
 use super::order::Order;
@@ -67,7 +68,7 @@ impl Sent {
 
     /// uid of the binding.
     #[must_use]
-    pub(crate) fn claim(&self) -> &str {
+    pub(crate) fn claim(&self) -> &BindingUid {
         &self.inputs.claim
     }
 
@@ -84,7 +85,7 @@ pub(crate) struct Inputs {
     /// Version of the template's content.
     pub source: u64,
     /// uid of the binding.
-    pub claim: String,
+    pub claim: BindingUid,
     /// Labels of the hub's namespace.
     pub namespace: Option<Value>,
     /// The patch of the cluster's subset.

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use atoll_api::{BindingUid, ClusterName, DecisionId};
+
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::leader::LeaderTerm;
@@ -32,13 +34,12 @@ pub(crate) enum Judgement {
 
 #[derive(Debug, Clone, Default)]
 struct Intent {
-    wanted: BTreeSet<String>,
-    left: BTreeSet<String>,
+    wanted: BTreeSet<ClusterName>,
+    left: BTreeSet<ClusterName>,
     deleting: bool,
     preserve: bool,
     frozen: bool,
-    /// Id of the decision.
-    decision: String,
+    decision: DecisionId,
     /// Whether this leader made it.
     ours: bool,
 }
@@ -46,13 +47,13 @@ struct Intent {
 #[derive(Debug)]
 struct Inner {
     term: LeaderTerm,
-    claims: BTreeMap<String, Intent>,
+    claims: BTreeMap<BindingUid, Intent>,
     /// uids of the bindings in `claims`.
-    uids: BTreeMap<BindingKey, String>,
+    uids: BTreeMap<BindingKey, BindingUid>,
     /// Withdrawn bindings by the members that have not confirmed, from history.
-    unconfirmed: BTreeMap<String, BTreeSet<String>>,
-    /// Decisions of earlier leaders that are the newest in history, by uid of their bindings.
-    newest: BTreeMap<String, String>,
+    unconfirmed: BTreeMap<ClusterName, BTreeSet<BindingUid>>,
+    /// Decisions of earlier leaders that are the newest in history, by their bindings.
+    newest: BTreeMap<BindingUid, DecisionId>,
     /// Why all removals are limited.
     limit: Option<LimitReason>,
 }
@@ -84,8 +85,8 @@ impl Verdicts {
     pub(crate) fn set(
         &self,
         binding: &Binding,
-        wanted: BTreeSet<String>,
-        left: BTreeSet<String>,
+        wanted: BTreeSet<ClusterName>,
+        left: BTreeSet<ClusterName>,
         frozen: bool,
     ) {
         let decision = binding.spec.decision.as_ref();
@@ -96,10 +97,10 @@ impl Verdicts {
             deleting: binding.deleting(),
             preserve: binding.spec.preserve_resources_on_deletion,
             frozen,
-            decision: decision.map(|decision| decision.id.clone()).unwrap_or_default(),
+            decision: decision.map(|decision| (&decision.id).into()).unwrap_or_default(),
             ours: decision.is_some() && binding.term() == inner.term,
         };
-        let uid = binding.uid().to_owned();
+        let uid = binding.uid.clone();
         if let Some(before) = inner.uids.insert(binding.key.clone(), uid.clone())
             && before != uid
         {
@@ -116,8 +117,8 @@ impl Verdicts {
         }
     }
 
-    /// Decisions of earlier leaders that are the newest in history, by uid of their bindings.
-    pub(crate) fn newest(&self, decisions: BTreeMap<String, String>) {
+    /// Decisions of earlier leaders that are the newest in history, by their bindings.
+    pub(crate) fn newest(&self, decisions: BTreeMap<BindingUid, DecisionId>) {
         self.lock().newest = decisions;
     }
 
@@ -128,7 +129,7 @@ impl Verdicts {
 
     /// Why removals of an object of this claim from a member that its decision does not name are limited.
     #[must_use]
-    pub(crate) fn limit(&self, claim: &str) -> Option<LimitReason> {
+    pub(crate) fn limit(&self, claim: &BindingUid) -> Option<LimitReason> {
         let inner = self.lock();
         let known = inner.claims.get(claim);
         let newest = known.is_some_and(|known| {
@@ -138,14 +139,18 @@ impl Verdicts {
     }
 
     /// According to history, a member has not confirmed the withdrawal of these bindings.
-    pub(crate) fn unconfirmed(&self, cluster: &str, claims: impl IntoIterator<Item = String>) {
+    pub(crate) fn unconfirmed(
+        &self,
+        cluster: &ClusterName,
+        claims: impl IntoIterator<Item = BindingUid>,
+    ) {
         let mut inner = self.lock();
-        inner.unconfirmed.entry(cluster.to_owned()).or_default().extend(claims);
+        inner.unconfirmed.entry(cluster.clone()).or_default().extend(claims);
     }
 
     /// What to do with an object of this claim on this member.
     #[must_use]
-    pub(crate) fn judge(&self, cluster: &str, claim: &str) -> Judgement {
+    pub(crate) fn judge(&self, cluster: &ClusterName, claim: &BindingUid) -> Judgement {
         let inner = self.lock();
         let Some(known) = inner.claims.get(claim) else {
             let withdrawn = inner.unconfirmed.get(cluster).is_some_and(|set| set.contains(claim));
@@ -197,47 +202,49 @@ mod tests {
             binding
         };
         let verdicts = Verdicts::begin(LeaderTerm::new(7));
+        let limit = |claim: &str| verdicts.limit(&claim.into());
         let set_decided = |term| verdicts.set(&decided(term), set(&["a"]), set(&[]), false);
         set_decided(7);
-        assert_eq!(verdicts.limit("u1"), Some(LimitReason::HistoryUnreachable), "not asked yet");
+        assert_eq!(limit("u1"), Some(LimitReason::HistoryUnreachable), "not asked yet");
         verdicts.limit_all(None);
-        assert_eq!(verdicts.limit("u1"), None, "made by this leader");
-        assert_eq!(verdicts.limit("u2"), Some(LimitReason::DecisionNotNewest), "not known");
+        assert_eq!(limit("u1"), None, "made by this leader");
+        assert_eq!(limit("u2"), Some(LimitReason::DecisionNotNewest), "not known");
         set_decided(6);
-        assert_eq!(verdicts.limit("u1"), Some(LimitReason::DecisionNotNewest));
-        verdicts.newest(BTreeMap::from([("u1".to_owned(), "d6".to_owned())]));
-        assert_eq!(verdicts.limit("u1"), None, "the newest in history");
+        assert_eq!(limit("u1"), Some(LimitReason::DecisionNotNewest));
+        verdicts.newest(BTreeMap::from([("u1".into(), "d6".into())]));
+        assert_eq!(limit("u1"), None, "the newest in history");
         set_decided(5);
-        assert_eq!(verdicts.limit("u1"), Some(LimitReason::DecisionNotNewest), "an older one");
+        assert_eq!(limit("u1"), Some(LimitReason::DecisionNotNewest), "an older one");
         set_decided(7);
         for reason in [LimitReason::HubOlderThanHistory, LimitReason::TermRaised] {
             verdicts.limit_all(Some(reason));
-            assert_eq!(verdicts.limit("u1"), Some(reason), "whoever made it");
+            assert_eq!(limit("u1"), Some(reason), "whoever made it");
         }
     }
 
-    fn set(names: &[&str]) -> BTreeSet<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
+    fn set(names: &[&str]) -> BTreeSet<ClusterName> {
+        names.iter().map(|name| (*name).into()).collect()
     }
 
     #[test]
     fn nothing_goes_without_a_proof() {
         let verdicts = Verdicts::default();
-        assert_eq!(verdicts.judge("a", "u1"), Judgement::Unknown, "an orphan stays");
+        let judge = |cluster: &str, claim: &str| verdicts.judge(&cluster.into(), &claim.into());
+        assert_eq!(judge("a", "u1"), Judgement::Unknown, "an orphan stays");
         verdicts.set(&binding("u1", false, false), set(&["a"]), set(&["c"]), false);
-        assert_eq!(verdicts.judge("a", "u1"), Judgement::Wanted);
-        assert_eq!(verdicts.judge("b", "u1"), Judgement::NotATarget);
-        assert_eq!(verdicts.judge("c", "u1"), Judgement::Frozen);
+        assert_eq!(judge("a", "u1"), Judgement::Wanted);
+        assert_eq!(judge("b", "u1"), Judgement::NotATarget);
+        assert_eq!(judge("c", "u1"), Judgement::Frozen);
         verdicts.set(&binding("u1", false, false), set(&["a"]), set(&[]), true);
-        assert_eq!(verdicts.judge("b", "u1"), Judgement::Frozen, "the kind cannot be read");
+        assert_eq!(judge("b", "u1"), Judgement::Frozen, "the kind cannot be read");
         verdicts.set(&binding("u1", true, false), set(&[]), set(&[]), true);
-        assert_eq!(verdicts.judge("b", "u1"), Judgement::Withdrawn);
+        assert_eq!(judge("b", "u1"), Judgement::Withdrawn);
         verdicts.set(&binding("u1", true, true), set(&[]), set(&[]), false);
-        assert_eq!(verdicts.judge("b", "u1"), Judgement::Released);
+        assert_eq!(judge("b", "u1"), Judgement::Released);
         verdicts.forget(&binding("u1", false, false).key);
-        assert_eq!(verdicts.judge("b", "u1"), Judgement::Unknown);
-        verdicts.unconfirmed("b", ["u1".to_owned()]);
-        assert_eq!(verdicts.judge("b", "u1"), Judgement::WithdrawnBefore);
-        assert_eq!(verdicts.judge("a", "u1"), Judgement::Unknown, "history names b only");
+        assert_eq!(judge("b", "u1"), Judgement::Unknown);
+        verdicts.unconfirmed(&"b".into(), ["u1".into()]);
+        assert_eq!(judge("b", "u1"), Judgement::WithdrawnBefore);
+        assert_eq!(judge("a", "u1"), Judgement::Unknown, "history names b only");
     }
 }

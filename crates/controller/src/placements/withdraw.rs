@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use atoll_api::ClusterName;
 use atoll_history::{Receipt, Record, RecordState, Withdrawal as Withdrawn};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -45,7 +46,7 @@ pub(crate) fn step(
     }
     let now = Instant::now();
     let withdrawal = placements.withdrawal(&binding.key);
-    if withdrawal.is_none_or(|withdrawal| !withdrawal.is_of(binding.uid())) {
+    if withdrawal.is_none_or(|withdrawal| !withdrawal.is_of(&binding.uid)) {
         begin(env, hub, placements, binding, now);
     }
     let verdicts = placements.verdicts.clone();
@@ -57,7 +58,7 @@ pub(crate) fn step(
         Next::History => WithdrawStep::Waits(None),
         Next::Record(unconfirmed) => {
             for cluster in &unconfirmed {
-                verdicts.unconfirmed(cluster, [binding.uid().to_owned()]);
+                verdicts.unconfirmed(cluster, [binding.uid.clone()]);
             }
             record(env, withdrawal, binding, &unconfirmed, term)
         }
@@ -69,23 +70,23 @@ fn begin(env: &Env, hub: &HubState, placements: &mut Placements, binding: &Bindi
     let key = &binding.key;
     // The ledger has an entry for each member that was sent something, reported something, or has to remove something.
     let held = placements.of(key).map(|(cluster, _)| cluster.clone());
-    let members = binding.clusters().map(str::to_owned).chain(held);
+    let members = binding.clusters().map(ClusterName::from).chain(held);
     // A cluster that left the federation cannot confirm and holds no managed objects.
-    let members: BTreeSet<String> =
+    let members: BTreeSet<ClusterName> =
         members.filter(|cluster| hub.index.cluster(cluster).is_some()).collect();
     let how = if binding.spec.preserve_resources_on_deletion { How::Release } else { How::Remove };
     placements.verdicts.set(binding, BTreeSet::new(), BTreeSet::new(), false);
     for cluster in &members {
-        env.outlet.withdraw(cluster, binding.uid(), how, Proof::BindingDeleted);
+        env.outlet.withdraw(cluster, &binding.uid, how, Proof::BindingDeleted);
     }
-    placements.begin_withdrawal(key, Withdrawal::begin(binding.uid(), members, now));
+    placements.begin_withdrawal(key, Withdrawal::begin(&binding.uid, members, now));
 }
 
 fn record(
     env: &Env,
     withdrawal: &mut Withdrawal,
     binding: &Binding,
-    unconfirmed: &[String],
+    unconfirmed: &[ClusterName],
     term: LeaderTerm,
 ) -> WithdrawStep {
     let at = binding.metadata.deletion_timestamp.as_ref().map(|time| time.0);
@@ -94,10 +95,7 @@ fn record(
         binding.spec.resource.clone(),
         binding.spec.decision.as_ref(),
         binding.spec.clusters.clone(),
-        Withdrawn {
-            clusters: withdrawal.members().iter().map(Into::into).collect(),
-            unconfirmed: unconfirmed.iter().map(Into::into).collect(),
-        },
+        Withdrawn { clusters: withdrawal.members(), unconfirmed: unconfirmed.to_vec() },
         at.unwrap_or_else(|| env.clock.now_seconds()),
         term.to_record(),
     );

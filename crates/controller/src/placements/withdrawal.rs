@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use atoll_api::{BindingUid, ClusterName};
 use tokio::time::Instant;
 
 /// Time for the connected members to confirm; an unreachable member must not block names or namespaces.
@@ -15,7 +16,7 @@ pub(crate) enum Next {
     /// Wait for confirmations, until this time.
     Confirmations(Instant),
     /// Pass the record, with the members that have not confirmed, to history, and wait for its acknowledgement.
-    Record(Vec<String>),
+    Record(Vec<ClusterName>),
     /// Wait for history's acknowledgement.
     History,
     /// Remove the finalizer.
@@ -26,10 +27,10 @@ pub(crate) enum Next {
 #[derive(Debug, Clone)]
 pub(crate) struct Withdrawal {
     /// uid of the binding: one of the same name may follow before this one's last events arrive.
-    claim: String,
+    claim: BindingUid,
     since: Instant,
-    all: BTreeSet<String>,
-    unconfirmed: BTreeSet<String>,
+    all: BTreeSet<ClusterName>,
+    unconfirmed: BTreeSet<ClusterName>,
     record: Record,
 }
 
@@ -43,9 +44,9 @@ enum Record {
 impl Withdrawal {
     /// Begins, with every member that may hold an object.
     #[must_use]
-    pub(crate) fn begin(claim: &str, members: BTreeSet<String>, now: Instant) -> Self {
+    pub(crate) fn begin(claim: &BindingUid, members: BTreeSet<ClusterName>, now: Instant) -> Self {
         Self {
-            claim: claim.to_owned(),
+            claim: claim.clone(),
             since: now,
             unconfirmed: members.clone(),
             all: members,
@@ -55,18 +56,18 @@ impl Withdrawal {
 
     /// Whether it is of the binding with this uid.
     #[must_use]
-    pub(crate) fn is_of(&self, claim: &str) -> bool {
-        self.claim == claim
+    pub(crate) fn is_of(&self, claim: &BindingUid) -> bool {
+        self.claim == *claim
     }
 
     /// Every member that may have held an object, by name.
     #[must_use]
-    pub(crate) fn members(&self) -> Vec<String> {
+    pub(crate) fn members(&self) -> Vec<ClusterName> {
         self.all.iter().cloned().collect()
     }
 
     /// A member confirmed that it holds no object any more.
-    pub(crate) fn confirm(&mut self, cluster: &str) {
+    pub(crate) fn confirm(&mut self, cluster: &ClusterName) {
         self.unconfirmed.remove(cluster);
     }
 
@@ -91,13 +92,13 @@ impl Withdrawal {
 
     /// The next step. `connected` tells which members have a session.
     #[must_use]
-    pub(crate) fn next(&self, now: Instant, connected: impl Fn(&str) -> bool) -> Next {
+    pub(crate) fn next(&self, now: Instant, connected: impl Fn(&ClusterName) -> bool) -> Next {
         match self.record {
             Record::Held => Next::Release,
             Record::Handed(_) => Next::History,
             Record::Open => {
                 let until = self.since + PATIENCE;
-                let answering = self.unconfirmed.iter().any(|cluster| connected(cluster));
+                let answering = self.unconfirmed.iter().any(connected);
                 if answering && now < until {
                     Next::Confirmations(until)
                 } else {
@@ -112,19 +113,19 @@ impl Withdrawal {
 mod tests {
     use super::*;
 
-    fn members(names: &[&str]) -> BTreeSet<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
+    fn members(names: &[&str]) -> BTreeSet<ClusterName> {
+        names.iter().map(|name| (*name).into()).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_connected_confirm_and_the_lost_are_named_to_history() {
         let now = Instant::now();
-        let connected = |cluster: &str| cluster != "lost";
-        let mut withdrawal = Withdrawal::begin("u1", members(&["a", "b", "lost"]), now);
-        withdrawal.confirm("a");
+        let connected = |cluster: &ClusterName| *cluster != "lost";
+        let mut withdrawal = Withdrawal::begin(&"u1".into(), members(&["a", "b", "lost"]), now);
+        withdrawal.confirm(&"a".into());
         assert_eq!(withdrawal.next(now, connected), Next::Confirmations(now + PATIENCE));
-        withdrawal.confirm("b");
-        assert_eq!(withdrawal.next(now, connected), Next::Record(vec!["lost".to_owned()]));
+        withdrawal.confirm(&"b".into());
+        assert_eq!(withdrawal.next(now, connected), Next::Record(vec!["lost".into()]));
         withdrawal.handed("id".to_owned());
         assert_eq!(withdrawal.next(now, connected), Next::History, "no record, no end");
         withdrawal.held();
@@ -134,8 +135,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connected_member_that_does_not_answer_has_a_minute() {
         let now = Instant::now();
-        let withdrawal = Withdrawal::begin("u1", members(&["a"]), now);
+        let withdrawal = Withdrawal::begin(&"u1".into(), members(&["a"]), now);
         let late = now + PATIENCE;
-        assert_eq!(withdrawal.next(late, |_| true), Next::Record(vec!["a".to_owned()]));
+        assert_eq!(withdrawal.next(late, |_| true), Next::Record(vec!["a".into()]));
     }
 }

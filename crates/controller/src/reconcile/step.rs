@@ -141,7 +141,7 @@ impl Waiting {
 
 /// The step that starts the deletion of a binding.
 pub(crate) fn delete(binding: &Binding) -> Step {
-    let action = Action::Delete { uid: binding.uid().to_owned() };
+    let action = Action::Delete { uid: String::from(&binding.uid) };
     let key = binding.key.clone();
     Step::Write(Write { key, action, decision: None }, Purpose::Delete)
 }

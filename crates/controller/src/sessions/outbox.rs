@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use atoll_api::{BindingUid, ClusterName};
 use atoll_render::Key;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -84,9 +85,9 @@ struct Growth {
 
 #[derive(Debug, Default)]
 struct OutboxQueue {
-    members: BTreeMap<String, MemberQueue>,
+    members: BTreeMap<ClusterName, MemberQueue>,
     /// Members with queued events, in serving order.
-    turns: VecDeque<String>,
+    turns: VecDeque<ClusterName>,
     events: usize,
     bytes: usize,
 }
@@ -96,7 +97,7 @@ impl OutboxQueue {
         self.events >= ROOM || self.bytes >= ROOM_BYTES
     }
 
-    fn has_room(&self, member: &str) -> bool {
+    fn has_room(&self, member: &ClusterName) -> bool {
         let Some(queued) = self.members.get(member) else { return true };
         queued.events.is_empty()
             || (!self.is_full() && queued.events.len() < MEMBER_ROOM && queued.bytes < MEMBER_BYTES)
@@ -138,7 +139,7 @@ impl Outbox {
     /// Never waits: other sources add few events, and sessions check [`Outbox::room`] before they read.
     pub(crate) fn push(&self, event: MemberEvent) {
         let mut queue = self.lock();
-        let member = event.cluster().to_owned();
+        let member = event.cluster().clone();
         let queued = queue.members.entry(member.clone()).or_default();
         let first = queued.events.is_empty();
         let grown = queued.push(event);
@@ -152,19 +153,19 @@ impl Outbox {
     }
 
     /// Reports claims that have no object on the member any more.
-    pub(crate) fn push_withdrawn(&self, cluster: &str, claims: Vec<String>) {
+    pub(crate) fn push_withdrawn(&self, cluster: &ClusterName, claims: Vec<BindingUid>) {
         for claim in claims {
-            self.push(MemberEvent::Withdrawn { cluster: cluster.to_owned(), claim });
+            self.push(MemberEvent::Withdrawn { cluster: cluster.clone(), claim });
         }
     }
 
     /// Whether this member's session may continue reading.
-    pub(crate) fn has_room(&self, member: &str) -> bool {
+    pub(crate) fn has_room(&self, member: &ClusterName) -> bool {
         self.lock().has_room(member)
     }
 
     /// Waits until this member's session may continue reading.
-    pub(crate) async fn room(&self, member: &str) {
+    pub(crate) async fn room(&self, member: &ClusterName) {
         loop {
             let emptied = self.emptied.notified();
             tokio::pin!(emptied);
@@ -240,7 +241,7 @@ impl Outbox {
 
 /// Approximate memory of an event.
 fn bytes(event: &MemberEvent) -> usize {
-    let texts = |texts: &[String]| texts.iter().map(|text| text.len() + 24).sum::<usize>();
+    let texts = |texts: &[BindingUid]| texts.iter().map(|text| text.len() + 24).sum::<usize>();
     let content = match event {
         MemberEvent::Status { claims, report, .. } => texts(claims) + report_bytes(report),
         MemberEvent::Applied { claims, reason, message, .. } => {
@@ -328,7 +329,7 @@ mod tests {
         let MemberEvent::Status { key, claims, report, .. } = status(name, 1) else {
             unreachable!()
         };
-        MemberEvent::Status { cluster: cluster.to_owned(), key, claims, report }
+        MemberEvent::Status { cluster: cluster.into(), key, claims, report }
     }
 
     #[tokio::test]
@@ -337,12 +338,12 @@ mod tests {
         for i in 0..MEMBER_ROOM {
             outbox.push(of("flood", &i.to_string()));
         }
-        assert!(!outbox.has_room("flood") && !outbox.is_full());
-        assert!(outbox.has_room("other"));
+        assert!(!outbox.has_room(&"flood".into()) && !outbox.is_full());
+        assert!(outbox.has_room(&"other".into()));
         outbox.push(of("other", "a"));
         outbox.push(of("other", "b"));
         let served: Vec<_> =
-            (0..4).filter_map(|_| outbox.pop()).map(|event| event.cluster().to_owned()).collect();
+            (0..4).filter_map(|_| outbox.pop()).map(|event| event.cluster().clone()).collect();
         assert_eq!(served, ["flood", "other", "flood", "other"]);
 
         // Even when many members fill it together, each may have one event.
@@ -351,23 +352,23 @@ mod tests {
                 outbox.push(of(&format!("flood-{member}"), &i.to_string()));
             }
         }
-        assert!(outbox.is_full() && outbox.has_room("quiet"));
+        assert!(outbox.is_full() && outbox.has_room(&"quiet".into()));
         outbox.push(of("quiet", "a"));
-        assert!(!outbox.has_room("quiet"));
+        assert!(!outbox.has_room(&"quiet".into()));
     }
 
     #[tokio::test]
     async fn a_members_events_are_bounded_in_bytes() {
         let outbox = Outbox::default();
-        let claims = vec!["x".repeat(MEMBER_BYTES)];
+        let claims = vec!["x".repeat(MEMBER_BYTES).into()];
         let MemberEvent::Status { cluster, key, report, .. } = status("a", 1) else {
             unreachable!()
         };
         outbox.push(MemberEvent::Status { cluster, key, claims, report });
-        assert!(!outbox.has_room("member1"));
+        assert!(!outbox.has_room(&"member1".into()));
         // Replacing a report with a newer one releases its room, and so does taking it.
         outbox.push(status("a", 2));
-        assert!(outbox.has_room("member1"));
+        assert!(outbox.has_room(&"member1".into()));
         outbox.pop();
         let queue = outbox.lock();
         assert_eq!((queue.events, queue.bytes), (0, 0));
@@ -391,11 +392,11 @@ mod tests {
         let (sender, mut receiver) = mpsc::channel(1);
         let token = CancellationToken::new();
         let wait = async {
-            outbox.room("member1").await;
+            outbox.room(&"member1".into()).await;
             token.cancel();
         };
         let take = async { while receiver.recv().await.is_some() {} };
         tokio::join!(outbox.forward(sender, token.clone()), wait, take);
-        assert!(outbox.has_room("member1"));
+        assert!(outbox.has_room(&"member1".into()));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use atoll_api::BindingUid;
 use atoll_protocol::transport::INVENTORY_PAGE;
 use atoll_protocol::v1;
 use atoll_protocol::v1::agent_message::Message;
@@ -92,7 +93,7 @@ fn take_page(
         return Err(Status::resource_exhausted("a page of an inventory may have 5,000 entries"));
     }
     bounds::take_page(&mut inventories.memory, &page).inspect_err(|status| {
-        tracing::warn!(cluster = member.name, %status, "inventory refused");
+        tracing::warn!(cluster = member.name.as_str(), %status, "inventory refused");
     })?;
     for entry in page.entries {
         inventories.pages.push(wire::held(entry)?);
@@ -105,7 +106,10 @@ fn take_page(
     }
     inventories.complete += 1;
     if inventories.complete > MAX_INVENTORIES {
-        tracing::warn!(cluster = member.name, "controller and agent do not agree on the inventory");
+        tracing::warn!(
+            cluster = member.name.as_str(),
+            "controller and agent do not agree on the inventory"
+        );
         return Err(Status::aborted("controller and agent do not agree on the inventory"));
     }
     take_inventory(cx, member, session, std::mem::take(&mut inventories.pages));
@@ -203,7 +207,7 @@ fn take_result(cx: &Context, member: &Member, key: Key, applied: v1::Applied, re
     let confirmed = state.desired.take_confirmed();
     drop(state);
     if !conflicting.is_empty() {
-        let first = claims.first().map(String::as_str).unwrap_or_default();
+        let first = claims.first().map(BindingUid::as_str).unwrap_or_default();
         cx.outbox.push(MemberEvent::Applied {
             cluster: member.name.clone(),
             key: key.clone(),

@@ -181,7 +181,7 @@ impl AgentService for Service {
         if is_revoked(&member, &peer) {
             return Err(self.refuse("revoked", revoked()));
         }
-        self.answer(issued, &peer.uid, member.name.clone())
+        self.answer(issued, &peer.uid, String::from(&member.name))
     }
 
     async fn session(

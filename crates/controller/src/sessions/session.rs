@@ -51,14 +51,14 @@ pub(super) async fn run<S>(
     let (session, hello) = match admitted {
         Ok(admitted) => admitted,
         Err(status) => {
-            tracing::info!(cluster = member.name, %status, "session refused");
+            tracing::info!(cluster = member.name.as_str(), %status, "session refused");
             // The queue is new and has room.
             let _ = out.try_send(Err(status));
             return;
         }
     };
     tracing::info!(
-        cluster = member.name,
+        cluster = member.name.as_str(),
         epoch = hello.epoch,
         version = wire::text(hello.agent_version.clone()),
         "session started"
@@ -92,7 +92,7 @@ pub(super) async fn run<S>(
     };
     writing.shutdown().await;
     close(&cx, &member, &session);
-    tracing::info!(cluster = member.name, %status, "session ended");
+    tracing::info!(cluster = member.name.as_str(), %status, "session ended");
     // If the agent does not read, closing the connection has to do.
     let _ = out.try_send(Err(status));
 }

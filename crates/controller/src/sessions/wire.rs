@@ -1,5 +1,6 @@
 //! Converts between generated messages and this module's types. Generated types are not used further inside.
 
+use atoll_api::BindingUid;
 use atoll_api::cluster::{ApiEnablement, ApiResource, NodeSummary, ResourceSummary};
 use atoll_api::policy::ConflictResolution;
 use atoll_api::quantity::{Quantity, ResourceList};
@@ -65,13 +66,13 @@ pub(super) fn held(entry: v1::InventoryEntry) -> Result<(Key, Held), Status> {
     let key = key(entry.key)?;
     id("entry.hash", &entry.hash)?;
     id("entry.object_uid", &entry.object_uid)?;
-    let mut claims = entry.claims;
-    if claims.len() > MAX_CLAIMS {
+    if entry.claims.len() > MAX_CLAIMS {
         return Err(Status::invalid_argument("entry.claims has more than 10,000 entries"));
     }
-    for claim in &claims {
+    for claim in &entry.claims {
         id("entry.claims", claim)?;
     }
+    let mut claims: Vec<BindingUid> = entry.claims.into_iter().map(BindingUid::from).collect();
     claims.sort_unstable();
     claims.dedup();
     let mark = Mark { hash: entry.hash, claims, preserve: entry.preserve };

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::BindingUid;
 use atoll_protocol::v1;
 use atoll_protocol::v1::controller_message::Message;
 use tokio::sync::{mpsc, watch};
@@ -78,7 +79,7 @@ impl Writer {
             session: self.session.id.to_string(),
             heartbeat_ms: millis(self.cx.times.heartbeat),
             facts_ms: millis(self.cx.times.facts),
-            cluster_name: self.member.name.clone(),
+            cluster_name: String::from(&self.member.name),
         });
         self.send(welcome, "welcome").await
     }
@@ -121,7 +122,7 @@ impl Writer {
         let (order, reopens, confirmed) = {
             let mut state = self.member.lock();
             let held_back = state.desired.held_back().len();
-            let limit = |claim: &str| match &oracle {
+            let limit = |claim: &BindingUid| match &oracle {
                 Some(oracle) => oracle.limit(claim),
                 None => Some(LimitReason::HistoryUnreachable),
             };

@@ -80,7 +80,7 @@ fn notify(
     let at = env.clock.now_seconds();
     env.notes.post(Note {
         about: row.spec.resource.clone(),
-        id: events::id(&[row.uid(), reason, &at.to_string()]),
+        id: events::id(&[&row.uid, reason, &at.to_string()]),
         reason: reason.to_owned(),
         message,
         severity,

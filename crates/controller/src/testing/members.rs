@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atoll_api::Cluster;
 use atoll_api::policy::ConflictResolution;
+use atoll_api::{BindingUid, Cluster, ClusterName};
 use atoll_render::Rendered;
 use jiff::Timestamp;
 use serde_json::json;
@@ -26,29 +26,29 @@ const START: Duration = Duration::from_secs(1);
 /// An order as received.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Order {
-    Set { cluster: String, claim: String, hash: String, replicas: Option<i64> },
-    Withdraw { cluster: String, how: Withdrawal, proof: Proof },
+    Set { cluster: ClusterName, claim: BindingUid, hash: String, replicas: Option<i64> },
+    Withdraw { cluster: ClusterName, how: Withdrawal, proof: Proof },
 }
 
 #[derive(Default)]
 struct State {
     orders: Vec<Order>,
-    held: BTreeMap<(String, String), Arc<Rendered>>,
-    to_remove: BTreeSet<(String, String)>,
-    lost: BTreeSet<String>,
-    sick: BTreeSet<String>,
+    held: BTreeMap<(ClusterName, BindingUid), Arc<Rendered>>,
+    to_remove: BTreeSet<(ClusterName, BindingUid)>,
+    lost: BTreeSet<ClusterName>,
+    sick: BTreeSet<ClusterName>,
     /// The faults of pods on sick members: reason and message.
-    faults: BTreeMap<String, (String, String)>,
-    slow: BTreeSet<String>,
+    faults: BTreeMap<ClusterName, (String, String)>,
+    slow: BTreeSet<ClusterName>,
     /// Members whose nodes accept only this many replicas of anything, since when.
-    full: BTreeMap<String, (i64, Timestamp)>,
+    full: BTreeMap<ClusterName, (i64, Timestamp)>,
     /// Hashes that run and are ready, by member.
-    ready: BTreeSet<(String, String)>,
+    ready: BTreeSet<(ClusterName, String)>,
     labels: BTreeSet<String>,
-    deleted: BTreeSet<String>,
+    deleted: BTreeSet<ClusterName>,
     /// Verdicts of the leader, once its state is complete.
     oracle: Option<Arc<dyn Oracle>>,
-    emptying: BTreeMap<String, Emptying>,
+    emptying: BTreeMap<ClusterName, Emptying>,
 }
 
 #[derive(Clone)]
@@ -82,7 +82,7 @@ impl FakeMembers {
     }
 
     /// Why removals of a binding's objects are limited. Before the leader's state is complete nothing is removed.
-    pub(crate) fn limit(&self, uid: &str) -> Option<LimitReason> {
+    pub(crate) fn limit(&self, uid: &BindingUid) -> Option<LimitReason> {
         let oracle = self.state.lock().unwrap().oracle.clone();
         oracle.map_or(Some(LimitReason::HistoryUnreachable), |oracle| oracle.limit(uid))
     }
@@ -110,7 +110,7 @@ impl FakeMembers {
     }
 
     /// Replicas that members hold.
-    pub(crate) fn replicas(&self) -> BTreeMap<String, i64> {
+    pub(crate) fn replicas(&self) -> BTreeMap<ClusterName, i64> {
         let state = self.state.lock().unwrap();
         let held = state.held.iter();
         held.map(|((cluster, _), object)| (cluster.clone(), replicas(object).unwrap_or(0)))
@@ -125,7 +125,7 @@ impl FakeMembers {
     pub(crate) fn make_sick(&self, cluster: &str, sick: bool) {
         let mut state = self.state.lock().unwrap();
         if sick {
-            state.sick.insert(cluster.to_owned());
+            state.sick.insert(cluster.into());
             state.ready.retain(|(name, _)| name != cluster);
         } else {
             state.sick.remove(cluster);
@@ -144,7 +144,7 @@ impl FakeMembers {
     /// Pods on this member fail for this reason.
     pub(crate) fn make_fail(&self, cluster: &str, reason: &str, message: &str) {
         let fault = (reason.to_owned(), message.to_owned());
-        self.state.lock().unwrap().faults.insert(cluster.to_owned(), fault);
+        self.state.lock().unwrap().faults.insert(cluster.into(), fault);
         self.make_sick(cluster, true);
     }
 
@@ -157,7 +157,7 @@ impl FakeMembers {
         };
         for (claim, object) in held {
             self.send(MemberEvent::Applied {
-                cluster: cluster.to_owned(),
+                cluster: cluster.into(),
                 key: object.key.clone(),
                 claims: vec![claim],
                 hash: object.hash.clone(),
@@ -174,24 +174,24 @@ impl FakeMembers {
 
     /// From now on replicas above this number find no node on this member.
     pub(crate) fn fill(&self, cluster: &str, room: i64, now: Timestamp) {
-        self.state.lock().unwrap().full.insert(cluster.to_owned(), (room, now));
+        self.state.lock().unwrap().full.insert(cluster.into(), (room, now));
     }
 
     /// This member stops reporting, which is not detected yet.
     pub(crate) fn silence(&self, cluster: &str) {
-        self.state.lock().unwrap().lost.insert(cluster.to_owned());
+        self.state.lock().unwrap().lost.insert(cluster.into());
     }
 
     pub(crate) async fn lose(&self, cluster: &str) {
         self.silence(cluster);
         let reason = LostReason::Silent(Duration::from_secs(15));
-        self.send(MemberEvent::Lost { cluster: cluster.to_owned(), reason }).await;
+        self.send(MemberEvent::Lost { cluster: cluster.into(), reason }).await;
     }
 
     /// The controller's self-suspicion because of this member's silence begins or ends.
     pub(crate) async fn suspect(&self, cluster: &str, begins: bool) {
         let message = format!("suspicion of {cluster}");
-        self.send(MemberEvent::Suspicion { cluster: cluster.to_owned(), begins, message }).await;
+        self.send(MemberEvent::Suspicion { cluster: cluster.into(), begins, message }).await;
     }
 
     pub(crate) async fn bring_back(&self, cluster: &str) {
@@ -204,7 +204,7 @@ impl FakeMembers {
     pub(crate) fn hold_removals(&self, cluster: &str, hold: bool) {
         let mut state = self.state.lock().unwrap();
         if hold {
-            state.slow.insert(cluster.to_owned());
+            state.slow.insert(cluster.into());
         } else {
             state.slow.remove(cluster);
         }
@@ -230,7 +230,7 @@ impl FakeMembers {
 
     /// A session starts: the member reports its objects.
     pub(crate) async fn connect(&self, cluster: &str) {
-        self.send(MemberEvent::Connected { cluster: cluster.to_owned() }).await;
+        self.send(MemberEvent::Connected { cluster: cluster.into() }).await;
         let held: Vec<_> = {
             let state = self.state.lock().unwrap();
             let held = state.held.iter().filter(|((name, _), _)| name == cluster);
@@ -247,7 +247,7 @@ impl FakeMembers {
         let _ = self.events.send(event).await;
     }
 
-    fn answer(&self, cluster: String, claim: String, object: Arc<Rendered>) {
+    fn answer(&self, cluster: ClusterName, claim: BindingUid, object: Arc<Rendered>) {
         let members = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(APPLY).await;
@@ -367,18 +367,18 @@ impl Outlet for FakeMembers {
 
     fn set_desired(
         &self,
-        cluster: &str,
-        claim: &str,
+        cluster: &ClusterName,
+        claim: &BindingUid,
         objects: Vec<Arc<Rendered>>,
         _: ConflictResolution,
     ) {
         (self.check)();
         let object = objects.last().unwrap().clone();
-        let key = (cluster.to_owned(), claim.to_owned());
+        let key = (cluster.clone(), claim.clone());
         let mut state = self.state.lock().unwrap();
         state.orders.push(Order::Set {
-            cluster: cluster.to_owned(),
-            claim: claim.to_owned(),
+            cluster: cluster.clone(),
+            claim: claim.clone(),
             hash: object.hash.clone(),
             replicas: replicas(&object),
         });
@@ -390,14 +390,14 @@ impl Outlet for FakeMembers {
         }
     }
 
-    fn withdraw(&self, cluster: &str, claim: &str, how: Withdrawal, proof: Proof) {
+    fn withdraw(&self, cluster: &ClusterName, claim: &BindingUid, how: Withdrawal, proof: Proof) {
         (self.check)();
         if proof == Proof::NotTargeted && mutants::is(Mutant::LostAreNotTold) {
             return;
         }
-        let key = (cluster.to_owned(), claim.to_owned());
+        let key = (cluster.clone(), claim.clone());
         let mut state = self.state.lock().unwrap();
-        state.orders.push(Order::Withdraw { cluster: cluster.to_owned(), how, proof });
+        state.orders.push(Order::Withdraw { cluster: cluster.clone(), how, proof });
         if state.lost.contains(cluster) || state.slow.contains(cluster) {
             state.to_remove.insert(key);
             return;
@@ -421,15 +421,15 @@ impl Outlet for FakeMembers {
         self.state.lock().unwrap().labels.clone_from(keys);
     }
 
-    fn emptying(&self, cluster: &str, emptying: Emptying) {
-        self.state.lock().unwrap().emptying.insert(cluster.to_owned(), emptying);
+    fn emptying(&self, cluster: &ClusterName, emptying: Emptying) {
+        self.state.lock().unwrap().emptying.insert(cluster.clone(), emptying);
     }
 
     fn cluster_changed(&self, cluster: &Cluster) {
         self.state.lock().unwrap().deleted.remove(cluster.metadata.name.as_deref().unwrap());
     }
 
-    fn cluster_deleted(&self, name: &str) {
-        self.state.lock().unwrap().deleted.insert(name.to_owned());
+    fn cluster_deleted(&self, name: &ClusterName) {
+        self.state.lock().unwrap().deleted.insert(name.clone());
     }
 }

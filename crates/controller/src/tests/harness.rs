@@ -164,7 +164,7 @@ impl Federation {
 
     /// Waits until members hold these replicas.
     pub(super) async fn until_replicas(&self, expected: &[(&str, i64)]) {
-        let expected = expected.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        let expected = expected.iter().map(|(name, n)| ((*name).into(), *n)).collect();
         eventually(&format!("replicas {expected:?}"), Duration::from_secs(900), || async {
             self.members.replicas() == expected
         })

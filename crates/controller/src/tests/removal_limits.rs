@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use atoll_api::BindingUid;
 use atoll_history::{
     Event, Fault, Filter, MemberEvent, MemberEventKind as Kind, MemberFilter, Store,
 };
@@ -14,13 +15,13 @@ use crate::testing::eventually;
 use crate::testing::hub::Hub;
 
 impl Federation {
-    async fn placed(&self, replicas: i64) -> String {
+    async fn placed(&self, replicas: i64) -> BindingUid {
         self.until(BINDING, "web-deployment", "/status/summary/ready", json!(replicas)).await;
         let binding = self.hub.get(BINDING.0, BINDING.1, Some("shop"), "web-deployment").await;
-        binding["metadata"]["uid"].as_str().unwrap().to_owned()
+        binding["metadata"]["uid"].as_str().unwrap().into()
     }
 
-    async fn until_limit(&self, uid: &str, expected: Option<LimitReason>) {
+    async fn until_limit(&self, uid: &BindingUid, expected: Option<LimitReason>) {
         eventually(&format!("removals are limited by {expected:?}"), SOON, || async {
             self.members.limit(uid) == expected
         })

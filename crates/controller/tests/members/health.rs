@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atoll_api::cluster::SessionState;
-use atoll_api::marks;
+use atoll_api::{ClusterName, marks};
 use atoll_controller::members::{HealthTimes, LostReason, MemberEvent};
 use atoll_protocol::member::MemberIdentity;
 use atoll_protocol::v1;
@@ -107,7 +107,7 @@ async fn suspicions(rig: &mut Rig, beginning: bool, members: &[&str], why: &str)
         }
         _ => None,
     };
-    let mut reported: Vec<String> = rig.seen.iter().filter_map(is).collect();
+    let mut reported: Vec<ClusterName> = rig.seen.iter().filter_map(is).collect();
     while reported.len() < members.len() {
         reported.extend(is(&rig.event(|event| is(event).is_some()).await));
     }

@@ -144,7 +144,7 @@ pub(crate) fn set(members: &Members, cluster: &str, name: &str, value: &str) {
     let claim = format!("uid-{name}");
     let share = Share { cluster: cluster.into(), claim: claim.clone(), ..Share::default() };
     let objects = vec![Arc::new(atoll_render::render(&template, &share).unwrap())];
-    members.set_desired(cluster, &claim, objects, ConflictResolution::Abort);
+    members.set_desired(&cluster.into(), &claim.into(), objects, ConflictResolution::Abort);
 }
 
 /// A member: its API, and its agent's start options.

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atoll_api::marks;
-use atoll_controller::members::{
-    Proof, TOKEN_LIFE, Verdict, Withdrawal, create_token, list_tokens,
-};
+use atoll_controller::members::{Proof, TOKEN_LIFE, Verdict, create_token, list_tokens};
 use atoll_protocol::member::MemberIdentity;
 use atoll_protocol::v1;
 use k8s_openapi::api::events::v1::Event;
@@ -97,7 +95,7 @@ async fn a_member_is_emptied_before_its_cluster_goes() {
     let hub = Hub::start().await;
     let rig = Rig::start(&hub).await;
     rig.set("member1", "web", "h1");
-    rig.verdicts.0.lock().unwrap().insert("frozen".to_owned(), Verdict::Frozen);
+    rig.verdicts.0.lock().unwrap().insert("frozen".into(), Verdict::Frozen);
     let mut member = Member::join(&rig, "member1", &["frozen", "orphan", "web"]).await;
     eventually(async || hub.status("member1").await.orphans == Some(1)).await;
 
@@ -109,7 +107,7 @@ async fn a_member_is_emptied_before_its_cluster_goes() {
     assert_eq!(member.holds(), ["frozen", "orphan", "web"]);
 
     // It moved: its copy is removed with that proof, and objects without a proof become unmanaged.
-    rig.members.withdraw("member1", "web", Withdrawal::Remove, Proof::NotTargeted);
+    rig.withdraw("member1", "web", Proof::NotTargeted);
     hub.gone("member1").await;
     let (code, log) = member.ended().await;
     assert_eq!(
@@ -141,7 +139,7 @@ async fn what_is_released_runs_on_and_the_window_does_not_hold_a_member_that_lea
         hub.delete(name).await;
         leaving(&hub, name, "WorkMovesAway").await;
         for claim in &names {
-            rig.members.withdraw(name, claim, Withdrawal::Remove, Proof::NotTargeted);
+            rig.withdraw(name, claim, Proof::NotTargeted);
         }
     }
     for (mut member, name, word) in
@@ -276,7 +274,7 @@ async fn removals_over_the_limit_are_held_until_a_person_confirms_them() {
     let member = Member::join(&rig, "member1", &list).await;
     eventually(async || hub.ready("member1").await == "True/MemberReady").await;
     for claim in &names {
-        rig.members.withdraw("member1", claim, Withdrawal::Remove, Proof::NotTargeted);
+        rig.withdraw("member1", claim, Proof::NotTargeted);
     }
     eventually(async || hub.condition("member1", "PruneHeld").await.is_some()).await;
     assert_eq!(member.holds().len(), 50, "the larger of 100 objects and 30 %");

@@ -78,7 +78,7 @@ async fn history_lost_turns_withdrawn_bindings_into_orphans() {
     hub.register("member1").await;
     let identity = enrol(&rig, "member1").await;
     // Its binding was withdrawn while the member was disconnected; the record of that is lost.
-    rig.verdicts.0.lock().unwrap().insert("gone".to_owned(), Verdict::Unknown);
+    rig.verdicts.0.lock().unwrap().insert("gone".into(), Verdict::Unknown);
     let mut store = holds(&["gone"]);
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     let _beats = keep_alive(&agent, Duration::from_secs(5));

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Timings};
 use atoll_api::marks;
-use atoll_api::policy::ConflictResolution;
 use atoll_apiserver::{Options, Server};
 use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
-    ApplyResult, Arrival, MemberEvent, Proof, TOKEN_LIFE, Withdrawal, create_token,
+    ApplyResult, Arrival, MemberEvent, Proof, TOKEN_LIFE, create_token,
 };
 use atoll_render::Share;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -91,8 +90,7 @@ fn set(rig: &Rig, name: &str, value: &str) {
         Arc::new(atoll_render::namespace("shop", None)),
         Arc::new(atoll_render::render(&template, &share).unwrap()),
     ];
-    let conflict = ConflictResolution::Abort;
-    rig.members.set_desired("member1", &format!("uid-{name}"), objects, conflict);
+    rig.set_all("member1", &format!("uid-{name}"), objects);
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +116,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
     member.configs().delete("a", &DeleteParams::default()).await.unwrap();
     eventually(async || member.value("a").await.as_deref() == Some("2")).await;
 
-    rig.members.withdraw("member1", "uid-b", Withdrawal::Remove, Proof::NotTargeted);
+    rig.withdraw("member1", "uid-b", Proof::NotTargeted);
     rig.event(|event| matches!(event, MemberEvent::Withdrawn { claim, .. } if claim == "uid-b"))
         .await;
     assert_eq!(member.value("b").await, None);
@@ -150,7 +148,7 @@ async fn a_real_agent_joins_applies_removes_and_survives_controllers() {
     eventually(async || hub.status("member1").await.orphans == Some(1)).await;
     assert_eq!(member.value("a").await.as_deref(), Some("2"));
     // With a proof it is removed.
-    rig.members.withdraw("member1", "uid-a", Withdrawal::Remove, Proof::Recorded);
+    rig.withdraw("member1", "uid-a", Proof::Recorded);
     eventually(async || member.value("a").await.is_none()).await;
     eventually(async || hub.status("member1").await.orphans == Some(0)).await;
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use atoll_api::cluster::{ClusterSpec, ClusterStatus};
 use atoll_api::policy::ConflictResolution;
-use atoll_api::{Clock, Cluster, marks};
+use atoll_api::{BindingUid, Clock, Cluster, ClusterName, marks};
 use atoll_apiserver::{Options, Server};
 use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
     Arrival, HealthTimes, Incoming, Key, MemberEvent, Members, MembersOptions, Metrics, Oracle,
-    Rendered, Verdict,
+    Proof, Rendered, Verdict, Withdrawal,
 };
 use atoll_protocol::identity::TrustDomain;
 use futures::StreamExt;
@@ -31,10 +31,10 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
 /// Verdicts by claim; a claim without one is unknown.
 #[derive(Default)]
-pub(crate) struct Verdicts(pub(crate) Mutex<BTreeMap<String, Verdict>>);
+pub(crate) struct Verdicts(pub(crate) Mutex<BTreeMap<BindingUid, Verdict>>);
 
 impl Oracle for Verdicts {
-    fn verdict(&self, _: &str, claim: &str, _: &Key) -> Verdict {
+    fn verdict(&self, _: &ClusterName, claim: &BindingUid, _: &Key) -> Verdict {
         self.0.lock().unwrap().get(claim).copied().unwrap_or(Verdict::Unknown)
     }
 }
@@ -235,8 +235,18 @@ impl Rig {
 
     /// Sets one object of this claim.
     pub(crate) fn set(&self, cluster: &str, claim: &str, hash: &str) {
-        let objects = vec![rendered(claim, claim, hash, 0)];
-        self.members.set_desired(cluster, claim, objects, ConflictResolution::Abort);
+        self.set_all(cluster, claim, vec![rendered(claim, claim, hash, 0)]);
+    }
+
+    /// Sets everything that this claim wants.
+    pub(crate) fn set_all(&self, cluster: &str, claim: &str, objects: Vec<Arc<Rendered>>) {
+        let (cluster, claim) = (cluster.into(), claim.into());
+        self.members.set_desired(&cluster, &claim, objects, ConflictResolution::Abort);
+    }
+
+    /// Removes what this claim wanted.
+    pub(crate) fn withdraw(&self, cluster: &str, claim: &str, proof: Proof) {
+        self.members.withdraw(&cluster.into(), &claim.into(), Withdrawal::Remove, proof);
     }
 }
 
@@ -255,7 +265,7 @@ async fn follow(clusters: Api<Cluster>, members: Members, token: CancellationTok
                 members.cluster_changed(&cluster);
             }
             Some(Ok(watcher::Event::Delete(cluster))) => {
-                members.cluster_deleted(&cluster.metadata.name.unwrap());
+                members.cluster_deleted(&cluster.metadata.name.unwrap().into());
             }
             Some(Ok(_)) => (),
             Some(Err(error)) => panic!("watch: {error}"),

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use atoll_api::policy::ConflictResolution;
 use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
-    ApplyResult, HealthTimes, MemberEvent, Proof, REVOKED_BEFORE, Verdict, Withdrawal,
+    ApplyResult, HealthTimes, MemberEvent, Proof, REVOKED_BEFORE, Verdict,
 };
 use atoll_protocol::v1;
 use atoll_protocol::v1::agent_message::Message as ToController;
@@ -59,7 +58,7 @@ async fn the_first_wave_then_differences_then_nothing_after_a_restart() {
         agent.send(report(hash)).await;
         let event = rig.event(|event| matches!(event, MemberEvent::Status { .. })).await;
         let MemberEvent::Status { report, claims, .. } = event else { unreachable!() };
-        assert_eq!((report.current, claims), (current, vec!["b".to_owned()]));
+        assert_eq!((report.current, claims), (current, vec!["b".into()]));
         assert_eq!(report.status.unwrap()["readyReplicas"], 1);
     }
     agent.facts(1000).await;
@@ -104,9 +103,9 @@ async fn nothing_leaves_without_proof_and_removals_come_before_synced() {
     }
     rig.set("member1", "kept", "h1");
     rig.verdicts.0.lock().unwrap().extend([
-        ("gone".to_owned(), Verdict::Remove(Proof::Recorded)),
-        ("released".to_owned(), Verdict::Release(Proof::BindingDeleted)),
-        ("frozen".to_owned(), Verdict::Frozen),
+        ("gone".into(), Verdict::Remove(Proof::Recorded)),
+        ("released".into(), Verdict::Release(Proof::BindingDeleted)),
+        ("frozen".into(), Verdict::Frozen),
     ]);
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     let _beats = keep_alive(&agent, BEAT);
@@ -120,8 +119,8 @@ async fn nothing_leaves_without_proof_and_removals_come_before_synced() {
     eventually(async || hub.status("member1").await.orphans == Some(1)).await;
 
     // An empty desired set is no proof; a withdrawal is, and is confirmed when the member reports the removal.
-    rig.members.set_desired("member1", "kept", Vec::new(), ConflictResolution::Abort);
-    rig.members.withdraw("member1", "orphan", Withdrawal::Remove, Proof::Recorded);
+    rig.set_all("member1", "kept", Vec::new());
+    rig.withdraw("member1", "orphan", Proof::Recorded);
     let mut log = Vec::new();
     let message = agent.next().await.unwrap();
     agent.follow(message, &mut store, &mut log).await;
@@ -140,7 +139,7 @@ async fn of_two_claims_that_differ_the_second_hears_of_a_conflict() {
     let identity = enrol(&rig, "member1").await;
     for (claim, hash) in [("a", "h1"), ("b", "h2"), ("c", "h1")] {
         let objects = vec![rendered("shared", claim, hash, 0)];
-        rig.members.set_desired("member1", claim, objects, ConflictResolution::Abort);
+        rig.set_all("member1", claim, objects);
     }
     let mut store = Store::default();
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
@@ -276,7 +275,7 @@ async fn a_member_that_does_not_read_slows_no_other() {
     for i in 0..200 {
         let name = format!("w{i}");
         let objects = vec![rendered(&name, &name, "h1", 100_000)];
-        rig.members.set_desired("slow", &name, objects, ConflictResolution::Abort);
+        rig.set_all("slow", &name, objects);
     }
     let start = Instant::now();
     for i in 0..200 {

@@ -25,19 +25,19 @@ fn packed(name: &str, claim: &str) -> Arc<Packed> {
 }
 
 fn held(name: &str, claim: &str) -> (Key, Held) {
-    let mark = Mark { hash: "h1".to_owned(), claims: vec![claim.to_owned()], preserve: false };
+    let mark = Mark { hash: "h1".to_owned(), claims: vec![claim.into()], preserve: false };
     (key(name), Held { mark, uid: format!("uid-{name}") })
 }
 
 fn member() -> Member {
-    Member::new("member1", tokio::time::Instant::now())
+    Member::new("member1".into(), tokio::time::Instant::now())
 }
 
 #[tokio::test]
 async fn an_order_does_not_wait_for_a_busy_member_and_the_next_lock_applies_it() {
     let member = member();
     let busy = member.lock();
-    member.mailbox.set("b1", vec![packed("web", "b1")], ABORT);
+    member.mailbox.set(&"b1".into(), vec![packed("web", "b1")], ABORT);
     member.mailbox.set_emptying(Emptying::No);
     assert!(member.try_lock().is_none(), "the event loop does not wait");
     assert!(busy.desired.claims(&key("web")).is_empty());
@@ -54,13 +54,13 @@ async fn a_withdrawal_is_not_lost_when_its_claim_is_set_again() {
     let now = tokio::time::Instant::now();
     {
         let mut state = member.lock();
-        state.desired.set("b1", vec![packed("web", "b1")], ABORT);
+        state.desired.set(&"b1".into(), vec![packed("web", "b1")], ABORT);
         state.desired.session_started();
         state.desired.inventory(vec![held("web", "b1")], &BTreeMap::new());
     }
     for _ in 0..3 {
-        member.mailbox.withdraw("b1", Withdrawal::Remove, Proof::BindingDeleted);
-        member.mailbox.set("b1", vec![packed("api", "b1")], ABORT);
+        member.mailbox.withdraw(&"b1".into(), Withdrawal::Remove, Proof::BindingDeleted);
+        member.mailbox.set(&"b1".into(), vec![packed("api", "b1")], ABORT);
     }
     let mut state = member.lock();
     let mut orders = Vec::new();
@@ -79,8 +79,8 @@ async fn a_withdrawal_is_not_lost_when_its_claim_is_set_again() {
 async fn the_mailbox_keeps_the_newest_order_of_each_binding() {
     let member = member();
     for _ in 0..1_000 {
-        member.mailbox.set("b1", vec![packed("web", "b1")], ABORT);
-        member.mailbox.set("b2", vec![packed("api", "b2")], ABORT);
+        member.mailbox.set(&"b1".into(), vec![packed("web", "b1")], ABORT);
+        member.mailbox.set(&"b2".into(), vec![packed("api", "b2")], ABORT);
     }
     assert_eq!(member.mailbox.take().by_claim.len(), 2);
 }
@@ -96,7 +96,7 @@ async fn measure() {
     let member = Arc::new(member());
     let objects: Vec<_> = (0..OBJECTS).map(|n| (format!("o{n}"), format!("b{n}"))).collect();
     for (name, claim) in &objects {
-        member.lock().desired.set(claim, vec![packed(name, claim)], ABORT);
+        member.lock().desired.set(&claim.into(), vec![packed(name, claim)], ABORT);
     }
     let inventory = objects.iter().map(|(name, claim)| held(name, claim)).collect();
     let start = Instant::now();
@@ -108,14 +108,15 @@ async fn measure() {
         (0..ROUNDS).for_each(|_| each());
         start.elapsed() / ROUNDS
     };
-    let direct = timed(&|| member.lock().desired.set("b1", vec![order.clone()], ABORT));
-    let left = timed(&|| member.mailbox.set("b1", vec![order.clone()], ABORT));
+    let direct = timed(&|| member.lock().desired.set(&"b1".into(), vec![order.clone()], ABORT));
+    let left = timed(&|| member.mailbox.set(&"b1".into(), vec![order.clone()], ABORT));
     let question = timed(&|| {
         let state = member.lock();
         let _answer =
             (state.desired.claims(&order.key), state.desired.is_current(&order.key, "h1"));
     });
-    let (sender, mut questions) = mpsc::channel::<(Key, oneshot::Sender<(Vec<String>, bool)>)>(64);
+    let (sender, mut questions) =
+        mpsc::channel::<(Key, oneshot::Sender<(Vec<BindingUid>, bool)>)>(64);
     let owner = {
         let member = member.clone();
         tokio::spawn(async move {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use atoll_api::BindingUid;
 use atoll_protocol::digest::Digest;
 use atoll_render::Key;
 
@@ -34,7 +35,7 @@ impl DesiredSet {
     }
 
     /// (claim, key) pairs of an inventory that need a verdict.
-    pub(crate) fn undecided(&self, entries: &[(Key, Held)]) -> Vec<(String, Key)> {
+    pub(crate) fn undecided(&self, entries: &[(Key, Held)]) -> Vec<(BindingUid, Key)> {
         entries
             .iter()
             .filter(|(key, _)| self.objects.get(key).is_none_or(|object| object.wants.is_empty()))
@@ -49,7 +50,7 @@ impl DesiredSet {
     pub(crate) fn inventory(
         &mut self,
         entries: Vec<(Key, Held)>,
-        verdicts: &BTreeMap<(String, Key), Verdict>,
+        verdicts: &BTreeMap<(BindingUid, Key), Verdict>,
     ) {
         for object in self.objects.values_mut() {
             object.held = None;
@@ -90,21 +91,21 @@ impl DesiredSet {
 
     fn judge(
         &self,
-        claim: &str,
+        claim: &BindingUid,
         key: &Key,
-        verdicts: &BTreeMap<(String, Key), Verdict>,
+        verdicts: &BTreeMap<(BindingUid, Key), Verdict>,
     ) -> Verdict {
         match self.withdrawn.get(claim) {
             Some((Withdrawal::Remove, proof)) => Verdict::Remove(*proof),
             Some((Withdrawal::Release, proof)) => Verdict::Release(*proof),
             None => {
-                verdicts.get(&(claim.to_owned(), key.clone())).copied().unwrap_or(Verdict::Unknown)
+                verdicts.get(&(claim.clone(), key.clone())).copied().unwrap_or(Verdict::Unknown)
             }
         }
     }
 
     /// Decides about an object that the member holds and no claim wants.
-    fn classify(&mut self, key: &Key, judged: Vec<(String, Verdict)>) {
+    fn classify(&mut self, key: &Key, judged: Vec<(BindingUid, Verdict)>) {
         let departing = self.departing;
         let Some(object) = self.objects.get_mut(key) else { return };
         let any = |wanted: Verdict| judged.iter().any(|(_, verdict)| *verdict == wanted);

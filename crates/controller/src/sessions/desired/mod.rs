@@ -17,6 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use atoll_api::BindingUid;
 use atoll_api::policy::ConflictResolution;
 use atoll_protocol::digest::Digest;
 use atoll_render::Key;
@@ -60,7 +61,7 @@ pub(crate) enum Order {
 #[derive(Debug)]
 struct Prerequisite {
     packed: Arc<Packed>,
-    users: BTreeSet<String>,
+    users: BTreeSet<BindingUid>,
     /// It exists, or was sent in this session.
     done: bool,
 }
@@ -69,7 +70,7 @@ struct Prerequisite {
 type Position = (u8, Key);
 
 /// Why removals of a claim's objects are limited, if they are.
-pub(crate) type Limits<'a> = dyn Fn(&str) -> Option<LimitReason> + 'a;
+pub(crate) type Limits<'a> = dyn Fn(&BindingUid) -> Option<LimitReason> + 'a;
 
 #[derive(Debug, Default)]
 pub(crate) struct DesiredSet {
@@ -78,10 +79,10 @@ pub(crate) struct DesiredSet {
     /// The keys with something to send.
     due: BTreeSet<Key>,
     /// Keys by claim, wanted or held. May contain keys that no longer have the claim.
-    by_claim: BTreeMap<String, BTreeSet<Key>>,
+    by_claim: BTreeMap<BindingUid, BTreeSet<Key>>,
     /// Withdrawn claims that are not confirmed.
-    withdrawn: BTreeMap<String, (Withdrawal, Proof)>,
-    confirmed: Vec<String>,
+    withdrawn: BTreeMap<BindingUid, (Withdrawal, Proof)>,
+    confirmed: Vec<BindingUid>,
     dirty: BTreeSet<Position>,
     /// Removals above the limit of their window, and why they are limited.
     held_back: BTreeMap<Key, LimitReason>,
@@ -96,7 +97,7 @@ impl DesiredSet {
     /// removed.
     pub(crate) fn set(
         &mut self,
-        claim: &str,
+        claim: &BindingUid,
         objects: Vec<Arc<Packed>>,
         conflict: ConflictResolution,
     ) {
@@ -125,15 +126,15 @@ impl DesiredSet {
                     Prerequisite { packed: packed.clone(), users: BTreeSet::new(), done: false }
                 });
                 needed.packed = packed;
-                needed.users.insert(claim.to_owned());
+                needed.users.insert(claim.clone());
                 if !needed.done && self.phase != SyncPhase::NotAgreed {
                     self.due.insert(key);
                 }
                 continue;
             }
-            self.by_claim.entry(claim.to_owned()).or_default().insert(key.clone());
+            self.by_claim.entry(claim.clone()).or_default().insert(key.clone());
             let object = self.objects.entry(key.clone()).or_default();
-            object.wants.insert(claim.to_owned(), Want { packed, conflict });
+            object.wants.insert(claim.clone(), Want { packed, conflict });
             object.gone.remove(claim);
             object.kept = None;
             let waiting = object.leaving.take().map(|leaving| leaving.claims);
@@ -145,8 +146,8 @@ impl DesiredSet {
     }
 
     /// `claim` wants nothing here any more. Objects without another claim are removed or released.
-    pub(crate) fn withdraw(&mut self, claim: &str, how: Withdrawal, proof: Proof) {
-        self.withdrawn.insert(claim.to_owned(), (how, proof));
+    pub(crate) fn withdraw(&mut self, claim: &BindingUid, how: Withdrawal, proof: Proof) {
+        self.withdrawn.insert(claim.clone(), (how, proof));
         let keys: Vec<_> = self.by_claim.get(claim).into_iter().flatten().cloned().collect();
         for key in keys {
             self.withdraw_from(&key, claim, how, proof);
@@ -155,14 +156,14 @@ impl DesiredSet {
             needed.users.remove(claim);
         }
         self.prerequisites.retain(|_, needed| !needed.users.is_empty());
-        self.confirm([claim.to_owned()]);
+        self.confirm([claim.clone()]);
     }
 
-    fn withdraw_from(&mut self, key: &Key, claim: &str, how: Withdrawal, proof: Proof) {
+    fn withdraw_from(&mut self, key: &Key, claim: &BindingUid, how: Withdrawal, proof: Proof) {
         let (withdrawn, departing) = (&self.withdrawn, self.departing);
         let Some(object) = self.objects.get_mut(key) else { return };
         let wanted = object.wants.remove(claim).is_some();
-        object.gone.insert(claim.to_owned());
+        object.gone.insert(claim.clone());
         let held =
             object.held.as_ref().is_some_and(|held| held.mark.claims.iter().any(|c| c == claim));
         if object.wants.is_empty() && object.may_be_held() && (wanted || held) {
@@ -185,7 +186,7 @@ impl DesiredSet {
                 });
                 // Of several withdrawals the one that deletes less wins, and of several claims' proofs the weaker one.
                 leaving.how = leaving.how.max(how);
-                leaving.claims.insert(claim.to_owned());
+                leaving.claims.insert(claim.clone());
                 let alone = leaving.claims.len() == 1;
                 leaving.proof = if alone { proof } else { leaving.proof.min(proof) };
                 if leaving.held_back && leaving.proof != Proof::NotTargeted {
@@ -273,7 +274,7 @@ impl DesiredSet {
             _ if self.departing.is_some() => None,
             Some(Leaving {
                 how: Withdrawal::Remove, proof: Proof::NotTargeted, claims, ..
-            }) => claims.iter().filter_map(|claim| limits(claim)).min(),
+            }) => claims.iter().filter_map(limits).min(),
             _ => None,
         }
     }
@@ -347,12 +348,12 @@ impl DesiredSet {
     }
 
     /// Claims that became confirmed since the last call.
-    pub(crate) fn take_confirmed(&mut self) -> Vec<String> {
+    pub(crate) fn take_confirmed(&mut self) -> Vec<BindingUid> {
         std::mem::take(&mut self.confirmed)
     }
 
     /// The bindings that a key concerns: those that want it, or else those that wait for its removal.
-    pub(crate) fn claims(&self, key: &Key) -> Vec<String> {
+    pub(crate) fn claims(&self, key: &Key) -> Vec<BindingUid> {
         if let Some(needed) = self.prerequisites.get(key) {
             return needed.users.iter().cloned().collect();
         }
@@ -368,7 +369,7 @@ impl DesiredSet {
     }
 
     /// Claims that want the key in another form than the one sent.
-    pub(crate) fn conflicting(&self, key: &Key) -> Vec<String> {
+    pub(crate) fn conflicting(&self, key: &Key) -> Vec<BindingUid> {
         self.objects.get(key).map(Object::conflicting).unwrap_or_default()
     }
 
@@ -454,7 +455,7 @@ impl DesiredSet {
 
     /// Confirms those of these withdrawn claims that no object delays. Requires an agreed inventory: before that, the
     /// member may hold some object.
-    fn confirm(&mut self, claims: impl IntoIterator<Item = String>) {
+    fn confirm(&mut self, claims: impl IntoIterator<Item = BindingUid>) {
         if self.phase == SyncPhase::NotAgreed {
             return;
         }

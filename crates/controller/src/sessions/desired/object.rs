@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use atoll_api::BindingUid;
 use atoll_api::policy::ConflictResolution;
 use atoll_protocol::digest;
 use atoll_render::Key;
@@ -16,7 +17,7 @@ pub(crate) struct Mark {
     /// Hash of the rendered manifest.
     pub(crate) hash: String,
     /// Ascending.
-    pub(crate) claims: Vec<String>,
+    pub(crate) claims: Vec<BindingUid>,
     /// Whether it stays when its binding is deleted.
     pub(crate) preserve: bool,
 }
@@ -60,7 +61,7 @@ pub(super) struct Leaving {
     pub(super) how: Withdrawal,
     pub(super) proof: Proof,
     /// Claims whose withdrawal waits for its removal.
-    pub(super) claims: BTreeSet<String>,
+    pub(super) claims: BTreeSet<BindingUid>,
     /// Above the limit of its window.
     pub(super) held_back: bool,
 }
@@ -87,14 +88,14 @@ pub(super) enum PendingOrder {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Object {
     /// By claim.
-    pub(super) wants: BTreeMap<String, Want>,
+    pub(super) wants: BTreeMap<BindingUid, Want>,
     /// `None` = nothing, or unknown (before the first agreement).
     pub(super) held: Option<Held>,
     pub(super) last_order: Option<LastOrder>,
     pub(super) leaving: Option<Leaving>,
     pub(super) kept: Option<KeptBecause>,
     /// Claims withdrawn from it that the member's copy may still list.
-    pub(super) gone: BTreeSet<String>,
+    pub(super) gone: BTreeSet<BindingUid>,
 }
 
 impl Object {
@@ -154,7 +155,7 @@ impl Object {
 
     /// Whether the withdrawal of `claim` waits for this object: it is being removed, or the member may still list the
     /// claim. An object kept by other claims is not waited for.
-    pub(super) fn waits(&self, claim: &str) -> bool {
+    pub(super) fn waits(&self, claim: &BindingUid) -> bool {
         let listed =
             || self.held.as_ref().is_some_and(|held| held.mark.claims.iter().any(|c| c == claim));
         self.leaving.as_ref().is_some_and(|leaving| leaving.claims.contains(claim))
@@ -167,7 +168,7 @@ impl Object {
     }
 
     /// Claims whose rendering is not the one sent: they get a conflict.
-    pub(super) fn conflicting(&self) -> Vec<String> {
+    pub(super) fn conflicting(&self) -> Vec<BindingUid> {
         let Some((_, first)) = self.wants.first_key_value() else { return Vec::new() };
         let others = self.wants.iter().filter(|(_, want)| want.packed.hash != first.packed.hash);
         others.map(|(claim, _)| claim.clone()).collect()
@@ -194,7 +195,7 @@ impl Mark {
             namespace: key.namespace.as_deref().unwrap_or_default(),
             name: &key.name,
             hash: &self.hash,
-            claims: self.claims.iter().map(String::as_str).collect(),
+            claims: self.claims.iter().map(BindingUid::as_str).collect(),
             preserve: self.preserve,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_api::marks;
+use atoll_api::{BindingUid, marks};
 use atoll_render::{Key, Rendered};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ impl Packed {
     }
 
     /// The same manifest with the marks of several claims.
-    pub(super) fn marked(&self, claims: &[String], preserve: bool) -> Arc<Self> {
+    pub(super) fn marked(&self, claims: &[BindingUid], preserve: bool) -> Arc<Self> {
         let mut manifest: Value =
             serde_json::from_slice(&self.manifest).expect("it was serialized from a JSON value");
         if let Some(annotations) =

@@ -8,8 +8,8 @@ use super::*;
 use crate::member::types::Verdict;
 
 /// Every removal because of a decision is limited.
-const LIMITED: fn(&str) -> Option<LimitReason> = |_| Some(LimitReason::HubOlderThanHistory);
-const NONE: &BTreeMap<(String, Key), Verdict> = &BTreeMap::new();
+const LIMITED: fn(&BindingUid) -> Option<LimitReason> = |_| Some(LimitReason::HubOlderThanHistory);
+const NONE: &BTreeMap<(BindingUid, Key), Verdict> = &BTreeMap::new();
 
 fn key(name: &str) -> Key {
     let (group, kind) = ("apps".to_owned(), "Deployment".to_owned());
@@ -28,7 +28,7 @@ fn rendered(name: &str, claim: &str, hash: &str) -> Arc<Packed> {
 }
 
 fn held(name: &str, hash: &str, claims: &[&str]) -> (Key, Held) {
-    let claims = claims.iter().map(|claim| (*claim).to_owned()).collect();
+    let claims = claims.iter().map(|claim| (*claim).into()).collect();
     let mark = Mark { hash: hash.into(), claims, preserve: false };
     (key(name), Held { mark, uid: format!("uid-{name}") })
 }
@@ -63,7 +63,8 @@ impl Agent {
                     let manifest: Value = serde_json::from_slice(&rendered.manifest).unwrap();
                     let annotation =
                         |name| manifest["metadata"]["annotations"][name].as_str().unwrap_or("");
-                    let claims = annotation(marks::CLAIMS).split(',').map(str::to_owned).collect();
+                    let claims =
+                        annotation(marks::CLAIMS).split(',').map(BindingUid::from).collect();
                     let preserve = annotation(marks::PRESERVE) == "true";
                     let mark = Mark { hash: rendered.hash.clone(), claims, preserve };
                     let uid = format!("uid-{}", rendered.key.name);
@@ -104,7 +105,7 @@ impl Agent {
     fn connect(
         &mut self,
         set: &mut DesiredSet,
-        verdicts: &BTreeMap<(String, Key), Verdict>,
+        verdicts: &BTreeMap<(BindingUid, Key), Verdict>,
         now: Instant,
     ) {
         self.log.clear();
@@ -120,8 +121,8 @@ impl Agent {
     }
 }
 
-fn verdicts(list: &[(&str, &str, Verdict)]) -> BTreeMap<(String, Key), Verdict> {
-    list.iter().map(|(claim, name, verdict)| (((*claim).to_owned(), key(name)), *verdict)).collect()
+fn verdicts(list: &[(&str, &str, Verdict)]) -> BTreeMap<(BindingUid, Key), Verdict> {
+    list.iter().map(|(claim, name, verdict)| (((*claim).into(), key(name)), *verdict)).collect()
 }
 
 fn start() -> (DesiredSet, Agent, Instant) {
@@ -133,15 +134,15 @@ const ABORT: ConflictResolution = ConflictResolution::Abort;
 #[tokio::test]
 async fn differences_only_and_nothing_after_a_restart_with_equal_digests() {
     let (mut set, mut agent, now) = start();
-    set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
-    set.set("b2", vec![rendered("api", "b2", "h1")], ABORT);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
+    set.set(&"b2".into(), vec![rendered("api", "b2", "h1")], ABORT);
     assert!(set.next(now, &LIMITED).is_none(), "nothing is sent without a session");
     agent.connect(&mut set, NONE, now);
     assert_eq!(agent.log, ["upsert api b2", "upsert web b1"]);
 
     agent.log.clear();
-    set.set("b1", vec![rendered("web", "b1", "h2")], ABORT);
-    set.set("b2", vec![rendered("api", "b2", "h1")], ABORT);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h2")], ABORT);
+    set.set(&"b2".into(), vec![rendered("api", "b2", "h1")], ABORT);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, ["upsert web b1"]);
 
@@ -150,8 +151,8 @@ async fn differences_only_and_nothing_after_a_restart_with_equal_digests() {
 
     // A restarted controller has the same desired set and no uids.
     let mut fresh = DesiredSet::default();
-    fresh.set("b1", vec![rendered("web", "b1", "h2")], ABORT);
-    fresh.set("b2", vec![rendered("api", "b2", "h1")], ABORT);
+    fresh.set(&"b1".into(), vec![rendered("web", "b1", "h2")], ABORT);
+    fresh.set(&"b2".into(), vec![rendered("api", "b2", "h1")], ABORT);
     agent.connect(&mut fresh, NONE, now);
     assert_eq!(agent.log, [""; 0]);
     assert_eq!(fresh.held().len(), 2);
@@ -162,7 +163,7 @@ async fn the_newest_wins_while_the_agent_does_not_read() {
     let (mut set, mut agent, now) = start();
     agent.connect(&mut set, NONE, now);
     for version in 0..1000 {
-        set.set("b1", vec![rendered("web", "b1", &format!("h{version}"))], ABORT);
+        set.set(&"b1".into(), vec![rendered("web", "b1", &format!("h{version}"))], ABORT);
     }
     agent.follow(&mut set, now);
     assert_eq!(agent.log, ["upsert web b1"]);
@@ -172,10 +173,10 @@ async fn the_newest_wins_while_the_agent_does_not_read() {
 #[tokio::test]
 async fn nothing_is_removed_because_it_is_absent() {
     let (mut set, mut agent, now) = start();
-    set.set("b1", vec![rendered("web", "b1", "h1"), rendered("side", "b1", "h1")], ABORT);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1"), rendered("side", "b1", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);
     agent.log.clear();
-    set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, [""; 0]);
     // An empty controller: everything that the member holds is unknown to it.
@@ -195,17 +196,17 @@ async fn nothing_is_removed_because_it_is_absent() {
 #[tokio::test]
 async fn a_withdrawn_claim_goes_with_its_uid_and_is_confirmed() {
     let (mut set, mut agent, now) = start();
-    set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);
     agent.log.clear();
-    set.withdraw("b1", Withdrawal::Remove, Proof::NotTargeted);
+    set.withdraw(&"b1".into(), Withdrawal::Remove, Proof::NotTargeted);
     assert_eq!(set.take_confirmed(), [""; 0]);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, ["remove web uid-web"]);
     assert_eq!(set.take_confirmed(), ["b1"]);
     assert!(set.objects.is_empty() && set.by_claim.is_empty(), "{set:?}");
     // Again: the object is already gone, which counts as confirmed.
-    set.withdraw("b1", Withdrawal::Remove, Proof::NotTargeted);
+    set.withdraw(&"b1".into(), Withdrawal::Remove, Proof::NotTargeted);
     assert_eq!(set.take_confirmed(), ["b1"]);
 }
 
@@ -213,9 +214,9 @@ async fn a_withdrawn_claim_goes_with_its_uid_and_is_confirmed() {
 async fn an_upsert_on_its_way_is_followed_by_its_removal() {
     let (mut set, mut agent, now) = start();
     agent.connect(&mut set, NONE, now);
-    set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
     assert!(matches!(set.next(now, &LIMITED), Some(Order::Upsert(..))));
-    set.withdraw("b1", Withdrawal::Remove, Proof::NotTargeted);
+    set.withdraw(&"b1".into(), Withdrawal::Remove, Proof::NotTargeted);
     assert_eq!(set.take_confirmed(), [""; 0], "it may be there by now");
     assert!(matches!(set.next(now, &LIMITED), Some(Order::Remove(_, uid)) if uid.is_empty()));
     set.applied(&key("web"), "h1", ApplyResult::Applied, "uid");
@@ -227,17 +228,17 @@ async fn an_upsert_on_its_way_is_followed_by_its_removal() {
 #[tokio::test]
 async fn a_claim_that_comes_back_cancels_its_withdrawal() {
     let (mut set, mut agent, now) = start();
-    set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);
     agent.log.clear();
-    set.withdraw("b1", Withdrawal::Remove, Proof::NotTargeted);
-    set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
+    set.withdraw(&"b1".into(), Withdrawal::Remove, Proof::NotTargeted);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, [""; 0]);
     // The same after the removal was sent: it is applied again.
-    set.withdraw("b1", Withdrawal::Remove, Proof::NotTargeted);
+    set.withdraw(&"b1".into(), Withdrawal::Remove, Proof::NotTargeted);
     assert!(matches!(set.next(now, &LIMITED), Some(Order::Remove(..))));
-    set.set("b1", vec![rendered("web", "b1", "h1")], ABORT);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
     set.applied(&key("web"), "", ApplyResult::Removed, "uid-web");
     agent.objects.clear();
     agent.follow(&mut set, now);
@@ -248,20 +249,20 @@ async fn a_claim_that_comes_back_cancels_its_withdrawal() {
 #[tokio::test]
 async fn a_shared_object_goes_with_its_last_claim() {
     let (mut set, mut agent, now) = start();
-    set.set("b1", vec![rendered("config", "b1", "h1")], ABORT);
-    set.set("b2", vec![rendered("config", "b2", "h1")], ABORT);
+    set.set(&"b1".into(), vec![rendered("config", "b1", "h1")], ABORT);
+    set.set(&"b2".into(), vec![rendered("config", "b2", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);
     assert_eq!(agent.log, ["upsert config b1,b2"]);
     agent.log.clear();
-    set.withdraw("b1", Withdrawal::Remove, Proof::BindingDeleted);
+    set.withdraw(&"b1".into(), Withdrawal::Remove, Proof::BindingDeleted);
     assert_eq!(set.take_confirmed(), [""; 0], "the member still lists it");
     agent.follow(&mut set, now);
     assert_eq!(agent.log, ["upsert config b2"]);
     assert_eq!(set.take_confirmed(), ["b1"]);
     // Another claim is set and withdrawn before anything is sent.
-    set.set("b3", vec![rendered("config", "b3", "h1")], ABORT);
-    set.withdraw("b3", Withdrawal::Remove, Proof::BindingDeleted);
-    set.withdraw("b2", Withdrawal::Remove, Proof::BindingDeleted);
+    set.set(&"b3".into(), vec![rendered("config", "b3", "h1")], ABORT);
+    set.withdraw(&"b3".into(), Withdrawal::Remove, Proof::BindingDeleted);
+    set.withdraw(&"b2".into(), Withdrawal::Remove, Proof::BindingDeleted);
     agent.follow(&mut set, now);
     assert_eq!(agent.log[1..], ["remove config uid-config"]);
     assert_eq!(set.take_confirmed(), ["b3", "b2"]);
@@ -277,10 +278,10 @@ async fn a_shared_object_stays_while_a_claim_of_it_is_not_known() {
     ]);
     agent.connect(&mut set, &known, now);
     assert_eq!((agent.log.len(), set.orphans().len()), (0, 1));
-    set.withdraw("b2", Withdrawal::Remove, Proof::Recorded);
+    set.withdraw(&"b2".into(), Withdrawal::Remove, Proof::Recorded);
     agent.follow(&mut set, now);
     assert_eq!(agent.log.len(), 0, "b1 was never withdrawn here, only b2");
-    set.withdraw("b1", Withdrawal::Remove, Proof::Recorded);
+    set.withdraw(&"b1".into(), Withdrawal::Remove, Proof::Recorded);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, ["remove config uid-config"]);
 }
@@ -289,8 +290,8 @@ async fn a_shared_object_stays_while_a_claim_of_it_is_not_known() {
 async fn a_withdrawal_while_the_member_is_away_waits_for_its_inventory() {
     let (mut set, mut agent, now) = start();
     agent.objects.extend([held("web", "h1", &["b1"])]);
-    set.withdraw("b1", Withdrawal::Remove, Proof::BindingDeleted);
-    set.withdraw("b2", Withdrawal::Remove, Proof::BindingDeleted);
+    set.withdraw(&"b1".into(), Withdrawal::Remove, Proof::BindingDeleted);
+    set.withdraw(&"b2".into(), Withdrawal::Remove, Proof::BindingDeleted);
     assert_eq!(set.take_confirmed(), [""; 0]);
     agent.connect(&mut set, NONE, now);
     assert_eq!(agent.log, ["remove web uid-web"]);
@@ -342,15 +343,15 @@ async fn namespaces_come_first_are_made_once_and_are_never_removed() {
     };
     let needed = atoll_render::namespace("shop", None);
     let objects = || vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed))];
-    set.set("b1", objects(), ABORT);
-    set.set("b2", vec![rendered_as(namespace("team"), "b2", "h1")], ABORT);
+    set.set(&"b1".into(), objects(), ABORT);
+    set.set(&"b2".into(), vec![rendered_as(namespace("team"), "b2", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);
     assert_eq!(agent.log, ["ensure shop", "upsert team b2", "upsert web b1"]);
     assert!(set.is_prerequisite(&needed.key));
     agent.log.clear();
-    set.set("b1", objects(), ABORT);
-    set.withdraw("b1", Withdrawal::Remove, Proof::BindingDeleted);
-    set.withdraw("b2", Withdrawal::Remove, Proof::BindingDeleted);
+    set.set(&"b1".into(), objects(), ABORT);
+    set.withdraw(&"b1".into(), Withdrawal::Remove, Proof::BindingDeleted);
+    set.withdraw(&"b2".into(), Withdrawal::Remove, Proof::BindingDeleted);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, ["remove web uid-web", "release team uid-team"]);
     assert!(set.prerequisites.is_empty());
@@ -361,13 +362,13 @@ async fn removals_by_decision_are_limited_to_the_larger_of_100_and_30_per_cent()
     for (objects, first) in [(150_usize, 100), (1000, 300)] {
         let (mut set, mut agent, now) = start();
         for i in 0..objects {
-            let (name, claim) = (format!("w{i}"), format!("b{i}"));
+            let (name, claim) = (format!("w{i}"), BindingUid::from(format!("b{i}")));
             set.set(&claim, vec![rendered(&name, &claim, "h1")], ABORT);
         }
         agent.connect(&mut set, NONE, now);
         agent.log.clear();
         for i in 0..objects {
-            set.withdraw(&format!("b{i}"), Withdrawal::Remove, Proof::NotTargeted);
+            set.withdraw(&format!("b{i}").into(), Withdrawal::Remove, Proof::NotTargeted);
         }
         agent.follow(&mut set, now);
         assert_eq!((agent.log.len(), set.held_back().len()), (first, objects - first));
@@ -377,9 +378,9 @@ async fn removals_by_decision_are_limited_to_the_larger_of_100_and_30_per_cent()
         assert_eq!(agent.log.len(), 0);
         // Removal for a deleted binding is not limited, although it was held back before.
         let i = (0..objects).find(|i| agent.objects.contains_key(&key(&format!("w{i}")))).unwrap();
-        set.withdraw(&format!("b{i}"), Withdrawal::Remove, Proof::BindingDeleted);
-        set.set("own", vec![rendered("own", "own", "h1")], ABORT);
-        set.withdraw("own", Withdrawal::Remove, Proof::BindingDeleted);
+        set.withdraw(&format!("b{i}").into(), Withdrawal::Remove, Proof::BindingDeleted);
+        set.set(&"own".into(), vec![rendered("own", "own", "h1")], ABORT);
+        set.withdraw(&"own".into(), Withdrawal::Remove, Proof::BindingDeleted);
         // The next window admits the next part.
         let later = set.reopens().unwrap();
         assert_eq!(later, now + Duration::from_secs(600));
@@ -400,19 +401,21 @@ async fn removals_of_the_newest_decisions_are_not_limited() {
     let (mut set, mut agent, now) = start();
     let objects = 400;
     for i in 0..objects {
-        let (name, claim) = (format!("w{i}"), format!("b{i}"));
+        let (name, claim) = (format!("w{i}"), BindingUid::from(format!("b{i}")));
         set.set(&claim, vec![rendered(&name, &claim, "h1")], ABORT);
     }
     agent.connect(&mut set, NONE, now);
     for i in 0..objects {
-        set.withdraw(&format!("b{i}"), Withdrawal::Remove, Proof::NotTargeted);
+        set.withdraw(&format!("b{i}").into(), Withdrawal::Remove, Proof::NotTargeted);
     }
     let sent = |set: &mut DesiredSet, limits: &Limits<'_>| {
         std::iter::from_fn(|| set.next(now, limits)).count()
     };
     // Two bindings have a decision that is not the newest; removals of the others do not count against the window.
-    let two = |claim: &str| ["b1", "b2"].contains(&claim).then_some(LimitReason::DecisionNotNewest);
-    let unreachable = |_: &str| Some(LimitReason::HistoryUnreachable);
+    let two = |claim: &BindingUid| {
+        ["b1", "b2"].contains(&claim.as_str()).then_some(LimitReason::DecisionNotNewest)
+    };
+    let unreachable = |_: &BindingUid| Some(LimitReason::HistoryUnreachable);
     assert_eq!(sent(&mut set, &unreachable), 120);
     assert_eq!(set.held_back().len(), objects - 120);
     assert!(set.held_back().values().all(|reason| *reason == LimitReason::HistoryUnreachable));
@@ -437,9 +440,9 @@ async fn random_histories_end_in_what_is_wanted() {
             (state >> 11) % below
         };
         let (mut set, mut agent, now) = start();
-        let mut wanted: BTreeMap<String, (String, String)> = BTreeMap::new();
+        let mut wanted: BTreeMap<BindingUid, (String, String)> = BTreeMap::new();
         for step in 0..60 {
-            let claim = format!("b{}", random(6));
+            let claim = BindingUid::from(format!("b{}", random(6)));
             match random(10) {
                 0..=4 => {
                     // A claim always has the same object; two claims may share one.

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use atoll_api::ClusterName;
 use atoll_api::conditions::find;
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::*;
 
 #[derive(Default)]
 struct Fixed {
-    views: BTreeMap<String, Observed>,
+    views: BTreeMap<ClusterName, Observed>,
     hindrance: Option<(&'static str, String)>,
     unclaimed: Option<String>,
     unrecorded: Option<String>,
@@ -43,7 +44,7 @@ impl Knowledge for Fixed {
     }
 }
 
-fn view(cluster: &str, hash: &str, ready: i64) -> (String, Observed) {
+fn view(cluster: &str, hash: &str, ready: i64) -> (ClusterName, Observed) {
     let item = AggregatedStatusItem {
         cluster_name: cluster.to_owned(),
         health: ResourceHealth::Healthy,
@@ -59,7 +60,7 @@ fn view(cluster: &str, hash: &str, ready: i64) -> (String, Observed) {
         item,
         ..Observed::default()
     };
-    (cluster.to_owned(), view)
+    (cluster.into(), view)
 }
 
 fn binding(clusters: Value, outcome: &str, pending: i64) -> Binding {
