@@ -39,6 +39,66 @@ impl Quantity {
         if milli % 1000 == 0 { Self((milli / 1000).to_string()) } else { Self(format!("{milli}m")) }
     }
 
+    /// A quantity from thousandths in the canonical form of an API server: the largest decimal suffix without a
+    /// fraction (`1250m`, `2`, `100M`).
+    #[must_use]
+    pub fn from_milli_canonical(milli: i128) -> Self {
+        let mut value = milli;
+        let mut suffixes = ["m", "", "k", "M", "G", "T", "P", "E"].into_iter();
+        let mut suffix = suffixes.next().unwrap_or_default();
+        if value == 0 {
+            return Self("0".to_owned());
+        }
+        for larger in suffixes {
+            if value % 1000 != 0 {
+                break;
+            }
+            value /= 1000;
+            suffix = larger;
+        }
+        Self(format!("{value}{suffix}"))
+    }
+
+    /// A quantity from a number of bytes in the canonical form of an API server: the largest binary suffix without a
+    /// fraction (`1536Mi`).
+    #[must_use]
+    pub fn from_bytes(bytes: i128) -> Self {
+        let mut value = bytes;
+        let mut suffix = "";
+        for larger in ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"] {
+            if value == 0 || value % 1024 != 0 {
+                break;
+            }
+            value /= 1024;
+            suffix = larger;
+        }
+        Self(format!("{value}{suffix}"))
+    }
+
+    /// The canonical form that an API server's structures write; the text itself if it is no quantity.
+    #[must_use]
+    pub fn canonical(&self) -> Self {
+        let text = self.0.as_str();
+        let Ok(milli) = self.milli() else { return self.clone() };
+        if text.ends_with('i') {
+            if milli % 1000 == 0 && milli.abs() >= 1_024_000 {
+                return Self::from_bytes(milli / 1000);
+            }
+            return Self::from_milli_canonical(milli);
+        }
+        // A suffix `E` means exa, an `e` or `E` with digits an exponent.
+        let exponent = text.find(['e', 'E']).filter(|at| at + 1 < text.len());
+        if exponent.is_none() {
+            return Self::from_milli_canonical(milli);
+        }
+        let (mut value, mut power) = (milli, -3);
+        while value != 0 && value % 1000 == 0 {
+            value /= 1000;
+            power += 3;
+        }
+        Self(format!("{value}e{power}"))
+    }
+
     /// A quantity from a whole number.
     #[must_use]
     pub fn from_units(units: i128) -> Self {
@@ -212,6 +272,27 @@ fn div_ceil_away(top: i128, bottom: i128) -> i128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn canonical_quantities_are_those_that_an_api_server_writes() {
+        for (text, canonical) in [
+            ("1.25", "1250m"),
+            ("0.5", "500m"),
+            ("100000000", "100M"),
+            ("2e9", "2e9"),
+            ("2e0", "2e0"),
+            ("1.5Gi", "1536Mi"),
+            ("1024Ki", "1Mi"),
+            ("0", "0"),
+            ("-2000", "-2k"),
+            ("1E", "1E"),
+            ("lots", "lots"),
+        ] {
+            assert_eq!(Quantity::new(text).canonical().as_str(), canonical, "{text}");
+        }
+        assert_eq!(Quantity::from_bytes(100_921_600).as_str(), "100921600");
+        assert_eq!(Quantity::from_bytes(1 << 30).as_str(), "1Gi");
+    }
 
     #[test]
     fn quantities_parse_as_kubernetes_does() {

@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    accept_term, confirm_lost, cordon, drain, join, lint, orphans, read, revoke, schedule, serve,
-    sim, token, unjoin, up,
+    accept_term, confirm_lost, cordon, drain, interpret, join, lint, orphans, read, revoke,
+    schedule, serve, sim, token, unjoin, up,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Schedule(schedule::ScheduleArgs),
     /// Find policies that contradict themselves, match nothing, or never win over others
     Lint(lint::LintArgs),
+    /// Show what Atoll makes of an object: its replicas, health, status, dependencies
+    Interpret(interpret::InterpretArgs),
     /// List members
     Get(read::get::GetArgs),
     /// List the work of each member
@@ -110,6 +112,7 @@ impl Cli {
             Command::Sim(_) => ("sim", &["kubeconfig", "context", "namespace"][..]),
             Command::Schedule(_) => ("schedule", &["kubeconfig", "context", "namespace"][..]),
             Command::Lint(_) => ("lint", &["kubeconfig", "context", "namespace"][..]),
+            Command::Interpret(_) => ("interpret", &["kubeconfig", "context", "namespace"][..]),
             Command::Controller(_) => ("controller", &["namespace"][..]),
             Command::Agent(_) => ("agent", &["namespace"][..]),
             Command::Drain(args) => {
@@ -158,6 +161,7 @@ impl Command {
             | Self::Diff(_)
             | Self::Schedule(_)
             | Self::Lint(_)
+            | Self::Interpret(_)
             | Self::Get(_)
             | Self::Work(_) => "warn",
         }

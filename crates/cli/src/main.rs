@@ -11,6 +11,7 @@ mod decisions;
 mod drain;
 mod hub;
 mod input;
+mod interpret;
 mod join;
 mod lint;
 mod logging;
@@ -83,6 +84,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Work(args) => read::work::run(&cli.hub, args, &out).await,
             Command::Schedule(args) => schedule::run(args, &out),
             Command::Lint(args) => lint::run(args, &out),
+            Command::Interpret(args) => interpret::run(args, &out),
             Command::Get(args) => read::get::run(&cli.hub, args, &out).await,
         }
     })

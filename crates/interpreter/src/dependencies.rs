@@ -1,6 +1,7 @@
 //! The objects that an object's pods need to start.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -10,17 +11,19 @@ use crate::{
     read::{list, text},
 };
 
-/// A reference to an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A reference to an object by name, or to all objects with some labels.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct DependentRef {
     /// For example `v1`.
-    pub api_version: &'static str,
+    pub api_version: Cow<'static, str>,
     /// For example `ConfigMap`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Namespace of the referring object.
     pub namespace: String,
-    /// Name.
+    /// Name; empty if the labels select the objects.
     pub name: String,
+    /// Labels that the objects have; empty for a reference by name.
+    pub match_labels: BTreeMap<String, String>,
 }
 
 /// Paths at which a volume refers to a Secret.
@@ -41,21 +44,32 @@ const VOLUME_SECRETS: [&[&str]; 10] = [
 const ROOT_CA: &str = "kube-root-ca.crt";
 const DEFAULT_ACCOUNT: &str = "default";
 
-/// The ConfigMaps, Secrets, PersistentVolumeClaims and ServiceAccounts that an object's pods refer to, and the Secrets
-/// of an Ingress's TLS; each once, in order. Objects that every cluster creates itself are left out, and so are the
-/// claims that a StatefulSet creates from its templates.
+/// Label of an EndpointSlice: the Service whose endpoints it has.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Prefix of the Service that a ServiceImport creates on members.
+const DERIVED_SERVICE: &str = "derived-";
+
+/// The ConfigMaps, Secrets, PersistentVolumeClaims and ServiceAccounts that an object's pods refer to, the Secrets of
+/// an Ingress's TLS, and the Service of a ServiceImport with its EndpointSlices; in order. Objects that every cluster
+/// creates itself are left out, and so are the claims that a StatefulSet creates from its templates. Each is listed
+/// once, but the Secret of an Ingress as often as the Ingress names it.
 #[must_use]
 pub fn dependencies(obj: &Value) -> Vec<DependentRef> {
-    let mut found =
-        Found { namespace: text(obj, &["metadata", "namespace"]), refs: BTreeSet::new() };
+    let mut found = Found { namespace: text(obj, &["metadata", "namespace"]), refs: Vec::new() };
     let kind = Kind::of(obj);
     if let Some(template) = pod::template(obj) {
         found.pod(&template["spec"]);
     }
-    if kind == Kind::Ingress {
-        for tls in list(obj, &["spec", "tls"]) {
-            found.add("Secret", text(tls, &["secretName"]));
+    found.refs.sort_unstable();
+    found.refs.dedup();
+    match kind {
+        Kind::Ingress => {
+            for tls in list(obj, &["spec", "tls"]) {
+                found.add("Secret", text(tls, &["secretName"]));
+            }
         }
+        Kind::ServiceImport => found.derived_service(text(obj, &["metadata", "name"])),
+        _ => {}
     }
     if kind == Kind::StatefulSet {
         let made: Vec<&str> = list(obj, &["spec", "volumeClaimTemplates"])
@@ -66,12 +80,13 @@ pub fn dependencies(obj: &Value) -> Vec<DependentRef> {
             .refs
             .retain(|r| r.kind != "PersistentVolumeClaim" || !made.contains(&r.name.as_str()));
     }
-    found.refs.into_iter().collect()
+    found.refs.sort_unstable();
+    found.refs
 }
 
 struct Found<'a> {
     namespace: &'a str,
-    refs: BTreeSet<DependentRef>,
+    refs: Vec<DependentRef>,
 }
 
 impl Found<'_> {
@@ -79,13 +94,29 @@ impl Found<'_> {
         let everywhere = (kind == "ConfigMap" && name == ROOT_CA)
             || (kind == "ServiceAccount" && name == DEFAULT_ACCOUNT);
         if !name.is_empty() && !everywhere {
-            self.refs.insert(DependentRef {
-                api_version: "v1",
-                kind,
+            self.refs.push(DependentRef {
+                api_version: Cow::Borrowed("v1"),
+                kind: Cow::Borrowed(kind),
                 namespace: self.namespace.to_owned(),
                 name: name.to_owned(),
+                match_labels: BTreeMap::new(),
             });
         }
+    }
+
+    fn derived_service(&mut self, import: &str) {
+        if import.is_empty() {
+            return;
+        }
+        let service = format!("{DERIVED_SERVICE}{import}");
+        self.add("Service", &service);
+        self.refs.push(DependentRef {
+            api_version: Cow::Borrowed("discovery.k8s.io/v1"),
+            kind: Cow::Borrowed("EndpointSlice"),
+            namespace: self.namespace.to_owned(),
+            name: String::new(),
+            match_labels: BTreeMap::from([(SERVICE_NAME.to_owned(), service)]),
+        });
     }
 
     fn pod(&mut self, spec: &Value) {
@@ -100,10 +131,8 @@ impl Found<'_> {
                 self.container(container);
             }
         }
-        let account = text(spec, &["serviceAccountName"]);
-        // `serviceAccount` is the old name of the field.
-        let account = if account.is_empty() { text(spec, &["serviceAccount"]) } else { account };
-        self.add("ServiceAccount", account);
+        // An API server copies the old field `serviceAccount` to the new one.
+        self.add("ServiceAccount", text(spec, &["serviceAccountName"]));
     }
 
     fn volume(&mut self, volume: &Value) {
@@ -210,7 +239,7 @@ mod tests {
         assert_eq!(names(&ingress), ["Secret/cert"]);
         let cron = json!({
             "apiVersion": "batch/v1", "kind": "CronJob",
-            "spec": {"jobTemplate": {"spec": {"template": {"spec": {"serviceAccount": "old"}}}}},
+            "spec": {"jobTemplate": {"spec": {"template": {"spec": {"serviceAccountName": "old"}}}}},
         });
         assert_eq!(names(&cron), ["ServiceAccount/old"]);
         assert!(names(&json!({"apiVersion": "v1", "kind": "ConfigMap"})).is_empty());

@@ -24,6 +24,7 @@ pub(crate) enum Kind {
     ServiceAccount,
     Secret,
     Namespace,
+    ServiceImport,
     Other,
 }
 
@@ -31,6 +32,18 @@ impl Kind {
     pub(crate) fn of(obj: &Value) -> Self {
         let group = text(obj, &["apiVersion"]).rsplit_once('/').map_or("", |(group, _)| group);
         Self::named(group, text(obj, &["kind"]))
+    }
+
+    /// The kind, if the rules of the operations cover this version of it; `Other` if not.
+    pub(crate) fn native(obj: &Value) -> Self {
+        let version = text(obj, &["apiVersion"]).rsplit('/').next().unwrap_or_default();
+        let kind = Self::of(obj);
+        let covered = match kind {
+            Self::HorizontalPodAutoscaler => "v2",
+            Self::ServiceImport => "v1alpha1",
+            _ => "v1",
+        };
+        if version == covered { kind } else { Self::Other }
     }
 
     pub(crate) fn named(group: &str, kind: &str) -> Self {
@@ -52,6 +65,7 @@ impl Kind {
             ("", "ServiceAccount") => Self::ServiceAccount,
             ("", "Secret") => Self::Secret,
             ("", "Namespace") => Self::Namespace,
+            ("multicluster.x-k8s.io", "ServiceImport") => Self::ServiceImport,
             _ => Self::Other,
         }
     }

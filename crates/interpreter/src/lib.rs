@@ -6,22 +6,31 @@
 //! server that served the object has already rejected invalid ones. `atoll-render` writes replicas and overrides into
 //! manifests.
 
+mod attached;
 mod conditions;
 mod dependencies;
+mod error;
 mod health;
 mod kind;
 mod kinds;
 mod observed;
+mod operations;
 mod pod;
 mod read;
 mod replicas;
 mod requirements;
 mod retained;
+mod schema;
 
+pub use attached::{
+    Attached, BindingKey, HubObject, Parent, Plan, RequiredBy, State, Strategy, plan,
+};
 pub use dependencies::{DependentRef, dependencies};
+pub use error::InterpretError;
 pub use health::{Health, HealthState};
 pub use kinds::{aggregate, health};
 pub use observed::{Observed, observed};
+pub use operations::{Operation, RETAIN_REPLICAS, interpret, prune, retain, retain_metadata};
 pub use pod::pod_labels;
 pub use replicas::{replicas, set_replicas};
 pub use requirements::requirements;

@@ -77,7 +77,7 @@ pub fn observed(obj: &Value) -> Observed {
             out.replicas = status.map(|_| 1);
             out.ready = status.map(|s| i64::from(kinds::pod_is_ready(s)));
         }
-        Kind::Other => {
+        Kind::ServiceImport | Kind::Other => {
             // By the conventions of the scale subresource. Kinds without these counts have `None`.
             out.replicas = int(obj, &["status", "replicas"]);
             out.ready = int(obj, &["status", "readyReplicas"]);

@@ -15,7 +15,7 @@ pub(crate) fn template(obj: &Value) -> Option<&Value> {
     match Kind::of(obj) {
         Kind::Pod => Some(obj),
         Kind::CronJob => at(obj, &["spec", "jobTemplate", "spec", "template"]),
-        Kind::Other => {
+        Kind::ServiceImport | Kind::Other => {
             at(obj, &["spec", "template"]).filter(|t| !list(t, &["spec", "containers"]).is_empty())
         }
         _ => at(obj, &["spec", "template"]),

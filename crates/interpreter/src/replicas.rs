@@ -11,7 +11,7 @@ fn field(obj: &Value) -> Option<(&'static str, Option<i64>)> {
             Some(("replicas", Some(1)))
         }
         Kind::Job => Some(("parallelism", Some(1))),
-        Kind::Other => pod::template(obj).map(|_| ("replicas", None)),
+        Kind::ServiceImport | Kind::Other => pod::template(obj).map(|_| ("replicas", None)),
         _ => None,
     }
 }

@@ -151,7 +151,7 @@ fn strings(value: &Value, path: &[&str]) -> Vec<String> {
     list(value, path).iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
 }
 
-fn node_affinity(spec: &Value) -> Option<NodeSelector> {
+pub(crate) fn node_affinity(spec: &Value) -> Option<NodeSelector> {
     let path = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
     let required = at(spec, &path)?;
     let requirements = |term: &Value, name: &str| -> Option<Vec<NodeSelectorRequirement>> {
@@ -171,7 +171,7 @@ fn node_affinity(spec: &Value) -> Option<NodeSelector> {
     Some(NodeSelector { node_selector_terms: terms })
 }
 
-fn toleration(toleration: &Value) -> Toleration {
+pub(crate) fn toleration(toleration: &Value) -> Toleration {
     let field = |name: &str| at(toleration, &[name])?.as_str().map(str::to_owned);
     Toleration {
         effect: field("effect"),

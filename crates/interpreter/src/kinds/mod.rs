@@ -14,6 +14,7 @@ mod workloads;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::pods::is_ready as pod_is_ready;
+pub(crate) use self::workloads::counts as workload_counts;
 use crate::{
     Health,
     kind::Kind,
@@ -45,7 +46,7 @@ pub fn health(obj: &Value) -> Health {
         Kind::PodDisruptionBudget => policy::budget_health(obj),
         Kind::ServiceAccount | Kind::Secret => Health::healthy("Exists"),
         Kind::Namespace => other::namespace_health(obj),
-        Kind::Other => other::health(obj),
+        Kind::ServiceImport | Kind::Other => other::health(obj),
     }
 }
 
@@ -88,34 +89,48 @@ pub fn aggregate<N: AsRef<str>>(template: &Value, members: &[(N, &Value)]) -> Op
             status: Some(*status).filter(|s| s.is_object()),
         })
         .collect();
-    let old = &template["status"];
     let kind = Kind::of(template);
-    let status = match kind {
+    match kind {
+        Kind::ServiceAccount | Kind::Secret | Kind::Namespace => return None,
+        Kind::ServiceImport | Kind::Other if reported(&members).is_empty() => return None,
+        _ => {}
+    }
+    Some(Value::Object(aggregate_members(kind, &members, &template["status"])))
+}
+
+/// The status of a kind from those of its members; `old` is the template's current status.
+pub(crate) fn aggregate_members(
+    kind: Kind,
+    members: &[Member<'_>],
+    old: &Value,
+) -> Map<String, Value> {
+    match kind {
         Kind::Deployment
         | Kind::ReplicaSet
         | Kind::StatefulSet
         | Kind::DaemonSet
-        | Kind::ReplicationController => workloads::aggregate(kind, &members, old),
-        Kind::Job => batch::aggregate_job(&members, old),
-        Kind::CronJob => batch::aggregate_cron_job(&members),
-        Kind::Pod => pods::aggregate(&members),
-        Kind::Service => network::aggregate_service(&members, old),
-        Kind::Ingress => network::aggregate_ingress(&members),
-        Kind::PersistentVolumeClaim => storage::aggregate_claim(&members),
-        Kind::PersistentVolume => storage::aggregate_volume(&members),
-        Kind::HorizontalPodAutoscaler => policy::aggregate_autoscaler(&members),
-        Kind::PodDisruptionBudget => policy::aggregate_budget(&members),
-        Kind::ServiceAccount | Kind::Secret | Kind::Namespace => return None,
-        Kind::Other if reported(&members).is_empty() => return None,
-        Kind::Other => other::aggregate(&members, old),
-    };
-    Some(Value::Object(status))
+        | Kind::ReplicationController => workloads::aggregate(kind, members, old),
+        Kind::Job => batch::aggregate_job(members, old),
+        Kind::CronJob => batch::aggregate_cron_job(members),
+        Kind::Pod => pods::aggregate(members),
+        Kind::Service => network::aggregate_service(members, old),
+        Kind::Ingress => network::aggregate_ingress(members),
+        Kind::PersistentVolumeClaim => storage::aggregate_claim(members),
+        Kind::PersistentVolume => storage::aggregate_volume(members),
+        Kind::HorizontalPodAutoscaler => policy::aggregate_autoscaler(members),
+        Kind::PodDisruptionBudget => policy::aggregate_budget(members),
+        Kind::ServiceAccount
+        | Kind::Secret
+        | Kind::Namespace
+        | Kind::ServiceImport
+        | Kind::Other => other::aggregate(members, old),
+    }
 }
 
 /// The report of one member; no status = not reported yet.
 pub(crate) struct Member<'a> {
-    name: &'a str,
-    status: Option<&'a Value>,
+    pub(crate) name: &'a str,
+    pub(crate) status: Option<&'a Value>,
 }
 
 /// The members that have reported a status, as (name, status).
@@ -124,7 +139,7 @@ fn reported<'a>(members: &[Member<'a>]) -> Vec<(&'a str, &'a Value)> {
 }
 
 /// The sums of these fields over all members; 0 if no member has the field.
-fn sums(members: &[Member<'_>], fields: &[&str]) -> Map<String, Value> {
+pub(crate) fn sums(members: &[Member<'_>], fields: &[&str]) -> Map<String, Value> {
     let sum = |field: &str| -> i64 {
         let values = reported(members).into_iter().filter_map(|(_, s)| int(s, &[field]));
         values.fold(0, i64::saturating_add)
@@ -132,11 +147,12 @@ fn sums(members: &[Member<'_>], fields: &[&str]) -> Map<String, Value> {
     fields.iter().map(|field| ((*field).to_owned(), json!(sum(field)))).collect()
 }
 
-/// Compares the generations of an object. `Some` while its controller has not observed the latest one.
+/// Compares the generations of an object. `Some` while its controller has not observed the current one. An observed
+/// generation above the object's own belongs to an earlier object of this name.
 fn not_observed(obj: &Value) -> Option<Health> {
-    let generation = int(obj, &["metadata", "generation"])?;
+    let generation = int(obj, &["metadata", "generation"]).unwrap_or(0);
     let observed = int(obj, &["status", "observedGeneration"]).unwrap_or(0);
-    (observed < generation).then(|| {
+    (observed != generation).then(|| {
         let message = format!(
             "generation {generation} is not observed yet; the last observed one is {observed}"
         );

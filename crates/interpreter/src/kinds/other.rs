@@ -30,7 +30,9 @@ pub(super) fn namespace_health(obj: &Value) -> Health {
 
 pub(super) fn health(obj: &Value) -> Health {
     let status = &obj["status"];
-    if int(status, &["observedGeneration"]).is_some()
+    // Custom controllers may set an observed generation on objects without one.
+    let observed = int(status, &["observedGeneration"]);
+    if observed.is_some_and(|observed| int(obj, &["metadata", "generation"]) > Some(observed))
         && let Some(waiting) = not_observed(obj)
     {
         return waiting;

@@ -8,11 +8,10 @@ use crate::{
     conditions::{self, Merge},
     kind::Kind,
     read::{int, pick, text},
-    replicas,
 };
 
 /// The count fields in the status of a kind.
-fn counts(kind: Kind) -> &'static [&'static str] {
+pub(crate) fn counts(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Deployment => &[
             "replicas",
@@ -46,9 +45,6 @@ const CONDITIONS: [&str; 3] = ["Available", "Progressing", "ReplicaFailure"];
 
 pub(super) fn health(kind: Kind, obj: &Value) -> Health {
     let status = &obj["status"];
-    if !status.is_object() {
-        return Health::progressing("NotObserved", "no status yet");
-    }
     if let Some(waiting) = not_observed(obj) {
         return waiting;
     }
@@ -62,26 +58,32 @@ pub(super) fn health(kind: Kind, obj: &Value) -> Health {
         return Health::unhealthy("ReplicaFailure", conditions::message(status, "ReplicaFailure"));
     }
     let count = |name: &str| int(status, &[name]).unwrap_or(0);
+    // The API server writes the default of `replicas`; an object without the field asks for nothing that could be missing.
+    let replicas = || int(obj, &["spec", "replicas"]).unwrap_or(0);
     let (desired, updated, available) = match kind {
         Kind::DaemonSet => (
             count("desiredNumberScheduled"),
-            manual_update(obj).unwrap_or_else(|| count("updatedNumberScheduled")),
+            count("updatedNumberScheduled"),
             count("numberAvailable"),
         ),
         Kind::Deployment | Kind::StatefulSet => {
-            let desired = replicas(obj).unwrap_or(0);
-            let updated = manual_update(obj).unwrap_or_else(|| count("updatedReplicas"));
-            // Pods below the partition keep the old template intentionally.
-            let partition = int(obj, &["spec", "updateStrategy", "rollingUpdate", "partition"]);
-            (desired, updated + partition.unwrap_or(0), count("availableReplicas"))
+            (replicas(), count("updatedReplicas"), count("availableReplicas"))
         }
-        _ => (replicas(obj).unwrap_or(0), i64::MAX, count("availableReplicas")),
+        _ => (replicas(), i64::MAX, count("availableReplicas")),
     };
-    if updated < desired {
-        return Health::progressing("Updating", format!("{updated} of {desired} updated"));
+    // Pods below the partition keep the old template intentionally.
+    let partition = int(obj, &["spec", "updateStrategy", "rollingUpdate", "partition"]);
+    let current = match manual_update(obj) {
+        Some(all) => all,
+        None => updated.saturating_add(partition.unwrap_or(0)),
+    };
+    if current < desired {
+        return Health::progressing("Updating", format!("{current} of {desired} updated"));
     }
-    if available < desired {
-        let message = format!("{available} of {desired} available");
+    // During a rollout with surge, updated pods may exceed the desired number; all of them must be available.
+    let needed = if updated == i64::MAX { desired } else { desired.max(updated) };
+    if available < needed {
+        let message = format!("{available} of {needed} available");
         return Health::progressing("Unavailable", message);
     }
     Health::healthy("Available")
@@ -178,6 +180,8 @@ mod tests {
             (done(), Healthy, "Available"),
             (Value::Null, Progressing, "NotObserved"),
             (with(done(), json!({"observedGeneration": 1})), Progressing, "NotObserved"),
+            (with(done(), json!({"observedGeneration": 3})), Progressing, "NotObserved"),
+            (with(done(), json!({"updatedReplicas": 4})), Progressing, "Unavailable"),
             (with(done(), json!({"updatedReplicas": 2})), Progressing, "Updating"),
             (with(done(), json!({"availableReplicas": 2})), Progressing, "Unavailable"),
             (
