@@ -29,36 +29,36 @@ use crate::hub;
 /// Events between the members part and its reader, as in the controller.
 const EVENTS: usize = 1_024;
 
-/// Nothing is on a member that was not set.
-struct Nobody;
+/// Members hold only what was set here.
+struct NoOrphans;
 
-impl Oracle for Nobody {
+impl Oracle for NoOrphans {
     fn verdict(&self, _: &ClusterName, _: &BindingUid, _: &Key) -> Verdict {
         Verdict::Unknown
     }
 }
 
-/// What was heard.
+/// What members reported.
 #[derive(Default)]
-struct Heard {
+struct Reports {
     /// Members whose inventory both ends agree on.
     agreed: BTreeSet<ClusterName>,
     /// Objects applied, by their round and then member.
     applied: BTreeMap<String, BTreeMap<ClusterName, usize>>,
 }
 
-struct Ear {
-    heard: Mutex<Heard>,
+struct Receiver {
+    reports: Mutex<Reports>,
     news: Notify,
 }
 
-impl Ear {
-    async fn until(&self, mut holds: impl FnMut(&Heard) -> bool) {
+impl Receiver {
+    async fn until(&self, mut holds: impl FnMut(&Reports) -> bool) {
         loop {
             let news = self.news.notified();
             tokio::pin!(news);
             news.as_mut().enable();
-            if holds(&self.heard.lock().unwrap()) {
+            if holds(&self.reports.lock().unwrap()) {
                 return;
             }
             news.await;
@@ -101,7 +101,7 @@ fn object(cluster: &str, round: &str, n: usize, bytes: usize) -> (String, Arc<Re
     (claim, Arc::new(atoll_render::render(&template, &share).unwrap()))
 }
 
-/// Hands the hub's Clusters on; tells when the first list is through.
+/// Passes the hub's Clusters on, and notifies when the first list is complete.
 async fn follow(clusters: Api<Cluster>, members: Members, listed: Arc<Notify>) {
     let mut events = std::pin::pin!(watcher(clusters, watcher::Config::default()));
     while let Some(event) = events.next().await {
@@ -137,22 +137,22 @@ pub(crate) async fn run() {
     };
     let token = CancellationToken::new();
     let members = Members::start(options, sender, token.clone()).unwrap();
-    let ear = Arc::new(Ear { heard: Mutex::default(), news: Notify::new() });
-    let hears = ear.clone();
+    let receiver = Arc::new(Receiver { reports: Mutex::default(), news: Notify::new() });
+    let sink = receiver.clone();
     tokio::spawn(async move {
         while let Some(event) = events.recv().await {
-            let mut heard = hears.heard.lock().unwrap();
+            let mut reports = sink.reports.lock().unwrap();
             match event {
-                MemberEvent::Inventory { cluster, .. } => drop(heard.agreed.insert(cluster)),
+                MemberEvent::Inventory { cluster, .. } => drop(reports.agreed.insert(cluster)),
                 MemberEvent::Applied { cluster, key, current: true, .. } => {
                     let round = key.name.rsplit_once('-').map_or("", |(round, _)| round);
-                    let round = heard.applied.entry(round.to_owned()).or_default();
+                    let round = reports.applied.entry(round.to_owned()).or_default();
                     *round.entry(cluster).or_default() += 1;
                 }
                 _ => continue,
             }
-            drop(heard);
-            hears.news.notify_waiters();
+            drop(reports);
+            sink.news.notify_waiters();
         }
     });
     let listed = Arc::new(Notify::new());
@@ -173,40 +173,41 @@ pub(crate) async fn run() {
             }
         }
     };
-    // What the last one of this role had set: after a restart the bindings say it again.
+    // What the process before this one had set: after a restart the bindings give it again.
     let desired = setting("DESIRED");
     if !desired.is_empty() {
         set(&desired, 0, setting("MEMBERS").parse().unwrap(), 1, 1_000);
     }
-    members.caches_complete(leads, Arc::new(Nobody));
+    members.caches_complete(leads, Arc::new(NoOrphans));
 
     answer(async |words| match words {
         ["stats"] => json!({"resident_kib": resident_kib("self"), "cpu_ms": cpu_ms()}),
         ["agreed", count] => {
             let count: usize = count.parse().unwrap();
-            ear.until(|heard| heard.agreed.len() >= count).await;
+            receiver.until(|reports| reports.agreed.len() >= count).await;
             json!({"ms": started.elapsed().as_millis() as u64})
         }
         ["set", round, from, to, objects, bytes, rest @ ..] => {
             let [from, to, objects, bytes] =
                 [from, to, objects, bytes].map(|word| word.parse::<usize>().unwrap());
-            // One that is set as well and not waited for.
+            // A member that gets orders too, but is not waited for.
             let ignored = rest.first().map(|word| word.parse::<usize>().unwrap());
             let expected = to - from - usize::from(ignored.is_some());
             let (began, cpu) = (Instant::now(), cpu_ms());
             set(round, from, to, objects, bytes);
             let whom = ignored.map(|member| hub::name(member).into());
-            ear.until(|heard| {
-                let Some(of_round) = heard.applied.get(*round) else { return false };
-                let done = of_round.iter().filter(|(cluster, count)| {
-                    Some(*cluster) != whom.as_ref() && **count >= objects
-                });
-                done.count() >= expected
-            })
-            .await;
+            receiver
+                .until(|reports| {
+                    let Some(of_round) = reports.applied.get(*round) else { return false };
+                    let done = of_round.iter().filter(|(cluster, count)| {
+                        Some(*cluster) != whom.as_ref() && **count >= objects
+                    });
+                    done.count() >= expected
+                })
+                .await;
             json!({"ms": began.elapsed().as_millis() as u64, "cpu_ms": cpu_ms() - cpu})
         }
-        other => panic!("what is {other:?}?"),
+        other => panic!("unknown command {other:?}"),
     } as Value)
     .await;
     token.cancel();
