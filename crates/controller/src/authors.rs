@@ -54,9 +54,9 @@ impl Authors {
             kind: template.key.kind.kind.clone(),
             namespace: template.key.namespace.clone(),
             name: template.key.name.clone(),
-            uid: Some(template.uid.clone()),
+            uid: Some((&template.uid).into()),
             generation: Some(template.generation).filter(|generation| *generation > 0),
-            changed: self.0.get(&template.uid).cloned(),
+            changed: self.0.get(&*template.uid).cloned(),
         };
         let policies = decision.policies.iter().map(|policy| SourceObject {
             kind: policy.kind.clone(),

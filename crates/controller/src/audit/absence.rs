@@ -123,7 +123,7 @@ impl Past {
     }
 }
 
-/// Parses key and effect of a taint in text form: `key=value:effect`, of which only the value may be missing.
+/// Parses key and effect of a taint in text form: `key=value:effect`, where `=value` may be missing.
 fn read(words: &str) -> Option<(String, String)> {
     let (what, effect) = words.rsplit_once(':')?;
     let key = what.split_once('=').map_or(what, |(key, _)| key);

@@ -83,7 +83,7 @@ fn changes(old: Option<&Cluster>, new: &Cluster, now: Timestamp) -> Vec<MemberEv
     events
 }
 
-/// It has an id once an agent has enrolled. Only an observer knows when that was.
+/// It has an id once an agent has enrolled. The Cluster does not record when.
 fn joined(old: Option<&Cluster>, new: &Cluster, now: Timestamp) -> Option<MemberEvent> {
     let id = |cluster: &Cluster| cluster.status.as_ref()?.cluster_id.clone();
     let new_id = id(new).filter(|_| old.is_some_and(|old| id(old).is_none()))?;

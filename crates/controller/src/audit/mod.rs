@@ -1,5 +1,5 @@
-//! What the leader records in history in addition to decisions: how far each decision has come, events of members, and the authors of
-//! a decision's inputs.
+//! What the leader records in history in addition to decisions: how far each decision has come, events of members, and
+//! the authors of a decision's inputs.
 //!
 //! The leader records all of it as observed, through the recorder's queue: nothing is written to the hub, and nothing
 //! waits. The next leader recovers unobserved events from the objects, with their times or marked as noticed later; the

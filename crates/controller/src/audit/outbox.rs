@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use atoll_api::DecisionId;
 use atoll_history::{Receipt, Record, RecordState, outbox};
 use tokio::time::Instant;
 
@@ -20,7 +21,7 @@ const OFFER_AGAIN: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Outbox {
     /// Receipts of the decisions that each binding holds, by id.
-    receipts: BTreeMap<BindingKey, BTreeMap<String, Receipt>>,
+    receipts: BTreeMap<BindingKey, BTreeMap<DecisionId, Receipt>>,
     /// Bindings with decisions that did not fit history's queue.
     unoffered: BTreeSet<BindingKey>,
     offer_again: Option<Instant>,
@@ -93,7 +94,7 @@ impl Outbox {
     }
 
     fn pass(&mut self, env: &Env, key: &BindingKey, record: Record) -> bool {
-        let id = record.record.id.clone();
+        let id = DecisionId::from(&record.record.id);
         match env.recorder.record(record) {
             Ok(receipt) => {
                 self.receipts.entry(key.clone()).or_default().insert(id, receipt);
@@ -115,7 +116,7 @@ impl Outbox {
         if let (Some(parent), Some(receipts)) = (parent, self.receipts.get_mut(&binding.key))
             && !still(parent)
         {
-            receipts.remove(parent);
+            receipts.remove(parent.as_str());
         }
     }
 }

@@ -37,7 +37,7 @@ const COMMIT_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct KnownProgress {
     key: BindingKey,
-    id: String,
+    id: DecisionId,
     /// When it recorded that the decision was made and stored in the hub.
     decided: Option<Timestamp>,
     committed: Option<Timestamp>,
@@ -286,7 +286,7 @@ async fn known(
         steps = limited(store.milestones(std::slice::from_ref(&followed.id))).await?;
     }
     let key = key.clone();
-    let id = decision.id.clone();
+    let id = DecisionId::from(&decision.id);
     Ok(KnownProgress { key, id, decided, committed, parent: superseded, followed, before, steps })
 }
 

@@ -1,5 +1,5 @@
-//! Members that were disconnected while a binding was withdrawn hold objects of a deleted binding. History has the proof
-//! needed to remove them; if it does not answer, they stay as orphans until the next session.
+//! Members that were disconnected while a binding was withdrawn hold objects of a deleted binding. History has the
+//! proof needed to remove them; if it does not answer, they stay as orphans until the next session.
 
 use atoll_api::{BindingUid, ClusterName};
 

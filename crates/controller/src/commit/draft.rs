@@ -199,7 +199,7 @@ fn set_from_template(spec: &mut ResourceBindingSpec, template: &Template) {
         kind: template.key.kind.kind.clone(),
         namespace: template.key.namespace.clone(),
         name: template.key.name.clone(),
-        uid: Some(template.uid.clone()),
+        uid: Some((&template.uid).into()),
     };
     spec.replicas = demand.replicas;
     spec.replica_requirements = demand.requirements;

@@ -2,7 +2,7 @@
 //!
 //! A write is guarded: a create by the name, a patch by the resourceVersion, a delete by uid. When the hub's reply is
 //! lost, or reports a conflict, the object is read and the id of its decision compared: a write that arrived counts,
-//! even if its reply was lost. [`draft`] computes what to write; the engine decides when.
+//! even if its reply was lost. [`draft`] computes what to write; the leader decides when.
 
 pub(crate) mod diff;
 pub(crate) mod draft;
@@ -11,7 +11,7 @@ pub(crate) mod outbox;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::{ClusterResourceBinding, ResourceBinding, marks};
+use atoll_api::{BindingUid, ClusterResourceBinding, DecisionId, ResourceBinding, marks};
 use kube::api::{Api, ApiResource, DeleteParams, Patch, Preconditions};
 use kube::{Client, Error};
 use serde::Deserialize as _;
@@ -34,7 +34,7 @@ pub enum Action {
     /// Delete the binding.
     Delete {
         /// uid of the binding.
-        uid: String,
+        uid: BindingUid,
     },
 }
 
@@ -46,7 +46,7 @@ pub struct Write {
     /// The change.
     pub action: Action,
     /// id of the decision in this write, by which it is recognised; `None` for a write without a new decision.
-    pub decision: Option<String>,
+    pub decision: Option<DecisionId>,
 }
 
 /// Result of a write. Only [`Ended::Written`] made anything durable.
@@ -109,7 +109,7 @@ pub(crate) async fn perform(client: &Client, write: &Write) -> Ended {
             Action::Delete { uid } => {
                 let params = DeleteParams {
                     preconditions: Some(Preconditions {
-                        uid: Some(uid.clone()),
+                        uid: Some(uid.into()),
                         resource_version: None,
                     }),
                     ..DeleteParams::default()

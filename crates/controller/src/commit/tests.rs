@@ -24,14 +24,14 @@ fn create(id: &str, term: i64) -> Write {
             "decision": decision(id, term),
         },
     });
-    Write { key: key(), action: Action::Create(body), decision: Some(id.to_owned()) }
+    Write { key: key(), action: Action::Create(body), decision: Some(id.into()) }
 }
 
 fn patch(version: &Value, id: &str, term: i64) -> Write {
     let body = json!({
         "metadata": {"resourceVersion": version}, "spec": {"decision": decision(id, term)},
     });
-    Write { key: key(), action: Action::Patch(body), decision: Some(id.to_owned()) }
+    Write { key: key(), action: Action::Patch(body), decision: Some(id.into()) }
 }
 
 fn written(ended: Ended) -> Arc<Value> {
@@ -96,7 +96,7 @@ async fn only_the_binding_that_is_meant_is_deleted() {
     let object = written(perform(&client, &create("one", 1)).await);
     let delete = |uid: &str| Write {
         key: key(),
-        action: Action::Delete { uid: uid.to_owned() },
+        action: Action::Delete { uid: uid.into() },
         decision: None,
     };
     let ended = perform(&client, &delete("another")).await;

@@ -1,7 +1,7 @@
 //! Enrolment: exchanges a bootstrap token for a certificate, once.
 
 use atoll_api::cluster::Revocation;
-use atoll_api::{Cluster, marks};
+use atoll_api::{Cluster, ClusterName, marks};
 use atoll_protocol::ca::{Issued, PublicKeyHash};
 use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::token::{BootstrapToken, TokenHash};
@@ -28,7 +28,7 @@ use crate::member::hub::{HubError, in_time};
 pub(crate) async fn enrol(
     cx: &Context,
     request: v1::EnrollRequest,
-) -> Result<(Issued, ClusterUid, String), EnrolError> {
+) -> Result<(Issued, ClusterUid, ClusterName), EnrolError> {
     let authority = cx.authority.borrow().clone().ok_or(EnrolError::NoAuthority)?;
     let token: BootstrapToken = request.token.parse().map_err(|_| EnrolError::Token)?;
     let secrets: Api<Secret> = Api::namespaced(cx.client.clone(), marks::SYSTEM_NAMESPACE);
@@ -37,7 +37,7 @@ pub(crate) async fn enrol(
     for _ in 0..2 {
         let secret = in_time(secrets.get_opt(&name)).await?.ok_or(EnrolError::Token)?;
         let CheckedToken { uid, cluster } = check(cx, &token, &secret, &request).await?;
-        let cluster_name = cluster.name_any();
+        let cluster_name = ClusterName::from(cluster.name_any());
         // Check that it can be signed before the token is consumed.
         let key = authority.sign_member(&request.csr_der, &uid, cx.clock.now())?.public_key;
         let replaces = text(&secret, REPLACES).is_some();
@@ -116,11 +116,11 @@ async fn check(
     if expires <= cx.clock.now() {
         return Err(EnrolError::Expired);
     }
-    let name = text(secret, CLUSTER).ok_or(EnrolError::Cluster)?;
+    let name = ClusterName::from(text(secret, CLUSTER).ok_or(EnrolError::Cluster)?);
     let uid = text(secret, CLUSTER_UID).and_then(|uid| ClusterUid::new(uid).ok());
     let uid = uid.ok_or(EnrolError::Cluster)?;
     let clusters: Api<Cluster> = Api::all(cx.client.clone());
-    let cluster = in_time(clusters.get_opt(name)).await?.ok_or(EnrolError::Cluster)?;
+    let cluster = in_time(clusters.get_opt(&name)).await?.ok_or(EnrolError::Cluster)?;
     if cluster.metadata.uid.as_deref() != Some(uid.as_str())
         || cluster.metadata.deletion_timestamp.is_some()
     {
@@ -136,7 +136,7 @@ async fn check(
     if let Some(known) = known.filter(|known| *known != request.member_uid) {
         return Err(ClusterIdError::Changed { known }.into());
     }
-    cx.registry.check_cluster_id(name, &request.member_uid)?;
+    cx.registry.check_cluster_id(&name, &request.member_uid)?;
     Ok(CheckedToken { uid, cluster })
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 
-use atoll_api::marks;
+use atoll_api::{ClusterName, marks};
 use atoll_protocol::token::TokenId;
 
 use super::token_secret::{
@@ -31,7 +31,7 @@ pub struct IssuedToken {
     /// The public part of the token.
     pub id: String,
     /// Name of the Cluster that it is for.
-    pub cluster: String,
+    pub cluster: ClusterName,
     /// Expiry; `None` if the Secret has none, and then the token is refused.
     pub expires: Option<Timestamp>,
     /// An agent has used it, so no other can.
@@ -141,7 +141,7 @@ fn read(secret: &Secret) -> Option<IssuedToken> {
     }
     Some(IssuedToken {
         id: secret.name_any().strip_prefix(SECRET_PREFIX)?.to_owned(),
-        cluster: text(secret, CLUSTER).unwrap_or_default().to_owned(),
+        cluster: text(secret, CLUSTER).unwrap_or_default().into(),
         expires: text(secret, EXPIRES).and_then(|text| text.parse().ok()),
         used: text(secret, USED_BY).is_some(),
     })

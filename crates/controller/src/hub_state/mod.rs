@@ -31,7 +31,7 @@ pub(crate) struct HubState {
     pub(crate) resources: BTreeMap<GroupKind, ApiResource>,
     /// The scheduler's view of clusters, policies and bindings.
     pub(crate) tables: Tables,
-    /// Sessions and capacities, as far as known.
+    /// Known sessions and capacities.
     live: BTreeMap<ClusterName, LiveCluster>,
     streams: Streams,
     /// Last authors of templates and policies.

@@ -13,7 +13,9 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::{Cluster, ClusterName, ReservedNamespaces, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{
+    BindingUid, Cluster, ClusterName, ReservedNamespaces, WorkloadPolicy, WorkloadSpread,
+};
 use serde_json::Value;
 
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
@@ -81,7 +83,7 @@ pub struct Touched {
     pub workload_policy_rows: BTreeSet<NamespacedName>,
     /// WorkloadSpreads that changed or were deleted.
     pub spread_rows: BTreeSet<NamespacedName>,
-    /// Bindings of which only the status changed, or that of their template: an earlier leader may have written it.
+    /// Bindings where only the status changed, or that of their template: an earlier leader may have written it.
     pub statuses: BTreeSet<BindingKey>,
     /// The set of kinds that are watched may have to change.
     pub kinds: bool,
@@ -213,7 +215,7 @@ impl Index {
 
     /// The binding with this uid.
     #[must_use]
-    pub fn binding_by_uid(&self, uid: &str) -> Option<&Arc<Binding>> {
+    pub fn binding_by_uid(&self, uid: &BindingUid) -> Option<&Arc<Binding>> {
         self.bindings.get(self.by.bindings_by_uid.get(uid)?)
     }
 
@@ -223,7 +225,7 @@ impl Index {
     }
 
     /// Bindings with a share or an eviction task on this member.
-    pub fn bindings_on(&self, cluster: &str) -> impl Iterator<Item = &Arc<Binding>> {
+    pub fn bindings_on(&self, cluster: &ClusterName) -> impl Iterator<Item = &Arc<Binding>> {
         let keys = self.by.bindings_by_cluster.get(cluster).into_iter().flatten();
         keys.filter_map(|key| self.bindings.get(key))
     }

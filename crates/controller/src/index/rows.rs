@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
-use atoll_api::{BindingUid, marks};
+use atoll_api::{BindingUid, TemplateUid, marks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub struct Template {
     /// As returned by the API server, with apiVersion and kind.
     pub object: Arc<Value>,
     /// uid.
-    pub uid: String,
+    pub uid: TemplateUid,
     /// resourceVersion.
     pub resource_version: String,
     /// generation; 0 for kinds that have none (ConfigMap).
@@ -57,7 +57,7 @@ impl Template {
                 namespace: text("namespace").filter(|namespace| !namespace.is_empty()),
                 name: text("name").ok_or(RowError::Metadata("name"))?,
             },
-            uid: text("uid").ok_or(RowError::Metadata("uid"))?,
+            uid: text("uid").ok_or(RowError::Metadata("uid"))?.into(),
             resource_version: text("resourceVersion").unwrap_or_default(),
             generation: metadata["generation"].as_i64().unwrap_or_default(),
             deleting: !metadata["deletionTimestamp"].is_null(),

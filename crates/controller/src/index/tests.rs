@@ -126,8 +126,8 @@ fn events_in_any_order_give_the_same_tables() {
     }
     // And the secondary indexes agree with the rows.
     let key = BindingKey { namespace: Some("shop".into()), name: "web-deployment".into() };
-    assert_eq!(expected.bindings_on("east").count(), 0);
-    assert_eq!(expected.bindings_on("west").next().unwrap().key, key);
+    assert_eq!(expected.bindings_on(&"east".into()).count(), 0);
+    assert_eq!(expected.bindings_on(&"west".into()).next().unwrap().key, key);
     assert_eq!(expected.template_for(&key).unwrap().name, "web");
     let held = PolicyKey { namespace: Some("shop".into()), name: "pp".into() };
     assert_eq!(expected.bindings_of(&held).count(), 1);

@@ -43,8 +43,8 @@ fn follows_clusters(placement: Option<&Placement>, has_replicas: bool) -> bool {
     }
 }
 
-/// Whether a placement can ever choose this cluster. A placement that names its clusters chooses no other, whatever
-/// changes about that one: its bindings need not be decided again for it.
+/// Whether a placement can ever choose this cluster. A placement that names its clusters never chooses another
+/// one, so its bindings need no new decision when that one changes.
 fn can_choose(placement: Option<&Placement>, cluster: &ClusterName) -> bool {
     let Some(placement) = placement else { return true };
     let terms = placement.cluster_affinities.iter().flatten().flat_map(|term| {
@@ -409,8 +409,8 @@ impl Index {
             return;
         }
         let names = |policy: &&Arc<Policy>| {
-            let asked = policy.spec.schedule_priority.as_ref();
-            asked.is_some_and(|asked| asked.priority_class_name == name)
+            let priority = policy.spec.schedule_priority.as_ref();
+            priority.is_some_and(|priority| priority.priority_class_name == name)
         };
         touched.policies.extend(self.policies().filter(names).map(|policy| policy.key.clone()));
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use atoll_api::{BindingUid, ClusterName};
+use atoll_api::{BindingUid, ClusterName, DecisionId};
 use atoll_history::{Detail, MemberEvent, RecordState};
 use atoll_scheduler::Decision;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(crate) enum JobDone {
     /// Result of a template look-up.
     LookedUp { key: BindingKey, presence: Presence },
     /// History's answer about the record of a withdrawal.
-    WithdrawalRecorded { key: BindingKey, id: String, state: RecordState },
+    WithdrawalRecorded { key: BindingKey, id: DecisionId, state: RecordState },
     /// Result of a status write.
     Published { subject: Subject, result: Result<Arc<Value>, Failure> },
     /// Withdrawals in history that members have not confirmed: bindings by member.

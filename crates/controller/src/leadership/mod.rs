@@ -1,8 +1,8 @@
-//! What a controller has only while it leads, and what it does with it. [`Leading`] is built when a leadership begins and
-//! dropped when it ends: nothing of it can survive, and running jobs are aborted with it. Only its methods write.
+//! What a controller has only while it leads, and what it does with it. [`Leading`] is built when a leadership begins
+//! and dropped when it ends: nothing of it can survive, and running jobs are aborted with it. Only its methods write.
 //!
-//! `work` starts what is due, `changes` takes in changes of the hub, `reports` what members report, `outcomes` the results
-//! of jobs. Each stage's own state and rules are in its module.
+//! `work` starts what is due, `changes` takes in changes of the hub, `reports` what members report, `outcomes` the
+//! results of jobs. Each stage's own state and rules are in its module.
 
 mod changes;
 mod jobs;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use atoll_api::DecisionId;
 use atoll_history::RecordState;
 use atoll_scheduler::WakeCondition;
 use serde_json::Value;
@@ -211,7 +212,7 @@ impl Leading {
         &mut self,
         hub: &HubState,
         key: BindingKey,
-        id: &str,
+        id: &DecisionId,
         state: RecordState,
     ) {
         let Some(withdrawal) = self.placements.withdrawal_mut(&key) else { return };

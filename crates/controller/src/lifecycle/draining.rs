@@ -50,7 +50,7 @@ impl Draining {
         let gains = decision.clusters().iter().filter_map(|target| {
             let replicas = target.replicas - held(&target.name);
             (replicas > 0).then(|| Gain {
-                cluster: target.name.clone(),
+                cluster: (&target.name).into(),
                 replicas,
                 room: decision.room(&target.name),
             })

@@ -2,9 +2,9 @@
 
 use atoll_api::binding::{ObjectReference, Outcome, ResourceBindingSpec, ResourceBindingStatus};
 use atoll_api::cluster::{ClusterSpec, ObjectName};
-use atoll_api::marks;
 use atoll_api::placement::RescheduleOn;
 use atoll_api::policy::PurgeMode;
+use atoll_api::{ClusterName, marks};
 use atoll_scheduler::has_ended;
 use atoll_scheduler::state::supply::tolerates;
 use k8s_openapi::api::core::v1::Taint;
@@ -160,7 +160,7 @@ pub fn is_ended_job(
 #[derive(Debug, Clone, Copy)]
 pub struct Leaving<'a> {
     /// Its name.
-    pub name: &'a str,
+    pub name: &'a ClusterName,
     /// Its taints are the reason.
     pub spec: &'a ClusterSpec,
     /// Its Cluster is being deleted.
@@ -200,7 +200,7 @@ impl Left {
         hold: Option<Hold>,
     ) {
         let object = &spec.resource;
-        if spec.clusters.iter().any(|target| target.name == leaving.name) {
+        if spec.clusters.iter().any(|target| target.name == *leaving.name) {
             // Deleting a Cluster removes everything on it, so then every object counts.
             let light = !leaving.terminating && takes_no_room(spec, status, leaving.name);
             let ended = light && is_ended_job(spec, status, leaving.name);
@@ -216,7 +216,7 @@ impl Left {
             }
         }
         let tasks = spec.graceful_eviction_tasks.iter();
-        for task in tasks.filter(|task| task.from_cluster == leaving.name) {
+        for task in tasks.filter(|task| task.from_cluster == *leaving.name) {
             match (task.keep, task.purge_mode) {
                 (_, PurgeMode::Never) => self.kept.add(object, None),
                 (true, _) => self.replacing.add(object, None),
@@ -316,14 +316,14 @@ mod tests {
         }]}))
     }
 
-    fn on(name: &str) -> Leaving<'_> {
+    fn on(name: &ClusterName) -> Leaving<'_> {
         static DRAINED: std::sync::OnceLock<ClusterSpec> = std::sync::OnceLock::new();
         let spec = DRAINED.get_or_init(|| tainted(marks::TAINT_DRAIN, "NoExecute"));
         Leaving { name, spec, terminating: false }
     }
 
     fn count(left: &mut Left, spec: &ResourceBindingSpec, cluster: &str, hold: Option<Hold>) {
-        left.count(spec, &ResourceBindingStatus::default(), on(cluster), hold);
+        left.count(spec, &ResourceBindingStatus::default(), on(&cluster.into()), hold);
     }
 
     fn said(left: &Left) -> (bool, &'static str, String) {
@@ -415,16 +415,17 @@ mod tests {
         }
         let mut job = pinned("batch/v1", "Job", "import");
         job.replicas = Some(1);
+        let m1 = ClusterName::from("m1");
         let ended = json!({"aggregatedStatus": [{"clusterName": "m1", "applied": true,
             "status": {"conditions": [{"type": "Complete", "status": "True"}]}}]});
-        left.count(&job, &serde_json::from_value(ended).unwrap(), on("m1"), None);
+        left.count(&job, &serde_json::from_value(ended).unwrap(), on(&m1), None);
         let (done, reason, message) = said(&left);
         assert_eq!((done, reason), (true, "Emptied"), "{message}");
         for name in ["ConfigMap/shop/settings", "DaemonSet.apps/shop/logs", "Job.batch/shop/import"]
         {
             assert!(message.contains(name), "{message}");
         }
-        let terminating = Leaving { terminating: true, ..on("m1") };
+        let terminating = Leaving { terminating: true, ..on(&m1) };
         let mut deleted = Left::default();
         deleted.count(&light[0], &ResourceBindingStatus::default(), terminating, None);
         assert!(!said(&deleted).0, "a Cluster that is deleted takes it along");

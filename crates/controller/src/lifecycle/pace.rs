@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use atoll_api::ClusterName;
 use tokio::time::Instant;
 
 /// Bindings that leave clusters per second, in total.
@@ -46,7 +47,7 @@ impl PaceLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gain {
     /// The cluster.
-    pub cluster: String,
+    pub cluster: ClusterName,
     /// How many replicas.
     pub replicas: i64,
     /// How many fit there, if known.
@@ -75,7 +76,7 @@ pub struct Pace<Key> {
     places: BTreeMap<Key, (Place, Hold)>,
     next: u64,
     /// Start of a cluster's current window, and how much of its capacity was filled in it.
-    windows: BTreeMap<String, (Instant, u64)>,
+    windows: BTreeMap<ClusterName, (Instant, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     fn gain(cluster: &str, replicas: i64, room: i64) -> Vec<Gain> {
-        vec![Gain { cluster: cluster.to_owned(), replicas, room: Some(room) }]
+        vec![Gain { cluster: cluster.into(), replicas, room: Some(room) }]
     }
 
     /// Admits bindings millisecond by millisecond; returns how many per second.

@@ -166,7 +166,11 @@ impl Registry {
     }
 
     /// Checks [`Registry::claim_cluster_id`] without assigning the id.
-    pub(crate) fn check_cluster_id(&self, name: &str, id: &str) -> Result<(), ClusterIdError> {
+    pub(crate) fn check_cluster_id(
+        &self,
+        name: &ClusterName,
+        id: &str,
+    ) -> Result<(), ClusterIdError> {
         let tables = self.identities();
         let known = self.get(name).and_then(|member| member.lock().identity.cluster_id.clone());
         match (known, tables.by_cluster_id.get(id)) {

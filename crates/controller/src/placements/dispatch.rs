@@ -1,4 +1,4 @@
-//! Sends a binding's committed decision to its members, as far as it differs from what they were sent.
+//! Sends a binding's committed decision to its members, where it differs from what they were sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -215,7 +215,7 @@ fn remove(env: &Env, placements: &mut Placements, binding: &Binding, intent: &In
     }
 }
 
-/// What a WorkloadSpread gives each cluster: computed for all at once, because each look parses the selectors of all
+/// What a WorkloadSpread gives each cluster: computed for all at once, because each look-up parses the selectors of all
 /// subsets.
 struct Groups {
     subsets: BTreeMap<ClusterName, usize>,

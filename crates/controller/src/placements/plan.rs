@@ -1,6 +1,6 @@
 //! What a committed decision wants of each member: pure.
 //!
-//! A decision names shares; eviction tasks tell what stays for a while, what is removed at once and what new copies
+//! A decision names shares. Eviction tasks say which copies stay for now, which are removed at once, and what new copies
 //! wait for.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub(crate) trait Members {
 }
 
 /// What the decision wants of each member; members that it does not name hold nothing of this binding. `steered`: a
-/// WorkloadPolicy or a WorkloadSpread divides the replicas, whatever the placement says.
+/// WorkloadPolicy or a WorkloadSpread divides the replicas, regardless of the placement.
 #[must_use]
 pub(crate) fn plan(
     spec: &ResourceBindingSpec,
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    const NOBODY: Fixed = Fixed { connected: &[], sent: &[] };
+    const NONE: Fixed = Fixed { connected: &[], sent: &[] };
 
     fn spec(extra: serde_json::Value) -> ResourceBindingSpec {
         let mut spec = json!({
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn shares_count_up_by_name() {
-        let plan = plan(&spec(json!({})), false, &NOBODY);
+        let plan = plan(&spec(json!({})), false, &NONE);
         assert_eq!(plan["a"], want(2, 0));
         assert_eq!(plan["b"], want(1, 2));
         assert_eq!(plan.len(), 2);
@@ -164,18 +164,18 @@ mod tests {
     #[test]
     fn what_is_steered_is_divided_whatever_its_placement_says() {
         let placement = json!({"placement": {}});
-        let duplicated = plan(&spec(placement.clone()), false, &NOBODY);
+        let duplicated = plan(&spec(placement.clone()), false, &NONE);
         assert_eq!((duplicated["a"], duplicated["b"]), (want(2, 0), want(1, 0)));
-        assert_eq!(plan(&spec(placement), true, &NOBODY)["b"], want(1, 2));
+        assert_eq!(plan(&spec(placement), true, &NONE)["b"], want(1, 2));
     }
 
     #[test]
     fn a_kept_task_runs_on_besides_the_share() {
-        let leaving = plan(&spec(task("c", true, "Gracefully")), false, &NOBODY);
+        let leaving = plan(&spec(task("c", true, "Gracefully")), false, &NONE);
         assert_eq!(leaving["c"], want(4, 3));
-        let shrinking = plan(&spec(task("a", true, "Gracefully")), false, &NOBODY);
+        let shrinking = plan(&spec(task("a", true, "Gracefully")), false, &NONE);
         assert_eq!(shrinking["a"], want(6, 0));
-        let lost = plan(&spec(task("c", false, "Gracefully")), false, &NOBODY);
+        let lost = plan(&spec(task("c", false, "Gracefully")), false, &NONE);
         assert!(!lost.contains_key("c"), "a lost cluster keeps nothing");
     }
 
@@ -186,17 +186,17 @@ mod tests {
         assert_eq!(waiting["a"], want(1, 0), "what runs already runs on");
         assert_eq!(waiting["b"], Presence::Leave(Hold::Withheld));
         assert!(!waiting.contains_key("c"));
-        assert_eq!(plan(&spec, false, &NOBODY)["b"], want(1, 2));
+        assert_eq!(plan(&spec, false, &NONE)["b"], want(1, 2));
     }
 
     #[test]
     fn suspended_and_never_purged_members_are_left_alone() {
         let mut never = spec(task("c", false, "Never"));
-        assert_eq!(plan(&never, false, &NOBODY)["c"], Presence::Leave(Hold::NeverPurged));
+        assert_eq!(plan(&never, false, &NONE)["c"], Presence::Leave(Hold::NeverPurged));
         never.suspension =
             serde_json::from_value(json!({"dispatchingOnClusters": {"clusterNames": ["b"]}}))
                 .unwrap();
-        let plan = plan(&never, false, &NOBODY);
+        let plan = plan(&never, false, &NONE);
         assert_eq!(plan["b"], Presence::Leave(Hold::Suspended));
         assert_eq!(plan["a"], want(2, 0));
     }

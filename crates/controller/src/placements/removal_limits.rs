@@ -22,7 +22,7 @@ const RECHECK: Duration = Duration::from_secs(3);
 /// Number of repeated comparisons.
 const RECHECKS: u32 = 5;
 
-/// What a leader knows about the hub's age.
+/// Whether this leader's hub may be older than history.
 #[derive(Debug)]
 pub(crate) struct RemovalLimits {
     term: LeaderTerm,

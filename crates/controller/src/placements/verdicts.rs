@@ -205,7 +205,11 @@ mod tests {
         let limit = |claim: &str| verdicts.limit(&claim.into());
         let set_decided = |term| verdicts.set(&decided(term), set(&["a"]), set(&[]), false);
         set_decided(7);
-        assert_eq!(limit("u1"), Some(LimitReason::HistoryUnreachable), "not asked yet");
+        assert_eq!(
+            limit("u1"),
+            Some(LimitReason::HistoryUnreachable),
+            "history has not answered yet"
+        );
         verdicts.limit_all(None);
         assert_eq!(limit("u1"), None, "made by this leader");
         assert_eq!(limit("u2"), Some(LimitReason::DecisionNotNewest), "not known");
@@ -218,7 +222,7 @@ mod tests {
         set_decided(7);
         for reason in [LimitReason::HubOlderThanHistory, LimitReason::TermRaised] {
             verdicts.limit_all(Some(reason));
-            assert_eq!(limit("u1"), Some(reason), "whoever made it");
+            assert_eq!(limit("u1"), Some(reason), "regardless of its leader");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use atoll_api::ClusterName;
+use atoll_api::{ClusterName, DecisionId};
 use atoll_history::{Receipt, Record, RecordState, Withdrawal as Withdrawn};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ pub(crate) enum WithdrawStep {
     /// Members have until this time to confirm, or history has to acknowledge the record.
     Waits(Option<Instant>),
     /// History was given the record with this id, and will acknowledge it.
-    Recording { id: String, receipt: Receipt },
+    Recording { id: DecisionId, receipt: Receipt },
     /// History's queue is full.
     QueueFull,
     /// This patch removes the finalizer.
@@ -99,7 +99,7 @@ fn record(
         at.unwrap_or_else(|| env.clock.now_seconds()),
         term.to_record(),
     );
-    let id = record.record.id.clone();
+    let id = DecisionId::from(&record.record.id);
     match env.recorder.record(record) {
         Ok(receipt) => {
             withdrawal.handed(id.clone());
@@ -113,7 +113,7 @@ fn record(
 }
 
 /// History answered about a withdrawal's record. Returns whether the withdrawal goes on.
-pub(crate) fn recorded(withdrawal: &mut Withdrawal, id: &str, state: RecordState) -> bool {
+pub(crate) fn recorded(withdrawal: &mut Withdrawal, id: &DecisionId, state: RecordState) -> bool {
     if withdrawal.awaited() != Some(id) {
         return false;
     }
@@ -121,11 +121,11 @@ pub(crate) fn recorded(withdrawal: &mut Withdrawal, id: &str, state: RecordState
         RecordState::Recorded => withdrawal.held(),
         RecordState::Refused(why) => {
             // It is rejected permanently: waiting would block the name forever, so the log is the record.
-            tracing::error!(id, why, "history refuses the record of a withdrawal");
+            tracing::error!(id = id.as_str(), why, "history refuses the record of a withdrawal");
             withdrawal.held();
         }
         RecordState::Queued => {
-            tracing::warn!(id, "the recorder ended before it wrote a withdrawal")
+            tracing::warn!(id = id.as_str(), "the recorder ended before it wrote a withdrawal")
         }
     }
     true

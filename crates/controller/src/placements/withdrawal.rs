@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use atoll_api::{BindingUid, ClusterName};
+use atoll_api::{BindingUid, ClusterName, DecisionId};
 use tokio::time::Instant;
 
 /// Time for the connected members to confirm; an unreachable member must not block names or namespaces.
@@ -37,7 +37,7 @@ pub(crate) struct Withdrawal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Record {
     Open,
-    Handed(String),
+    Handed(DecisionId),
     Held,
 }
 
@@ -72,13 +72,13 @@ impl Withdrawal {
     }
 
     /// The record with this id was passed to history.
-    pub(crate) fn handed(&mut self, id: String) {
+    pub(crate) fn handed(&mut self, id: DecisionId) {
         self.record = Record::Handed(id);
     }
 
     /// The id of the record that history has to acknowledge.
     #[must_use]
-    pub(crate) fn awaited(&self) -> Option<&str> {
+    pub(crate) fn awaited(&self) -> Option<&DecisionId> {
         match &self.record {
             Record::Handed(id) => Some(id),
             Record::Open | Record::Held => None,
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(withdrawal.next(now, connected), Next::Confirmations(now + PATIENCE));
         withdrawal.confirm(&"b".into());
         assert_eq!(withdrawal.next(now, connected), Next::Record(vec!["lost".into()]));
-        withdrawal.handed("id".to_owned());
+        withdrawal.handed("id".into());
         assert_eq!(withdrawal.next(now, connected), Next::History, "no record, no end");
         withdrawal.held();
         assert_eq!(withdrawal.next(now, connected), Next::Release);

@@ -37,7 +37,7 @@ pub(crate) fn publish(env: &Env, index: &Index, key: &BindingKey, why: &str) {
         kind: template.key.kind.kind.clone(),
         namespace: template.key.namespace.clone(),
         name: template.key.name.clone(),
-        uid: Some(template.uid.clone()),
+        uid: Some((&template.uid).into()),
     };
     // The same gate shut again is the same Event.
     let id = atoll_scheduler::hash::fnv1a_64(format!("{} {why}", template.uid).as_bytes());

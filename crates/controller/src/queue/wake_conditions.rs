@@ -1,5 +1,6 @@
 //! Topics under which waiting bindings are filed, and topics of events.
 
+use atoll_api::ClusterName;
 use atoll_decision::ClusterSet;
 use atoll_scheduler::{TableChange, WakeCondition};
 
@@ -19,9 +20,9 @@ pub(crate) enum Topic {
     /// Taints or connection state of any cluster.
     Taints,
     /// This cluster changed or left; `None` = any.
-    Cluster(Option<String>),
+    Cluster(Option<ClusterName>),
     /// This cluster may have more capacity; `None` = any.
-    Capacity(Option<String>),
+    Capacity(Option<ClusterName>),
     /// A cluster serves this kind of group/version.
     Api(String, String),
     /// A WorkloadPolicy, by namespace and name.
@@ -93,14 +94,14 @@ impl WakesOn for WakeCondition {
 }
 
 /// The topics of a condition about these clusters.
-fn each(clusters: &ClusterSet, topic: fn(Option<String>) -> Topic) -> Vec<Topic> {
+fn each(clusters: &ClusterSet, topic: fn(Option<ClusterName>) -> Topic) -> Vec<Topic> {
     if clusters.len() > WIDE {
         return vec![topic(None)];
     }
-    clusters.iter().map(|name| topic(Some(name.to_string()))).collect()
+    clusters.iter().map(|name| topic(Some(name.clone()))).collect()
 }
 
 /// The topics under which conditions about a cluster are filed.
-fn both(cluster: &str, topic: fn(Option<String>) -> Topic) -> Vec<Topic> {
-    vec![topic(Some(cluster.to_owned())), topic(None)]
+fn both(cluster: &ClusterName, topic: fn(Option<ClusterName>) -> Topic) -> Vec<Topic> {
+    vec![topic(Some(cluster.clone())), topic(None)]
 }

@@ -127,7 +127,7 @@ fn change(
 }
 
 fn commit(key: &BindingKey, action: Action, committing: Committing) -> Step {
-    let decision = Some(committing.decided.record.id.clone());
+    let decision = Some((&committing.decided.record.id).into());
     let write = Write { key: key.clone(), action, decision };
     Step::Write(write, Purpose::Decision(Box::new(committing)))
 }

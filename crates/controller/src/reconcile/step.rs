@@ -41,7 +41,7 @@ pub(crate) enum Step {
     Refused(Arc<Binding>, Refusal),
     /// Its deletion goes on.
     Withdraw(Arc<Binding>),
-    /// The hub has to be asked whether this template, of this version, still exists.
+    /// Look up in the hub whether this version of the template still exists.
     LookUp(TemplateKey, String),
     /// The scheduler has to decide.
     Decide(Box<Subject>),
@@ -141,7 +141,7 @@ impl Waiting {
 
 /// The step that starts the deletion of a binding.
 pub(crate) fn delete(binding: &Binding) -> Step {
-    let action = Action::Delete { uid: String::from(&binding.uid) };
+    let action = Action::Delete { uid: binding.uid.clone() };
     let key = binding.key.clone();
     Step::Write(Write { key, action, decision: None }, Purpose::Delete)
 }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::ClusterName;
 use atoll_protocol::ca::Issued;
 use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::v1;
@@ -101,7 +102,7 @@ impl Service {
         &self,
         issued: Issued,
         uid: &ClusterUid,
-        name: String,
+        name: &ClusterName,
     ) -> Result<Response<v1::CertificateResponse>, Status> {
         let authority = self.cx.authority.borrow().clone();
         let authority = authority.ok_or_else(|| {
@@ -110,7 +111,7 @@ impl Service {
         Ok(Response::new(v1::CertificateResponse {
             chain_der: issued.chain.iter().map(|der| der.to_vec()).collect(),
             cluster_uid: uid.to_string(),
-            cluster_name: name,
+            cluster_name: name.into(),
             trust_domain: authority.trust_domain().to_string(),
         }))
     }
@@ -145,8 +146,8 @@ impl AgentService for Service {
                     member.lock().enrolled(&member_uid);
                     self.cx.writes.mark(&member.name);
                 }
-                tracing::info!(cluster = name, "member enrolled");
-                self.answer(issued, &uid, name)
+                tracing::info!(cluster = name.as_str(), "member enrolled");
+                self.answer(issued, &uid, &name)
             }
             Err(error) => {
                 tracing::info!(%error, "enrolment refused");
@@ -181,7 +182,7 @@ impl AgentService for Service {
         if is_revoked(&member, &peer) {
             return Err(self.refuse("revoked", revoked()));
         }
-        self.answer(issued, &peer.uid, String::from(&member.name))
+        self.answer(issued, &peer.uid, &member.name)
     }
 
     async fn session(

@@ -93,7 +93,7 @@ pub(super) async fn run<S>(
     writing.shutdown().await;
     close(&cx, &member, &session);
     tracing::info!(cluster = member.name.as_str(), %status, "session ended");
-    // If the agent does not read, closing the connection has to do.
+    // An agent that does not read only sees that the connection is closed.
     let _ = out.try_send(Err(status));
 }
 

@@ -106,7 +106,7 @@ impl template::Knowledge for Facts<'_> {
         self.sources.placements.observed(&self.binding.key, cluster)
     }
 
-    fn revision(&self, cluster: &str, hash: &str) -> Option<i64> {
-        self.sources.placements.sent(&self.binding.key, cluster)?.revision(hash)
+    fn revision(&self, cluster: &str, held: &Observed) -> Option<i64> {
+        self.sources.placements.sent(&self.binding.key, cluster)?.revision(&held.hash)
     }
 }

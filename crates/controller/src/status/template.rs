@@ -11,8 +11,8 @@ use crate::placements::observed::{Certainty, Observed};
 pub(crate) trait Knowledge {
     /// The binding's state on a member.
     fn observed(&self, cluster: &str) -> Option<&Observed>;
-    /// The newest template revision that this hash was rendered from for the member.
-    fn revision(&self, cluster: &str, hash: &str) -> Option<i64>;
+    /// The newest template revision that renders to what the member holds.
+    fn revision(&self, cluster: &str, held: &Observed) -> Option<i64>;
 }
 
 /// The desired status of the template; `None` if too little is known to improve on the existing one, and for kinds
@@ -82,7 +82,7 @@ fn observed_generation(
         if view.certainty != Certainty::Fresh || !view.observed {
             return None;
         }
-        knowledge.revision(&target.name, &view.hash)
+        knowledge.revision(&target.name, view)
     });
     // A target that is disconnected, or behind, keeps the figure at what all had reached before.
     let smallest = observed.min().flatten();
@@ -104,8 +104,11 @@ mod tests {
             self.0.get(cluster).map(|(view, _)| view)
         }
 
-        fn revision(&self, cluster: &str, hash: &str) -> Option<i64> {
-            self.0.get(cluster).filter(|(view, _)| view.hash == hash).map(|(_, revision)| *revision)
+        fn revision(&self, cluster: &str, held: &Observed) -> Option<i64> {
+            self.0
+                .get(cluster)
+                .filter(|(view, _)| view.hash == held.hash)
+                .map(|(_, revision)| *revision)
         }
     }
 

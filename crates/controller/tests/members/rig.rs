@@ -39,7 +39,7 @@ impl Oracle for Verdicts {
     }
 }
 
-/// The hub: outlives controllers.
+/// The hub. It outlives controllers.
 #[derive(Clone)]
 pub(crate) struct Hub {
     pub(crate) client: kube::Client,

@@ -75,7 +75,7 @@ async fn the_first_wave_then_differences_then_nothing_after_a_restart() {
     let _beats = keep_alive(&agent, BEAT);
     assert!(
         timeout(Duration::from_secs(3), agent.next()).await.is_err(),
-        "nothing before the controller knows everything"
+        "no order before all desired state is set"
     );
     rig.complete(2);
     assert_eq!(agent.sync(&mut store).await, [""; 0]);
