@@ -96,7 +96,12 @@ impl Quantity {
             value /= 1000;
             power += 3;
         }
-        Self(format!("{value}e{power}"))
+        // Without an exponent where it is zero.
+        if value == 0 || power == 0 {
+            Self(value.to_string())
+        } else {
+            Self(format!("{value}e{power}"))
+        }
     }
 
     /// A quantity from a whole number.

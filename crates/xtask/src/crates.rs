@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("http", &[]),
     ("apimachinery", &["api", "http"]),
     ("interpreter", &["api"]),
+    ("customize", &["api", "interpreter"]),
     ("decision", &["api"]),
     ("scheduler", &["api", "decision", "interpreter"]),
     ("render", &["api", "interpreter", "merge"]),
