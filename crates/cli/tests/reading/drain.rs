@@ -237,8 +237,8 @@ async fn a_drain_says_how_far_it_is_and_ends_when_the_member_is_empty() {
     let mut verb = hub.follow_errors(&["drain", "member1", "-o", "json"]).await;
     until_drained(&hub).await;
     assert!(verb.line().await.contains("Draining member1"));
-    say(&hub, "False", "Paced", "2 of 3 bindings wait for their turn (1 bindings/s)").await;
-    assert!(verb.line().await.contains("2 of 3 bindings wait for their turn"));
+    say(&hub, "False", "Paced", "2 of 3 bindings waiting for the eviction rate (1 a second)").await;
+    assert!(verb.line().await.contains("2 of 3 bindings waiting for the eviction rate"));
     say(&hub, "False", "Moving", "1 of 3 bindings is moving").await;
     assert!(verb.line().await.contains("1 of 3 bindings is moving"));
     say(&hub, "True", "Emptied", "nothing runs there").await;

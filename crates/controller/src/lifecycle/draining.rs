@@ -70,7 +70,7 @@ impl Draining {
         self.pace.release(now)
     }
 
-    /// Number of bindings that wait for their turn.
+    /// Number of bindings that wait for the eviction rate.
     pub(crate) fn waiting(&self) -> usize {
         self.pace.waiting()
     }

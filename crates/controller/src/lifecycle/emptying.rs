@@ -100,7 +100,7 @@ impl Group {
         });
     }
 
-    /// `2 are being moved: ConfigMap/shop/a, ConfigMap/shop/b`
+    /// `2 being moved: ConfigMap/shop/a, ConfigMap/shop/b`. `what` fits one object and several.
     fn say(&self, what: &str) -> String {
         let more = match self.count - self.first.len() {
             0 => String::new(),
@@ -228,30 +228,27 @@ impl Left {
     /// The resulting state. `connected` = the member has a session.
     #[must_use]
     pub fn say(&self, limits: PaceLimits, connected: bool) -> Emptying {
-        let rate = format!("wait for their turn ({} bindings/s)", limits.bindings_per_second);
+        let rate =
+            format!("waiting for the eviction rate ({} a second)", limits.bindings_per_second);
         let room = format!(
-            "wait for the survivors ({} % of their room in {} s)",
+            "waiting for the limit on the other clusters' room ({} % in {} s)",
             limits.room_percent,
             ROOM_WINDOW.as_secs()
         );
         let unconfirmed = if connected {
-            "copies are being removed"
+            "being removed"
         } else {
-            "copies go when the member is back: it cannot be reached"
+            "to be removed when the member is reachable again"
         };
         // Worst first. Objects kept by policies come last: they are the reason only when nothing else is left.
         let groups = [
-            (&self.stuck, "NothingTakes", "find no place elsewhere and stay"),
+            (&self.stuck, "NothingTakes", "without another place"),
             (&self.rate, "Paced", &rate),
             (&self.room, "Paced", &room),
-            (&self.placed, "Moving", "are being moved"),
-            (
-                &self.replacing,
-                "WaitingForReplacements",
-                "run on until their replacements are healthy",
-            ),
+            (&self.placed, "Moving", "being moved"),
+            (&self.replacing, "WaitingForReplacements", "waiting for healthy replacements"),
             (&self.unconfirmed, "WaitingForMember", unconfirmed),
-            (&self.kept_by_policy, "PolicyKeeps", "stay by their policies"),
+            (&self.kept_by_policy, "PolicyKeeps", "kept by policy"),
         ];
         let mut held = groups.into_iter().filter(|(group, ..)| group.count > 0).peekable();
         let reason = held.peek().map(|(_, reason, _)| *reason);
@@ -260,11 +257,11 @@ impl Left {
             parts.push("no workload is placed here any more".to_owned());
         }
         if self.staying.count > 0 {
-            let what = "that take no room have no other place, or have ended, and may stay";
+            let what = "may stay (uses no room, or has ended)";
             parts.push(self.staying.say(what));
         }
         if self.kept.count > 0 {
-            let what = "copies stay there, as their policies say (purgeMode: Never)";
+            let what = "never removed (purgeMode: Never)";
             parts.push(self.kept.say(what));
         }
         Emptying::Yes {
@@ -379,10 +376,9 @@ mod tests {
         count(&mut left, &there("FailoverInfeasible"), "m1", None);
         let (done, reason, message) = said(&left);
         assert_eq!((done, reason), (false, "NothingTakes"));
-        let stuck =
-            "1 find no place elsewhere and stay: Deployment.apps/shop/web (2 replicas stay on m1)";
+        let stuck = "1 without another place: Deployment.apps/shop/web (2 replicas stay on m1)";
         assert!(message.contains(stuck), "{message}");
-        let paced = "1 wait for their turn (100 bindings/s): Deployment.apps/shop/web";
+        let paced = "1 waiting for the eviction rate (100 a second): Deployment.apps/shop/web";
         assert!(message.contains(paced), "{message}");
     }
 
@@ -396,7 +392,7 @@ mod tests {
             count(&mut left, &stays, "m1", None);
         }
         let message = said(&left).2;
-        assert!(message.starts_with("12 find no place"), "{message}");
+        assert!(message.starts_with("12 without another place"), "{message}");
         assert!(message.contains("Deployment.apps/shop/web-9 (xxx"), "{message}");
         assert!(message.ends_with(" and 2 more") && message.len() < 5_000, "{message}");
     }

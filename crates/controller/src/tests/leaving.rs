@@ -92,7 +92,7 @@ async fn a_drained_member_is_emptied_within_the_pace_and_says_how_far_it_is() {
     let federation = on_m1(limits, &names, &["m1", "m2"], json!({})).await;
     taint(&federation, "m1", Some("NoExecute")).await;
     let message = until_said(&federation, "Paced").await;
-    assert!(message.contains("wait for their turn (1 bindings/s)"), "{message}");
+    assert!(message.contains("waiting for the eviction rate (1 a second)"), "{message}");
     let waiting =
         federation.metrics().into_iter().find(|l| l.starts_with("atoll_evictions_waiting"));
     assert!(waiting.is_some_and(|line| !line.ends_with(" 0")));
