@@ -379,22 +379,10 @@ impl Table {
         changed
     }
 
-    /// What the member holds.
+    /// What the member holds, or will hold by orders of earlier sessions.
     #[must_use]
     pub(super) fn inventory(&self) -> BTreeMap<Key, Line> {
-        self.entries
-            .iter()
-            .filter_map(|(key, entry)| {
-                let live = entry.live.as_ref()?;
-                let line = Line {
-                    hash: live.hash.clone(),
-                    claims: claims(&live.claims),
-                    preserve: live.preserve,
-                    uid: live.uid.clone(),
-                };
-                Some((key.clone(), line))
-            })
-            .collect()
+        self.entries.iter().filter_map(|(key, entry)| Some((key.clone(), entry.line()?))).collect()
     }
 
     fn schedule(&mut self, key: &Key, at: Instant) {
@@ -415,6 +403,26 @@ impl Table {
 }
 
 impl ObjectEntry {
+    /// Its line in the inventory: what the member holds, or what was ordered in an earlier session and is not applied
+    /// yet. That has no hash, so that the controller orders it again, or its removal.
+    fn line(&self) -> Option<Line> {
+        if let Some(live) = &self.live {
+            return Some(Line {
+                hash: live.hash.clone(),
+                claims: claims(&live.claims),
+                preserve: live.preserve,
+                uid: live.uid.clone(),
+            });
+        }
+        let ordered = self.desired.as_ref()?;
+        Some(Line {
+            hash: String::new(),
+            claims: claims(&ordered.claims),
+            preserve: ordered.preserve,
+            uid: String::new(),
+        })
+    }
+
     fn start_withdrawal(&mut self, withdrawal: Withdrawal) {
         self.desired = None;
         self.settled = None;

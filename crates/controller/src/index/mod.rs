@@ -77,6 +77,8 @@ pub struct Touched {
     pub clusters: BTreeSet<ClusterName>,
     /// Bindings that changed or were deleted.
     pub bindings: BTreeSet<BindingKey>,
+    /// Of them, those whose row is of another binding of the same name now.
+    pub replaced: BTreeSet<BindingKey>,
     /// WorkloadSpreads whose status may change.
     pub spreads: BTreeSet<NamespacedName>,
     /// WorkloadPolicies that changed or were deleted.
@@ -99,6 +101,7 @@ impl Touched {
         self.workload_policies.extend(other.workload_policies);
         self.clusters.extend(other.clusters);
         self.bindings.extend(other.bindings);
+        self.replaced.extend(other.replaced);
         self.spreads.extend(other.spreads);
         self.workload_policy_rows.extend(other.workload_policy_rows);
         self.spread_rows.extend(other.spread_rows);
@@ -424,6 +427,16 @@ impl Index {
         for name in self.names(source) {
             if !names.contains(&name) {
                 self.take(source, &name, None, &mut touched);
+            }
+        }
+        // A list is the state of the hub, even if it is a restored one with lower versions.
+        for object in &objects {
+            let (name, uid) = (secondary::name_of(object), object["metadata"]["uid"].as_str());
+            let key = BindingKey { namespace: name.0.clone(), name: name.1.clone() };
+            let is_binding = Source::of_binding(&key) == *source;
+            if is_binding && self.binding(&key).is_some_and(|row| Some(row.uid.as_str()) != uid) {
+                self.take(source, &name, None, &mut touched);
+                touched.replaced.insert(key);
             }
         }
         for object in objects {

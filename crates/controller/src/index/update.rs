@@ -213,14 +213,13 @@ impl Index {
         before
     }
 
-    /// Whether the tables have this version of a binding, or a newer one.
+    /// Whether the tables have this version of a binding, or a newer one, which may be of a later binding of the same
+    /// name: a watch may be behind the replies to our own writes.
     pub(super) fn holds_binding(&self, object: &Value) -> bool {
         let (namespace, name) = name_of(object);
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         let held = self.bindings.get(&BindingKey { namespace, name });
-        held.is_some_and(|held| {
-            held.uid == text("uid") && !supersedes(text("resourceVersion"), held.resource_version())
-        })
+        held.is_some_and(|held| !supersedes(version, held.resource_version()))
     }
 
     pub(super) fn set_binding(
@@ -255,6 +254,11 @@ impl Index {
                 touched.statuses.insert(key.clone());
             }
             return;
+        }
+        if let (Some(before), Some(binding)) = (&before, &binding)
+            && before.uid != binding.uid
+        {
+            touched.replaced.insert(key.clone());
         }
         let resource_of = |binding: &Arc<Binding>| binding.spec.resource.clone();
         touched.kinds |= before.as_ref().map(resource_of) != binding.as_ref().map(resource_of);

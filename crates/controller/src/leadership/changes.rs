@@ -24,6 +24,9 @@ impl Leading {
         for key in touched.workload_policy_rows.iter().chain(&touched.spread_rows) {
             self.statuses.forget_deleted(&hub.index, key);
         }
+        for key in &touched.replaced {
+            self.forget_binding(key);
+        }
         for key in &touched.bindings {
             changes.extend(self.binding_changed(hub, key));
         }

@@ -38,6 +38,57 @@ fn a_withdrawal_is_not_that_of_a_later_binding_of_the_same_name() {
     );
 }
 
+/// Seed 9000059. A new leader's watch was behind: late events of a deleted binding replaced the row of the binding that
+/// the leader had made under the same name, and reports of members about that one were dropped meanwhile.
+#[test]
+fn late_events_of_a_deleted_binding_do_not_replace_its_successor() {
+    let older = Action::Older {
+        who: Who::Controller(1),
+        after: Duration::from_millis(11_173),
+        span: Duration::from_millis(22_055),
+    };
+    let flap = Action::Flap {
+        member: "member1".to_owned(),
+        down: Duration::from_millis(5_001),
+        up: Duration::from_millis(3_001),
+        times: 2,
+    };
+    holds(
+        9_000_059,
+        &[
+            at(0, Action::Create { app: 0, replicas: 6, placement: 2_039_490_169 }),
+            at(0, Action::Create { app: 1, replicas: 4, placement: 2_324_754_437 }),
+            at(4_945, older),
+            at(9_453, Action::Delete { app: 1 }),
+            at(16_316, flap),
+            at(16_743, Action::Create { app: 1, replicas: 9, placement: 3_975_572_861 }),
+        ],
+    );
+}
+
+/// Seed 9001989. A member's session ended while its agent applied an object. The next session's inventory lacked the
+/// object, which had a new place meanwhile: nothing removed the copy that the agent then made.
+#[test]
+fn an_order_of_an_earlier_session_that_is_not_applied_yet_is_in_the_inventory() {
+    let fuse = Fuse { site: None, nth: 5, after: true };
+    let (within, away) = (Duration::from_millis(4_695), Duration::from_millis(8_355));
+    let slow = Action::Slow {
+        member: "member3".to_owned(),
+        bytes: 1,
+        pause: Duration::from_millis(1_912),
+        span: Duration::from_millis(9_246),
+    };
+    holds(
+        9_001_989,
+        &[
+            at(0, Action::Create { app: 0, replicas: 6, placement: 3_858_606_384 }),
+            at(0, Action::Create { app: 1, replicas: 4, placement: 932_512_030 }),
+            at(20_546, Action::Die { who: Who::Agent("member1".to_owned()), fuse, within, away }),
+            at(26_431, slow),
+        ],
+    );
+}
+
 /// Seed 6000286. A write of an earlier leadership arrived after the same process led again and had given history every
 /// decision that its index held: the decision had no row in history.
 #[test]
