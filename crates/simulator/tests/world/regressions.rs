@@ -38,6 +38,25 @@ fn a_withdrawal_is_not_that_of_a_later_binding_of_the_same_name() {
     );
 }
 
+/// Seed 9200982. A policy changed while no controller led. The World took the workload for settled under the old policy,
+/// and the next leader's decision for one without a cause.
+#[test]
+fn a_policy_that_changes_between_two_leaders_is_decided_once() {
+    let hold = |millis| Action::Hold { span: Duration::from_millis(millis) };
+    let fuse = Fuse { site: None, nth: 5, after: false };
+    let (within, away) = (Duration::from_millis(7_321), Duration::from_millis(6_851));
+    holds(
+        9_200_982,
+        &[
+            at(0, Action::Create { app: 1, replicas: 2, placement: 247_582_075 }),
+            at(8_388, hold(14_925)),
+            at(14_664, hold(14_747)),
+            at(15_336, Action::Die { who: Who::Controller(1), fuse, within, away }),
+            at(20_214, Action::Place { app: 1, placement: 632_236_892 }),
+        ],
+    );
+}
+
 /// Seed 9000059. A new leader's watch was behind: late events of a deleted binding replaced the row of the binding that
 /// the leader had made under the same name, and reports of members about that one were dropped meanwhile.
 #[test]

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use atoll_api::conditions;
+use atoll_api::placement::Placement;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::MEMBERS;
 use super::action::Poison;
 use crate::random::Random;
-use crate::world::kinds::{CLUSTER, DEPLOYMENT, RESOURCE_BINDING};
+use crate::world::kinds::{CLUSTER, DEPLOYMENT, PROPAGATION_POLICY, RESOURCE_BINDING};
 use crate::world::{View, condition, shares};
 
 pub(super) fn app_name(app: u64) -> String {
@@ -177,6 +179,16 @@ pub(super) fn as_desired(view: &View) -> Result<(), String> {
                 "{key}: {wanted} wanted, {decided} decided, {ready} ready, {shown} shown, observed: {observed}"
             ));
         }
+        let policy = view.hub(&PROPAGATION_POLICY, key);
+        if policy.is_object() && placement(policy)? != placement(binding)? {
+            return Err(format!("{key}: its policy has changed since it was decided"));
+        }
     }
     Ok(())
+}
+
+/// The placement of a policy or a binding.
+fn placement(object: &Value) -> Result<Placement, String> {
+    let placement = &object["spec"]["placement"];
+    Placement::deserialize(placement).map_err(|error| format!("{placement}: {error}"))
 }
