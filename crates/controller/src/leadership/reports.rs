@@ -62,6 +62,7 @@ impl Leading {
             }
             MemberEvent::Withdrawn { cluster, claim } => self.withdrawn(hub, &cluster, &claim),
             MemberEvent::Inventory { cluster, held, .. } => {
+                self.placements.note_inventory(&cluster);
                 for object in held.into_iter().filter(|object| object.current) {
                     let bindings = bindings_of(hub, &object.claims).into_iter();
                     for binding in bindings.filter(|binding| is_template(binding, &object.key)) {

@@ -18,7 +18,7 @@ pub(crate) mod verdicts;
 pub(crate) mod withdraw;
 pub(crate) mod withdrawal;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::ClusterName;
@@ -103,6 +103,8 @@ pub(crate) struct Placements {
     bindings: BTreeMap<BindingKey, BindingPlacements>,
     /// Withdrawals in progress: few, and each change of a session concerns all of them.
     withdrawals: BTreeMap<BindingKey, Withdrawal>,
+    /// Members whose inventory is known in this leadership.
+    inventoried: BTreeSet<ClusterName>,
     /// Versions of template contents so far.
     versions: u64,
     /// What sessions may look up.
@@ -113,6 +115,18 @@ impl Placements {
     /// Of a leadership that begins.
     pub(crate) fn begin(term: LeaderTerm) -> Self {
         Self { verdicts: Arc::new(Verdicts::begin(term)), ..Self::default() }
+    }
+
+    /// Controller and member agree on what the member holds.
+    pub(crate) fn note_inventory(&mut self, cluster: &ClusterName) {
+        if !self.inventoried.contains(cluster) {
+            self.inventoried.insert(cluster.clone());
+        }
+    }
+
+    /// Whether the member's inventory is known in this leadership. Before, it may hold copies from earlier decisions.
+    pub(crate) fn is_inventoried(&self, cluster: &ClusterName) -> bool {
+        self.inventoried.contains(cluster)
     }
 
     /// A binding's placements, by member.

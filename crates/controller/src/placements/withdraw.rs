@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use atoll_api::{ClusterName, DecisionId};
+use atoll_api::{Cluster, ClusterName, DecisionId};
 use atoll_history::{Receipt, Record, RecordState, Withdrawal as Withdrawn};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -70,7 +70,14 @@ fn begin(env: &Env, hub: &HubState, placements: &mut Placements, binding: &Bindi
     let key = &binding.key;
     // The ledger has an entry for each member that was sent something, reported something, or has to remove something.
     let held = placements.of(key).map(|(cluster, _)| cluster.clone());
-    let members = binding.clusters().map(ClusterName::from).chain(held);
+    // An earlier leader may have ordered a member to remove its copy, which the decision does not name any more.
+    let joined = |cluster: &Cluster| cluster.status.as_ref().is_some_and(|s| s.session.is_some());
+    let unknown = hub
+        .index
+        .clusters()
+        .filter(|(name, cluster)| joined(cluster) && !placements.is_inventoried(name));
+    let unknown = unknown.map(|(name, _)| name.clone());
+    let members = binding.clusters().map(ClusterName::from).chain(held).chain(unknown);
     // A cluster that left the federation cannot confirm and holds no managed objects.
     let members: BTreeSet<ClusterName> =
         members.filter(|cluster| hub.index.cluster(cluster).is_some()).collect();

@@ -231,6 +231,8 @@ impl FakeMembers {
     /// A session starts: the member reports its objects.
     pub(crate) async fn connect(&self, cluster: &str) {
         self.send(MemberEvent::Connected { cluster: cluster.into() }).await;
+        let (held, orphans) = (Vec::new(), 0);
+        self.send(MemberEvent::Inventory { cluster: cluster.into(), held, orphans }).await;
         let held: Vec<_> = {
             let state = self.state.lock().unwrap();
             let held = state.held.iter().filter(|((name, _), _)| name == cluster);

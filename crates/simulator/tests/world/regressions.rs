@@ -38,6 +38,28 @@ fn a_withdrawal_is_not_that_of_a_later_binding_of_the_same_name() {
     );
 }
 
+/// Seed 9301374. A member was cut off before it removed its copy, whose place had moved. The next leader did not know of
+/// that copy when the Deployment was deleted: history did not name the member, and its copy became an orphan.
+#[test]
+fn a_withdrawal_covers_members_that_the_leader_has_not_heard_from() {
+    let members = vec!["member2".to_owned(), "member3".to_owned()];
+    let gone = Action::Gone { members, how: Going::Cut, span: Duration::from_millis(19_515) };
+    let fuse = Fuse { site: Some("POST resourcebindings".to_owned()), nth: 1, after: false };
+    let (within, away) = (Duration::from_millis(2_772), Duration::from_millis(5_783));
+    let taken = Action::Poisoned { what: Poison::Taken, span: Duration::from_millis(2_022) };
+    holds(
+        9_301_374,
+        &[
+            at(0, Action::Create { app: 1, replicas: 7, placement: 1_992_525_875 }),
+            at(3_774, gone),
+            at(7_889, Action::Create { app: 1, replicas: 1, placement: 3_427_648_210 }),
+            at(8_992, taken),
+            at(17_324, Action::Die { who: Who::Controller(1), fuse, within, away }),
+            at(24_337, Action::Delete { app: 1 }),
+        ],
+    );
+}
+
 /// Seed 9200982. A policy changed while no controller led. The World took the workload for settled under the old policy,
 /// and the next leader's decision for one without a cause.
 #[test]
