@@ -13,13 +13,14 @@ use crate::run::{program, say};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("merge", &[]),
+    ("expression", &[]),
     ("http", &[]),
     ("apimachinery", &["api", "http"]),
     ("interpreter", &["api"]),
     ("customize", &["api", "interpreter"]),
     ("decision", &["api"]),
     ("scheduler", &["api", "decision", "interpreter"]),
-    ("render", &["api", "interpreter", "merge"]),
+    ("render", &["api", "expression", "interpreter", "merge"]),
     ("history", &["api", "decision"]),
     ("protocol", &["api"]),
     (
@@ -27,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["api", "decision", "http", "interpreter", "scheduler", "render", "history", "protocol"],
     ),
     ("agent", &["api", "interpreter", "protocol"]),
-    ("apiserver", &["api", "apimachinery", "http", "merge"]),
+    ("apiserver", &["api", "apimachinery", "expression", "http", "merge"]),
     ("stub-agent", &["api", "protocol"]),
     (
         "simulator",

@@ -10,85 +10,30 @@ use std::{
 };
 
 use atoll_apimachinery::{FieldError, FieldReason};
+use atoll_expression::{Expression, Limits};
 use atoll_merge::schema::{self, ListType, Rule, RuleSite, Schema, Type};
 use cel::{
-    Context, Program,
+    Context,
     objects::{Key, Map},
 };
 use serde_json::Value;
 
 use super::functions;
 
-/// Longest expression that is compiled, in bytes; those of published CRDs have some thousand.
-const MAX_LENGTH: usize = 16 * 1024;
-/// Deepest nesting of brackets and of conditions (`a ? b : c ? d : e`). Brackets inside string literals are counted too, because
-/// this check runs before parsing.
-const MAX_NESTING: usize = 32;
-/// Operators of one expression, each of which may be a level of the evaluation: `1+1+1`. Published CRDs have some dozen.
-const MAX_OPERATORS: usize = 250;
-/// Stack for compiling and for evaluating large expressions, in bytes. The parser needs up to 80 KiB for each nesting level
-/// in an unoptimised build, more than the 2 MiB of a runtime thread allow.
-const STACK: usize = 16 * 1024 * 1024;
-/// Operators from which on an expression is evaluated on a stack of its own: one level of evaluation needs some 10 KiB in an
-/// unoptimised build.
-const OPERATORS_ON_OWN_STACK: usize = 32;
-
-/// Refuses expressions that would exhaust even [`STACK`]; otherwise returns the number of operators.
-fn bounded(text: &str) -> Result<usize, String> {
-    if text.len() > MAX_LENGTH {
-        return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
-    }
-    let (mut depth, mut conditions, mut operators) = (0_usize, 0_usize, 0_usize);
-    for byte in text.bytes() {
-        match byte {
-            b'(' | b'[' | b'{' => {
-                depth += 1;
-                operators += 1;
-            }
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            b'?' => conditions += 1,
-            b'+' | b'-' | b'*' | b'/' | b'%' | b'!' | b'<' | b'>' | b'=' | b'.' | b'&' | b'|' => {
-                operators += 1;
-            }
-            _ => {}
-        }
-        if depth + conditions > MAX_NESTING {
-            return Err(format!("expression is nested deeper than {MAX_NESTING} levels"));
-        }
-        if operators > MAX_OPERATORS {
-            return Err(format!("expression has more than {MAX_OPERATORS} operators"));
-        }
-    }
-    Ok(operators)
-}
-
 /// The compiled expressions of a schema, by their text.
 pub(crate) struct Programs(BTreeMap<String, Result<Compiled, String>>);
 
 struct Compiled {
-    program: Program,
+    expression: Expression,
     /// `oldSelf` appears in it.
     transition: bool,
-    /// Evaluated on a stack of its own.
-    own_stack: bool,
 }
 
 impl Compiled {
     fn new(text: &str) -> Result<Self, String> {
-        let operators = bounded(text)?;
-        stacker::grow(STACK, || {
-            let program = Program::compile(text).map_err(|error| error.to_string())?;
-            let transition = program.references().has_variable("oldSelf");
-            Ok(Self { program, transition, own_stack: operators >= OPERATORS_ON_OWN_STACK })
-        })
-    }
-
-    fn execute(&self, context: &Context<'_>) -> Result<cel::Value, cel::ExecutionError> {
-        if self.own_stack {
-            stacker::grow(STACK, || self.program.execute(context))
-        } else {
-            self.program.execute(context)
-        }
+        let expression = Expression::compile(text, &Limits::RULE)?;
+        let transition = expression.uses("oldSelf");
+        Ok(Self { expression, transition })
     }
 }
 
@@ -220,7 +165,7 @@ fn evaluate(
             };
             context.add_variable_from_value("oldSelf", value);
         }
-        match compiled.execute(&context) {
+        match compiled.expression.evaluate(&context) {
             Ok(cel::Value::Bool(true)) => {}
             Ok(cel::Value::Bool(false)) => errors.push(violation(programs, &site, &context)),
             Ok(other) => errors.push(refused(
@@ -261,7 +206,7 @@ fn violation(programs: &Programs, site: &RuleSite<'_>, context: &Context<'_>) ->
     let rule: &Rule = site.rule;
     let computed = rule.message_expression.as_ref().and_then(|expression| {
         let compiled = programs.0.get(expression)?.as_ref().ok()?;
-        match compiled.execute(context) {
+        match compiled.expression.evaluate(context) {
             Ok(cel::Value::String(text)) if !text.trim().is_empty() => Some(text.trim().to_owned()),
             _ => None,
         }
