@@ -1,4 +1,4 @@
-//! Template + share -> the manifest for one member. Pure: equal input gives equal bytes.
+//! Template + share + overrides -> the manifest for one member. Pure: equal input gives equal bytes.
 //!
 //! `atoll-interpreter` defines the meaning of kinds (where replicas are, which fields a member's controllers write),
 //! and `atoll-merge` applies patches. The controller and the agent send and apply manifests and merge the claims of
@@ -6,6 +6,7 @@
 
 mod hash;
 mod identity;
+pub mod overrides;
 mod patch;
 mod replicas;
 mod strip;
@@ -16,6 +17,7 @@ use atoll_api::marks;
 use serde_json::{Map, Value, json};
 
 pub use identity::Key;
+use overrides::{Applied, ClusterProperties, Division, OverrideError, Policies};
 pub use patch::check as check_patch;
 
 /// Part of every hash. Raise it when the rendering of an unchanged template changes, so that members detect the change.
@@ -98,6 +100,9 @@ pub enum RenderError {
         /// The field, its problem, and how to fix it.
         problem: String,
     },
+    /// A rule of an override policy cannot be applied.
+    #[error(transparent)]
+    Override(#[from] OverrideError),
     /// The share has a negative number.
     #[error("share of cluster {cluster:?}: {field} is {value}, it must be 0 or more")]
     NegativeShare {
@@ -118,23 +123,67 @@ pub enum RenderError {
 /// fit.
 pub fn render(template: &Value, share: &Share) -> Result<Rendered, RenderError> {
     let (key, api_version) = identity::of(template)?;
+    let manifest = placed(template, &key, share)?;
+    Ok(marked(key, api_version, manifest, Some(share)))
+}
+
+/// The overrides for one member.
+#[derive(Debug, Clone, Copy)]
+pub struct Overrides<'a> {
+    /// The member's Cluster.
+    pub cluster: &'a ClusterProperties,
+    /// All override policies.
+    pub policies: &'a Policies,
+    /// Whether the replicas are divided among members, as opposed to Duplicated. Then overrides cannot change them.
+    pub divided: bool,
+}
+
+/// Like [`render`], but changed by override policies. Returns the applied rules too, in order.
+///
+/// # Errors
+/// See [`render`]; [`RenderError::Override`] if a rule cannot be applied.
+pub fn render_overridden(
+    template: &Value,
+    share: &Share,
+    overrides: &Overrides<'_>,
+) -> Result<(Rendered, Vec<Applied>), RenderError> {
+    let (key, api_version) = identity::of(template)?;
+    let manifest = placed(template, &key, share)?;
+    let division = Division {
+        replicas: overrides.divided && share.replicas.is_some(),
+        ordinals: share.ordinals.is_some(),
+    };
+    let (mut manifest, applied) =
+        overrides::apply(manifest, overrides.cluster, overrides.policies, division)?;
+    preserve_state(&mut manifest, share);
+    Ok((marked(key, api_version, manifest, Some(share)), applied))
+}
+
+/// The user's object with the share's replicas, patch and labels.
+fn placed(template: &Value, key: &Key, share: &Share) -> Result<Value, RenderError> {
     let mut fields = strip::server_side(template)?;
     atoll_interpreter::strip_retained(&mut fields);
     let mut manifest = Value::Object(fields);
     // Removing fields may leave empty maps.
     strip::empty_metadata(&mut manifest);
-    replicas::set(&mut manifest, &key, share)?;
+    replicas::set(&mut manifest, key, share)?;
     if let Some(patch) = &share.patch {
         patch::apply(&mut manifest, patch)
             .map_err(|problem| RenderError::Patch { cluster: share.cluster.clone(), problem })?;
     }
-    if !share.labels.is_empty() {
-        let labels = child(child(&mut manifest, "metadata"), "labels");
-        for (label, value) in share.labels.iter().filter(|(label, _)| !marks::is_own(label)) {
-            labels[label.as_str()] = json!(value);
-        }
+    preserve_state(&mut manifest, share);
+    Ok(manifest)
+}
+
+/// Sets the labels with the state of a failed copy.
+fn preserve_state(manifest: &mut Value, share: &Share) {
+    if share.labels.is_empty() {
+        return;
     }
-    Ok(marked(key, api_version, manifest, Some(share)))
+    let labels = child(child(manifest, "metadata"), "labels");
+    for (label, value) in share.labels.iter().filter(|(label, _)| !marks::is_own(label)) {
+        labels[label.as_str()] = json!(value);
+    }
 }
 
 /// The manifest of a namespace that a member needs for an object in it, with the labels of the namespace on the `hub`,
