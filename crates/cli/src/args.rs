@@ -10,14 +10,14 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    accept_term, confirm_lost, cordon, drain, interpret, join, lint, orphans, read, revoke,
+    accept_term, confirm_lost, cordon, drain, interpret, join, lint, orphans, read, render, revoke,
     schedule, serve, sim, token, unjoin, up,
 };
 
 /// Exit codes are a stable interface for scripts.
 const EXIT_CODES: &str = "Exit codes:
   0  done; `up`, `controller` and `agent`: ended by Ctrl-C or SIGTERM
-  1  not done: an error, something that does not exist, bad objects (`lint`, `schedule`), a member that is not empty
+  1  not done: an error, something that does not exist, bad objects (`lint`, `schedule`, `render`), a member that is not empty
      (`drain`). The last line on stderr says what and how to fix it
   2  wrong arguments; nothing was tried";
 
@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Diff(read::diff::DiffArgs),
     /// Show the decisions that the controller would make for objects from files
     Schedule(schedule::ScheduleArgs),
+    /// Print what each member would get of objects from files: replicas and overrides
+    Render(render::RenderArgs),
     /// Find policies that contradict themselves, match nothing, or never win over others
     Lint(lint::LintArgs),
     /// Show what Atoll makes of an object: its replicas, health, status, dependencies
@@ -111,6 +113,7 @@ impl Cli {
             Command::Up(_) => ("up", &["kubeconfig", "context", "namespace"][..]),
             Command::Sim(_) => ("sim", &["kubeconfig", "context", "namespace"][..]),
             Command::Schedule(_) => ("schedule", &["kubeconfig", "context", "namespace"][..]),
+            Command::Render(_) => ("render", &["kubeconfig", "context", "namespace"][..]),
             Command::Lint(_) => ("lint", &["kubeconfig", "context", "namespace"][..]),
             Command::Interpret(_) => ("interpret", &["kubeconfig", "context", "namespace"][..]),
             Command::Controller(_) => ("controller", &["namespace"][..]),
@@ -160,6 +163,7 @@ impl Command {
             | Self::Timeline(_)
             | Self::Diff(_)
             | Self::Schedule(_)
+            | Self::Render(_)
             | Self::Lint(_)
             | Self::Interpret(_)
             | Self::Get(_)

@@ -1,5 +1,7 @@
 //! `atoll lint`: finds errors in policies before they are applied.
 
+mod overrides;
+
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
@@ -40,6 +42,7 @@ pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
     let mut findings = lint_policy::world(&world);
     findings.extend(lint_policy::scheduler_names(&world, &profiles));
     findings.extend(patches(&world));
+    findings.extend(overrides::check(&world));
     match args.output.output {
         Format::Table if findings.is_empty() && errors.is_empty() => {
             out.line("No problems found.")?;

@@ -19,6 +19,7 @@ mod member_config;
 mod orphans;
 mod print;
 mod read;
+mod render;
 mod revoke;
 mod schedule;
 mod serve;
@@ -84,6 +85,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Work(args) => read::work::run(&cli.hub, args, &out).await,
             Command::Schedule(args) => schedule::run(args, &out),
             Command::Lint(args) => lint::run(args, &out),
+            Command::Render(args) => render::run(args, &out),
             Command::Interpret(args) => interpret::run(args, &out),
             Command::Get(args) => read::get::run(&cli.hub, args, &out).await,
         }

@@ -20,6 +20,8 @@ pub(crate) struct BenchArgs {
 enum Bench {
     /// One scheduling decision, by clusters and strategy, beside the peer's
     Decisions,
+    /// Rendering with 20 override policies, beside rendering without
+    Overrides,
     /// Sessions of 1,000 and 5,000 agents, and the memory of a real agent
     Members,
     /// History: how fast it takes decisions, how far behind it is, how long its answers take
@@ -33,6 +35,7 @@ impl Bench {
     fn target(self) -> (&'static str, &'static str) {
         match self {
             Self::Decisions => ("atoll-scheduler", "decisions"),
+            Self::Overrides => ("atoll-render", "overrides"),
             Self::Members => ("atoll-cli", "members"),
             Self::History => ("atoll-history", "history"),
             Self::Failover => ("atoll-controller", "failover"),
@@ -42,7 +45,7 @@ impl Bench {
     /// Whether it writes to PostgreSQL.
     fn needs_postgres(self) -> bool {
         match self {
-            Self::Decisions | Self::Members | Self::Failover => false,
+            Self::Decisions | Self::Overrides | Self::Members | Self::Failover => false,
             Self::History => true,
         }
     }

@@ -27,7 +27,7 @@ pub(crate) struct FilesFlag {
     /// Objects as YAML or JSON: a file, a folder (its .yaml, .yml and .json files), or - for stdin; may be repeated, or
     /// several with commas between them.
     /// Clusters with their status, PropagationPolicies and ClusterPropagationPolicies, WorkloadPolicies,
-    /// WorkloadSpreads, bindings, and workloads of any kind; Karmada's API groups are taken for Atoll's
+    /// WorkloadSpreads, override policies, bindings, and workloads of any kind; Karmada's API groups are taken for Atoll's
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-", value_delimiter = ',')]
     pub(crate) files: Vec<PathBuf>,
 }

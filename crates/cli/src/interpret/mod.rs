@@ -1,6 +1,6 @@
 //! `atoll interpret`: what Atoll makes of an object, without a hub.
 
-mod batch;
+pub(crate) mod batch;
 mod object;
 
 use std::path::PathBuf;

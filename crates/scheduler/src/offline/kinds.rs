@@ -11,6 +11,8 @@ pub(super) enum Role {
     ClusterPolicy,
     WorkloadPolicy,
     WorkloadSpread,
+    /// OverridePolicy or ClusterOverridePolicy.
+    Override,
     Binding,
     ClusterBinding,
     /// An Atoll or Karmada kind that decisions do not use.
@@ -39,6 +41,7 @@ pub(super) fn role(api_version: &str, kind: &str) -> Role {
         (Some("cluster"), "Cluster") => Role::Cluster,
         (Some("policy"), "PropagationPolicy") => Role::Policy,
         (Some("policy"), "ClusterPropagationPolicy") => Role::ClusterPolicy,
+        (Some("policy"), "OverridePolicy" | "ClusterOverridePolicy") => Role::Override,
         (Some("policy"), "WorkloadPolicy") => Role::WorkloadPolicy,
         (Some("policy"), "WorkloadSpread") => Role::WorkloadSpread,
         (Some("work"), "ResourceBinding") => Role::Binding,
@@ -54,6 +57,7 @@ pub(super) fn is_namespaced(role: Role, api_version: &str, object: &Value) -> bo
     match role {
         Role::Cluster | Role::ClusterPolicy | Role::ClusterBinding | Role::Ignored => false,
         Role::Policy | Role::WorkloadPolicy | Role::WorkloadSpread | Role::Binding => true,
+        Role::Override => kind == "OverridePolicy",
         Role::Template if group == "rbac.authorization.k8s.io" => NAMESPACED_RBAC.contains(&kind),
         Role::Template if NAMESPACED_GROUPS.contains(&group) => !CLUSTER_SCOPED.contains(&kind),
         Role::Template => atoll_interpreter::replicas(object).is_some(),

@@ -73,6 +73,8 @@ pub struct World {
     pub workload_policies: BTreeMap<(String, String), WorkloadPolicy>,
     /// WorkloadSpreads, by namespace and name.
     pub workload_spreads: BTreeMap<(String, String), WorkloadSpread>,
+    /// OverridePolicies and ClusterOverridePolicies, in input order. Decisions do not use them.
+    pub overrides: Vec<Value>,
     /// Users' objects, in input order.
     pub workloads: Vec<Workload>,
     /// Bindings.
@@ -140,6 +142,7 @@ impl World {
                 let binding = read_binding(object).map_err(|error| of(error.to_string()))?;
                 self.bindings.insert(BindingKey { namespace, name }, binding);
             }
+            Role::Override => self.overrides.push(object),
             Role::Ignored => {}
             Role::Template => {
                 let template = Template::read(&object).map_err(|error| of(error.to_string()))?;

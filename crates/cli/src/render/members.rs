@@ -1,0 +1,170 @@
+//! The copies of all objects on their members.
+
+use std::collections::BTreeMap;
+
+use atoll_api::WorkloadSpread;
+use atoll_api::binding::TargetCluster;
+use atoll_api::marks;
+use atoll_api::placement::{Placement, ReplicaSchedulingType};
+use atoll_api::selector::Selector;
+use atoll_decision::Decision;
+use atoll_render::overrides::{Applied, ClusterProperties, Policies, Policy};
+use atoll_render::{Overrides, Share, render, render_overridden};
+use atoll_scheduler::offline::{Answer, Fate, Workload, World};
+use serde_json::Value;
+
+/// The object on one member.
+pub(super) struct Copy {
+    /// `Deployment.apps shop/web`.
+    pub(super) object: String,
+    pub(super) cluster: String,
+    /// The manifest, or why nothing is sent.
+    pub(super) result: Result<Rendered, String>,
+}
+
+/// A manifest without Atoll's marks, which contain ids that only a hub knows.
+pub(super) struct Rendered {
+    /// Without overrides.
+    pub(super) plain: Value,
+    pub(super) manifest: Value,
+    pub(super) applied: Vec<Applied>,
+}
+
+/// All copies, and the objects and policies for which there are none.
+#[derive(Default)]
+pub(super) struct Copies {
+    pub(super) copies: Vec<Copy>,
+    pub(super) problems: Vec<String>,
+}
+
+/// Renders every placed object for its members, or for `only` one of them.
+pub(super) fn copies(world: &World, answers: &[Answer], only: Option<&str>) -> Copies {
+    let mut all = Copies::default();
+    let mut policies = Policies::default();
+    for object in &world.overrides {
+        match Policy::read(object) {
+            Ok(policy) => policies.insert(policy),
+            Err(error) => all.problems.push(format!("{}: {error}", crate::input::title(object))),
+        }
+    }
+    for answer in answers {
+        let object = answer.object.to_string();
+        let decision = match &answer.fate {
+            Fate::Decided(decision) => decision,
+            Fate::NotClaimed(why) | Fate::Unusable(why) => {
+                all.problems.push(format!("{object}: {why}"));
+                continue;
+            }
+        };
+        let Some(workload) = world.workloads.iter().find(|w| w.key == answer.object) else {
+            all.problems.push(format!("{object}: the input has its binding but not the object"));
+            continue;
+        };
+        let placed = Placed::of(world, workload, decision);
+        for target in decision.clusters() {
+            if only.is_some_and(|only| only != target.name) {
+                continue;
+            }
+            let result = placed.render(world, target, &policies);
+            let cluster = target.name.clone();
+            all.copies.push(Copy { object: object.clone(), cluster, result });
+        }
+    }
+    all
+}
+
+/// A workload and what all of its copies share.
+struct Placed<'a> {
+    workload: &'a Workload,
+    decision: &'a Decision,
+    /// The replicas are divided among the members.
+    divided: bool,
+    spread: Option<&'a WorkloadSpread>,
+}
+
+impl<'a> Placed<'a> {
+    fn of(world: &'a World, workload: &'a Workload, decision: &'a Decision) -> Self {
+        let binding = world.bindings.get(&workload.key.binding());
+        let claim = world.claim(workload);
+        let asked = claim.asked(binding.map(|binding| &binding.spec));
+        let spread = world.spreads_of(&workload.key).next();
+        let steered = workload.template.workload_policy.is_some() || spread.is_some();
+        let divided = decision.desired.is_some() && (steered || is_divided(&asked.placement));
+        Self { workload, decision, divided, spread }
+    }
+
+    fn render(
+        &self,
+        world: &World,
+        target: &TargetCluster,
+        policies: &Policies,
+    ) -> Result<Rendered, String> {
+        let cluster = world
+            .clusters
+            .get(&target.name)
+            .ok_or_else(|| "the input does not have its Cluster".to_owned())?;
+        let properties = ClusterProperties::from(cluster);
+        let share = self.share(world, target);
+        let object = &self.workload.object;
+        let plain = render(object, &share).map_err(|error| error.to_string())?;
+        let overrides = Overrides { cluster: &properties, policies, divided: self.divided };
+        let (rendered, applied) =
+            render_overridden(object, &share, &overrides).map_err(|error| error.to_string())?;
+        Ok(Rendered {
+            plain: without_marks(plain.manifest),
+            manifest: without_marks(rendered.manifest),
+            applied,
+        })
+    }
+
+    fn share(&self, world: &World, target: &TargetCluster) -> Share {
+        let shares = self.decision.clusters();
+        let subset = |name: &str| subset_of(self.spread?, world, name);
+        let place = |name: &str| (subset(name).unwrap_or(usize::MAX), name.to_owned());
+        let sum_before = |comes_before: &dyn Fn(&str) -> bool| {
+            let earlier = shares.iter().filter(|share| comes_before(&share.name));
+            earlier.map(|share| share.replicas).sum::<i64>()
+        };
+        let own = place(&target.name);
+        Share {
+            cluster: target.name.clone(),
+            replicas: self.decision.desired.map(|_| target.replicas),
+            before: if self.divided { sum_before(&|name| *name < *target.name) } else { 0 },
+            ordinals: self.spread.map(|_| sum_before(&|name| place(name) < own)),
+            claim: String::new(),
+            preserve: false,
+            patch: subset(&target.name)
+                .and_then(|at| self.spread?.spec.subsets.get(at)?.patch.clone()),
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+fn is_divided(placement: &Placement) -> bool {
+    placement.replica_scheduling.as_ref().is_some_and(|scheduling| {
+        scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided
+    })
+}
+
+/// A cluster's subset: the first whose selector matches it.
+fn subset_of(spread: &WorkloadSpread, world: &World, cluster: &str) -> Option<usize> {
+    let labels = world.clusters.get(cluster)?.metadata.labels.clone().unwrap_or_default();
+    spread.spec.subsets.iter().position(|subset| {
+        let required = subset.required_cluster_selector.as_ref();
+        // An invalid selector matches nothing, as in the scheduler.
+        required.is_none_or(|s| Selector::parse(s).is_ok_and(|s| s.matches(&labels)))
+    })
+}
+
+fn without_marks(mut manifest: Value) -> Value {
+    for map in ["labels", "annotations"] {
+        let Some(entries) = manifest["metadata"][map].as_object_mut() else { continue };
+        entries.retain(|key, _| !marks::is_own(key));
+        if entries.is_empty()
+            && let Some(metadata) = manifest["metadata"].as_object_mut()
+        {
+            metadata.remove(map);
+        }
+    }
+    manifest
+}
