@@ -9,6 +9,7 @@ use crate::{
     kind::Kind,
     pod,
     read::{list, text},
+    third_party,
 };
 
 /// A reference to an object by name, or to all objects with some labels.
@@ -57,7 +58,9 @@ const DERIVED_SERVICE: &str = "derived-";
 pub fn dependencies(obj: &Value) -> Vec<DependentRef> {
     let mut found = Found { namespace: text(obj, &["metadata", "namespace"]), refs: Vec::new() };
     let kind = Kind::of(obj);
-    if let Some(template) = pod::template(obj) {
+    if !(kind == Kind::Other && third_party::dependencies(obj, &mut found))
+        && let Some(template) = pod::template(obj)
+    {
         found.pod(&template["spec"]);
     }
     found.refs.sort_unstable();
@@ -84,13 +87,14 @@ pub fn dependencies(obj: &Value) -> Vec<DependentRef> {
     found.refs
 }
 
-struct Found<'a> {
+/// The references found so far.
+pub(crate) struct Found<'a> {
     namespace: &'a str,
     refs: Vec<DependentRef>,
 }
 
 impl Found<'_> {
-    fn add(&mut self, kind: &'static str, name: &str) {
+    pub(crate) fn add(&mut self, kind: &'static str, name: &str) {
         let everywhere = (kind == "ConfigMap" && name == ROOT_CA)
             || (kind == "ServiceAccount" && name == DEFAULT_ACCOUNT);
         if !name.is_empty() && !everywhere {
@@ -119,7 +123,7 @@ impl Found<'_> {
         });
     }
 
-    fn pod(&mut self, spec: &Value) {
+    pub(crate) fn pod(&mut self, spec: &Value) {
         for secret in list(spec, &["imagePullSecrets"]) {
             self.add("Secret", text(secret, &["name"]));
         }

@@ -21,6 +21,7 @@ mod replicas;
 mod requirements;
 mod retained;
 mod schema;
+mod third_party;
 
 pub use attached::{
     Attached, BindingKey, HubObject, Parent, Plan, RequiredBy, State, Strategy, plan,
@@ -35,3 +36,4 @@ pub use pod::pod_labels;
 pub use replicas::{replicas, set_replicas};
 pub use requirements::requirements;
 pub use retained::{retained_fields, strip_allocated, strip_retained};
+pub use third_party::{Component, components};

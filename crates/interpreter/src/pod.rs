@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     kind::Kind,
     read::{at, list, map},
+    third_party,
 };
 
 /// The pod template of an object; a Pod is its own template. For an unknown kind: `spec.template`, if it has
@@ -16,6 +17,9 @@ pub(crate) fn template(obj: &Value) -> Option<&Value> {
         Kind::Pod => Some(obj),
         Kind::CronJob => at(obj, &["spec", "jobTemplate", "spec", "template"]),
         Kind::ServiceImport | Kind::Other => {
+            if let Some((_, template)) = third_party::replicas(obj) {
+                return template;
+            }
             at(obj, &["spec", "template"]).filter(|t| !list(t, &["spec", "containers"]).is_empty())
         }
         _ => at(obj, &["spec", "template"]),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{kind::Kind, pod, read::int};
+use crate::{kind::Kind, pod, read::int, third_party};
 
 /// The spec field with a kind's number of replicas, and its default.
 fn field(obj: &Value) -> Option<(&'static str, Option<i64>)> {
@@ -11,7 +11,11 @@ fn field(obj: &Value) -> Option<(&'static str, Option<i64>)> {
             Some(("replicas", Some(1)))
         }
         Kind::Job => Some(("parallelism", Some(1))),
-        Kind::ServiceImport | Kind::Other => pod::template(obj).map(|_| ("replicas", None)),
+        Kind::ServiceImport | Kind::Other => match third_party::replicas(obj) {
+            Some((name, _)) => Some((name, None)),
+            None if third_party::is_known(obj) => None,
+            None => pod::template(obj).map(|_| ("replicas", None)),
+        },
         _ => None,
     }
 }

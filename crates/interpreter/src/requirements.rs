@@ -27,7 +27,11 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// the request, as in the API server. An unreadable quantity is passed on unchanged, so that the caller can report it.
 #[must_use]
 pub fn requirements(obj: &Value) -> Option<ReplicaRequirements> {
-    let template = pod::template(obj)?;
+    of_template(obj, pod::template(obj)?)
+}
+
+/// The requirements of one pod of this template of the object.
+pub(crate) fn of_template(obj: &Value, template: &Value) -> Option<ReplicaRequirements> {
     let spec = at(template, &["spec"])?;
     let claim = NodeClaim {
         hard_node_affinity: node_affinity(spec),

@@ -13,12 +13,14 @@ mod workloads;
 
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::other::aggregate as aggregate_unknown;
 pub(crate) use self::pods::is_ready as pod_is_ready;
 pub(crate) use self::workloads::counts as workload_counts;
 use crate::{
     Health,
     kind::Kind,
     read::{at, int, text},
+    third_party,
 };
 
 /// The health of an object, from its own status.
@@ -46,7 +48,9 @@ pub fn health(obj: &Value) -> Health {
         Kind::PodDisruptionBudget => policy::budget_health(obj),
         Kind::ServiceAccount | Kind::Secret => Health::healthy("Exists"),
         Kind::Namespace => other::namespace_health(obj),
-        Kind::ServiceImport | Kind::Other => other::health(obj),
+        Kind::ServiceImport | Kind::Other => {
+            third_party::health(obj).unwrap_or_else(|| other::health(obj))
+        }
     }
 }
 
@@ -65,6 +69,7 @@ pub(crate) fn reflect(obj: &Value) -> Option<Value> {
         Kind::Pod => pods::reflect(status),
         Kind::HorizontalPodAutoscaler => policy::reflect_autoscaler(status),
         Kind::PodDisruptionBudget => policy::reflect_budget(status),
+        Kind::Other => third_party::reflect(obj, status).unwrap_or_else(|| status.clone()),
         _ => status.clone(),
     })
 }
@@ -95,7 +100,13 @@ pub fn aggregate<N: AsRef<str>>(template: &Value, members: &[(N, &Value)]) -> Op
         Kind::ServiceImport | Kind::Other if reported(&members).is_empty() => return None,
         _ => {}
     }
-    Some(Value::Object(aggregate_members(kind, &members, &template["status"])))
+    let old = &template["status"];
+    if kind == Kind::Other
+        && let Some(status) = third_party::aggregate(template, &members, old)
+    {
+        return Some(Value::Object(status));
+    }
+    Some(Value::Object(aggregate_members(kind, &members, old)))
 }
 
 /// The status of a kind from those of its members; `old` is the template's current status.

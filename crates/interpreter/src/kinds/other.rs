@@ -62,7 +62,7 @@ pub(super) fn health(obj: &Value) -> Health {
 
 /// The unchanged status of a single member; for several members, the sums of the usual counts and the merged
 /// conditions.
-pub(super) fn aggregate(members: &[Member<'_>], old: &Value) -> Map<String, Value> {
+pub(crate) fn aggregate(members: &[Member<'_>], old: &Value) -> Map<String, Value> {
     let reports = reported(members);
     if let ([(_, only)], [_]) = (&reports[..], members) {
         let mut status = only.as_object().cloned().unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::{
     kind::Kind,
     kinds::{self, Member},
     read::{at, int, list, pick, text},
-    schema,
+    schema, third_party,
 };
 
 /// A status and what else the operation says about a Job.
@@ -28,17 +28,18 @@ pub(crate) struct Aggregated {
 /// The kind has no rule, or a status has the wrong types.
 pub(crate) fn aggregate(template: &Value, items: &Value) -> Result<Aggregated, InterpretError> {
     let kind = Kind::native(template);
+    if third_party::is_known(template) {
+        let members = members(template, listed(items)?)?;
+        let old = template.get("status").cloned().unwrap_or(Value::Null);
+        let status = third_party::aggregate(template, &members, &old);
+        let status = status.filter(|_| !members.is_empty()).map_or(old, Value::Object);
+        return Ok(Aggregated { status, failed_clusters: Vec::new() });
+    }
     if !has_rule(kind) {
         return Err(super::unsupported(Operation::Aggregate, template));
     }
     schema::check(template)?;
-    let none = Vec::new();
-    let listed = match items {
-        Value::Null => &none,
-        Value::Array(items) => items,
-        other => return Err(InterpretError::field("items", "a list", Some(other))),
-    };
-    let members = members(template, listed)?;
+    let members = members(template, listed(items)?)?;
     let old = template.get("status").cloned().unwrap_or(Value::Null);
     let status = match kind {
         // A status of unknown origin stays until the first report.
@@ -53,6 +54,15 @@ pub(crate) fn aggregate(template: &Value, items: &Value) -> Result<Aggregated, I
     });
     let failed_clusters = failed_clusters.map(|member| member.name.to_owned()).collect();
     Ok(Aggregated { status, failed_clusters })
+}
+
+/// The items; null is an empty list.
+fn listed(items: &Value) -> Result<&[Value], InterpretError> {
+    match items {
+        Value::Null => Ok(&[]),
+        Value::Array(items) => Ok(items),
+        other => Err(InterpretError::field("items", "a list", Some(other))),
+    }
 }
 
 fn has_rule(kind: Kind) -> bool {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{HealthState, InterpretError, Operation, kind::Kind, schema};
+use crate::{HealthState, InterpretError, Operation, kind::Kind, schema, third_party};
 
 /// Whether the object works as intended.
 ///
@@ -21,7 +21,7 @@ pub(crate) fn healthy(obj: &Value) -> Result<bool, InterpretError> {
             | Kind::Pod
             | Kind::PodDisruptionBudget
     );
-    if !known {
+    if !known && !third_party::is_known(obj) {
         return Err(super::unsupported(Operation::Health, obj));
     }
     schema::check(obj)?;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-use crate::{DependentRef, InterpretError, kind::Kind, read::text, schema};
+use crate::{Component, DependentRef, InterpretError, kind::Kind, read::text, schema, third_party};
 
 mod aggregate;
 mod attached;
@@ -38,11 +38,13 @@ pub enum Operation {
     Prune,
     /// The bindings of the objects that it needs.
     Attached,
+    /// Its parts with pod templates of their own.
+    Components,
 }
 
 impl Operation {
     /// All operations.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Dependencies,
         Self::Retain,
         Self::Aggregate,
@@ -51,6 +53,7 @@ impl Operation {
         Self::Replicas,
         Self::Prune,
         Self::Attached,
+        Self::Components,
     ];
 
     /// The name, in lower case.
@@ -65,6 +68,7 @@ impl Operation {
             Self::Replicas => "replicas",
             Self::Prune => "prune",
             Self::Attached => "attached",
+            Self::Components => "components",
         }
     }
 }
@@ -136,6 +140,11 @@ pub fn interpret(operation: Operation, input: &Value) -> Result<Value, Interpret
             Ok(json!({ "object": prune(field(input, "object")?, drop_job_ttl)? }))
         }
         Operation::Attached => attached::attached(input),
+        Operation::Components => {
+            let object = field(input, "object")?;
+            let parts = crate::components(object).ok_or_else(|| unsupported(operation, object))?;
+            Ok(json!({ "components": parts.iter().map(component).collect::<Vec<_>>() }))
+        }
     }
 }
 
@@ -176,9 +185,19 @@ fn checked_dependencies(obj: &Value) -> Result<Vec<DependentRef>, InterpretError
                 return Err(InterpretError::field("spec.ports", "a list", ports));
             }
         }
+        _ if third_party::is_known(obj) => {}
         _ => return Err(unsupported(Operation::Dependencies, obj)),
     }
     Ok(crate::dependencies(obj))
+}
+
+/// A component as in the API of bindings.
+fn component(component: &Component) -> Value {
+    let mut out = json!({ "name": component.name, "replicas": component.replicas });
+    if let Some(requirements) = &component.requirements {
+        out["replicaRequirements"] = json!(requirements);
+    }
+    out
 }
 
 /// A reference as in Karmada's API.

@@ -7,7 +7,7 @@ use crate::{
     kind::Kind,
     kinds,
     read::{int, pick, text},
-    schema,
+    schema, third_party,
 };
 
 /// Annotation of an object on a member: the generation of the template that it was rendered from.
@@ -38,7 +38,8 @@ pub(crate) fn reflect(obj: &Value) -> Result<Option<Value>, InterpretError> {
         return Ok(None);
     };
     if kind == Kind::Other {
-        return Ok(Some(status.clone()));
+        let sent = third_party::reflect(obj, status).filter(|_| status.is_object());
+        return Ok(Some(sent.unwrap_or_else(|| status.clone())));
     }
     if !status.is_object() {
         return Err(InterpretError::field("status", "a map", Some(status)));

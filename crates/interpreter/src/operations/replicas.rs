@@ -14,11 +14,16 @@ use crate::{
     pod,
     read::{at, int, list, map},
     requirements::{node_affinity, toleration},
-    schema,
+    schema, third_party,
 };
 
 /// The replicas of an object and the requirements of one: `{"replicas", "requirements"}`.
 pub(crate) fn get(obj: &Value) -> Result<Value, InterpretError> {
+    if let Some((field, template)) = third_party::replicas(obj) {
+        let replicas = int(obj, &["spec", field]).unwrap_or(0);
+        let requirements = template.map_or(Value::Null, of_template);
+        return Ok(json!({ "replicas": replicas, "requirements": requirements }));
+    }
     let kind = Kind::native(obj);
     let field = match kind {
         Kind::Pod => None,
@@ -36,7 +41,9 @@ pub(crate) fn get(obj: &Value) -> Result<Value, InterpretError> {
 
 /// The object with this number of replicas. An object without the field stays as it is.
 pub(crate) fn revise(obj: &Value, replicas: i64) -> Result<Value, InterpretError> {
-    let field = replicas_field(Kind::native(obj)).ok_or_else(|| unsupported(obj))?;
+    let field = third_party::replicas(obj).map(|(field, _)| field);
+    let field = field.or_else(|| replicas_field(Kind::native(obj)));
+    let field = field.ok_or_else(|| unsupported(obj))?;
     let mut obj = obj.clone();
     let current = obj.get_mut("spec").and_then(|spec| spec.get_mut(field));
     if let Some(current) = current {
