@@ -1,5 +1,6 @@
 //! Checks objects that no API server has checked, for example from files, against the types of their kind.
 
+use atoll_api::quantity::Quantity;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     autoscaling::v2::HorizontalPodAutoscaler,
@@ -55,7 +56,7 @@ pub(crate) fn typed<T: DeserializeOwned>(
     obj: &Value,
 ) -> Result<T, InterpretError> {
     let mut obj = obj.clone();
-    quantities(&mut obj);
+    quantities(&mut obj)?;
     serde_json::from_value(obj)
         .map_err(|error| InterpretError::Schema { kind, problem: error.to_string() })
 }
@@ -64,21 +65,41 @@ pub(crate) fn typed<T: DeserializeOwned>(
 const QUANTITIES: [&str; 6] =
     ["limits", "requests", "overhead", "capacity", "allocatable", "allocatedResources"];
 
-fn quantities(value: &mut Value) {
+/// Checks all quantities and writes numbers as texts.
+fn quantities(value: &mut Value) -> Result<(), InterpretError> {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 match value {
                     Value::Object(amounts) if QUANTITIES.contains(&name.as_str()) => {
-                        for amount in amounts.values_mut().filter(|amount| amount.is_number()) {
-                            *amount = Value::String(amount.to_string());
+                        for (resource, amount) in amounts {
+                            quantity(amount, || format!("{name}[{resource:?}]"))?;
                         }
                     }
-                    other => quantities(other),
+                    other => quantities(other)?,
                 }
             }
+            Ok(())
         }
-        Value::Array(items) => items.iter_mut().for_each(quantities),
-        _ => {}
+        Value::Array(items) => items.iter_mut().try_for_each(quantities),
+        _ => Ok(()),
+    }
+}
+
+fn quantity(amount: &mut Value, field: impl Fn() -> String) -> Result<(), InterpretError> {
+    match amount {
+        Value::Number(number) => {
+            *amount = Value::String(number.to_string());
+            Ok(())
+        }
+        Value::String(text) if Quantity::new(text.clone()).milli().is_ok() => Ok(()),
+        // A missing amount is 0.
+        Value::Null => {
+            *amount = Value::String("0".to_owned());
+            Ok(())
+        }
+        other => {
+            Err(InterpretError::field(field(), "a quantity, for example 500m or 2Gi", Some(other)))
+        }
     }
 }

@@ -113,12 +113,6 @@ fn of_kind(kind: Kind, template: &Value, old: Value, members: &[Member<'_>]) -> 
             Value::Object(status)
         }
         Kind::PersistentVolumeClaim => claim(old, members),
-        Kind::PersistentVolume => {
-            let mut status = fields(old);
-            status.extend(kinds::aggregate_members(kind, members, &Value::Null));
-            Value::Object(status)
-        }
-        Kind::CronJob if members.is_empty() => old,
         Kind::Service | Kind::Ingress => {
             let addresses = addresses(members);
             let mut status = if kind == Kind::Service { fields(old) } else { Map::new() };

@@ -26,13 +26,16 @@ const JOB: [&str; 6] =
 /// The status has the wrong types, or the annotation is no integer.
 pub(crate) fn reflect(obj: &Value) -> Result<Option<Value>, InterpretError> {
     let kind = Kind::native(obj);
-    let typed = !matches!(
+    let typed = matches!(
         kind,
-        Kind::Ingress
-            | Kind::CronJob
-            | Kind::Pod
-            | Kind::PersistentVolumeClaim
-            | Kind::PersistentVolume
+        Kind::Deployment
+            | Kind::StatefulSet
+            | Kind::ReplicaSet
+            | Kind::DaemonSet
+            | Kind::Service
+            | Kind::Job
+            | Kind::PodDisruptionBudget
+            | Kind::HorizontalPodAutoscaler
     );
     let Some(status) = obj.get("status").filter(|status| !status.is_null()) else {
         return Ok(None);
@@ -41,13 +44,13 @@ pub(crate) fn reflect(obj: &Value) -> Result<Option<Value>, InterpretError> {
         let sent = third_party::reflect(obj, status).filter(|_| status.is_object());
         return Ok(Some(sent.unwrap_or_else(|| status.clone())));
     }
-    if !status.is_object() {
-        return Err(InterpretError::field("status", "a map", Some(status)));
-    }
     if kind == Kind::Service && text(obj, &["spec", "type"]) != "LoadBalancer" {
         return Ok(None);
     }
     if typed {
+        if !status.is_object() {
+            return Err(InterpretError::field("status", "a map", Some(status)));
+        }
         schema::check_status(obj, status)?;
     }
     Ok(Some(match kind {

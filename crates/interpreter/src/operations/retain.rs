@@ -38,7 +38,11 @@ pub fn retain(desired: &Value, observed: &Value) -> Result<Value, InterpretError
             }
         }
         Kind::PersistentVolume => {
-            if let Some(claim) = observed.pointer("/spec/claimRef").filter(|c| !c.is_null()) {
+            if let Some(claim) = observed.pointer("/spec/claimRef") {
+                if !claim.is_object() {
+                    let field = "spec.claimRef of the observed object";
+                    return Err(InterpretError::field(field, "a map", Some(claim)));
+                }
                 set(&mut out, &["spec", "claimRef"], claim.clone());
             }
         }
@@ -109,7 +113,7 @@ fn deployment(out: &mut Value, observed: &Value) -> Result<(), InterpretError> {
 /// type changes to one that has no such field.
 fn service(out: &mut Value, observed: &Value) -> Result<(), InterpretError> {
     let address = observed_text(observed, "clusterIP")?;
-    let health_port = at(observed, &["spec", "healthCheckNodePort"]);
+    let health_port = observed.pointer("/spec/healthCheckNodePort");
     if let Some(port) = health_port {
         let Some(number) = port.as_i64() else {
             let field = "spec.healthCheckNodePort of the observed object";
@@ -156,12 +160,11 @@ fn node_ports(out: &mut Value, observed: &Value) {
 
 /// Adds references of the observed list whose names the desired list lacks.
 fn references(out: &mut Value, observed: &Value, field: &str) -> Result<(), InterpretError> {
-    let Some(theirs) = observed.get(field).filter(|theirs| !theirs.is_null()) else {
-        return Ok(());
-    };
+    let Some(theirs) = observed.get(field) else { return Ok(()) };
+    let theirs = list_of(theirs, &format!("{field} of the observed object"))?;
     let mut all: Vec<Value> = Vec::new();
-    let ours = list(out, &[field]);
-    for (at, reference) in ours.iter().chain(list_of(theirs, field)?).enumerate() {
+    let ours = out.get(field).map_or(Ok(&[][..]), |ours| list_of(ours, field))?;
+    for (at, reference) in ours.iter().chain(theirs).enumerate() {
         let name = reference.get("name").and_then(Value::as_str);
         if name.is_none_or(str::is_empty) {
             let found = reference.get("name");
@@ -179,18 +182,24 @@ fn references(out: &mut Value, observed: &Value, field: &str) -> Result<(), Inte
 
 fn list_of<'a>(value: &'a Value, field: &str) -> Result<&'a [Value], InterpretError> {
     let list = value.as_array().map(Vec::as_slice);
-    list.ok_or_else(|| {
-        InterpretError::field(format!("{field} of the observed object"), "a list", Some(value))
-    })
+    list.ok_or_else(|| InterpretError::field(field, "a list", Some(value)))
 }
 
 /// The Job controller of the member writes the selector and the labels of the pods.
 fn job(out: &mut Value, observed: &Value) -> Result<(), InterpretError> {
-    for (path, field) in [
-        (&["spec", "selector", "matchLabels"][..], "spec.selector.matchLabels"),
-        (&["spec", "template", "metadata", "labels"], "spec.template.metadata.labels"),
+    for (path, pointer, field) in [
+        (
+            &["spec", "selector", "matchLabels"][..],
+            "/spec/selector/matchLabels",
+            "spec.selector.matchLabels",
+        ),
+        (
+            &["spec", "template", "metadata", "labels"],
+            "/spec/template/metadata/labels",
+            "spec.template.metadata.labels",
+        ),
     ] {
-        let Some(labels) = at(observed, path) else { continue };
+        let Some(labels) = observed.pointer(pointer) else { continue };
         let strings = labels.as_object().is_some_and(|l| l.values().all(Value::is_string));
         if !strings {
             let field = format!("{field} of the observed object");
@@ -206,7 +215,7 @@ fn secret(out: &mut Value, observed: &Value) -> Result<(), InterpretError> {
     if text(out, &["type"]) != TOKEN {
         return Ok(());
     }
-    let Some(data) = at(observed, &["data"]) else { return Ok(()) };
+    let Some(data) = observed.get("data") else { return Ok(()) };
     let strings = data.as_object().is_some_and(|data| data.values().all(Value::is_string));
     if !strings {
         // The value may be secret, so the error does not show it.
@@ -218,9 +227,9 @@ fn secret(out: &mut Value, observed: &Value) -> Result<(), InterpretError> {
     Ok(())
 }
 
-/// A non-empty text of the observed spec.
+/// A non-empty text of the observed spec. Like every retained field it is never null: an API server leaves it out.
 fn observed_text<'a>(observed: &'a Value, field: &str) -> Result<Option<&'a str>, InterpretError> {
-    match at(observed, &["spec", field]) {
+    match observed.get("spec").and_then(|spec| spec.get(field)) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
         Some(other) => {

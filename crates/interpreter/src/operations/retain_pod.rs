@@ -95,6 +95,9 @@ fn clean(value: &mut Value, parent: &str) {
                 if matches!(name.as_str(), "limits" | "requests" | "overhead") {
                     quantities(value);
                 }
+                if name == "sizeLimit" {
+                    quantity(value);
+                }
                 // The items of a list have the list's name as parent.
                 clean(value, name);
             }
@@ -120,8 +123,14 @@ fn left_out(parent: &str, name: &str, value: &Value) -> bool {
 
 fn quantities(value: &mut Value) {
     let amounts: Option<&mut Map<String, Value>> = value.as_object_mut();
-    for amount in amounts.into_iter().flat_map(Map::values_mut) {
-        if let Value::String(text) = amount {
+    amounts.into_iter().flat_map(Map::values_mut).for_each(quantity);
+}
+
+/// Writes a quantity in canonical form. One with an exponent (`2e9`, `2e0`) stays as its author wrote it.
+fn quantity(amount: &mut Value) {
+    if let Value::String(text) = amount {
+        let exponent = text.find(['e', 'E']).is_some_and(|at| at + 1 < text.len());
+        if !exponent {
             *text = Quantity::new(text.clone()).canonical().to_string();
         }
     }
