@@ -14,6 +14,10 @@ pub const PRUNE_HELD: &str = "PruneHeld";
 pub const LEAVING: &str = "Leaving";
 /// Policies: the object is valid and in use.
 pub const ACCEPTED: &str = "Accepted";
+/// Customizations: every rule compiles.
+pub const COMPILED: &str = "Compiled";
+/// Customizations: a rule failed since the spec last changed.
+pub const FAILING: &str = "Failing";
 /// Bindings: every desired replica is placed.
 pub const SCHEDULED: &str = "Scheduled";
 /// Bindings: every member applied its manifest.

@@ -31,7 +31,7 @@ struct Job {
     customizations: Arc<Customizations>,
     request: Request,
     reply: oneshot::Sender<Answer>,
-    _held: Held,
+    held: Held,
 }
 
 /// Bytes of a waiting question; given back when it is dropped.
@@ -80,7 +80,7 @@ impl Pool {
         let (reply, answer) = oneshot::channel();
         let Some(held) = self.hold(request.size()) else { return not_run(NotRun::QueueFull) };
         let customizations = Arc::clone(customizations);
-        let job = Job { customizations, request, reply, _held: held };
+        let job = Job { customizations, request, reply, held };
         match self.sender.as_ref().map(|sender| sender.try_send(job)) {
             Some(Ok(())) => {}
             Some(Err(_)) => return not_run(NotRun::QueueFull),
@@ -114,8 +114,9 @@ impl Drop for Pool {
 fn work(receiver: &Mutex<Receiver<Job>>) {
     loop {
         let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { customizations, request, reply, _held }) = job else { return };
-        // Nobody waits any more: the caller was cancelled or timed out.
+        let Ok(Job { customizations, request, reply, held }) = job else { return };
+        drop(held);
+        // The caller was cancelled or timed out.
         if reply.is_closed() {
             continue;
         }
@@ -128,5 +129,98 @@ fn work(receiver: &Mutex<Receiver<Job>>) {
         });
         // The caller may have gone meanwhile.
         let _gone = reply.send(answer);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Instant;
+
+    use atoll_api::customization::ResourceInterpreterCustomizationSpec;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn customizations() -> Arc<Customizations> {
+        let spec: ResourceInterpreterCustomizationSpec = serde_json::from_value(json!({
+            "target": {"apiVersion": "a/v1", "kind": "A"},
+            "customizations": {
+                "healthInterpretation": {"luaScript": "function InterpretHealth(object) return object.well end"},
+                "statusReflection": {"luaScript": "function ReflectStatus() while true do end end"},
+            },
+        }))
+        .unwrap();
+        Arc::new(Customizations::new([("a", &spec)]))
+    }
+
+    fn object(more: Value) -> Arc<Value> {
+        let mut object = json!({"apiVersion": "a/v1", "kind": "A", "well": true});
+        object["more"] = more;
+        Arc::new(object)
+    }
+
+    fn not_run(answer: &Answer) -> Option<NotRun> {
+        match answer {
+            Some(Err(Failure { error: RuleError::NotRun(why), .. })) => Some(*why),
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pool_answers_and_asks_nothing_without_a_rule() {
+        let (pool, rules) = (Pool::new(2).unwrap(), customizations());
+        let health = pool.answer(&rules, Request::Health(object(Value::Null))).await;
+        assert_eq!(health, Some(Ok(Response::Healthy(true))));
+        assert_eq!(pool.answer(&rules, Request::Replicas(object(Value::Null))).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_fails_at_once_and_the_pool_goes_on() {
+        let (pool, rules) = (Arc::new(Pool::new(1).unwrap()), customizations());
+        let ask = |request: Request| {
+            let (pool, rules) = (Arc::clone(&pool), Arc::clone(&rules));
+            tokio::spawn(async move { pool.answer(&rules, request).await })
+        };
+        let large = object("x".repeat(QUEUE_BYTES).into());
+        assert_eq!(
+            not_run(&pool.answer(&rules, Request::Health(large)).await),
+            Some(NotRun::QueueFull)
+        );
+        // One question keeps the only thread busy while more than fit wait.
+        let endless = ask(Request::Reflect(object(Value::Null)));
+        let waiting: Vec<_> =
+            (0..QUEUE + 100).map(|_| ask(Request::Health(object(Value::Null)))).collect();
+        let mut refused = 0;
+        for (at, task) in waiting.into_iter().enumerate() {
+            if at % 64 == 0 || at >= QUEUE {
+                let answer = task.await.unwrap();
+                refused += usize::from(not_run(&answer) == Some(NotRun::QueueFull));
+            } else {
+                // Its caller is gone, so the question is skipped.
+                task.abort();
+            }
+        }
+        assert!(refused > 0);
+        let stopped = endless.await.unwrap();
+        assert!(
+            matches!(stopped, Some(Err(Failure { error: RuleError::Stopped(_), .. }))),
+            "{stopped:?}"
+        );
+        let health = pool.answer(&rules, Request::Health(object(Value::Null))).await;
+        assert_eq!(health, Some(Ok(Response::Healthy(true))));
+        assert_eq!(pool.waiting_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn a_pool_that_is_dropped_ends_its_threads() {
+        let started = Instant::now();
+        let (pool, rules) = (Pool::new(2).unwrap(), customizations());
+        let cancelled = pool.answer(&rules, Request::Reflect(object(Value::Null)));
+        assert!(
+            tokio::time::timeout(std::time::Duration::from_millis(50), cancelled).await.is_err()
+        );
+        drop(pool);
+        assert!(started.elapsed() < std::time::Duration::from_secs(10));
     }
 }

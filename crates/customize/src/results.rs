@@ -4,6 +4,7 @@ use atoll_api::binding::ReplicaRequirements;
 use atoll_api::marks;
 use atoll_api::quantity::Quantity;
 use atoll_api::selector::Selector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value};
 
 use crate::error::RuleError;
@@ -101,11 +102,49 @@ fn dependency(at: usize, item: Value) -> Result<Dependency, RuleError> {
     }
     match (&found.name, &found.label_selector) {
         (None, None) => Err(unusable(format!("dependency {at} has no name and no labelSelector"))),
-        (_, Some(selector)) => match Selector::parse(selector) {
-            Ok(_) => Ok(found),
-            Err(why) => Err(unusable(format!("dependency {at}: labelSelector: {why}"))),
+        (_, Some(selector)) => match selector_problem(selector) {
+            None => Ok(found),
+            Some(why) => Err(unusable(format!("dependency {at}: labelSelector: {why}"))),
         },
         (Some(_), None) => Ok(found),
+    }
+}
+
+/// What is wrong with a selector, as an API server checks it.
+fn selector_problem(selector: &LabelSelector) -> Option<String> {
+    if let Err(why) = Selector::parse(selector) {
+        return Some(why.to_string());
+    }
+    let labels = selector.match_labels.iter().flatten();
+    let expressions = selector.match_expressions.iter().flatten();
+    let values = expressions.clone().flat_map(|e| e.values.iter().flatten());
+    let mut keys = labels.clone().map(|(key, _)| key).chain(expressions.map(|e| &e.key));
+    let mut values = labels.map(|(_, value)| value).chain(values);
+    if let Some(key) = keys.find(|key| !is_label_key(key)) {
+        return Some(format!("{key:?} is no label key"));
+    }
+    values
+        .find(|value| !value.is_empty() && !is_name(value))
+        .map(|value| format!("{value:?} is no label value"))
+}
+
+/// Letters, digits, `-`, `_` and `.`, at most 63, with a letter or digit at both ends.
+fn is_name(text: &str) -> bool {
+    let ends = text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric());
+    ends && text.len() <= 63
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_name(key),
+        Some((domain, name)) => {
+            let part = |part: &str| {
+                is_name(part) && !part.bytes().any(|b| b.is_ascii_uppercase() || b == b'_')
+            };
+            domain.len() <= 253 && domain.split('.').all(part) && is_name(name)
+        }
     }
 }
 
@@ -182,6 +221,32 @@ mod tests {
         let kept = changed(&original, stripped).unwrap();
         assert_eq!(kept["metadata"]["labels"], json!({"atoll.dev/managed-by": "atoll"}));
         assert_eq!(kept["metadata"]["annotations"], json!({"y": "2"}));
+    }
+
+    #[test]
+    fn a_reference_must_identify_objects() {
+        let all = |more: Value| {
+            let mut one = json!({"apiVersion": "v1", "kind": "Secret"});
+            one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            dependencies(json!([one]))
+        };
+        assert!(all(json!({"name": "a"})).is_ok());
+        assert!(all(json!({"labelSelector": {"matchLabels": {"example.com/app": "web"}}})).is_ok());
+        for (wrong, part) in [
+            (json!({}), "no name"),
+            (json!({"name": ""}), "no name"),
+            (json!({"name": "a", "kind": ""}), "no kind"),
+            (json!({"labelSelector": {"matchLabels": {"a": "b c"}}}), "no label value"),
+            (json!({"labelSelector": {"matchLabels": {"A_b.c/d/e": "x"}}}), "no label key"),
+            (
+                json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}),
+                "Near",
+            ),
+            (json!({"name": 7}), "dependency 1"),
+        ] {
+            let error = all(wrong).unwrap_err().to_string();
+            assert!(error.contains(part), "{part}: {error}");
+        }
     }
 
     #[test]

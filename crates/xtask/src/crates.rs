@@ -39,6 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "api",
             "apimachinery",
+            "customize",
             "decision",
             "http",
             "interpreter",

@@ -181,7 +181,11 @@ pub(crate) fn title(object: &Value) -> String {
     }
 }
 
-fn texts(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
+/// The texts of a file, of a folder's files, or of stdin, with their names.
+///
+/// # Errors
+/// A file cannot be read.
+pub(crate) fn texts(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
     if path.as_os_str() == "-" {
         let mut text = String::new();
         std::io::stdin().lock().read_to_string(&mut text).context("-f -: read stdin")?;

@@ -16,8 +16,7 @@ const LARGEST_FILE: u64 = 64 << 20;
 ///
 /// # Errors
 /// A file cannot be read, or a flag does not fit the operation.
-pub(crate) fn input(args: &InterpretArgs) -> anyhow::Result<Value> {
-    let operation = args.operation;
+pub(crate) fn input(args: &InterpretArgs, operation: Operation) -> anyhow::Result<Value> {
     for (flag, given, fitting) in [
         ("--observed", args.observed.is_some(), Operation::Retain),
         ("--items", args.items.is_some(), Operation::Aggregate),

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
+mod customized;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};

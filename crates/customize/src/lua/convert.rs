@@ -107,7 +107,7 @@ impl Conversion<'_> {
         if self.bytes > limits::RESULT_BYTES {
             return Err(format!("it has more than {} bytes of text", limits::RESULT_BYTES));
         }
-        Ok(text.to_string_lossy())
+        Ok(valid(&text.as_bytes()))
     }
 
     fn table(&mut self, table: &Table, depth: usize) -> Result<Json, String> {
@@ -153,6 +153,16 @@ impl Conversion<'_> {
             }
         }
     }
+}
+
+/// Bytes as text. As in Go, each byte that is no UTF-8 becomes U+FFFD.
+pub(super) fn valid(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text
 }
 
 /// A number as Go writes it: the fewest digits, without a fraction where it has none.

@@ -232,7 +232,7 @@ fn len(_: &Lua, args: &Args, _: &Budget) -> Outcome {
 
 fn cased(lua: &Lua, args: &Args, budget: &Budget, case: fn(char) -> char) -> Outcome {
     let subject = checked(args, 1, budget)?;
-    let changed: String = String::from_utf8_lossy(&subject).chars().map(case).collect();
+    let changed: String = super::convert::valid(&subject).chars().map(case).collect();
     values([text(lua, changed)?])
 }
 
