@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::{
-    accept_term, confirm_lost, cordon, drain, interpret, join, lint, orphans, read, render, revoke,
-    schedule, serve, sim, token, unjoin, up,
+    accept_term, confirm_lost, convert, cordon, drain, interpret, join, lint, orphans, read,
+    render, revoke, schedule, serve, sim, token, unjoin, up,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -19,7 +19,8 @@ const EXIT_CODES: &str = "Exit codes:
   0  done; `up`, `controller` and `agent`: ended by Ctrl-C or SIGTERM
   1  not done: an error, something that does not exist, bad objects (`lint`, `schedule`, `render`), a member that is not empty
      (`drain`). The last line on stderr says what and how to fix it
-  2  wrong arguments; nothing was tried";
+  2  wrong arguments; nothing was tried
+  3  `convert`: done, but parts of the input have no equivalent; the report names them";
 
 /// A federation control plane for Kubernetes.
 #[derive(Debug, Parser)]
@@ -97,6 +98,8 @@ pub(crate) enum Command {
     Lint(lint::LintArgs),
     /// Show what Atoll makes of an object: its replicas, health, status, dependencies
     Interpret(interpret::InterpretArgs),
+    /// Convert Karmada's objects to Atoll's, with a report on every field
+    Convert(convert::ConvertArgs),
     /// List members
     Get(read::get::GetArgs),
     /// List the work of each member
@@ -116,6 +119,11 @@ impl Cli {
             Command::Render(_) => ("render", &["kubeconfig", "context", "namespace"][..]),
             Command::Lint(_) => ("lint", &["kubeconfig", "context", "namespace"][..]),
             Command::Interpret(_) => ("interpret", &["kubeconfig", "context", "namespace"][..]),
+            // --from names the kubeconfig, so that no one converts the hub by mistake.
+            Command::Convert(args) if args.reads_server() => {
+                ("convert --from", &["kubeconfig"][..])
+            }
+            Command::Convert(_) => ("convert", &["kubeconfig", "context", "namespace"][..]),
             Command::Controller(_) => ("controller", &["namespace"][..]),
             Command::Agent(_) => ("agent", &["namespace"][..]),
             Command::Drain(args) => {
@@ -166,6 +174,7 @@ impl Command {
             | Self::Render(_)
             | Self::Lint(_)
             | Self::Interpret(_)
+            | Self::Convert(_)
             | Self::Get(_)
             | Self::Work(_) => "warn",
         }

@@ -6,6 +6,7 @@ mod args;
 mod cluster;
 mod confirm;
 mod confirm_lost;
+mod convert;
 mod cordon;
 mod decisions;
 mod drain;
@@ -37,6 +38,8 @@ use print::Printer;
 
 /// Exit code when a verb fails. Invalid arguments exit with 2, as clap defines.
 const FAILED: u8 = 1;
+/// Exit code when parts of the input of `convert` have no equivalent.
+const INCOMPLETE: u8 = 3;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -49,7 +52,8 @@ fn main() -> ExitCode {
         Err(error) if print::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             print::error(&error);
-            ExitCode::from(FAILED)
+            let incomplete = error.downcast_ref::<convert::Incomplete>().is_some();
+            ExitCode::from(if incomplete { INCOMPLETE } else { FAILED })
         }
     }
 }
@@ -87,6 +91,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Lint(args) => lint::run(args, &out),
             Command::Render(args) => render::run(args, &out),
             Command::Interpret(args) => interpret::run(args, &out),
+            Command::Convert(args) => convert::run(&cli.hub, args, &out).await,
             Command::Get(args) => read::get::run(&cli.hub, args, &out).await,
         }
     })

@@ -294,6 +294,13 @@ pub(crate) fn note(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr().lock(), "{}", visible(text.as_ref()));
 }
 
+/// A table of at most [`width`] columns for stderr.
+pub(crate) fn stderr_table(header: &[&str], rows: Vec<Vec<Text>>) -> String {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let printer = Printer { colours: wanted && io::stderr().is_terminal() };
+    printer.layout(header, rows, Some(width()), 0)
+}
+
 /// Prints an error and its causes on one line.
 pub(crate) fn error(error: &anyhow::Error) {
     note(format!("error: {}", causes(error)));

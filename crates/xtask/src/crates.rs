@@ -21,6 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("decision", &["api"]),
     ("scheduler", &["api", "decision", "interpreter"]),
     ("render", &["api", "expression", "interpreter", "merge"]),
+    ("convert", &["api", "merge"]),
     ("history", &["api", "decision"]),
     ("protocol", &["api"]),
     (
@@ -39,6 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "api",
             "apimachinery",
+            "convert",
             "customize",
             "decision",
             "http",
@@ -59,7 +61,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without async runtime, clock, network, database and randomness.
-pub(crate) const PURE: [&str; 5] = ["decision", "interpreter", "merge", "render", "scheduler"];
+pub(crate) const PURE: [&str; 6] =
+    ["convert", "decision", "interpreter", "merge", "render", "scheduler"];
 /// External dependencies of pure crates: data types, formats, hashes, error types.
 const PURE_MAY_USE: [&str; 10] = [
     "jiff",

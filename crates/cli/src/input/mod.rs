@@ -1,4 +1,5 @@
-//! Objects from files, folders and stdin, for verbs that work without a hub.
+//! Objects from files, folders and stdin, for verbs that work without a hub. Objects of other federations (Karmada,
+//! Kosmos, OpenKruise's WorkloadSpread) are converted.
 
 mod locate;
 #[cfg(test)]
@@ -9,6 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use atoll_convert::{Converter, Fault, Line, Options, Purpose, Report};
 use atoll_scheduler::offline::{Document, InputError, World, documents};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
@@ -27,7 +29,8 @@ pub(crate) struct FilesFlag {
     /// Objects as YAML or JSON: a file, a folder (its .yaml, .yml and .json files), or - for stdin; may be repeated, or
     /// several with commas between them.
     /// Clusters with their status, PropagationPolicies and ClusterPropagationPolicies, WorkloadPolicies,
-    /// WorkloadSpreads, override policies, bindings, and workloads of any kind; Karmada's API groups are taken for Atoll's
+    /// WorkloadSpreads, override policies, bindings, and workloads of any kind; objects of Karmada's API groups are converted as by
+    /// `atoll convert`, with warnings where they change
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-", value_delimiter = ',')]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -71,13 +74,15 @@ pub(crate) fn read(
     reserved: &ReservedFlag,
 ) -> anyhow::Result<(World, Vec<InputError>)> {
     let mut world = World::new(reserved.namespaces()?);
-    let schemas = Schemas::load()?;
-    let (mut errors, mut objects) = (Vec::new(), 0);
-    for path in paths {
-        for (name, text) in texts(path)? {
-            objects += add(&mut world, &schemas, validation, (&name, &text), &mut errors);
-        }
+    let mut reader = Reader::load(validation)?;
+    let mut objects = 0;
+    for (name, text) in all_texts(paths)? {
+        objects += reader.add(&mut world, &name, &text);
     }
+    for group in reader.report.groups() {
+        print::note(format!("warning: {}", crate::convert::sentence(&group)));
+    }
+    let errors = reader.errors;
     if objects == 0 && errors.is_empty() {
         let names: Vec<_> = paths.iter().map(|path| format!("-f {}", path.display())).collect();
         anyhow::bail!(
@@ -88,36 +93,78 @@ pub(crate) fn read(
     Ok((world, errors))
 }
 
-/// Adds the objects of one text, and what is wrong with it to `errors`. Returns the number of its objects.
-fn add(
-    world: &mut World,
-    schemas: &Schemas,
+/// Reads texts into a world.
+struct Reader {
+    schemas: Schemas,
+    converter: Converter,
     validation: Validation,
-    (name, text): (&str, &str),
-    errors: &mut Vec<InputError>,
-) -> usize {
-    let (found, broken) = documents::read(name, text);
-    let objects = found.len();
-    errors.extend(broken);
-    let mut wrong = Vec::new();
-    for document in found {
-        let (place, object) = (Place::of(name, &document), title(&document.object));
-        let problems = match validation {
-            Validation::Ignore => Vec::new(),
-            Validation::Strict | Validation::Warn => schemas.problems(&document.object),
-        };
-        let unusable = validation == Validation::Strict && !problems.is_empty();
-        if !unusable && let Err(error) = world.add(document) {
+    errors: Vec<InputError>,
+    /// What the conversion of other federations' objects changed.
+    report: Report,
+}
+
+impl Reader {
+    fn load(validation: Validation) -> anyhow::Result<Self> {
+        let converter = Converter::new(Options::new(Purpose::Offline))
+            .context("read the schemas of Atoll's kinds")?;
+        let (errors, report) = (Vec::new(), Report::default());
+        Ok(Self { schemas: Schemas::load()?, converter, validation, errors, report })
+    }
+
+    /// Adds the objects of one text. Returns their number.
+    fn add(&mut self, world: &mut World, name: &str, text: &str) -> usize {
+        let (found, broken) = documents::read(name, text);
+        let objects = found.len();
+        self.errors.extend(broken);
+        let mut wrong = Vec::new();
+        for document in found {
+            self.add_document(world, name, document, &mut wrong);
+        }
+        self.errors.extend(located(name, text, wrong, self.validation));
+        objects
+    }
+
+    fn add_document(
+        &mut self,
+        world: &mut World,
+        name: &str,
+        document: Document,
+        wrong: &mut Vec<Wrong>,
+    ) {
+        let (place, title) = (Place::of(name, &document), title(&document.object));
+        let Document { origin, object } = document;
+        let converted = self.converter.convert(object);
+        let mut problems = self.unknown_fields(converted.lines);
+        let Some(object) = converted.object else { return };
+        if self.validation != Validation::Ignore {
+            let found = self.schemas.problems(&object);
+            problems.extend(found.into_iter().map(|problem| (problem.path, problem.text)));
+        }
+        let unusable = self.validation == Validation::Strict && !problems.is_empty();
+        if !unusable && let Err(error) = world.add(Document { origin, object }) {
             wrong.push(Wrong { place: place.clone(), schema: None, text: error.problem });
         }
-        wrong.extend(problems.into_iter().map(|problem| Wrong {
+        wrong.extend(problems.into_iter().map(|(path, text)| Wrong {
             place: place.clone(),
-            text: format!("{object}: {}: {}", problem.path, problem.text),
-            schema: Some(problem.path),
+            text: format!("{title}: {path}: {text}"),
+            schema: Some(path),
         }));
     }
-    errors.extend(located(name, text, wrong, validation));
-    objects
+
+    /// Keeps the lines for the report. Fields that no federation knows are mistakes like those in Atoll's own objects:
+    /// returns their paths and texts. Values of the wrong type are found again in the converted object.
+    fn unknown_fields(&mut self, lines: Vec<Line>) -> Vec<(String, String)> {
+        let mut unknown = Vec::new();
+        for line in lines {
+            match line.fault {
+                Some(Fault::UnknownField) if self.validation == Validation::Ignore => {}
+                Some(Fault::UnknownField) => unknown.push((line.field, line.note)),
+                Some(Fault::BadValue) => {}
+                None => self.report.lines.push(line),
+            }
+        }
+        unknown
+    }
 }
 
 /// Position of a document in its text: its number, and the path to it if it is an item of a list.
@@ -179,6 +226,18 @@ pub(crate) fn title(object: &Value) -> String {
         Some(namespace) => format!("{kind} {namespace}/{name}"),
         None => format!("{kind} {name}"),
     }
+}
+
+/// The texts that the paths name, each with the name of its file.
+///
+/// # Errors
+/// When a file cannot be read, or a folder has none.
+pub(crate) fn all_texts(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    for path in paths {
+        all.extend(texts(path)?);
+    }
+    Ok(all)
 }
 
 /// The texts of a file, of a folder's files, or of stdin, with their names.

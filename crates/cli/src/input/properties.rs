@@ -5,7 +5,7 @@ use atoll_scheduler::{Profiles, Scheduler, lint_policy};
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::{Schemas, Validation, add};
+use super::{Reader, Validation};
 
 /// A sound manifest.
 const SOUND: &str = concat!(
@@ -36,13 +36,12 @@ items:
 
 /// The errors of a text. The objects that were read are linted and decided too.
 fn errors(text: &str, validation: Validation) -> Vec<InputError> {
-    let (mut world, mut errors) = (World::default(), Vec::new());
-    let schemas = Schemas::load().unwrap();
-    add(&mut world, &schemas, validation, ("app.yaml", text), &mut errors);
+    let (mut world, mut reader) = (World::default(), Reader::load(validation).unwrap());
+    reader.add(&mut world, "app.yaml", text);
     let _ = lint_policy::world(&world);
     let settings = Settings { profile: None, now: Timestamp::UNIX_EPOCH };
     let _ = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
-    errors
+    reader.errors
 }
 
 /// `app.yaml:12:5: ...`, `app.yaml#2: ...`, or `app.yaml: not YAML: ... line 3 ...`.
