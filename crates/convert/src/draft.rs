@@ -186,6 +186,13 @@ impl Draft {
                 }
                 Some(value)
             }
+            Rule::LeaveIf(judge) => match judge(&value) {
+                Some((class, note)) => {
+                    self.line(path, class, note);
+                    None
+                }
+                None => self.descend(value, schema, path, rules),
+            },
             Rule::Map(map) => map(self, path, value),
         }
     }
@@ -224,9 +231,11 @@ impl Draft {
         }
     }
 
-    /// Reports values that a hub would refuse.
+    /// Reports values that a hub would refuse. A hub drops the status of a new object, and readers of files take from it
+    /// what they can use.
     fn check(&mut self, schema: &Schema) {
-        for error in schema::validate(&self.object, schema) {
+        let errors = schema::validate(&self.object, schema);
+        for error in errors.into_iter().filter(|error| !error.path.starts_with("status")) {
             let note = format!("Atoll does not accept the value: {}", error.message);
             let field = Path::default().field(&error.path);
             self.fault(&field, Fault::BadValue, note);

@@ -29,6 +29,8 @@ pub(crate) enum Rule {
     Words(&'static [(&'static str, &'static str)], &'static str),
     /// Take a report over as far as Atoll has its fields. The others are left out.
     Report(&'static str),
+    /// Leave the value out, with this class and note, if the function returns them.
+    LeaveIf(fn(&Value) -> Option<(Class, &'static str)>),
     /// Compute the value. The function reports.
     Map(fn(&mut Draft, &Path, Value) -> Option<Value>),
 }

@@ -29,6 +29,9 @@ pub(crate) fn convert(converter: &Converter, draft: &mut Draft) -> bool {
     draft.line(&Path::default(), Class::TakenOver, "");
     keys::strip(converter, draft, false);
     keys::convert(draft, false);
+    if converter.is_for_hub() {
+        addresses(draft);
+    }
     for pod in POD_SPECS {
         scheduler(draft, &Path::of(pod));
     }
@@ -37,6 +40,22 @@ pub(crate) fn convert(converter: &Converter, draft: &mut Draft) -> bool {
 
 fn is_karmadas(namespace: &str) -> bool {
     KARMADA_NAMESPACES.contains(&namespace) || namespace.starts_with(EXECUTION_PREFIX)
+}
+
+/// An address that another API server allocated may be taken or out of range on the hub.
+fn addresses(draft: &mut Draft) {
+    let source = draft.source();
+    let is_service = source.kind == "Service" && source.api_version == "v1";
+    if !is_service || draft.text("spec.clusterIP").is_none_or(|address| address == "None") {
+        return;
+    }
+    for name in ["spec.clusterIP", "spec.clusterIPs"] {
+        draft.take(
+            &Path::of(name),
+            Class::Changed,
+            "left out: the hub and every member allocate their own",
+        );
+    }
 }
 
 /// Members have no scheduler of that name, so the pods would stay pending there.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
+use std::collections::BTreeMap;
+
 use atoll_convert::{Class, Converted, Converter, Fault, Line, Options, Purpose};
 use atoll_merge::schema::{self, Schema};
 use proptest::prelude::*;
@@ -70,16 +72,29 @@ fn lost(source: &Value, converted: &Converted) -> Vec<String> {
         .collect()
 }
 
+thread_local! {
+    static CONVERTERS: [Converter; 2] = converters();
+    /// Schemas of Atoll's kinds, by group and kind.
+    static SCHEMAS: BTreeMap<(String, String), Schema> = schemas();
+}
+
+fn schemas() -> BTreeMap<(String, String), Schema> {
+    let mut schemas = BTreeMap::new();
+    for crd in atoll_api::crds::all() {
+        let openapi = crd.spec.versions[0].schema.clone().unwrap().open_api_v3_schema.unwrap();
+        let schema = Schema::from_openapi(&serde_json::to_value(openapi).unwrap()).unwrap();
+        schemas.insert((crd.spec.group, crd.spec.names.kind), schema);
+    }
+    schemas
+}
+
 /// What the schema of Atoll's kind does not have.
 fn unknown_to_atoll(object: &Value) -> Vec<String> {
     let group = object["apiVersion"].as_str().unwrap().split('/').next().unwrap();
-    let crd = atoll_api::crds::all().into_iter().find(|crd| {
-        crd.spec.group == group && crd.spec.names.kind == object["kind"].as_str().unwrap()
-    });
-    let Some(crd) = crd else { return Vec::new() };
-    let openapi = crd.spec.versions[0].schema.clone().unwrap().open_api_v3_schema.unwrap();
-    let schema = Schema::from_openapi(&serde_json::to_value(openapi).unwrap()).unwrap();
-    schema::prune(&mut object.clone(), &schema)
+    let key = (group.to_owned(), object["kind"].as_str().unwrap().to_owned());
+    SCHEMAS.with(|all| {
+        all.get(&key).map_or_else(Vec::new, |schema| schema::prune(&mut object.clone(), schema))
+    })
 }
 
 fn converters() -> [Converter; 2] {
@@ -166,11 +181,11 @@ fn apply(value: &mut Value, n: &mut usize, change: &(usize, Value, String, bool)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_an_object_holds_nothing_is_lost_without_a_line(
-        which in 0..9_usize,
+        which in 0..11_usize,
         changes in proptest::collection::vec(change(), 0..4),
         hub in any::<bool>(),
     ) {
@@ -185,8 +200,4 @@ proptest! {
             prop_assert_eq!(unknown_to_atoll(output), Vec::<String>::new());
         }
     }
-}
-
-thread_local! {
-    static CONVERTERS: [Converter; 2] = converters();
 }

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use crate::Converter;
 use crate::draft::Draft;
 use crate::keys;
 use crate::path::Path;
@@ -14,7 +13,8 @@ const JOIN: &str = "not needed: the member's agent connects to the hub. Join the
 const PROXY: &str = "Atoll has no proxy to members: the agent, or the controller for a hosted one, needs a direct route";
 const REPORT: &str = "a report of Karmada's controllers; no decision uses it";
 
-pub(super) const RULES: Rules<'static> = Rules(&[("spec", SPEC), ("", STATUS)]);
+const RULES: Rules<'static> = Rules(&[("spec", SPEC), ("", STATUS)]);
+const HUB_RULES: Rules<'static> = Rules(&[("spec", HUB), ("spec", SPEC), ("", STATUS)]);
 
 const SPEC: Table = &[
     ("id", When::Always, Rule::Leave(Class::Changed, "the agent reports it: status.clusterId")),
@@ -29,6 +29,9 @@ const SPEC: Table = &[
 ];
 const STATUS: Table = &[("status", When::Always, Rule::Report(REPORT))];
 
+/// Additional rules for a hub, whose controller sets taints for health itself.
+const HUB: Table = &[("taints[]", When::Always, Rule::LeaveIf(health_taint))];
+
 /// Taints that Karmada's controllers set for a member's health.
 const OF_HEALTH: [&str; 3] = [
     "cluster.karmada.io/not-ready",
@@ -36,7 +39,18 @@ const OF_HEALTH: [&str; 3] = [
     "cluster.karmada.io/terminating",
 ];
 
-pub(super) fn prepare(converter: &Converter, draft: &mut Draft) {
+fn health_taint(taint: &Value) -> Option<(Class, &'static str)> {
+    let of_health = taint["key"].as_str().is_some_and(|key| OF_HEALTH.contains(&key));
+    of_health
+        .then_some((Class::Changed, "left out: Atoll's controller sets its own taints for health"))
+}
+
+pub(super) fn rules(hub: bool) -> Rules<'static> {
+    if hub { HUB_RULES } else { RULES }
+}
+
+/// Moves the deprecated zone to zones.
+pub(super) fn prepare(draft: &mut Draft) {
     let spec = Path::of("spec");
     let zone = spec.field("zone");
     let zones = spec.field("zones");
@@ -46,27 +60,4 @@ pub(super) fn prepare(converter: &Converter, draft: &mut Draft) {
         draft.take(&zones, Class::Changed, "empty");
         draft.set(&zones, json!([zone]));
     }
-    if converter.is_for_hub() {
-        health_taints(draft, &spec.field("taints"));
-    }
-}
-
-/// The hub's controller sets taints for health itself.
-fn health_taints(draft: &mut Draft, path: &Path) {
-    let is_health =
-        |taint: &Value| taint["key"].as_str().is_some_and(|key| OF_HEALTH.contains(&key));
-    let Some(Value::Array(taints)) = draft.get(path).cloned() else { return };
-    let dropped: Vec<usize> = (0..taints.len()).filter(|at| is_health(&taints[*at])).collect();
-    if dropped.is_empty() {
-        return;
-    }
-    for at in dropped {
-        draft.line(
-            &path.item(at),
-            Class::Changed,
-            "left out: Atoll's controller sets its own taints for health",
-        );
-    }
-    let kept: Vec<Value> = taints.into_iter().filter(|taint| !is_health(taint)).collect();
-    draft.set(path, kept.into());
 }

@@ -2,6 +2,7 @@
 
 mod binding;
 mod cluster;
+mod overrides;
 mod placement;
 mod policy;
 
@@ -75,20 +76,21 @@ pub(crate) fn convert(converter: &Converter, draft: &mut Draft) -> bool {
         ("policy", "PropagationPolicy" | "ClusterPropagationPolicy") => {
             policy::prepare(converter, draft);
         }
-        ("cluster", "Cluster") => cluster::prepare(converter, draft),
+        ("policy", "OverridePolicy" | "ClusterOverridePolicy") => overrides::prepare(draft),
+        ("cluster", "Cluster") => cluster::prepare(draft),
         _ => {}
     }
     keys::strip(converter, draft, true);
     keys::convert(draft, group == "work");
     draft.set_api_version(api_version);
-    draft.walk(schema, rules(&group, &kind));
+    draft.walk(schema, rules(converter, &group, &kind));
     true
 }
 
-fn rules(group: &str, kind: &str) -> Rules<'static> {
+fn rules(converter: &Converter, group: &str, kind: &str) -> Rules<'static> {
     match (group, kind) {
         ("policy", "PropagationPolicy" | "ClusterPropagationPolicy") => policy::RULES,
-        ("cluster", "Cluster") => cluster::RULES,
+        ("cluster", "Cluster") => cluster::rules(converter.is_for_hub()),
         ("work", _) => binding::RULES,
         _ => Rules(&[]),
     }

@@ -61,7 +61,7 @@ fn case_by_policy(converter: &Converter, mut case: Value) -> Value {
 
 #[test]
 fn converted_policies_place_as_karmada_does_in_every_vector() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scheduler/tests/vectors");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let converter = Converter::new(Options::new(Purpose::Offline)).unwrap();
     let profiles = Profiles::default();
     let settings = Settings { profile: None, now: "2026-08-21T12:00:00Z".parse().unwrap() };
