@@ -7,6 +7,7 @@
     reason = "what a test leaves out, and what its processes say, is for its reader"
 )]
 
+mod dependencies;
 mod hosting;
 mod joining;
 mod kinds;

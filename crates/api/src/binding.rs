@@ -85,6 +85,14 @@ pub struct ResourceBindingSpec {
     /// How work leaves a failed cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover: Option<Failover>,
+    /// Whether the objects that the template refers to go to its clusters, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub propagate_deps: bool,
+    /// Bindings whose templates refer to this one, with the clusters on which they need it: it is there in addition to
+    /// `clusters`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2000))]
+    pub required_by: Vec<RequiringBinding>,
     /// What to do if the object exists on a member and is not managed by Atoll.
     #[serde(default)]
     pub conflict_resolution: ConflictResolution,
@@ -98,6 +106,32 @@ crate::twin::cluster_scoped_twin!(
     ClusterResourceBinding of ResourceBinding { ResourceBindingSpec, ResourceBindingStatus },
     "clusterresourcebindings", "crb"
 );
+
+/// A binding that needs another binding's object.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RequiringBinding {
+    /// Its namespace. Absent for ClusterResourceBindings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The clusters on which its object runs, or is not confirmed to be gone.
+    #[serde(default)]
+    pub clusters: Vec<NamedCluster>,
+}
+
+/// A cluster by name.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NamedCluster {
+    /// Name of the Cluster.
+    pub name: String,
+}
 
 /// The scheduling priority, resolved when the policy was last applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

@@ -24,6 +24,8 @@ pub const SCHEDULED: &str = "Scheduled";
 pub const FULLY_APPLIED: &str = "FullyApplied";
 /// Bindings: the object is healthy on every target. If not, the reason is the one that most members report.
 pub const HEALTHY: &str = "Healthy";
+/// Bindings with `propagateDeps`: every object that the template refers to goes along.
+pub const DEPENDENCIES: &str = "DependenciesPropagated";
 /// Bindings: a policy claims the template.
 pub const CLAIMED: &str = "Claimed";
 

@@ -57,6 +57,8 @@ pub const POLICY_NAMESPACE: &str = "policy.atoll.dev/namespace";
 pub const POLICY_UID: &str = "policy.atoll.dev/uid";
 /// Label on a binding: uid of the cluster-scoped policy that claims the template.
 pub const CLUSTER_POLICY_UID: &str = "policy.atoll.dev/cluster-uid";
+/// Label of an object that does not follow the objects that refer to it (`propagateDeps`): `"true"` keeps it on the hub.
+pub const SKIP_DEPENDENCY: &str = "resourcetemplate.atoll.dev/skip-dependency";
 /// Label on a template or its pod template: the name of its WorkloadPolicy.
 pub const WORKLOAD_POLICY: &str = "policy.atoll.dev/workload-policy";
 /// Kosmos' spellings of [`WORKLOAD_POLICY`], also accepted.

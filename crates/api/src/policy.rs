@@ -47,6 +47,10 @@ pub struct PropagationPolicySpec {
     /// Whether members keep the objects when the template or the binding is deleted. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preserve_resources_on_deletion: bool,
+    /// Whether the objects that a template refers to (ConfigMaps, Secrets, PersistentVolumeClaims, ServiceAccounts,
+    /// Services) go to its clusters, too. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub propagate_deps: bool,
     /// What is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,

@@ -29,7 +29,7 @@ const KARMADA_CLUSTER: [&str; 9] = [
     "spec.zone",
 ];
 /// Fields in bindings that Karmada's controllers use among themselves.
-const KARMADA_BINDING: [&str; 10] = [
+const KARMADA_BINDING: [&str; 9] = [
     "spec.components",
     "spec.gracefulEvictionTasks[].clustersBeforeFailover",
     "spec.gracefulEvictionTasks[].gracePeriodSeconds",
@@ -37,8 +37,7 @@ const KARMADA_BINDING: [&str; 10] = [
     "spec.gracefulEvictionTasks[].preservedLabelState",
     "spec.gracefulEvictionTasks[].producer",
     "spec.gracefulEvictionTasks[].suppressDeletion",
-    "spec.propagateDeps",
-    "spec.requiredBy",
+    "spec.requiredBy[].clusters[].replicas",
     "spec.scheduleResult",
 ];
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, ObjectReference, PreservedState, ResourceBindingSpec,
-    TargetCluster,
+    DecisionRecord, GracefulEvictionTask, ObjectReference, PreservedState, RequiringBinding,
+    ResourceBindingSpec, TargetCluster,
 };
-use atoll_api::policy::PropagationPolicySpec;
+use atoll_api::policy::{ConflictResolution, PropagationPolicySpec};
 use atoll_api::{VERSION, WORK_GROUP, marks};
 use serde_json::{Map, Value, json};
 
@@ -75,6 +75,17 @@ impl Demand {
     }
 }
 
+/// What the objects that refer to an object want of it.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Required {
+    /// The bindings of those objects, with their clusters.
+    pub by: Vec<RequiringBinding>,
+    /// Overwrite if any of them says so.
+    pub conflict: ConflictResolution,
+    /// Whether any of them leaves its objects on members when it is deleted.
+    pub preserve: bool,
+}
+
 /// The body that creates a binding with its first decision, finalizer and owner in place.
 #[must_use]
 pub(crate) fn create(
@@ -82,19 +93,17 @@ pub(crate) fn create(
     claim: &Claim,
     priority: &Priority,
     decided: &Decided,
+    required: &Required,
 ) -> Value {
-    let key = template.key.binding();
     let mut spec = ResourceBindingSpec::default();
     set_from_template(&mut spec, template);
     set_from_claim(&mut spec, claim, priority);
     set_decision(&mut spec, decided);
+    spec.required_by.clone_from(&required.by);
     let mut labels = Map::new();
     let mut annotations = Map::new();
     set_marks(&mut labels, &mut annotations, claim, Some(decided));
-    let kind = if key.namespace.is_some() { "ResourceBinding" } else { "ClusterResourceBinding" };
-    let mut metadata = json!({
-        "name": key.name,
-        "finalizers": [marks::BINDING_FINALIZER],
+    let metadata = json!({
         "labels": labels,
         "annotations": annotations,
         "ownerReferences": [{
@@ -106,6 +115,24 @@ pub(crate) fn create(
             "blockOwnerDeletion": true,
         }],
     });
+    body(template, metadata, &spec)
+}
+
+/// The body that creates the binding of an object that goes where others refer to it. The object does not own it: when
+/// the object is deleted on the hub, members keep theirs while others need it.
+#[must_use]
+pub(crate) fn attach(template: &Template, required: &Required) -> Value {
+    let mut spec = ResourceBindingSpec::default();
+    set_from_template(&mut spec, template);
+    set_from_parents(&mut spec, required);
+    body(template, json!({}), &spec)
+}
+
+fn body(template: &Template, mut metadata: Value, spec: &ResourceBindingSpec) -> Value {
+    let key = template.key.binding();
+    let kind = if key.namespace.is_some() { "ResourceBinding" } else { "ClusterResourceBinding" };
+    metadata["name"] = json!(key.name);
+    metadata["finalizers"] = json!([marks::BINDING_FINALIZER]);
     if let Some(namespace) = &key.namespace {
         metadata["namespace"] = json!(namespace);
     }
@@ -128,6 +155,8 @@ pub(crate) struct Upkeep<'a> {
     pub priority: &'a Priority,
     /// No policy claims the object any more: remove the marks that name the last one.
     pub unclaimed: bool,
+    /// What the objects that refer to it want.
+    pub required: &'a Required,
 }
 
 /// The merge patch that brings a binding in line with claim, template and, if given, a new decision; `None` if it
@@ -139,12 +168,16 @@ pub(crate) fn change(
     decided: Option<&Decided>,
     acknowledged: impl Fn(&str) -> bool,
 ) -> Option<Value> {
-    let Upkeep { template, claim, priority, unclaimed } = *upkeep;
+    let Upkeep { template, claim, priority, unclaimed, required } = *upkeep;
     let mut spec = binding.spec.clone();
     set_from_template(&mut spec, template);
     if claim.holds() {
         set_from_claim(&mut spec, claim, priority);
     }
+    if binding.is_attached() && !claim.holds() {
+        set_from_parents(&mut spec, required);
+    }
+    spec.required_by.clone_from(&required.by);
     if let Some(decided) = decided {
         spec.unrecorded = outbox::after_commit(&binding.spec, acknowledged);
         set_decision(&mut spec, decided);
@@ -210,6 +243,7 @@ fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim, priority: &Prio
     let policy = claim.policy().map_or(&none, |policy| &policy.spec);
     spec.placement = Some(policy.placement.clone());
     spec.scheduler_name = Some(policy.scheduler_name.clone()).filter(|name| !name.is_empty());
+    spec.propagate_deps = policy.propagate_deps;
     spec.suspension.clone_from(&policy.suspension);
     spec.failover.clone_from(&policy.failover);
     spec.conflict_resolution = policy.conflict_resolution;
@@ -217,6 +251,12 @@ fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim, priority: &Prio
     if let Priority::Known(priority) = priority {
         spec.schedule_priority = *priority;
     }
+}
+
+fn set_from_parents(spec: &mut ResourceBindingSpec, required: &Required) {
+    spec.required_by.clone_from(&required.by);
+    spec.conflict_resolution = required.conflict;
+    spec.preserve_resources_on_deletion = required.preserve;
 }
 
 fn set_decision(spec: &mut ResourceBindingSpec, decided: &Decided) {

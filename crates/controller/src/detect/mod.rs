@@ -1,6 +1,7 @@
 //! Which policy claims an object in the tables, and which bindings are not processed. The rules are in the scheduler
 //! crate, shared with offline tools; this module supplies the look-ups.
 
+pub(crate) mod dependencies;
 pub(crate) mod refusal;
 
 use atoll_scheduler::detect::{self as rules, Subject};

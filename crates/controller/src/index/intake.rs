@@ -133,6 +133,7 @@ impl Index {
             let of_kind = self.bindings.values().filter(|b| b.template().kind == *kind);
             touched.keys.extend(of_kind.map(|binding| binding.key.clone()));
             touched.policies.extend(self.policies_for(kind).map(|policy| policy.key.clone()));
+            touched.waiting.extend(self.dependencies.on_kind(kind).cloned());
         }
         if *source == Source::PriorityClasses {
             let named = |policy: &&Arc<Policy>| policy.spec.schedule_priority.is_some();

@@ -4,6 +4,7 @@
 //! objects and kinds in any: the tables depend only on the newest version of each object. Every change returns a
 //! [`Touched`], so that no scan is needed to find what to process again.
 
+mod dependencies;
 mod intake;
 pub(crate) mod key;
 pub(crate) mod rows;
@@ -18,6 +19,7 @@ use atoll_api::{
 };
 use serde_json::Value;
 
+use dependencies::Dependencies;
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use rows::{Binding, Namespace, Policy, RowError, Template};
 use secondary::Secondary;
@@ -87,6 +89,8 @@ pub struct Touched {
     pub spread_rows: BTreeSet<NamespacedName>,
     /// Bindings where only the status changed, or that of their template: an earlier leader may have written it.
     pub statuses: BTreeSet<BindingKey>,
+    /// Bindings that may have waited for a binding that their template refers to.
+    pub waiting: BTreeSet<BindingKey>,
     /// The set of kinds that are watched may have to change.
     pub kinds: bool,
     /// Objects that could not be parsed, and why.
@@ -105,6 +109,7 @@ impl Touched {
         self.spreads.extend(other.spreads);
         self.workload_policy_rows.extend(other.workload_policy_rows);
         self.spread_rows.extend(other.spread_rows);
+        self.waiting.extend(other.waiting);
         self.kinds |= other.kinds;
         self.unreadable.extend(other.unreadable);
     }
@@ -137,6 +142,7 @@ pub struct Index {
     readings: BTreeMap<Source, Reading>,
     reserved: ReservedNamespaces,
     by: Secondary,
+    dependencies: Dependencies,
 }
 
 impl Index {
@@ -325,6 +331,12 @@ impl Index {
         }
     }
 
+    /// Whether the objects of this kind were listed, or cannot be.
+    #[must_use]
+    pub fn is_read(&self, kind: &GroupKind) -> bool {
+        self.settled([&Source::Templates(kind.clone())])
+    }
+
     /// Whether every one of these sources was listed once or is known to be unreadable.
     pub fn settled<'a>(&self, sources: impl IntoIterator<Item = &'a Source>) -> bool {
         sources.into_iter().all(|source| {
@@ -350,8 +362,8 @@ impl Index {
             .unwrap_or_else(|reached| reached)
     }
 
-    /// Kinds that must be watched, with the version to read: what policies select, what bindings are for, what
-    /// WorkloadSpreads target, and, if WorkloadPolicies exist, the kinds that can carry their label.
+    /// Kinds that must be watched, with the version to read: what policies select, what bindings are for and
+    /// refer to, what WorkloadSpreads target, and, if WorkloadPolicies exist, the kinds that can carry their label.
     #[must_use]
     pub fn wanted_kinds(&self) -> BTreeMap<GroupKind, String> {
         let mut wanted: BTreeMap<GroupKind, String> = BTreeMap::new();
@@ -368,6 +380,9 @@ impl Index {
             want(selector.kind.clone(), &selector.version);
         }
         for (kind, version) in self.by.kinds_of_bindings.keys() {
+            want(kind.clone(), version);
+        }
+        for (kind, version) in self.dependencies.kinds() {
             want(kind.clone(), version);
         }
         for spread in self.spreads.values() {

@@ -203,12 +203,24 @@ impl Binding {
         decision.map_or(LeaderTerm::default(), |decision| LeaderTerm::from_record(decision.term))
     }
 
-    /// Clusters of the committed decision: targets, then those it is leaving.
+    /// Whether it exists only because others refer to its object: no policy ever claimed it.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.spec.placement.is_none() && self.spec.decision.is_none()
+    }
+
+    /// Clusters on which others need its object.
+    pub fn required_on(&self) -> impl Iterator<Item = &str> {
+        let clusters = self.spec.required_by.iter().flat_map(|by| &by.clusters);
+        clusters.map(|cluster| cluster.name.as_str())
+    }
+
+    /// Clusters of the committed decision: targets, then those it is leaving, then those where others need it.
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         let targets = self.spec.clusters.iter().map(|target| target.name.as_str());
         let leaving =
             self.spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.as_str());
-        targets.chain(leaving)
+        targets.chain(leaving).chain(self.required_on())
     }
 }
 

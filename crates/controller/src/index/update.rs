@@ -176,6 +176,10 @@ impl Index {
             }
         }
         touched.keys.insert(key.binding());
+        self.relink_needs(&key.binding(), touched);
+        if before.is_none() != fresh.is_none() {
+            touched.waiting.extend(self.parents(key).cloned());
+        }
         if before.is_none() || fresh.is_none() {
             touched.policies.extend(self.policies_for(&key.kind).map(|policy| policy.key.clone()));
         }
@@ -264,6 +268,8 @@ impl Index {
         touched.kinds |= before.as_ref().map(resource_of) != binding.as_ref().map(resource_of);
         touched.keys.insert(key.clone());
         touched.bindings.insert(key.clone());
+        self.relink_needs(key, touched);
+        self.touch_related(key, touched);
         // A WorkloadPolicy's figures count every binding of the namespace.
         if let Some(namespace) = &key.namespace {
             let from = (namespace.clone(), String::new());
@@ -317,13 +323,17 @@ impl Index {
             by.bindings_following_clusters.remove(key);
             return;
         }
+        self.dependencies.link(binding, present);
         for label in node_labels(binding) {
             count(&mut by.node_labels, label, present);
         }
         let version = binding.spec.resource.version().to_owned();
         count(&mut by.kinds_of_bindings, (binding.template().kind, version), present);
         let has_replicas = binding.spec.replicas.is_some();
-        if present && follows_clusters(binding.spec.placement.as_deref(), has_replicas) {
+        if present
+            && !binding.is_attached()
+            && follows_clusters(binding.spec.placement.as_deref(), has_replicas)
+        {
             by.bindings_following_clusters.insert(key.clone());
         } else {
             by.bindings_following_clusters.remove(key);

@@ -31,6 +31,18 @@ impl Leading {
             changes.extend(self.binding_changed(hub, key));
         }
         self.wake(&changes);
+        // What others refer to is sent before them.
+        for key in touched.bindings.iter().chain(&touched.waiting) {
+            let binding = hub.index.binding(key);
+            if binding
+                .is_some_and(|row| row.spec.propagate_deps || row.required_on().next().is_some())
+            {
+                self.dispatch(hub, key);
+            }
+        }
+        for key in &touched.waiting {
+            self.mark_status(hub, key);
+        }
         for key in touched.keys {
             self.enqueue(hub, key, urgency, Some(news));
         }
@@ -104,6 +116,7 @@ impl Leading {
         self.outbox.forget(key);
         self.audit.forget(key);
         self.statuses.forget(key);
+        self.attachments.forget(key);
     }
 
     /// Queries history about bindings that ended without this leader, unless it is being queried.

@@ -26,6 +26,7 @@ use crate::placements::Placements;
 use crate::placements::reissued::Reissued;
 use crate::placements::removal_limits::RemovalLimits;
 use crate::queue::{BindingQueue, Queue, Urgency};
+use crate::reconcile::attach::Attachments;
 use crate::reconcile::{Context, Subject};
 use crate::status::due::{Phase, Subject as StatusSubject};
 use crate::status::facts::Sources;
@@ -74,6 +75,7 @@ pub(crate) struct Leading {
     reissued: Reissued,
     draining: Draining,
     statuses: Statuses,
+    attachments: Attachments,
     /// Decisions on their way to history.
     outbox: Outbox,
     audit: Audit,
@@ -102,6 +104,7 @@ impl Leading {
             reissued: Reissued::default(),
             draining: Draining::begin(env, Instant::now()),
             statuses: Statuses::default(),
+            attachments: Attachments::default(),
             outbox: Outbox::default(),
             audit: Audit::new(env.clone()),
         };

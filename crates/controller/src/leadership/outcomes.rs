@@ -14,6 +14,7 @@ use crate::hub_state::HubState;
 use crate::index::Source;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
+use crate::placements::required::required;
 use crate::placements::withdraw;
 use crate::queue::{Done, Opening, Urgency};
 use crate::reconcile::template_lookup::Presence;
@@ -185,6 +186,12 @@ impl Leading {
         self.absorb(hub, touched, Urgency::Now, Opening::Binding);
     }
 
+    fn is_needed(&self, hub: &HubState, binding: &Binding) -> bool {
+        let object = binding.template();
+        let required = required(&hub.index, &self.placements, &object, Some(binding));
+        !required.by.is_empty()
+    }
+
     /// The hub answered whether a template still exists.
     fn looked_up(&mut self, hub: &mut HubState, key: &BindingKey, presence: Presence) {
         let Some(binding) = hub.index.binding(key).cloned() else {
@@ -195,6 +202,14 @@ impl Leading {
             Presence::There(uid) if of_binding.is_none_or(|held| held == uid) => {
                 // The watch is behind; it will deliver the template, and add the key again.
                 self.finish(key, Done::Failed);
+            }
+            // Members keep what others need, also after it was deleted on the hub.
+            Presence::There(_) | Presence::Gone
+                if binding.is_attached() && self.is_needed(hub, &binding) =>
+            {
+                self.dispatch(hub, key);
+                self.mark_status(hub, key);
+                self.finish(key, Done::Settled);
             }
             Presence::There(_) | Presence::Gone if self.is_in_force() => {
                 self.perform(hub, key, reconcile::delete(&binding));

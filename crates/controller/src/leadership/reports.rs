@@ -147,6 +147,10 @@ impl Leading {
         }
         self.placements.withdrawn(key, cluster);
         self.mark_status(hub, key);
+        let needed: Vec<_> = hub.index.needs(key).into_iter().flatten().collect();
+        for object in needed {
+            self.enqueue(hub, object.binding(), Urgency::Later, None);
+        }
         self.enqueue(hub, key.clone(), Urgency::Now, None);
     }
 }

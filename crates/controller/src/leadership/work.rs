@@ -79,6 +79,17 @@ impl Leading {
                 });
             }
             Step::Decide(subject) => self.ask_scheduler(hub, *subject),
+            Step::Attach(subject) => {
+                let context = reconcile::Context {
+                    env: &self.env,
+                    hub,
+                    placements: &self.placements,
+                    outbox: &self.outbox,
+                    term: self.term,
+                };
+                let step = self.attachments.step(context, &subject, Instant::now());
+                self.perform(hub, key, step);
+            }
             Step::Upkeep(subject) => {
                 let step = reconcile::upkeep(self.context(hub), &subject);
                 self.perform(hub, key, step);

@@ -11,6 +11,7 @@ use super::order::{self, labels_for, ordinals_before, subset_of};
 use super::plan::{self, Presence};
 use super::sent::Inputs;
 use super::{Placements, Removal, eviction};
+use crate::detect::dependencies::waits_for;
 use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::BindingKey;
@@ -101,7 +102,7 @@ pub(crate) fn dispatch(
         placements.verdicts.set(&binding, BTreeSet::new(), BTreeSet::new(), true);
         return Vec::new();
     }
-    if binding.spec.decision.is_none() {
+    if binding.spec.decision.is_none() && !binding.is_attached() {
         return Vec::new();
     }
     let source = Source::of(hub, &binding);
@@ -155,6 +156,10 @@ fn send(
     let groups = Groups::of(hub, binding, template, spread, plan);
     let (mut sent, mut error) = (Vec::new(), None);
     for (cluster, presence) in plan {
+        if placements.sent(key, cluster).is_none() && waits_for(&hub.index, key, cluster).is_some()
+        {
+            continue; // the object's binding touches this one when it is committed there
+        }
         let (patch, ordinals) = (groups.patch(spread, cluster), groups.ordinals(cluster));
         let inputs = Inputs {
             source,

@@ -13,6 +13,7 @@ pub(crate) mod outlet;
 pub(crate) mod plan;
 pub(crate) mod reissued;
 pub(crate) mod removal_limits;
+pub(crate) mod required;
 pub(crate) mod sent;
 pub(crate) mod verdicts;
 pub(crate) mod withdraw;

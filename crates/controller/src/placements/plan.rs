@@ -86,6 +86,12 @@ pub(crate) fn plan(
         }
         plan.insert(cluster.into(), presence);
     }
+    for cluster in spec.required_by.iter().flat_map(|by| &by.clusters) {
+        plan.entry(cluster.name.clone()).or_insert_with(|| match suspended(spec, &cluster.name) {
+            true => Presence::Leave(Hold::Suspended),
+            false => Presence::Want { replicas: spec.replicas, before: 0 },
+        });
+    }
     for task in &spec.graceful_eviction_tasks {
         if task.purge_mode == PurgeMode::Never {
             plan.entry((&task.from_cluster).into()).or_insert(Presence::Leave(Hold::NeverPurged));

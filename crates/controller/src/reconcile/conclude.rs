@@ -15,6 +15,7 @@ use crate::index::rows::Binding;
 use crate::leader::LeaderTerm;
 use crate::placements::dispatch::MembersOf;
 use crate::placements::eviction;
+use crate::placements::required::required;
 use crate::queue::Done;
 use crate::schedule::priority;
 
@@ -51,7 +52,7 @@ pub(crate) fn upkeep(context: Context<'_>, subject: &Subject) -> Step {
 
 /// The first decision creates the binding.
 fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: Waiting) -> Step {
-    let Context { env, hub, term, .. } = context;
+    let Context { env, hub, placements, term, .. } = context;
     let Subject { key, claim, template, .. } = subject;
     if decision.trigger() == Trigger::Avoid {
         env.counters.avoided.inc();
@@ -59,7 +60,8 @@ fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: 
     }
     let decided = decided_by(&decision, term);
     let priority = priority::priority(&hub.index, claim.policy().map(|policy| &**policy));
-    let body = draft::create(template, claim, &priority, &decided);
+    let required = required(&hub.index, placements, &template.key, None);
+    let body = draft::create(template, claim, &priority, &decided, &required);
     let provenance = Some(hub.authors.provenance(&decision, template));
     let committing = Committing {
         decided,
@@ -80,7 +82,7 @@ fn change(
     new: Option<(Decided, Decision)>,
     waiting: Waiting,
 ) -> Step {
-    let Context { env, hub, outbox, term, .. } = context;
+    let Context { env, hub, placements, outbox, term } = context;
     let Subject { key, claim, template, .. } = subject;
     let now = env.clock.now_seconds();
     let held = binding.term();
@@ -101,6 +103,7 @@ fn change(
         claim,
         priority: &priority,
         unclaimed: *claim == Claim::None && policy_let_go(&hub.index, binding),
+        required: &required(&hub.index, placements, &template.key, Some(binding)),
     };
     let recorded = |id: &str| outbox.is_recorded(key, id);
     let patch = draft::change(binding, &upkeep, decided.as_ref(), recorded);

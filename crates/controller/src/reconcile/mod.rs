@@ -3,6 +3,7 @@
 //! holds: the leader carries out the returned [`Step`], and jobs do the writes.
 
 pub(crate) mod announce;
+pub(crate) mod attach;
 mod conclude;
 mod read;
 mod request;

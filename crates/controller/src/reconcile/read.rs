@@ -2,7 +2,7 @@
 
 use super::step::{Step, delete};
 use super::subject::Subject;
-use crate::detect;
+use crate::detect::{self, Claim};
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Template;
@@ -31,7 +31,9 @@ pub(crate) fn read(index: &Index, key: &BindingKey, gated: bool) -> Step {
         let Some(binding) = binding else { return Step::Done(Done::Settled) };
         return Step::LookUp(template_key, binding.spec.resource.version().to_owned());
     };
+    let attached = binding.as_ref().is_some_and(|binding| binding.is_attached());
     if let Some(binding) = &binding
+        && !attached
         && binding.spec.resource.uid.as_deref().is_some_and(|uid| uid != template.uid)
     {
         // Recreated under the same name: the new one waits until the old one's binding is gone.
@@ -39,6 +41,14 @@ pub(crate) fn read(index: &Index, key: &BindingKey, gated: bool) -> Step {
     }
     let held = binding.as_ref().and_then(|binding| binding.policy());
     let claim = detect::claim(index, &template, held.as_ref());
+    let needed = attached || (binding.is_none() && index.parents(&template_key).next().is_some());
+    if needed && !claim.holds() && !ends(index, &template) {
+        return match (&claim, &binding) {
+            (Claim::Excluded(_), None) => Step::Done(Done::Settled),
+            (Claim::Excluded(_), Some(binding)) => delete(binding),
+            _ => Step::Attach(Box::new(Subject { key: key.clone(), claim, template, binding })),
+        };
+    }
     if binding.is_none() && (!claim.holds() || template.deleting || ends(index, &template)) {
         return Step::Done(Done::Settled);
     }

@@ -45,6 +45,8 @@ pub(crate) enum Step {
     LookUp(TemplateKey, String),
     /// The scheduler has to decide.
     Decide(Box<Subject>),
+    /// No policy claims the object, but others refer to it, or did.
+    Attach(Box<Subject>),
     /// The binding is behind a shut gate: only work that needs no decision is done.
     Upkeep(Box<Subject>),
     /// This is written to the binding.

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use atoll_api::binding::{
     AggregatedStatusItem, BindingSummary, Outcome, ResourceBindingStatus, ResourceHealth,
 };
-use atoll_api::conditions::{self, CLAIMED, FULLY_APPLIED, HEALTHY, RECORDED, SCHEDULED, Status};
+use atoll_api::conditions::{
+    self, CLAIMED, DEPENDENCIES, FULLY_APPLIED, HEALTHY, RECORDED, SCHEDULED, Status,
+};
+use atoll_api::text::counted;
 use atoll_decision::OVERCOMMITTED;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -40,6 +43,8 @@ pub(crate) trait Knowledge {
     fn hindrance(&self) -> Option<(&'static str, String)>;
     /// Why nothing claims the template, if so.
     fn unclaimed(&self) -> Option<String>;
+    /// The objects that its template refers to and that do not go along: the worst reason, and which.
+    fn obstacles(&self) -> Option<(&'static str, Vec<String>)>;
     /// Why history lacks its last decision, if the database is the cause.
     fn unrecorded(&self) -> Option<String>;
 }
@@ -78,7 +83,12 @@ fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, boo
 /// Whether nothing is pending: every target runs what it was sent, healthily, and nothing is leaving.
 #[must_use]
 pub(crate) fn is_settled(binding: &Binding, knowledge: &impl Knowledge) -> bool {
+    let holds = |cluster: &str| {
+        let (item, known) = item(cluster, knowledge);
+        known && item.applied && item.health == ResourceHealth::Healthy
+    };
     binding.spec.graceful_eviction_tasks.is_empty()
+        && binding.required_on().all(holds)
         && binding.spec.clusters.iter().all(|target| {
             let (item, known) = item(&target.name, knowledge);
             known
@@ -129,6 +139,7 @@ fn items(binding: &Binding, knowledge: &impl Knowledge) -> Vec<(AggregatedStatus
         .iter()
         .map(|target| target.name.as_str())
         .chain(kept.map(|task| task.from_cluster.as_str()))
+        .chain(binding.required_on())
         .collect();
     clusters.sort_unstable();
     clusters.dedup();
@@ -161,6 +172,7 @@ fn conditions_of(
     now: Timestamp,
 ) -> Vec<Condition> {
     let mut conditions = binding.status.conditions.clone();
+    conditions.retain(|held| held.type_ != DEPENDENCIES || binding.spec.propagate_deps);
     let mut set = |type_, holds, reason: &str, message: &str| {
         let generation = binding.metadata.generation;
         conditions::set(&mut conditions, type_, holds, reason, message, generation, now);
@@ -189,12 +201,18 @@ fn conditions_of(
     set(HEALTHY, holds, &reason, &message);
     match knowledge.unclaimed() {
         None => set(CLAIMED, Status::True, "PolicyClaims", ""),
+        Some(_) if binding.is_attached() => set(CLAIMED, Status::True, "Required", ""),
         Some(why) => set(CLAIMED, Status::False, "NoPolicy", &why),
     }
     if let Some(why) = knowledge.refused() {
         for type_ in [SCHEDULED, FULLY_APPLIED, CLAIMED] {
             set(type_, Status::False, REFUSED, &why);
         }
+    }
+    match knowledge.obstacles() {
+        Some((reason, which)) => set(DEPENDENCIES, Status::False, reason, &shorten(&which)),
+        None if binding.spec.propagate_deps => set(DEPENDENCIES, Status::True, "Propagated", ""),
+        None => {}
     }
     // Present only after it was once False: before, it is implied.
     match knowledge.unrecorded() {
@@ -275,13 +293,19 @@ fn healthy<'a>(
 }
 
 fn scheduled(binding: &Binding) -> (Status, String, String) {
+    if binding.is_attached() {
+        let by = counted(binding.spec.required_by.len(), "binding");
+        return (Status::True, "Required".to_owned(), format!("required by {by}"));
+    }
     let Some(decision) = &binding.spec.decision else {
         return (Status::Unknown, "NotDecided".to_owned(), String::new());
     };
     let pending: Vec<String> = decision
         .pending
         .iter()
-        .map(|pending| format!("{} replicas wait: {}", pending.replicas, pending.reason))
+        .map(|pending| {
+            format!("{} pending: {}", counted(pending.replicas, "replica"), pending.reason)
+        })
         .collect();
     let waiting = decision.pending.iter().any(|pending| pending.replicas > 0);
     let holds = match decision.outcome {

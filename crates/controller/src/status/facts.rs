@@ -1,5 +1,6 @@
 //! What the leader knows about a binding, as input of its status and of its template's.
 
+use super::obstacles::obstacles;
 use super::secrets;
 use super::{binding, template};
 use crate::audit::Outbox;
@@ -85,6 +86,12 @@ impl binding::Knowledge for Facts<'_> {
             Claim::None => Some("no policy selects the object; it stays where it is".to_owned()),
             Claim::Excluded(why) => Some(format!("{why}; it stays where it is")),
         }
+    }
+
+    fn obstacles(&self) -> Option<(&'static str, Vec<String>)> {
+        let found = obstacles(&self.sources.hub.index, self.binding);
+        let worst = found.first()?.0.reason();
+        Some((worst, found.into_iter().map(|(_, text)| text).collect()))
     }
 
     fn unrecorded(&self) -> Option<String> {

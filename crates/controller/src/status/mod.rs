@@ -8,6 +8,7 @@ pub(crate) mod binding;
 pub(crate) mod due;
 pub(crate) mod facts;
 pub(crate) mod faults;
+pub(crate) mod obstacles;
 pub(crate) mod policy;
 pub(crate) mod secrets;
 pub(crate) mod spread;

@@ -34,6 +34,8 @@ pub(crate) enum Order {
 struct State {
     orders: Vec<Order>,
     held: BTreeMap<(ClusterName, BindingUid), Arc<Rendered>>,
+    /// What came to members and left them: `m1 +ConfigMap/settings`, `m1 -ConfigMap/settings`.
+    moves: Vec<String>,
     to_remove: BTreeSet<(ClusterName, BindingUid)>,
     lost: BTreeSet<ClusterName>,
     sick: BTreeSet<ClusterName>,
@@ -102,6 +104,18 @@ impl FakeMembers {
         let mut held = state.held.iter().filter(|((held, _), _)| held == cluster);
         let found = held.find(|(_, object)| object.key.name == name);
         found.map(|(_, object)| object.manifest.clone()).unwrap_or_default()
+    }
+
+    /// What a member holds: `ConfigMap/settings`.
+    pub(crate) fn objects(&self, cluster: &str) -> BTreeSet<String> {
+        let state = self.state.lock().unwrap();
+        let held = state.held.iter().filter(|((held, _), _)| held == cluster);
+        held.map(|(_, object)| name(object)).collect()
+    }
+
+    /// What came to members and left them since the last call.
+    pub(crate) fn take_moves(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().unwrap().moves)
     }
 
     /// Last progress report about emptying a member.
@@ -361,6 +375,10 @@ fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Rep
     }
 }
 
+fn name(object: &Rendered) -> String {
+    format!("{}/{}", object.key.kind, object.key.name)
+}
+
 impl Outlet for FakeMembers {
     /// They keep their objects.
     fn stepped_down(&self) {
@@ -386,6 +404,9 @@ impl Outlet for FakeMembers {
         });
         state.to_remove.remove(&key);
         let before = state.held.insert(key.clone(), object.clone());
+        if before.is_none() {
+            state.moves.push(format!("{cluster} +{}", name(&object)));
+        }
         drop(state);
         if before.is_none_or(|before| before.hash != object.hash) {
             self.answer(key.0, key.1, object);
@@ -404,7 +425,9 @@ impl Outlet for FakeMembers {
             state.to_remove.insert(key);
             return;
         }
-        state.held.remove(&key);
+        if let Some(object) = state.held.remove(&key) {
+            state.moves.push(format!("{cluster} -{}", name(&object)));
+        }
         drop(state);
         let members = self.clone();
         tokio::spawn(async move {

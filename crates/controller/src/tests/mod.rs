@@ -1,5 +1,6 @@
 mod audit;
 mod corpus;
+mod dependencies;
 mod faults;
 mod harness;
 mod leadership;

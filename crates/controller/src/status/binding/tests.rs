@@ -39,6 +39,10 @@ impl Knowledge for Fixed {
         self.unclaimed.clone()
     }
 
+    fn obstacles(&self) -> Option<(&'static str, Vec<String>)> {
+        None
+    }
+
     fn unrecorded(&self) -> Option<String> {
         self.unrecorded.clone()
     }
@@ -158,7 +162,7 @@ fn the_conditions_say_why() {
     let status = status(&nothing, &Fixed::default(), now());
     let scheduled = find(&status.conditions, SCHEDULED).unwrap();
     assert_eq!((scheduled.status.as_str(), scheduled.reason.as_str()), ("False", "NoFit"));
-    assert!(scheduled.message.contains("3 replicas wait: cpu"), "{}", scheduled.message);
+    assert!(scheduled.message.contains("3 replicas pending: cpu"), "{}", scheduled.message);
     let known = Fixed {
         hindrance: Some(("KindUnreadable", "gone".to_owned())),
         unclaimed: Some("no policy".to_owned()),
