@@ -270,6 +270,8 @@ impl HubState {
             Source::ClusterPropagationPolicies,
             Source::WorkloadPolicies,
             Source::WorkloadSpreads,
+            Source::OverridePolicies,
+            Source::ClusterOverridePolicies,
             Source::ResourceBindings,
             Source::ClusterResourceBindings,
         ];

@@ -114,7 +114,8 @@ impl Index {
     fn references(&self, template: &Template) -> BTreeMap<TemplateKey, String> {
         let found = atoll_interpreter::dependencies(&template.object).into_iter().map(|found| {
             let kind = GroupKind::of(&found.api_version, &found.kind);
-            let version = found.api_version.rsplit_once('/').map_or(&*found.api_version, |v| v.1).to_owned();
+            let version =
+                found.api_version.rsplit_once('/').map_or(&*found.api_version, |v| v.1).to_owned();
             (TemplateKey { kind, namespace: Some(found.namespace), name: found.name }, version)
         });
         found.filter(|(key, _)| off_limits(key, &self.reserved).is_none()).collect()

@@ -26,6 +26,10 @@ impl Index {
             Source::WorkloadSpreads => read::<WorkloadSpread>(&object).map(|spread| {
                 self.set_spread(&full_name(&object), Some(spread), touched);
             }),
+            Source::OverridePolicies | Source::ClusterOverridePolicies => {
+                let (namespace, name) = name_of(&object);
+                self.set_override(&PolicyKey { namespace, name }, Some(object.clone()), touched)
+            }
             Source::ResourceBindings | Source::ClusterResourceBindings
                 if self.holds_binding(&object) =>
             {
@@ -90,6 +94,11 @@ impl Index {
             }
             Source::WorkloadPolicies => self.set_workload_policy(&full, None, touched),
             Source::WorkloadSpreads => self.set_spread(&full, None, touched),
+            Source::OverridePolicies | Source::ClusterOverridePolicies => {
+                let key = PolicyKey { namespace: namespace.clone(), name: name.clone() };
+                // Without an object nothing has to be parsed.
+                let _: Result<(), RowError> = self.set_override(&key, None, touched);
+            }
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let key = BindingKey { namespace: namespace.clone(), name: name.clone() };
                 // A late event about an older binding's deletion does not affect the current one.
@@ -155,6 +164,13 @@ impl Index {
             }
             Source::WorkloadPolicies => self.workload_policies.keys().map(full).collect(),
             Source::WorkloadSpreads => self.spreads.keys().map(full).collect(),
+            Source::OverridePolicies | Source::ClusterOverridePolicies => {
+                let namespaced = *source == Source::OverridePolicies;
+                let keys = self.overrides.keys();
+                keys.filter(|key| key.namespace.is_some() == namespaced)
+                    .map(|key| (key.namespace.clone(), key.name.clone()))
+                    .collect()
+            }
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let namespaced = *source == Source::ResourceBindings;
                 let keys = self.bindings.keys();

@@ -7,6 +7,7 @@
 mod dependencies;
 mod intake;
 pub(crate) mod key;
+mod overrides;
 pub(crate) mod rows;
 mod secondary;
 mod update;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use dependencies::Dependencies;
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
+use overrides::OverrideTable;
 use rows::{Binding, Namespace, Policy, RowError, Template};
 use secondary::Secondary;
 
@@ -40,6 +42,10 @@ pub enum Source {
     WorkloadPolicies,
     /// Ordered subsets.
     WorkloadSpreads,
+    /// Namespaced override policies.
+    OverridePolicies,
+    /// Cluster-scoped override policies.
+    ClusterOverridePolicies,
     /// Bindings of namespaced templates.
     ResourceBindings,
     /// Bindings of cluster-scoped templates.
@@ -73,6 +79,8 @@ pub struct Touched {
     pub keys: BTreeSet<BindingKey>,
     /// Policies whose status may change.
     pub policies: BTreeSet<PolicyKey>,
+    /// Override policies whose status may change.
+    pub override_policies: BTreeSet<PolicyKey>,
     /// WorkloadPolicies whose status may change.
     pub workload_policies: BTreeSet<NamespacedName>,
     /// Clusters with a change that matters to the scheduler or `members`.
@@ -102,6 +110,7 @@ impl Touched {
     pub fn merge(&mut self, other: Self) {
         self.keys.extend(other.keys);
         self.policies.extend(other.policies);
+        self.override_policies.extend(other.override_policies);
         self.workload_policies.extend(other.workload_policies);
         self.clusters.extend(other.clusters);
         self.bindings.extend(other.bindings);
@@ -143,6 +152,7 @@ pub struct Index {
     reserved: ReservedNamespaces,
     by: Secondary,
     dependencies: Dependencies,
+    overrides: OverrideTable,
 }
 
 impl Index {

@@ -56,6 +56,9 @@ impl Leading {
         for policy in touched.policies {
             self.statuses.mark_policy(hub, policy);
         }
+        for policy in touched.override_policies {
+            self.statuses.mark(Subject::OverridePolicy(policy), Phase::InProgress);
+        }
         for spread in touched.spreads {
             self.statuses.mark(Subject::WorkloadSpread(spread), Phase::InProgress);
         }

@@ -141,6 +141,9 @@ impl Leading {
         for policy in policies {
             self.statuses.mark_policy(hub, policy);
         }
+        for policy in hub.index.override_policies() {
+            self.statuses.mark(StatusSubject::OverridePolicy(policy.clone()), Phase::InProgress);
+        }
         for spread in hub.index.spreads() {
             self.statuses.mark(StatusSubject::WorkloadSpread(spread.clone()), Phase::InProgress);
         }

@@ -11,13 +11,14 @@ use super::jobs::JobDone;
 use crate::commit::draft::Demand;
 use crate::commit::{Action, Write};
 use crate::hub_state::HubState;
-use crate::index::key::BindingKey;
+use crate::index::key::{BindingKey, PolicyKey};
 use crate::index::rows::Binding;
 use crate::placements::dispatch;
 use crate::placements::withdraw::{self, WithdrawStep};
 use crate::queue::{Done, Held, Opening, Urgency, gates};
 use crate::reconcile::{self, Committing, Purpose, Step, Subject, template_lookup};
 use crate::schedule::{DecisionRequest, DecisionResult};
+use crate::status::due::{Phase, Subject as StatusSubject};
 use crate::status::warnings;
 
 impl Leading {
@@ -192,7 +193,19 @@ impl Leading {
 
     /// Sends a binding's committed decision to members.
     pub(super) fn dispatch(&mut self, hub: &HubState, key: &BindingKey) {
-        for cluster in dispatch::dispatch(&self.env, hub, &mut self.placements, key) {
+        let failing = self.placements.render_errors(key).next().is_some();
+        let sent = dispatch::dispatch(&self.env, hub, &mut self.placements, key);
+        let fails = self.placements.render_errors(key).next().is_some();
+        if !sent.is_empty() || failing || fails {
+            let concerned = |policy: &&PolicyKey| {
+                policy.namespace.is_none() || policy.namespace == key.namespace
+            };
+            for policy in hub.index.override_policies().filter(concerned) {
+                let subject = StatusSubject::OverridePolicy(policy.clone());
+                self.statuses.mark(subject, Phase::InProgress);
+            }
+        }
+        for cluster in sent {
             self.audit.reached(key, &cluster, Stage::Dispatched);
         }
     }

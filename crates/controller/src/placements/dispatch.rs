@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use atoll_api::policy::{ConflictResolution, PurgeMode};
 use atoll_api::{ClusterName, WorkloadSpread};
+use atoll_render::Overrides;
+use atoll_render::overrides::Policies;
 use serde_json::Value;
 
 use super::order::{self, labels_for, ordinals_before, subset_of};
@@ -17,6 +19,7 @@ use crate::hub_state::HubState;
 use crate::index::key::BindingKey;
 use crate::index::rows::{Binding, Template};
 use crate::members::{Proof, Withdrawal as How};
+use crate::status::warnings;
 
 /// A binding's members, for plans and eviction tasks.
 pub(crate) struct MembersOf<'a> {
@@ -117,7 +120,11 @@ pub(crate) fn dispatch(
     placements.verdicts.set(&binding, wanted, left, source.frozen);
     let Some(template) = source.template.filter(|_| !source.frozen) else { return Vec::new() };
     let spread = source.spread.as_deref();
-    let sent = send(env, hub, placements, (&binding, &template, spread), &intent.plan);
+    let divided =
+        plan::is_divided(&binding.spec, spread.is_some() || template.workload_policy.is_some());
+    let overriding = Overriding::of(hub, &template, divided);
+    let subject = (&*binding, &*template, spread);
+    let sent = send(env, hub, placements, subject, overriding, &intent.plan);
     remove(env, placements, &binding, &intent);
     sent
 }
@@ -146,6 +153,7 @@ fn send(
     hub: &HubState,
     placements: &mut Placements,
     (binding, template, spread): (&Binding, &Template, Option<&WorkloadSpread>),
+    overriding: Option<Overriding<'_>>,
     plan: &BTreeMap<ClusterName, Presence>,
 ) -> Vec<ClusterName> {
     let key = &binding.key;
@@ -154,15 +162,18 @@ fn send(
     let source = placements.source(key, template);
     let overwrite = binding.spec.conflict_resolution == ConflictResolution::Overwrite;
     let groups = Groups::of(hub, binding, template, spread, plan);
-    let (mut sent, mut error) = (Vec::new(), None);
+    let (mut sent, mut errors) = (Vec::new(), BTreeMap::new());
     for (cluster, presence) in plan {
         if placements.sent(key, cluster).is_none() && waits_for(&hub.index, key, cluster).is_some()
         {
             continue; // the object's binding touches this one when it is committed there
         }
         let (patch, ordinals) = (groups.patch(spread, cluster), groups.ordinals(cluster));
+        let properties = overriding.map(|_| hub.index.properties(cluster));
+        let overrides = overriding.map(|held| held.fingerprint).zip(properties.clone());
         let inputs = Inputs {
             source,
+            overrides,
             claim: binding.uid.clone(),
             namespace: namespace.as_deref().map(|object| object["metadata"]["labels"].clone()),
             patch: patch.cloned(),
@@ -177,13 +188,19 @@ fn send(
             continue;
         }
         let namespace = namespace.as_deref();
-        let order = order::order(binding, template, namespace, patch, ordinals, cluster, *presence);
+        let overrides = overriding.zip(properties.as_ref()).map(|(held, cluster)| Overrides {
+            cluster,
+            policies: held.policies,
+            divided: held.divided,
+        });
+        let share = (cluster, *presence);
+        let order = order::order(binding, template, namespace, patch, ordinals, share, overrides);
         let order = match order {
             Ok(Some(order)) => order,
             Ok(None) => continue,
             Err(why) => {
                 tracing::warn!(%key, cluster = cluster.as_str(), error = %why, "cannot be rendered");
-                error = Some(why.to_string());
+                errors.insert(cluster.clone(), why);
                 continue;
             }
         };
@@ -195,8 +212,25 @@ fn send(
             sent.push(cluster.clone());
         }
     }
-    placements.set_render_error(key, error);
+    if placements.set_render_errors(key, errors) {
+        warnings::of_render(env, template, placements.render_errors(key));
+    }
     sent
+}
+
+/// The override policies that may concern a template.
+#[derive(Clone, Copy)]
+struct Overriding<'a> {
+    policies: &'a Policies,
+    fingerprint: u64,
+    divided: bool,
+}
+
+impl<'a> Overriding<'a> {
+    fn of(hub: &'a HubState, template: &Template, divided: bool) -> Option<Self> {
+        let fingerprint = hub.index.overrides_fingerprint(template)?;
+        Some(Self { policies: hub.index.overrides()?, fingerprint, divided })
+    }
 }
 
 /// Orders members that the decision does not name any more to remove their copies.

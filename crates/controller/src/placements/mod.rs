@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use atoll_api::ClusterName;
 use atoll_api::binding::{ResourceBindingStatus, ResourceHealth};
+use atoll_render::RenderError;
 use atoll_scheduler::Report as SchedulerReport;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -94,8 +95,8 @@ struct BindingPlacements {
     members: BTreeMap<ClusterName, Placement>,
     /// The template that it was last rendered from, and the version of its content.
     source: Option<(Arc<Value>, u64)>,
-    /// Why the template could not be rendered.
-    render_error: Option<String>,
+    /// Members for which the template could not be rendered, and why.
+    render_errors: BTreeMap<ClusterName, RenderError>,
 }
 
 /// The ledger.
@@ -337,17 +338,29 @@ impl Placements {
         new
     }
 
-    /// Why the binding's template could not be rendered.
-    #[must_use]
-    pub(crate) fn render_error(&self, key: &BindingKey) -> Option<&str> {
-        self.bindings.get(key)?.render_error.as_deref()
+    /// Members for which the binding's template could not be rendered, and why.
+    pub(crate) fn render_errors(
+        &self,
+        key: &BindingKey,
+    ) -> impl Iterator<Item = (&ClusterName, &RenderError)> {
+        self.bindings.get(key).into_iter().flat_map(|binding| &binding.render_errors)
     }
 
-    fn set_render_error(&mut self, key: &BindingKey, error: Option<String>) {
-        if let Some(binding) = self.bindings.get_mut(key) {
-            binding.render_error = error;
-        } else if error.is_some() {
-            self.bindings.entry(key.clone()).or_default().render_error = error;
+    /// Sets the members for which it could not be rendered. Returns whether that changed.
+    fn set_render_errors(
+        &mut self,
+        key: &BindingKey,
+        errors: BTreeMap<ClusterName, RenderError>,
+    ) -> bool {
+        match self.bindings.get_mut(key) {
+            Some(binding) => {
+                std::mem::replace(&mut binding.render_errors, errors.clone()) != errors
+            }
+            None if errors.is_empty() => false,
+            None => {
+                self.bindings.entry(key.clone()).or_default().render_errors = errors;
+                true
+            }
         }
     }
 }

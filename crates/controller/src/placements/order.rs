@@ -6,7 +6,8 @@ use std::sync::Arc;
 use atoll_api::binding::TargetCluster;
 use atoll_api::selector::Selector;
 use atoll_api::{Cluster, ClusterName, WorkloadSpread};
-use atoll_render::{RenderError, Rendered, Share};
+use atoll_render::overrides::Applied;
+use atoll_render::{Overrides, RenderError, Rendered, Share};
 use serde_json::Value;
 
 use super::plan::Presence;
@@ -21,6 +22,8 @@ pub(crate) struct Order {
     pub object: Arc<Rendered>,
     /// Replicas in it.
     pub replicas: Option<i64>,
+    /// Rules of override policies in it.
+    pub applied: Vec<Applied>,
     /// Whether it outlives its binding.
     pub preserve: bool,
     /// Whether it may replace an object that Atoll does not manage.
@@ -80,8 +83,8 @@ pub(crate) fn order(
     namespace: Option<&Value>,
     patch: Option<&Value>,
     ordinals: Option<i64>,
-    cluster: &ClusterName,
-    presence: Presence,
+    (cluster, presence): (&ClusterName, Presence),
+    overrides: Option<Overrides<'_>>,
 ) -> Result<Option<Order>, RenderError> {
     let Presence::Want { replicas, before } = presence else { return Ok(None) };
     let preserve = binding.spec.preserve_resources_on_deletion;
@@ -95,7 +98,11 @@ pub(crate) fn order(
         patch: patch.cloned(),
         labels: labels_for(binding, cluster),
     };
-    let object = Arc::new(atoll_render::render(&template.object, &share)?);
+    let (object, applied) = match &overrides {
+        Some(overrides) => atoll_render::render_overridden(&template.object, &share, overrides)?,
+        None => (atoll_render::render(&template.object, &share)?, Vec::new()),
+    };
+    let object = Arc::new(object);
     let mut objects = Vec::with_capacity(2);
     if let Some(name) = &template.key.namespace {
         objects.push(Arc::new(atoll_render::namespace(name, namespace)));
@@ -103,7 +110,7 @@ pub(crate) fn order(
     objects.push(object.clone());
     let overwrite =
         binding.spec.conflict_resolution == atoll_api::policy::ConflictResolution::Overwrite;
-    Ok(Some(Order { objects, object, replicas, preserve, overwrite }))
+    Ok(Some(Order { objects, object, replicas, applied, preserve, overwrite }))
 }
 
 #[cfg(test)]

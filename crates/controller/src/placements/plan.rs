@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use atoll_api::ClusterName;
 use atoll_api::binding::ResourceBindingSpec;
-use atoll_api::placement::ReplicaSchedulingType;
+use atoll_api::placement::{ReplicaScheduling, ReplicaSchedulingType};
 use atoll_api::policy::PurgeMode;
 
 /// What one member must hold.
@@ -63,10 +63,7 @@ pub(crate) fn plan(
             && !task.keep
             && members.connected(&task.from_cluster)
     });
-    let divided = steered
-        || spec.placement.as_ref().and_then(|p| p.replica_scheduling.as_ref()).is_some_and(
-            |scheduling| scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided,
-        );
+    let divided = is_divided(spec, steered);
     let mut before = 0;
     let mut plan = BTreeMap::new();
     for (cluster, mut replicas) in wanted {
@@ -87,9 +84,11 @@ pub(crate) fn plan(
         plan.insert(cluster.into(), presence);
     }
     for cluster in spec.required_by.iter().flat_map(|by| &by.clusters) {
-        plan.entry(cluster.name.clone()).or_insert_with(|| match suspended(spec, &cluster.name) {
-            true => Presence::Leave(Hold::Suspended),
-            false => Presence::Want { replicas: spec.replicas, before: 0 },
+        plan.entry(cluster.name.as_str().into()).or_insert_with(|| {
+            match suspended(spec, &cluster.name) {
+                true => Presence::Leave(Hold::Suspended),
+                false => Presence::Want { replicas: spec.replicas, before: 0 },
+            }
         });
     }
     for task in &spec.graceful_eviction_tasks {
@@ -98,6 +97,16 @@ pub(crate) fn plan(
         }
     }
     plan
+}
+
+/// Whether the replicas are divided among clusters, as opposed to Duplicated.
+#[must_use]
+pub(crate) fn is_divided(spec: &ResourceBindingSpec, steered: bool) -> bool {
+    let scheduling = spec.placement.as_ref().and_then(|p| p.replica_scheduling.as_ref());
+    let divided = |scheduling: &ReplicaScheduling| {
+        scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided
+    };
+    steered || scheduling.is_some_and(divided)
 }
 
 /// Whether the policy suspends this member.

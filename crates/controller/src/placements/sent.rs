@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::BindingUid;
+use atoll_render::overrides::{Applied, ClusterProperties};
 use serde_json::Value;
 
 use super::order::Order;
@@ -24,6 +25,8 @@ pub(crate) struct Sent {
     pub preserve: bool,
     /// Whether it may replace an object that Atoll does not manage.
     pub overwrite: bool,
+    /// Rules of override policies in it.
+    pub applied: Vec<Applied>,
     /// What it was rendered from.
     inputs: Inputs,
     /// The template revision that each recent hash was last rendered from, newest hash last.
@@ -50,6 +53,7 @@ impl Sent {
             replicas: order.replicas,
             preserve: order.preserve,
             overwrite: order.overwrite,
+            applied: order.applied.clone(),
             inputs,
             revisions,
         }
@@ -88,6 +92,8 @@ pub(crate) struct Inputs {
     pub claim: BindingUid,
     /// Labels of the hub's namespace.
     pub namespace: Option<Value>,
+    /// The override policies that may concern it, and the cluster's properties.
+    pub overrides: Option<(u64, ClusterProperties)>,
     /// The patch of the cluster's subset.
     pub patch: Option<Value>,
     /// Labels added to the template's.

@@ -20,7 +20,9 @@ pub(crate) fn opening(source: &Source) -> Opening {
         Source::PropagationPolicies
         | Source::ClusterPropagationPolicies
         | Source::WorkloadPolicies
-        | Source::WorkloadSpreads => Opening::Policy,
+        | Source::WorkloadSpreads
+        | Source::OverridePolicies
+        | Source::ClusterOverridePolicies => Opening::Policy,
         Source::ResourceBindings | Source::ClusterResourceBindings => Opening::Binding,
         Source::Namespaces | Source::Nodes | Source::ReplicaSets | Source::Pods => Opening::Hub,
         Source::PriorityClasses => Opening::PriorityClass,

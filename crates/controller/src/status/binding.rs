@@ -21,6 +21,8 @@ use crate::placements::observed::{Certainty, Observed};
 pub(crate) const GATED: &str = "SchedulingGated";
 /// Reason of a binding that is not processed.
 pub(crate) const REFUSED: &str = "BindingRefused";
+/// Reason of a binding whose template cannot be rendered for a member.
+pub(crate) const CANNOT_RENDER: &str = "CannotRender";
 /// Limit of clusters in `aggregatedStatus`.
 pub(crate) const MOST_ITEMS: usize = 100;
 /// Limit of clusters with their raw status in it.
@@ -187,6 +189,8 @@ fn conditions_of(
     let nothing_wanted =
         total == 0 && binding.spec.replicas == Some(0) && scheduled_holds == Status::True;
     let (holds, reason, message) = match knowledge.hindrance() {
+        // Known: these members do not get what is wanted.
+        Some((CANNOT_RENDER, message)) => (Status::False, CANNOT_RENDER, message),
         Some((reason, message)) => (Status::Unknown, reason, message),
         None if nothing_wanted => (Status::True, "NothingWanted", String::new()),
         None if total == 0 => (Status::False, "NothingPlaced", String::new()),
@@ -327,7 +331,7 @@ fn scheduled(binding: &Binding) -> (Status, String, String) {
 }
 
 /// Entries in one line that fits a terminal.
-fn shorten(entries: &[String]) -> String {
+pub(super) fn shorten(entries: &[String]) -> String {
     const MOST: usize = 5;
     let mut text = entries.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
     if entries.len() > MOST {

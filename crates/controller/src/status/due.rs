@@ -18,6 +18,8 @@ pub(crate) enum Subject {
     Template(BindingKey),
     /// A policy.
     Policy(PolicyKey),
+    /// An override policy.
+    OverridePolicy(PolicyKey),
     /// A WorkloadPolicy.
     WorkloadPolicy(NamespacedName),
     /// A WorkloadSpread.
@@ -52,7 +54,10 @@ impl Subject {
             Self::Binding(_) => BINDING_INTERVAL,
             Self::Template(_) => TEMPLATE_INTERVAL,
             _ if phase == Phase::Unobserved => ANSWER_INTERVAL,
-            Self::Policy(_) | Self::WorkloadPolicy(_) | Self::WorkloadSpread(_) => POLICY_INTERVAL,
+            Self::Policy(_)
+            | Self::OverridePolicy(_)
+            | Self::WorkloadPolicy(_)
+            | Self::WorkloadSpread(_) => POLICY_INTERVAL,
         }
     }
 

@@ -54,8 +54,11 @@ impl binding::Knowledge for Facts<'_> {
 
     fn hindrance(&self) -> Option<(&'static str, String)> {
         let index = &self.sources.hub.index;
-        if let Some(error) = self.sources.placements.render_error(&self.binding.key) {
-            return Some(("CannotRender", error.to_owned()));
+        let errors = self.sources.placements.render_errors(&self.binding.key);
+        let errors: Vec<String> =
+            errors.map(|(cluster, why)| format!("{cluster}: {why}")).collect();
+        if !errors.is_empty() {
+            return Some((binding::CANNOT_RENDER, binding::shorten(&errors)));
         }
         if self.binding.spec.suspension.as_ref().is_some_and(|suspension| suspension.dispatching) {
             return Some(("Suspended", "spec.suspension.dispatching is set".to_owned()));

@@ -9,6 +9,7 @@ pub(crate) mod due;
 pub(crate) mod facts;
 pub(crate) mod faults;
 pub(crate) mod obstacles;
+mod override_policy;
 pub(crate) mod policy;
 pub(crate) mod secrets;
 pub(crate) mod spread;

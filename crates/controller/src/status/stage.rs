@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
 use atoll_api::{
-    ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
-    WorkloadPolicy, WorkloadSpread,
+    ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, OverridePolicy,
+    PropagationPolicy, ResourceBinding, WorkloadPolicy, WorkloadSpread,
 };
 use atoll_scheduler::Decision;
 use kube::api::ApiResource;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::due::{Due, Phase, Subject};
 use super::facts::Sources;
 use super::write::{self, Target};
-use super::{binding, policy, spread, template, warnings};
+use super::{binding, override_policy, policy, spread, template, warnings};
 use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
@@ -201,6 +201,17 @@ impl Statuses {
                 warnings::of_policy(env, row, &status);
                 Some((target, patch))
             }
+            Subject::OverridePolicy(key) => {
+                let row = index.override_policy(key)?;
+                let status = override_policy::status(sources, key, row, now);
+                let resource = if key.namespace.is_some() {
+                    ApiResource::erase::<OverridePolicy>(&())
+                } else {
+                    ApiResource::erase::<ClusterOverridePolicy>(&())
+                };
+                let target = target(resource, key.namespace.as_ref(), &key.name);
+                Some((target, write::patch(&row["status"], &json!(status))?))
+            }
             Subject::WorkloadPolicy(key) => {
                 let row = index.workload_policy(key)?;
                 let domains = self.domains.get(key).map(Vec::as_slice);
@@ -252,7 +263,9 @@ fn is_about_to_change(sources: Sources<'_>, subject: &Subject) -> bool {
         Subject::Policy(key) => sources.hub.index.policy(key).is_some_and(|policy| {
             policy.selectors().iter().any(|selector| !sources.hub.is_settled(&selector.kind))
         }),
-        Subject::WorkloadPolicy(_) | Subject::WorkloadSpread(_) => false,
+        Subject::OverridePolicy(_) | Subject::WorkloadPolicy(_) | Subject::WorkloadSpread(_) => {
+            false
+        }
     }
 }
 
@@ -263,6 +276,8 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
         Subject::Template(key) => Some(Source::Templates(index.binding(key)?.template().kind)),
         Subject::Policy(key) if key.namespace.is_some() => Some(Source::PropagationPolicies),
         Subject::Policy(_) => Some(Source::ClusterPropagationPolicies),
+        Subject::OverridePolicy(key) if key.namespace.is_some() => Some(Source::OverridePolicies),
+        Subject::OverridePolicy(_) => Some(Source::ClusterOverridePolicies),
         Subject::WorkloadPolicy(_) => Some(Source::WorkloadPolicies),
         Subject::WorkloadSpread(_) => Some(Source::WorkloadSpreads),
     }

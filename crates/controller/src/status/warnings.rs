@@ -3,14 +3,17 @@
 use atoll_api::binding::ObjectReference;
 use atoll_api::conditions::{self, ACCEPTED, SCHEDULED};
 use atoll_api::policy::PropagationPolicyStatus;
-use atoll_api::{POLICY_GROUP, VERSION, WORK_GROUP};
+use atoll_api::text::counted;
+use atoll_api::{ClusterName, POLICY_GROUP, VERSION, WORK_GROUP};
 
-use super::binding::REFUSED;
+use atoll_render::RenderError;
+
+use super::binding::{CANNOT_RENDER, REFUSED};
 use crate::audit::binding_ref;
 use crate::detect::refusal::Refusal;
 use crate::env::Env;
 use crate::events::{self, Note, Severity};
-use crate::index::rows::{Binding, Policy};
+use crate::index::rows::{Binding, Policy, Template};
 
 /// A binding that is not processed: its objects on members stay. Returns whether that is new.
 pub(crate) fn of_refusal(env: &Env, binding: &Binding, why: &Refusal) -> bool {
@@ -52,6 +55,28 @@ pub(crate) fn of_policy(env: &Env, policy: &Policy, status: &PropagationPolicySt
         uid: Some(policy.uid.clone()),
     };
     warn(env, about, &now.reason, now.message.clone());
+}
+
+/// A template that cannot be rendered for some members: they keep what they have.
+pub(crate) fn of_render<'a>(
+    env: &Env,
+    template: &Template,
+    errors: impl Iterator<Item = (&'a ClusterName, &'a RenderError)>,
+) {
+    let errors: Vec<String> = errors.map(|(cluster, why)| format!("{cluster}: {why}")).collect();
+    let Some(first) = errors.first() else { return };
+    let message = match errors.len() {
+        1 => first.clone(),
+        count => format!("{first}; and {}", counted(count - 1, "more member")),
+    };
+    let about = ObjectReference {
+        api_version: template.api_version().to_owned(),
+        kind: template.key.kind.kind.clone(),
+        namespace: template.key.namespace.clone(),
+        name: template.key.name.clone(),
+        uid: Some((&template.uid).into()),
+    };
+    warn(env, about, CANNOT_RENDER, message);
 }
 
 fn warn(env: &Env, about: ObjectReference, reason: &str, message: String) {

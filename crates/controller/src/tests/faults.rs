@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 impl Federation {
     /// Messages of Events with this reason about an object.
-    async fn told(&self, namespace: &str, name: &str, reason: &str) -> Vec<String> {
+    pub(super) async fn told(&self, namespace: &str, name: &str, reason: &str) -> Vec<String> {
         let api: Api<Event> = Api::namespaced(self.hub.client.clone(), namespace);
         let events = api.list(&kube::api::ListParams::default()).await.unwrap();
         let about = |event: &Event| {

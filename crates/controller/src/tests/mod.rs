@@ -8,6 +8,7 @@ mod leaving;
 mod life;
 mod mistakes;
 mod moves;
+mod overrides;
 mod queueing;
 mod removal_limits;
 mod terms;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{
-    Backoff, Cluster, ClusterPropagationPolicy, ClusterResourceBinding, Jitter, PropagationPolicy,
-    ResourceBinding, WorkloadPolicy, WorkloadSpread,
+    Backoff, Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding,
+    Jitter, OverridePolicy, PropagationPolicy, ResourceBinding, WorkloadPolicy, WorkloadSpread,
 };
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -270,6 +270,8 @@ fn fixed_resource(source: &Source) -> ApiResource {
         Source::ClusterPropagationPolicies => ApiResource::erase::<ClusterPropagationPolicy>(&()),
         Source::WorkloadPolicies => ApiResource::erase::<WorkloadPolicy>(&()),
         Source::WorkloadSpreads => ApiResource::erase::<WorkloadSpread>(&()),
+        Source::OverridePolicies => ApiResource::erase::<OverridePolicy>(&()),
+        Source::ClusterOverridePolicies => ApiResource::erase::<ClusterOverridePolicy>(&()),
         Source::ResourceBindings => ApiResource::erase::<ResourceBinding>(&()),
         Source::ClusterResourceBindings => ApiResource::erase::<ClusterResourceBinding>(&()),
         Source::Nodes => ApiResource::erase::<Node>(&()),
@@ -281,12 +283,14 @@ fn fixed_resource(source: &Source) -> ApiResource {
 }
 
 /// The sources that are always watched.
-pub(crate) const ALWAYS: [Source; 10] = [
+pub(crate) const ALWAYS: [Source; 12] = [
     Source::Clusters,
     Source::PropagationPolicies,
     Source::ClusterPropagationPolicies,
     Source::WorkloadPolicies,
     Source::WorkloadSpreads,
+    Source::OverridePolicies,
+    Source::ClusterOverridePolicies,
     Source::ResourceBindings,
     Source::ClusterResourceBindings,
     Source::Namespaces,
