@@ -46,7 +46,7 @@ fn mark(key: &str, on_binding: bool) -> Option<Mark> {
     if on_binding && let Some((_, ours)) = ON_BINDINGS.iter().find(|(theirs, _)| *theirs == key) {
         return Some(Mark::Rename(ours, Class::Changed, "renamed"));
     }
-    let of_controllers = "a mark of the source's controllers or of kubectl: leave it out";
+    let of_controllers = "left out: a mark of Karmada's controllers or of kubectl";
     match key {
         "work.karmada.io/conflict-resolution" => Some(Mark::Leave(
             Class::NoEquivalent,

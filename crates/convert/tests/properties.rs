@@ -50,9 +50,11 @@ fn general(path: &str) -> String {
 fn explains(line: &Line, path: &str) -> bool {
     let says = line.class != Class::TakenOver || !line.note.is_empty();
     let rest = path.strip_prefix(line.field.as_str());
-    says && rest.is_some_and(|rest| {
-        line.field.is_empty() || rest.is_empty() || rest.starts_with(['.', '['])
-    })
+    let whole_is_kept = line.field.is_empty() && line.note.starts_with("kept");
+    says && !whole_is_kept
+        && rest.is_some_and(|rest| {
+            line.field.is_empty() || rest.is_empty() || rest.starts_with(['.', '['])
+        })
 }
 
 fn is_container(value: &Value) -> bool {

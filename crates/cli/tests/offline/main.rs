@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
 mod customized;
+mod convert;
 
 use std::io::Write;
 use std::path::Path;

@@ -6,6 +6,7 @@
 #[path = "../../src/decisions.rs"]
 mod decisions;
 mod drain;
+mod karmada;
 mod members;
 mod pictures;
 mod served;
