@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
-mod customized;
 mod convert;
+mod customized;
 
 use std::io::Write;
 use std::path::Path;
