@@ -145,7 +145,7 @@ impl Leading {
         let Some(decision) = &committing.decision else { return Done::Again };
         let now = self.env.clock.now_seconds();
         // The replacement of an old copy may run already: then no further report will come to end its task.
-        if end_of_tasks(self.context(hub), binding, now).is_some() {
+        if committing.ends_tasks || end_of_tasks(self.context(hub), binding, now).is_some() {
             return Done::Again;
         }
         Waiting::after(decision).done(Some(binding), now)

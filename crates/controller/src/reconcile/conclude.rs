@@ -70,6 +70,7 @@ fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: 
         provenance,
         parent: None,
         before: Vec::new(),
+        ends_tasks: false,
     };
     commit(key, Action::Create(body), committing)
 }
@@ -111,6 +112,7 @@ fn change(
         (Some(patch), Some(decided)) => {
             let made_from = |decision| hub.authors.provenance(decision, template);
             let committing = Committing {
+                ends_tasks: ends_tasks(binding, &decided),
                 provenance: decision.as_ref().map(made_from),
                 decided,
                 decision,
@@ -127,6 +129,12 @@ fn change(
         }
         (None, _) => Step::UpToDate(waiting.done(Some(binding), now)),
     }
+}
+
+/// Whether a decision ends eviction tasks of a binding.
+fn ends_tasks(binding: &Binding, decided: &Decided) -> bool {
+    let leaves = |cluster: &str| decided.evictions.iter().any(|task| task.from_cluster == cluster);
+    binding.spec.graceful_eviction_tasks.iter().any(|task| !leaves(&task.from_cluster))
 }
 
 fn commit(key: &BindingKey, action: Action, committing: Committing) -> Step {

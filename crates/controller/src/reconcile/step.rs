@@ -81,6 +81,8 @@ pub(crate) struct Committing {
     pub(crate) parent: Option<DecisionRecord>,
     /// Previous shares.
     pub(crate) before: Vec<TargetCluster>,
+    /// Whether it ends eviction tasks: their clusters are candidates again, which this decision did not see.
+    pub(crate) ends_tasks: bool,
 }
 
 impl Committing {

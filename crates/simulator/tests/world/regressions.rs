@@ -38,6 +38,22 @@ fn a_withdrawal_is_not_that_of_a_later_binding_of_the_same_name() {
     );
 }
 
+/// Seed 9401252. A workload grew while old copies shrank on all of its clusters. The decision that ended their eviction
+/// tasks still left these clusters out, and nothing woke the pending replicas afterwards.
+#[test]
+fn replicas_that_wait_for_evictions_are_placed_when_a_decision_ends_them() {
+    holds(
+        9_401_252,
+        &[
+            at(0, Action::Create { app: 0, replicas: 4, placement: 4_029_361_303 }),
+            at(13_856, Action::Image { app: 0, tag: 394 }),
+            at(15_663, Action::Place { app: 0, placement: 1_322_394_672 }),
+            at(16_291, Action::Create { app: 0, replicas: 7, placement: 905_527_800 }),
+            at(21_006, Action::Scale { app: 0, replicas: 10 }),
+        ],
+    );
+}
+
 /// Seed 9301374. A member was cut off before it removed its copy, whose place had moved. The next leader did not know of
 /// that copy when the Deployment was deleted: history did not name the member, and its copy became an orphan.
 #[test]
