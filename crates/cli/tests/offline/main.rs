@@ -4,6 +4,7 @@
 
 mod convert;
 mod customized;
+mod render;
 
 use std::io::Write;
 use std::path::Path;

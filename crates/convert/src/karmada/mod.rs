@@ -56,20 +56,10 @@ const INSTEAD: &[(&str, &str)] = &[
 ];
 
 /// Kinds that Atoll has and that its controller does not act on yet. An entry goes when the controller does.
-const NOT_IN_FORCE: &[(&str, &str)] = &[
-    (
-        "OverridePolicy",
-        "kept, but this version's controller does not apply it; `atoll render` shows its effect",
-    ),
-    (
-        "ClusterOverridePolicy",
-        "kept, but this version's controller does not apply it; `atoll render` shows its effect",
-    ),
-    (
-        "ResourceInterpreterCustomization",
-        "kept, but this version's controller does not use it; `atoll interpret` runs it",
-    ),
-];
+const NOT_IN_FORCE: &[(&str, &str)] = &[(
+    "ResourceInterpreterCustomization",
+    "kept, but this version's controller does not use it; `atoll interpret` runs it",
+)];
 
 /// Converts an object of one of Karmada's groups. Returns whether the output has it.
 pub(crate) fn convert(converter: &Converter, draft: &mut Draft) -> bool {
