@@ -43,6 +43,8 @@ pub(crate) enum Withdrawn {
     NotOurs {
         /// Its uid.
         uid: String,
+        /// It has our marks: the member was restored, and the order is for the object before that.
+        marked: bool,
     },
     /// Deleted, and waiting for its finalizers.
     Terminating {
@@ -77,7 +79,7 @@ pub(crate) async fn withdraw(
     // Without a given or known uid, only the marks identify the object as ours.
     let ours = if expected.is_empty() { live.marked } else { live.uid == expected };
     if !ours {
-        return Ok(Withdrawn::NotOurs { uid: live.uid });
+        return Ok(Withdrawn::NotOurs { uid: live.uid, marked: live.marked });
     }
     let release = withdrawal.how == How::Release || is_never_deleted(&key.kind);
     if release {

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::object::{self, Applied, Live};
 use crate::apply::order::is_definition;
-use crate::apply::removal::{self};
+use crate::apply::removal::{self, Withdrawn};
 use crate::capacity::Pods;
 use crate::inventory::agreement::Agreement;
 use crate::inventory::index::Found;
@@ -233,6 +233,8 @@ impl Engine {
             }
         };
         match &outcome {
+            // The controller has to judge this object again, under its uid.
+            Outcome::Withdrawn(Ok(Withdrawn::NotOurs { marked: true, .. })) => self.late = true,
             Outcome::Applied(Err(MemberError::NotServed { .. }))
             | Outcome::Withdrawn(Err(MemberError::NotServed { .. })) => {
                 self.options.discovery.refresh();

@@ -476,7 +476,7 @@ impl ObjectEntry {
                 self.live = None;
                 learned(v1::ApplyResult::Released, uid)
             }
-            Outcome::Withdrawn(Ok(Withdrawn::NotOurs { uid })) => {
+            Outcome::Withdrawn(Ok(Withdrawn::NotOurs { uid, .. })) => {
                 let message = format!("{key} has another uid; it is left alone");
                 but(v1::ApplyResult::NotOurs, uid, "NotOurs", message)
             }

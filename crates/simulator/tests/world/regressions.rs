@@ -38,6 +38,27 @@ fn a_withdrawal_is_not_that_of_a_later_binding_of_the_same_name() {
     );
 }
 
+/// Seed 9501626. A member was wiped, and then restored from a backup: an order to remove a copy named the uid before the
+/// restore. The agent left the object alone, and nothing ordered its removal again.
+#[test]
+fn an_object_that_a_restore_brought_back_is_judged_under_its_uid() {
+    let restore = |wiped, later| Action::Restore {
+        member: "member1".to_owned(),
+        wiped,
+        later: Duration::from_millis(later),
+    };
+    holds(
+        9_501_626,
+        &[
+            at(0, Action::Create { app: 1, replicas: 7, placement: 1_247_268_773 }),
+            at(4_624, restore(true, 13_848)),
+            at(12_752, Action::Scale { app: 1, replicas: 11 }),
+            at(15_804, restore(false, 3_363)),
+            at(17_059, Action::Create { app: 1, replicas: 9, placement: 3_949_438_088 }),
+        ],
+    );
+}
+
 /// Seed 9401252. A workload grew while old copies shrank on all of its clusters. The decision that ended their eviction
 /// tasks still left these clusters out, and nothing woke the pending replicas afterwards.
 #[test]
