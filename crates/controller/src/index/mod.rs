@@ -7,7 +7,9 @@
 mod dependencies;
 mod intake;
 pub(crate) mod key;
+mod override_table;
 mod overrides;
+mod references;
 pub(crate) mod rows;
 mod secondary;
 mod update;
@@ -20,9 +22,10 @@ use atoll_api::{
 };
 use serde_json::Value;
 
-use dependencies::Dependencies;
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
-use overrides::OverrideTable;
+
+use override_table::OverrideTable;
+use references::Dependencies;
 use rows::{Binding, Namespace, Policy, RowError, Template};
 use secondary::Secondary;
 

@@ -1,6 +1,5 @@
 //! Override policies, and which manifests depend on them.
 
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -12,25 +11,6 @@ use serde_json::Value;
 use super::key::{PolicyKey, TemplateKey};
 use super::rows::{RowError, Template};
 use super::{Index, Touched};
-
-/// The override policies. `policies` is a function of `rows`.
-#[derive(Debug, Default)]
-pub(super) struct OverrideTable {
-    rows: BTreeMap<PolicyKey, Arc<Value>>,
-    policies: Policies,
-}
-
-impl PartialEq for OverrideTable {
-    fn eq(&self, other: &Self) -> bool {
-        self.rows == other.rows
-    }
-}
-
-impl OverrideTable {
-    pub(super) fn keys(&self) -> impl Iterator<Item = &PolicyKey> {
-        self.rows.keys()
-    }
-}
 
 impl Index {
     /// All override policies; `None` while there are none.
