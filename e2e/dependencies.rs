@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::Processes;
 use crate::support::cli::root;
-use crate::support::federation::{bindings, cluster_objects, deployments, objects};
+use crate::support::federation::{bindings, deployments, objects};
 use crate::support::servers::ApiServer;
 use crate::support::wait::{until, until_gone};
 
@@ -64,17 +64,9 @@ fn core(server: &ApiServer, kind: &str) -> Api<DynamicObject> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_for_a_deployment_brings_what_its_pods_need_and_takes_it_away() {
-    let federation = Processes::new().await;
+    let (federation, _controller) = Processes::started().await;
     let hub = &federation.hub;
-    let member = ApiServer::member("member1", federation.folder()).await;
-    let _controller = federation.controller();
-    let secrets = objects(&hub.client, "", "v1", "Secret", "atoll-system");
-    until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
-    let _agent = federation.install("member1", &member).await;
-    until(&cluster_objects(&hub.client), "member1", "its kinds", |c| {
-        c["status"]["apiEnablements"].is_array()
-    })
-    .await;
+    let (member, _agent) = federation.joined("member1").await;
     let rights = root().join("deploy/controller/secrets.yaml");
     hub.apply(&std::fs::read_to_string(rights).unwrap()).await;
     hub.apply(SHOP).await;

@@ -40,14 +40,12 @@ fn is_ready(cluster: &Value) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_are_hosted_join_again_and_leave() {
-    let federation = Processes::new().await;
+    let (federation, _controller) = Processes::started().await;
     let hub = &federation.hub;
     let member1 = ApiServer::member("member1", federation.folder()).await;
     let member2 = ApiServer::member("member2", federation.folder()).await;
     let stranger = ApiServer::member("stranger", federation.folder()).await;
-    let _controller = federation.controller();
     let secrets = objects(&hub.client, "", "v1", "Secret", "atoll-system");
-    until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
 
     // Hosted: the controller gets the member's kubeconfig, and no agent has to be started.
     let join = ["join", "member1", "--mode", "hosted"];

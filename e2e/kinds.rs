@@ -4,7 +4,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::Processes;
-use crate::support::federation::{bindings, cluster_objects, objects};
+use crate::support::federation::{bindings, objects};
 use crate::support::servers::ApiServer;
 use crate::support::wait::{until, until_gone};
 
@@ -199,17 +199,9 @@ fn reported(binding: &Value) -> &Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_goes_to_a_member_and_away_with_the_rights_of_the_manifests() {
-    let federation = Processes::new().await;
+    let (federation, _controller) = Processes::started().await;
     let hub = &federation.hub;
-    let member = ApiServer::member("member1", federation.folder()).await;
-    let _controller = federation.controller();
-    let secrets = objects(&hub.client, "", "v1", "Secret", "atoll-system");
-    until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
-    let _agent = federation.install("member1", &member).await;
-    until(&cluster_objects(&hub.client), "member1", "its kinds", |c| {
-        c["status"]["apiEnablements"].is_array()
-    })
-    .await;
+    let (member, _agent) = federation.joined("member1").await;
     hub.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}").await;
 
     // One name is taken on the member already: that object stays unchanged and does not block the others.

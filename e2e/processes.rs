@@ -46,6 +46,26 @@ impl Processes {
         Self { folder, hub, address: format!("127.0.0.1:{}", free_ports(1)) }
     }
 
+    /// A hub whose controller is ready for members to join.
+    async fn started() -> (Self, Process) {
+        let federation = Self::new().await;
+        let controller = federation.controller();
+        let secrets = objects(&federation.hub.client, "", "v1", "Secret", "atoll-system");
+        until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
+        (federation, controller)
+    }
+
+    /// A member whose agent runs with the rights of its manifest, once its Cluster lists the kinds that it serves.
+    async fn joined(&self, name: &str) -> (ApiServer, Process) {
+        let member = ApiServer::member(name, self.folder()).await;
+        let agent = self.install(name, &member).await;
+        until(&cluster_objects(&self.hub.client), name, "its kinds", |cluster| {
+            cluster["status"]["apiEnablements"].is_array()
+        })
+        .await;
+        (member, agent)
+    }
+
     fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -162,13 +182,11 @@ fn epoch(cluster: &Value) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_parts_come_back_and_write_nothing() {
-    let federation = Processes::new().await;
+    let (federation, controller) = Processes::started().await;
     let hub = &federation.hub;
     let member1 = ApiServer::member("member1", federation.folder()).await;
     let member2 = ApiServer::member("member2", federation.folder()).await;
-    let controller = federation.controller();
     let secrets = objects(&hub.client, "", "v1", "Secret", "atoll-system");
-    until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
     let joined1 = federation.join("member1");
     let agent1 = federation.agent(&joined1, &member1);
     let agent2 = federation.install("member2", &member2).await;

@@ -217,7 +217,8 @@ impl WideFormat {
     }
 }
 
-/// How fast work leaves members that failed or are drained, and when it may come back.
+/// How fast work leaves members that failed or are drained, when it may come back, and how fast changed overrides roll
+/// out.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct PaceFlags {
     /// Limit of workloads per second that leave failed and drained members, in all; 0 = no limit
@@ -231,6 +232,9 @@ pub(crate) struct PaceFlags {
         value_parser = clap::value_parser!(u32).range(0..=100)
     )]
     eviction_room_percent: u32,
+    /// Limit of workloads per second that are rendered anew because override policies or Clusters changed; 0 = no limit
+    #[arg(long, value_name = "PER-SECOND", default_value_t = pace::ROLLOUTS_PER_SECOND)]
+    rollout_rate: u32,
     /// Seconds that a member must have been Ready without a break before work moves back to it, where a policy allows
     /// `Recovery`; 0 = at once [default: 300, as long as its loss lasts before work moves off it; `atoll up`: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds::<u32>)]
@@ -246,7 +250,11 @@ impl PaceFlags {
 
 impl From<PaceFlags> for PaceLimits {
     fn from(flags: PaceFlags) -> Self {
-        Self { bindings_per_second: flags.eviction_rate, room_percent: flags.eviction_room_percent }
+        Self {
+            bindings_per_second: flags.eviction_rate,
+            room_percent: flags.eviction_room_percent,
+            rollouts_per_second: flags.rollout_rate,
+        }
     }
 }
 

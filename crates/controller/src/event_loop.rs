@@ -96,7 +96,7 @@ impl EventLoop {
         self.role = Role::Follower;
         self.env.counters.leads.set(0);
         self.env.counters.queued(Lengths::default());
-        self.env.counters.paced(0);
+        self.env.counters.paced(0, 0);
         self.env.outlet.stepped_down();
         self.hub.rebuild_tables();
     }

@@ -50,6 +50,7 @@ pub(crate) struct Counters {
     events: Family<Told, Counter>,
     queue: Family<Place, Gauge>,
     evictions_waiting: Gauge,
+    rollouts_waiting: Gauge,
     /// 1 while this controller leads.
     pub(crate) leads: Gauge,
 }
@@ -91,6 +92,11 @@ impl Counters {
             "Bindings that are to leave a cluster and wait for the pace",
             self.evictions_waiting.clone(),
         );
+        registry.register(
+            "rollouts_waiting",
+            "Bindings whose manifests changed by overrides and wait for the rollout rate",
+            self.rollouts_waiting.clone(),
+        );
         registry.register("leader", "1 while this controller leads", self.leads.clone());
     }
 
@@ -111,9 +117,10 @@ impl Counters {
         self.events.get_or_create(&Told { result }).inc();
     }
 
-    /// Sets the number of bindings that wait for the pace.
-    pub(crate) fn paced(&self, waiting: usize) {
-        self.evictions_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    /// Sets the numbers of bindings that wait for the eviction pace and for the rollout rate.
+    pub(crate) fn paced(&self, leaving: usize, changed: usize) {
+        self.evictions_waiting.set(i64::try_from(leaving).unwrap_or(i64::MAX));
+        self.rollouts_waiting.set(i64::try_from(changed).unwrap_or(i64::MAX));
     }
 
     /// Sets the queue's depths.

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use atoll_merge::schema::{Schema, SchemaError};
 use serde_json::Value;
 
-pub use self::report::{Class, Fault, Group, Line, Report, Source};
+pub use self::report::{Class, Fault, Group, Line, Report, Source, without_indices};
 use draft::Draft;
 
 /// What the converted objects are for.

@@ -164,7 +164,8 @@ impl Report {
 }
 
 /// `a[3].b` as `a[].b`.
-fn without_indices(path: &str) -> String {
+#[must_use]
+pub fn without_indices(path: &str) -> String {
     let mut general = String::with_capacity(path.len());
     for part in path.split_inclusive(['[', ']']) {
         match part.strip_suffix(']') {
@@ -178,6 +179,12 @@ fn without_indices(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_lose_their_indices_and_keep_their_keys() {
+        assert_eq!(without_indices("spec.a[12].b[0]"), "spec.a[].b[]");
+        assert_eq!(without_indices("metadata.labels[a1]"), "metadata.labels[a1]");
+    }
 
     #[test]
     fn lines_that_say_the_same_are_one_group() {

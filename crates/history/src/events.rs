@@ -94,6 +94,8 @@ names! {
         Draining,
         /// No work is left on it.
         Drained,
+        /// Manifests for it changed because its Cluster or override policies changed.
+        Rerendered,
         /// Its Cluster is being deleted.
         Terminating,
         /// Its Cluster was deleted.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use atoll_convert::without_indices;
 use atoll_merge::schema::{self, FieldReason, Schema};
 use serde_json::Value;
 
@@ -313,18 +314,6 @@ fn is_karmadas(kind: &str, path: &str, foreign: bool) -> bool {
     }
 }
 
-/// `a[3].b` as `a[].b`.
-fn without_indices(path: &str) -> String {
-    let mut general = String::with_capacity(path.len());
-    for part in path.split_inclusive(['[', ']']) {
-        match part.strip_suffix(']') {
-            Some(index) if index.bytes().all(|b| b.is_ascii_digit()) => general.push(']'),
-            _ => general.push_str(part),
-        }
-    }
-    general
-}
-
 /// The known name that a wrong one was probably meant to be.
 pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // One typo in a short name, one more for every four letters.
@@ -391,6 +380,5 @@ mod tests {
             "metadata": {"name": "m"}, "spec": {"syncMode": "Push", "apiEndpoint": "https://x", "tiants": []},
             "status": {"remedyActions": []}});
         assert_eq!(of(&cluster), ["spec.tiants: unknown field; did you mean \"taints\"?"]);
-        assert_eq!(without_indices("spec.a[12].b[0]"), "spec.a[].b[]");
     }
 }

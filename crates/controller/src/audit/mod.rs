@@ -22,6 +22,7 @@ use atoll_api::{Cluster, ClusterName};
 use atoll_history::{BindingRef, Event, MemberEvent, MemberEventKind, Milestone, Stage};
 use jiff::Timestamp;
 use kube::Resource;
+use tokio::time::Instant;
 
 pub(crate) use lag::turned;
 pub(crate) use outbox::Outbox;
@@ -32,6 +33,7 @@ use crate::events::{self, Cause, Note, Severity};
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
+use crate::lifecycle::rollouts::Rollouts;
 use crate::placements::Placements;
 use rollout::RolloutProgress;
 
@@ -127,6 +129,13 @@ impl Audit {
     /// Records events of members that history lacked.
     pub(crate) fn members_missed(&self, missed: Vec<MemberEvent>) {
         for event in missed {
+            self.note(Event::Member(event));
+        }
+    }
+
+    /// Records manifests that changed without their templates, when due.
+    pub(crate) fn rollouts(&self, rollouts: &mut Rollouts, now: Instant) {
+        for event in rollouts.records(now, self.env.clock.now()) {
             self.note(Event::Member(event));
         }
     }

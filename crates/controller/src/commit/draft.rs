@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, ObjectReference, PreservedState, RequiringBinding,
-    ResourceBindingSpec, TargetCluster,
+    DecisionRecord, GracefulEvictionTask, PreservedState, RequiringBinding, ResourceBindingSpec,
+    TargetCluster,
 };
 use atoll_api::policy::{ConflictResolution, PropagationPolicySpec};
 use atoll_api::{VERSION, WORK_GROUP, marks};
@@ -227,13 +227,7 @@ pub(crate) fn without_finalizer(binding: &Binding) -> Value {
 
 fn set_from_template(spec: &mut ResourceBindingSpec, template: &Template) {
     let demand = Demand::of(template);
-    spec.resource = ObjectReference {
-        api_version: template.api_version().to_owned(),
-        kind: template.key.kind.kind.clone(),
-        namespace: template.key.namespace.clone(),
-        name: template.key.name.clone(),
-        uid: Some((&template.uid).into()),
-    };
+    spec.resource = template.reference();
     spec.replicas = demand.replicas;
     spec.replica_requirements = demand.requirements;
 }

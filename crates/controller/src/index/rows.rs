@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
+use atoll_api::binding::{ObjectReference, ResourceBindingSpec, ResourceBindingStatus};
 use atoll_api::{BindingUid, TemplateUid, marks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -72,6 +72,18 @@ impl Template {
     #[must_use]
     pub fn api_version(&self) -> &str {
         self.object["apiVersion"].as_str().unwrap_or_default()
+    }
+
+    /// A reference to this object.
+    #[must_use]
+    pub fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: self.api_version().to_owned(),
+            kind: self.key.kind.kind.clone(),
+            namespace: self.key.namespace.clone(),
+            name: self.key.name.clone(),
+            uid: Some((&self.uid).into()),
+        }
     }
 
     /// Its generation for observers: for kinds without one every version counts as new.

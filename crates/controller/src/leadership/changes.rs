@@ -116,6 +116,7 @@ impl Leading {
         self.placements.verdicts.forget(key);
         self.placements.forget(key);
         self.draining.forget(key);
+        self.rollouts.forget(key);
         self.outbox.forget(key);
         self.audit.forget(key);
         self.statuses.forget(key);

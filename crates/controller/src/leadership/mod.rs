@@ -22,6 +22,7 @@ use crate::hub_state::HubState;
 use crate::index::key::BindingKey;
 use crate::leader::{LeaderTerm, Leadership};
 use crate::lifecycle::draining::Draining;
+use crate::lifecycle::rollouts::Rollouts;
 use crate::placements::Placements;
 use crate::placements::reissued::Reissued;
 use crate::placements::removal_limits::RemovalLimits;
@@ -74,6 +75,7 @@ pub(crate) struct Leading {
     removal_limits: RemovalLimits,
     reissued: Reissued,
     draining: Draining,
+    rollouts: Rollouts,
     statuses: Statuses,
     attachments: Attachments,
     /// Decisions on their way to history.
@@ -103,6 +105,7 @@ impl Leading {
             removal_limits: RemovalLimits::begin(term, raised),
             reissued: Reissued::default(),
             draining: Draining::begin(env, Instant::now()),
+            rollouts: Rollouts::begin(env.pace, Instant::now()),
             statuses: Statuses::default(),
             attachments: Attachments::default(),
             outbox: Outbox::default(),
@@ -189,7 +192,8 @@ impl Leading {
         // At the job limit, the next completion re-checks this.
         let status = self.statuses.next_timer().filter(|_| self.may_publish());
         let timers = [self.queue.next_timer(), status, self.outbox.next_timer()];
-        timers.into_iter().chain([self.draining.next_timer()]).flatten().min()
+        let paced = [self.draining.next_timer(), self.rollouts.next_timer()];
+        timers.into_iter().chain(paced).flatten().min()
     }
 
     fn context<'a>(&'a self, hub: &'a HubState) -> Context<'a> {

@@ -34,6 +34,10 @@ impl Leading {
         for key in self.draining.release(now) {
             self.enqueue(hub, key, Urgency::Now, None);
         }
+        for key in self.rollouts.release(now) {
+            self.dispatch(hub, &key);
+        }
+        self.audit.rollouts(&mut self.rollouts, now);
         // These delay no decision, and the job limit bounds them.
         while self.jobs.has_room() {
             let Some(key) = self.queue.pop_held(now) else { break };
@@ -45,7 +49,7 @@ impl Leading {
         }
         self.publish(hub, now);
         self.env.counters.queued(self.queue.lengths());
-        self.env.counters.paced(self.draining.waiting());
+        self.env.counters.paced(self.draining.waiting(), self.rollouts.waiting());
     }
 
     /// One binding: read what the hub holds of it, and carry out the step that follows.
@@ -194,7 +198,8 @@ impl Leading {
     /// Sends a binding's committed decision to members.
     pub(super) fn dispatch(&mut self, hub: &HubState, key: &BindingKey) {
         let failing = self.placements.render_errors(key).next().is_some();
-        let sent = dispatch::dispatch(&self.env, hub, &mut self.placements, key);
+        let sent =
+            dispatch::dispatch(&self.env, hub, &mut self.placements, &mut self.rollouts, key);
         let fails = self.placements.render_errors(key).next().is_some();
         if !sent.is_empty() || failing || fails {
             let concerned = |policy: &&PolicyKey| {

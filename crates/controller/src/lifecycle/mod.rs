@@ -1,5 +1,6 @@
-//! How work leaves clusters: how fast, and what keeps a member from being empty.
+//! Changes of many workloads at once: how fast they go, and what keeps a member from being empty.
 
 pub(crate) mod draining;
 pub mod emptying;
 pub mod pace;
+pub(crate) mod rollouts;

@@ -15,6 +15,8 @@ pub const BINDINGS_PER_SECOND: u32 = 100;
 /// Per cent of a remaining cluster's capacity that may be filled within [`ROOM_WINDOW`]: its image pulls, node
 /// autoscaler and scheduler have to keep up.
 pub const ROOM_PERCENT: u32 = 10;
+/// Bindings per second whose manifests change because override policies or Clusters changed.
+pub const ROLLOUTS_PER_SECOND: u32 = 100;
 /// See [`ROOM_PERCENT`].
 pub const ROOM_WINDOW: Duration = Duration::from_secs(10);
 
@@ -30,17 +32,24 @@ pub struct PaceLimits {
     pub bindings_per_second: u32,
     /// Per cent of a remaining cluster's capacity per [`ROOM_WINDOW`]; 0 = no limit. Default [`ROOM_PERCENT`].
     pub room_percent: u32,
+    /// Bindings per second that are rendered anew because override policies or Clusters changed; 0 = no limit. Default
+    /// [`ROLLOUTS_PER_SECOND`].
+    pub rollouts_per_second: u32,
 }
 
 impl Default for PaceLimits {
     fn default() -> Self {
-        Self { bindings_per_second: BINDINGS_PER_SECOND, room_percent: ROOM_PERCENT }
+        Self {
+            bindings_per_second: BINDINGS_PER_SECOND,
+            room_percent: ROOM_PERCENT,
+            rollouts_per_second: ROLLOUTS_PER_SECOND,
+        }
     }
 }
 
 impl PaceLimits {
     /// No limits.
-    pub const NONE: Self = Self { bindings_per_second: 0, room_percent: 0 };
+    pub const NONE: Self = Self { bindings_per_second: 0, room_percent: 0, rollouts_per_second: 0 };
 }
 
 /// Replicas that a cluster is to gain.
@@ -282,7 +291,7 @@ mod tests {
     #[tokio::test]
     async fn no_second_sees_more_than_the_rate_and_nobody_is_lost() {
         let start = Instant::now();
-        let limits = PaceLimits { bindings_per_second: 100, room_percent: 0 };
+        let limits = PaceLimits { bindings_per_second: 100, ..PaceLimits::NONE };
         let mut pace = Pace::new(limits, start);
         let left = seconds(&mut pace, 450, &[], start, 6);
         assert_eq!(left.iter().sum::<usize>(), 450);
@@ -303,7 +312,7 @@ mod tests {
     #[tokio::test]
     async fn a_survivor_takes_a_tenth_of_its_room_in_ten_seconds() {
         let start = Instant::now();
-        let limits = PaceLimits { bindings_per_second: 0, room_percent: 10 };
+        let limits = PaceLimits { room_percent: 10, ..PaceLimits::NONE };
         let mut pace = Pace::new(limits, start);
         // Each is 2 of 100 replicas: five of them are a tenth.
         let left = seconds(&mut pace, 12, &gain("b", 2, 100), start, 31);
@@ -321,7 +330,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_need_not_leave_any_more_gives_its_turn_back() {
         let start = Instant::now();
-        let limits = PaceLimits { bindings_per_second: 1, room_percent: 0 };
+        let limits = PaceLimits { bindings_per_second: 1, ..PaceLimits::NONE };
         let mut pace = Pace::new(limits, start);
         assert_eq!(pace.admit(&1, &[], start), Ok(()));
         assert_eq!(pace.admit(&2, &[], start), Err(Hold::Rate));

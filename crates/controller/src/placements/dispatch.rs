@@ -6,8 +6,9 @@ use std::sync::Arc;
 use atoll_api::policy::{ConflictResolution, PurgeMode};
 use atoll_api::{ClusterName, WorkloadSpread};
 use atoll_render::Overrides;
-use atoll_render::overrides::Policies;
+use atoll_render::overrides::{Applied, Policies};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::order::{self, labels_for, ordinals_before, subset_of};
 use super::plan::{self, Presence};
@@ -18,6 +19,7 @@ use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::BindingKey;
 use crate::index::rows::{Binding, Template};
+use crate::lifecycle::rollouts::{Cause, Rollouts};
 use crate::members::{Proof, Withdrawal as How};
 use crate::status::warnings;
 
@@ -95,6 +97,7 @@ pub(crate) fn dispatch(
     env: &Env,
     hub: &HubState,
     placements: &mut Placements,
+    rollouts: &mut Rollouts,
     key: &BindingKey,
 ) -> Vec<ClusterName> {
     let Some(binding) = hub.index.binding(key).cloned() else { return Vec::new() };
@@ -124,7 +127,11 @@ pub(crate) fn dispatch(
         plan::is_divided(&binding.spec, spread.is_some() || template.workload_policy.is_some());
     let overriding = Overriding::of(hub, &template, divided);
     let subject = (&*binding, &*template, spread);
-    let sent = send(env, hub, placements, subject, overriding, &intent.plan);
+    let mut rollout = Rollout { rollouts, key, turn: None };
+    let sent = send(env, hub, placements, &mut rollout, subject, overriding, &intent.plan);
+    if rollout.turn.is_none() {
+        rollouts.forget(key); // nothing is left to send
+    }
     remove(env, placements, &binding, &intent);
     sent
 }
@@ -152,6 +159,7 @@ fn send(
     env: &Env,
     hub: &HubState,
     placements: &mut Placements,
+    rollout: &mut Rollout<'_>,
     (binding, template, spread): (&Binding, &Template, Option<&WorkloadSpread>),
     overriding: Option<Overriding<'_>>,
     plan: &BTreeMap<ClusterName, Presence>,
@@ -187,6 +195,12 @@ fn send(
             placements.keep(key, cluster);
             continue;
         }
+        let sent_before = placements.sent(key, cluster);
+        let cause = sent_before.and_then(|sent| sent.overrides_changed(&inputs));
+        if cause.is_some() && rollout.waits() {
+            placements.keep(key, cluster);
+            continue;
+        }
         let namespace = namespace.as_deref();
         let overrides = overriding.zip(properties.as_ref()).map(|(held, cluster)| Overrides {
             cluster,
@@ -205,7 +219,15 @@ fn send(
             }
         };
         env.counters.renders.inc();
+        let differs = sent_before.is_some_and(|sent| sent.hash != order.object.hash);
+        let cause = cause.filter(|_| differs);
         placements.keep(key, cluster);
+        if cause.is_some() && !rollout.may_send() {
+            continue;
+        }
+        if let Some(cause) = cause {
+            rollout.sent(cluster, cause, &order.applied);
+        }
         if placements.send(key, cluster, &order, inputs, template.revision()) {
             let conflict = binding.spec.conflict_resolution;
             env.outlet.set_desired(cluster, &binding.uid, order.objects, conflict);
@@ -216,6 +238,33 @@ fn send(
         warnings::of_render(env, template, placements.render_errors(key));
     }
     sent
+}
+
+/// A binding's turn to send what changed by overrides: one for all members, asked for when it is first needed.
+struct Rollout<'a> {
+    rollouts: &'a mut Rollouts,
+    key: &'a BindingKey,
+    turn: Option<bool>,
+}
+
+impl Rollout<'_> {
+    /// Whether the binding waits, so that nothing need be rendered.
+    fn waits(&mut self) -> bool {
+        let waits = self.turn != Some(true) && self.rollouts.waits(self.key);
+        if waits {
+            self.turn = Some(false);
+        }
+        waits
+    }
+
+    fn may_send(&mut self) -> bool {
+        let Self { rollouts, key, turn } = self;
+        *turn.get_or_insert_with(|| rollouts.may_send(key, Instant::now()))
+    }
+
+    fn sent(&mut self, cluster: &ClusterName, cause: Cause, applied: &[Applied]) {
+        self.rollouts.sent(self.key, cluster, cause, applied, Instant::now());
+    }
 }
 
 /// The override policies that may concern a template.

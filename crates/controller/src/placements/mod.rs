@@ -354,7 +354,9 @@ impl Placements {
     ) -> bool {
         match self.bindings.get_mut(key) {
             Some(binding) => {
-                std::mem::replace(&mut binding.render_errors, errors.clone()) != errors
+                let changed = binding.render_errors != errors;
+                binding.render_errors = errors;
+                changed
             }
             None if errors.is_empty() => false,
             None => {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::order::Order;
 use super::plan::Presence;
 use crate::index::rows::Template;
+use crate::lifecycle::rollouts::Cause;
 
 /// Number of recent hashes under which a member's report is still matched.
 const REMEMBERED_HASHES: usize = 4;
@@ -68,6 +69,24 @@ impl Sent {
     /// Whether it is the result of these inputs, so that it need not be rendered again.
     pub(super) fn is_of(&self, inputs: &Inputs) -> bool {
         self.inputs == *inputs
+    }
+
+    /// Why overrides made another manifest of these inputs; `None` if something else changed too.
+    pub(super) fn overrides_changed(&self, inputs: &Inputs) -> Option<Cause> {
+        let held = &self.inputs.overrides;
+        if *held == inputs.overrides {
+            return None;
+        }
+        let same = Inputs { overrides: held.clone(), ..inputs.clone() };
+        let properties = |overrides: &Option<(u64, ClusterProperties)>| {
+            overrides.as_ref().map(|(_, cluster)| cluster.clone())
+        };
+        let cause = match properties(held) == properties(&inputs.overrides) {
+            true => Cause::Policies,
+            false if held.is_none() || inputs.overrides.is_none() => Cause::Policies,
+            false => Cause::Cluster,
+        };
+        (self.inputs == same).then_some(cause)
     }
 
     /// uid of the binding.

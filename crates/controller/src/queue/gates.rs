@@ -1,7 +1,5 @@
 //! Entry into the queue: a binding's priority there, and whether a gate keeps it out.
 
-use atoll_api::binding::ObjectReference;
-
 use super::{Held, Opening};
 use crate::detect;
 use crate::env::Env;
@@ -34,17 +32,10 @@ pub(crate) fn opening(source: &Source) -> Opening {
 pub(crate) fn publish(env: &Env, index: &Index, key: &BindingKey, why: &str) {
     tracing::debug!(%key, why, "gated");
     let Some(template) = template_of(index, key) else { return };
-    let about = ObjectReference {
-        api_version: template.api_version().to_owned(),
-        kind: template.key.kind.kind.clone(),
-        namespace: template.key.namespace.clone(),
-        name: template.key.name.clone(),
-        uid: Some((&template.uid).into()),
-    };
     // The same gate shut again is the same Event.
     let id = atoll_scheduler::hash::fnv1a_64(format!("{} {why}", template.uid).as_bytes());
     env.notes.post(Note {
-        about,
+        about: template.reference(),
         id: format!("{id:016x}"),
         reason: GATED.to_owned(),
         message: format!("not decided while a gate is shut: {why}"),

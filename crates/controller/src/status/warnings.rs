@@ -69,14 +69,7 @@ pub(crate) fn of_render<'a>(
         1 => first.clone(),
         count => format!("{first}; and {}", counted(count - 1, "more member")),
     };
-    let about = ObjectReference {
-        api_version: template.api_version().to_owned(),
-        kind: template.key.kind.kind.clone(),
-        namespace: template.key.namespace.clone(),
-        name: template.key.name.clone(),
-        uid: Some((&template.uid).into()),
-    };
-    warn(env, about, CANNOT_RENDER, message);
+    warn(env, template.reference(), CANNOT_RENDER, message);
 }
 
 fn warn(env: &Env, about: ObjectReference, reason: &str, message: String) {

@@ -87,7 +87,7 @@ async fn until_said(federation: &Federation, expected: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_drained_member_is_emptied_within_the_pace_and_says_how_far_it_is() {
-    let limits = PaceLimits { bindings_per_second: 1, room_percent: 0 };
+    let limits = PaceLimits { bindings_per_second: 1, ..PaceLimits::NONE };
     let names = ["a", "b", "c", "d", "e", "f"];
     let federation = on_m1(limits, &names, &["m1", "m2"], json!({})).await;
     taint(&federation, "m1", Some("NoExecute")).await;
@@ -111,7 +111,7 @@ async fn a_drained_member_is_emptied_within_the_pace_and_says_how_far_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_starts_goes_on_with_a_drain() {
-    let limits = PaceLimits { bindings_per_second: 1, room_percent: 0 };
+    let limits = PaceLimits { bindings_per_second: 1, ..PaceLimits::NONE };
     let names = ["a", "b", "c", "d"];
     let federation = on_m1(limits, &names, &["m1", "m2"], json!({})).await;
     taint(&federation, "m1", Some("NoExecute")).await;

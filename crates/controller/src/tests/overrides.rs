@@ -3,7 +3,13 @@
 
 use serde_json::{Value, json};
 
+use std::time::Duration;
+
+use atoll_history::{MemberEventKind, MemberFilter, Store};
+use tokio::time::Instant;
+
 use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
+use crate::lifecycle::pace::PaceLimits;
 use crate::testing::eventually;
 
 const OVERRIDE: (&str, &str) = ("policy.atoll.dev/v1alpha1", "OverridePolicy");
@@ -31,7 +37,11 @@ async fn label(federation: &Federation, cluster: &str, site: &str) {
 }
 
 async fn federation() -> Federation {
-    let federation = Federation::start().await;
+    federation_with(PaceLimits::default()).await
+}
+
+async fn federation_with(limits: PaceLimits) -> Federation {
+    let federation = Federation::start_with(limits).await;
     let placement = json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}});
     federation.hub.policy("all", DEPLOYMENT, placement).await;
     federation.hub.deployment("web", 2).await;
@@ -138,4 +148,50 @@ async fn an_invalid_override_policy_says_what_is_wrong() {
     let policy = federation.hub.get(OVERRIDE.0, OVERRIDE.1, Some("shop"), "registry").await;
     let message = policy["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
     assert!(message.contains("spec.overrideRules[0].overriders.plaintext[0].path"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_overrides_roll_out_at_a_bounded_rate_and_history_has_the_cause() {
+    let limits = PaceLimits { rollouts_per_second: 1, ..PaceLimits::NONE };
+    let federation = federation_with(limits).await;
+    let names = ["web", "a", "b", "c"];
+    for name in &names[1..] {
+        federation.hub.deployment(name, 2).await;
+        let binding = format!("{name}-deployment");
+        federation.until(BINDING, &binding, "/status/summary/applied", json!(2)).await;
+    }
+    registry(&federation, "eu.example").await;
+    status(&federation, OVERRIDE, "/matched", json!(4)).await;
+    let waiting = || federation.metrics().contains(&"atoll_rollouts_waiting 0".to_owned());
+    assert!(waiting(), "no manifest changes before a cluster has the label");
+
+    let start = Instant::now();
+    label(&federation, "m1", "north").await;
+    let image = |name: &str| {
+        let manifest = federation.members.manifest_of("m1", name);
+        manifest["spec"]["template"]["spec"]["containers"][0]["image"].clone()
+    };
+    eventually("others wait", SOON, || async { !waiting() }).await;
+    // A change of the template is not an override's: it takes the overrides along at once.
+    federation.hub.deployment("c", 3).await;
+    eventually("c follows its template", SOON, || async { image("c") == "eu.example/nginx" }).await;
+    eventually("all have the registry", 10 * SOON, || async {
+        names.iter().all(|name| image(name) == "eu.example/nginx")
+    })
+    .await;
+    assert!(start.elapsed() >= Duration::from_secs(2), "too fast: {:?}", start.elapsed());
+    eventually("nothing waits", SOON, || async { waiting() }).await;
+
+    let filter = MemberFilter::default();
+    eventually("history has the cause", 10 * SOON, || async {
+        let page = federation.store.member_events(&filter, 100, None).await.unwrap();
+        let mut rows = page.events.iter().filter(|row| row.kind == MemberEventKind::Rerendered);
+        rows.any(|row| {
+            row.cluster.as_str() == "m1"
+                && row.reason == "ClusterChanged"
+                && row.message.contains("shop/web-deployment")
+                && row.message.ends_with("override policies: OverridePolicy registry")
+        })
+    })
+    .await;
 }

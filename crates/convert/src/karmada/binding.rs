@@ -23,28 +23,13 @@ pub(super) const RULES: Rules<'static> = Rules(&[
     ("", STATUS),
 ]);
 
+/// Why components are left out.
+const ONE_POD_TEMPLATE: &str = "Atoll schedules one pod template in each object";
+
 const SPEC: Table = &[
     ("resource.resourceVersion", When::Always, Rule::Leave(Class::Changed, "Atoll compares uids")),
-    (
-        "propagateDeps",
-        When::Lacking,
-        Rule::OnlyEmpty("Atoll does not send what a workload refers to by itself"),
-    ),
-    (
-        "components",
-        When::Lacking,
-        Rule::OnlyEmpty("Atoll schedules one pod template in each object"),
-    ),
-    (
-        "clusters[].components",
-        When::Lacking,
-        Rule::OnlyEmpty("Atoll schedules one pod template in each object"),
-    ),
-    (
-        "requiredBy",
-        When::Lacking,
-        Rule::OnlyEmpty("Atoll does not send what a workload refers to by itself"),
-    ),
+    ("components", When::Lacking, Rule::OnlyEmpty(ONE_POD_TEMPLATE)),
+    ("clusters[].components", When::Lacking, Rule::OnlyEmpty(ONE_POD_TEMPLATE)),
     (
         "replicaRequirements.namespace",
         When::Lacking,

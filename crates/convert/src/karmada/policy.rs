@@ -17,14 +17,6 @@ pub(super) const RULES: Rules<'static> =
 
 const SPEC: Table = &[
     ("resourceSelectors[].apiVersion", When::Always, Rule::Map(selected_kind)),
-    (
-        "propagateDeps",
-        When::Lacking,
-        Rule::OnlyEmpty(
-            "Atoll does not send what a workload refers to by itself: select its ConfigMaps, Secrets, \
-             PersistentVolumeClaims and ServiceAccounts in resourceSelectors",
-        ),
-    ),
     ("preemption", When::Always, Rule::Map(preemption)),
     (
         "dependentOverrides",
