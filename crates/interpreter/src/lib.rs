@@ -31,7 +31,9 @@ pub use error::InterpretError;
 pub use health::{Health, HealthState};
 pub use kinds::{aggregate, health};
 pub use observed::{Observed, observed};
-pub use operations::{Operation, RETAIN_REPLICAS, interpret, prune, retain, retain_metadata};
+pub use operations::{
+    Operation, RETAIN_REPLICAS, interpret, prune, retain, retain_metadata, retained,
+};
 pub use pod::pod_labels;
 pub use replicas::{replicas, set_replicas};
 pub use requirements::requirements;

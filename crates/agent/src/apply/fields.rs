@@ -65,6 +65,76 @@ fn own_entry(object: &Value) -> Option<&Value> {
     entries(object).find(|entry| is_ours(entry))
 }
 
+/// Who owns one place of an object: the sets of `managedFields` that contain it, each from this place on.
+#[derive(Debug, Default)]
+pub(crate) struct FieldOwners<'a> {
+    ours: Option<&'a Value>,
+    others: Vec<&'a Value>,
+}
+
+impl<'a> FieldOwners<'a> {
+    /// Owners of the whole object.
+    #[must_use]
+    pub(crate) fn of(object: &'a Value) -> Self {
+        let others = entries(object).filter(|entry| !is_ours(entry));
+        Self {
+            ours: own_entry(object).map(|entry| &entry["fieldsV1"]),
+            others: others.map(|entry| &entry["fieldsV1"]).collect(),
+        }
+    }
+
+    /// Whether Atoll is its only owner.
+    #[must_use]
+    pub(crate) fn is_only_ours(&self) -> bool {
+        self.ours.is_some() && self.others.is_empty()
+    }
+
+    /// Whether it is owned as a whole, so that an apply of a part of it would drop the rest.
+    #[must_use]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.sets().any(|set| set.as_object().is_some_and(Map::is_empty))
+    }
+
+    /// The fields that identify the items of the list at this place; `None` if items have no identity.
+    #[must_use]
+    pub(crate) fn keys(&self) -> Option<Vec<String>> {
+        let mut items = self.sets().filter_map(Value::as_object).flat_map(Map::keys);
+        let keys = items.find_map(|path| path.strip_prefix("k:"))?;
+        let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
+        Some(keys.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Owners of a field of the map at this place.
+    #[must_use]
+    pub(crate) fn of_field(&self, name: &str) -> Self {
+        let path = format!("f:{name}");
+        self.below(|set| set.get(&path))
+    }
+
+    /// Owners of an item of the list at this place, as the object has it.
+    #[must_use]
+    pub(crate) fn of_item(&self, item: &Value) -> Self {
+        let is_item = |path: &str| {
+            let keys = path.strip_prefix("k:")?;
+            let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
+            Some(keys.iter().all(|(name, value)| item.get(name) == Some(value)))
+        };
+        self.below(|set| {
+            let mut items = set.as_object()?.iter();
+            items.find(|(path, _)| is_item(path) == Some(true)).map(|(_, below)| below)
+        })
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &'a Value> {
+        self.ours.into_iter().chain(self.others.iter().copied())
+    }
+
+    fn below(&self, of: impl Fn(&'a Value) -> Option<&'a Value>) -> Self {
+        let others = self.others.iter().filter_map(|set| of(set));
+        Self { ours: self.ours.and_then(&of), others: others.collect() }
+    }
+}
+
 /// Whether Atoll applied the object, as an object of this group. Controllers copy labels and annotations to objects
 /// they create (Kubernetes from a Service to its EndpointSlices), and some kinds are served in two groups. On a server
 /// without managed fields, the marks alone decide.

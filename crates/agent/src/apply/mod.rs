@@ -6,3 +6,4 @@ pub(crate) mod fields;
 pub(crate) mod object;
 pub(crate) mod order;
 pub(crate) mod removal;
+mod retain;

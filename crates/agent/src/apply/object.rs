@@ -10,7 +10,8 @@ use atoll_api::marks::{CLAIMS, HASH, MANAGED_BY, MANAGED_BY_VALUE, PRESERVE};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::fields::{Fingerprint, scaled_by, with_client_side_moved};
+use super::fields::{FieldOwners, Fingerprint, scaled_by, with_client_side_moved};
+use super::retain;
 use crate::key::{GroupKind, Key};
 use crate::member::{Apis, Member, MemberError, Target};
 
@@ -119,7 +120,7 @@ pub(crate) async fn apply(
         MemberError::Scope(format!("the manifest of {key} is not JSON: {error}"))
     })?;
     check_identity(&manifest, key, desired)?;
-    let Some(object) = member.get(target, key).await? else {
+    let Some(mut object) = member.get(target, key).await? else {
         return create(member, target, key, &manifest).await;
     };
     let live = Live::of(&object);
@@ -134,10 +135,13 @@ pub(crate) async fn apply(
         if !desired.overwrite {
             return Ok(Applied::Conflict { uid: live.uid });
         }
-        take_over(member, target, key, &object).await?;
+        if let Some(moved) = take_over(member, target, key, &object).await? {
+            object = moved;
+        }
     } else if is_in_step(&live, desired, known) {
         return Ok(Applied::Done { live, written: false });
     }
+    manifest = keep_members_fields(key, manifest, &object);
     let autoscaled = manifest["spec"].get("replicas").is_some()
         && scaled_by(&object).is_some()
         && is_autoscaled(member, key).await;
@@ -160,6 +164,21 @@ pub(crate) async fn apply(
     // An apply that changes nothing leaves the resourceVersion as it is.
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
     Ok(Applied::Done { live: Live::of(&after), written: version(&object) != version(&after) })
+}
+
+/// The manifest with the fields that the member keeps left out, or as they are on the member.
+fn keep_members_fields(key: &Key, manifest: Value, object: &Value) -> Value {
+    match atoll_interpreter::retained(&manifest, object) {
+        Ok(Some(retained)) => {
+            retain::manifest(manifest, &retained, object, &FieldOwners::of(object))
+        }
+        Ok(None) => manifest,
+        Err(error) => {
+            // Only a manifest that the member's API server rejects too.
+            tracing::warn!(%key, %error, "cannot tell which fields the member keeps");
+            manifest
+        }
+    }
 }
 
 /// Creates an object that does not exist: without force, so that one created meanwhile is not overwritten. A missing
@@ -200,20 +219,20 @@ pub(crate) async fn ensure_namespace(member: &Member, name: &str) -> Result<(), 
 }
 
 /// Moves the fields of client-side appliers to our manager, so that the following apply drops fields that the manifest
-/// does not have.
+/// does not have. Returns the object if it was changed.
 async fn take_over(
     member: &Member,
     target: &Target,
     key: &Key,
     object: &Value,
-) -> Result<(), MemberError> {
-    let Some(managed) = with_client_side_moved(object) else { return Ok(()) };
+) -> Result<Option<Value>, MemberError> {
+    let Some(managed) = with_client_side_moved(object) else { return Ok(None) };
     let version = &object["metadata"]["resourceVersion"];
     let operations = json!([
         {"op": "replace", "path": "/metadata/managedFields", "value": managed},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
     ]);
-    member.json_patch(target, key, &operations).await.map(drop)
+    member.json_patch(target, key, &operations).await.map(Some)
 }
 
 /// The controller's rendering refuses to change an object's identity; the agent checks it again, because these fields

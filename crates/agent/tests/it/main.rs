@@ -11,6 +11,7 @@ mod index;
 mod member;
 mod removing;
 mod reporting;
+mod retaining;
 mod rights;
 mod sessions;
 mod setup;

@@ -17,7 +17,7 @@ mod retain;
 mod retain_pod;
 
 pub use prune::prune;
-pub use retain::{RETAIN_REPLICAS, retain, retain_metadata};
+pub use retain::{RETAIN_REPLICAS, retain, retain_metadata, retained};
 
 /// What is asked about an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -53,6 +53,28 @@ pub fn retain(desired: &Value, observed: &Value) -> Result<Value, InterpretError
     Ok(out)
 }
 
+/// [`retain`] for a server-side apply; `None` if the kind retains nothing. A Pod has its fields as their authors wrote
+/// them, not in the form of an API server.
+///
+/// # Errors
+/// A retained field has the wrong type.
+pub fn retained(desired: &Value, observed: &Value) -> Result<Option<Value>, InterpretError> {
+    match Kind::native(desired) {
+        Kind::Pod => Ok(Some(retain_pod::fields(desired, observed))),
+        Kind::Deployment if text(desired, &["metadata", "labels", RETAIN_REPLICAS]) != "true" => {
+            Ok(None)
+        }
+        Kind::Deployment
+        | Kind::Service
+        | Kind::ServiceAccount
+        | Kind::PersistentVolumeClaim
+        | Kind::PersistentVolume
+        | Kind::Job
+        | Kind::Secret => retain(desired, observed).map(Some),
+        _ => Ok(None),
+    }
+}
+
 /// The desired object with the member's finalizers, owners and version, and with labels and annotations of both: ours
 /// win, and a key that we set earlier and no longer set is removed.
 #[must_use]

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Map, Value, json};
 
-use crate::{InterpretError, schema};
+use crate::{InterpretError, read::list, schema};
 use atoll_api::quantity::Quantity;
 
 /// Fields of a Pod cannot change after its creation, so the observed values win. The result has only fields that the
@@ -28,6 +28,32 @@ pub(crate) fn retain(desired: &Value, observed: &Value) -> Result<Value, Interpr
         resources(&mut out, desired, observed, field);
     }
     Ok(out)
+}
+
+/// The desired Pod with the observed values of the same fields, and everything else as its author wrote it. A field that
+/// the observed Pod lacks stays as it is desired.
+pub(super) fn fields(desired: &Value, observed: &Value) -> Value {
+    let mut out = desired.clone();
+    let (Some(Value::Object(spec)), Some(member)) = (out.get_mut("spec"), observed.get("spec"))
+    else {
+        return out;
+    };
+    for field in ["nodeName", "serviceAccountName", "volumes"] {
+        if let Some(value) = member.get(field) {
+            spec.insert(field.to_owned(), value.clone());
+        }
+    }
+    for field in ["containers", "initContainers"] {
+        let containers = spec.get_mut(field).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let same = list(member, &[field]).iter().find(|c| c["name"] == container["name"]);
+            let mounts = same.and_then(|same| same.get("volumeMounts"));
+            if let (Some(mounts), Some(container)) = (mounts, container.as_object_mut()) {
+                container.insert("volumeMounts".to_owned(), mounts.clone());
+            }
+        }
+    }
+    out
 }
 
 fn mounts(ours: &mut [Container], theirs: &[Container]) {
