@@ -9,6 +9,7 @@ use atoll_scheduler::RecoverAfter;
 use kube::Client;
 
 use crate::events::Notes;
+use crate::interpret::Interpreter;
 use crate::leader::Election;
 use crate::lifecycle::pace::PaceLimits;
 use crate::metrics::Counters;
@@ -30,6 +31,7 @@ pub(crate) struct Env {
     pub(crate) election: Election,
     pub(crate) scheduler: SchedulerHandle,
     pub(crate) extensions: Arc<Extensions>,
+    pub(crate) interpreter: Arc<Interpreter>,
     /// How fast workloads may leave clusters.
     pub(crate) pace: PaceLimits,
     /// How long a cluster must be healthy before workloads move back to it.

@@ -20,6 +20,7 @@ mod health;
 mod http;
 mod hub_state;
 mod index;
+mod interpret;
 pub mod leader;
 mod leadership;
 mod lifecycle;

@@ -21,6 +21,7 @@ use crate::events;
 use crate::http::{self, Pages, Scope};
 use crate::hub_state::HubState;
 use crate::index::Index;
+use crate::interpret::Interpreter;
 use crate::leader::{self, Candidate, Election, ElectionError, Elector, LeaderTerm, OwnPod};
 use crate::lifecycle::pace::PaceLimits;
 use crate::members::{
@@ -334,7 +335,9 @@ impl Core {
             decisions,
             progress: recorder.progress(),
         };
+        let interpreter = Arc::new(Interpreter::new(hub.clock.clone()));
         let env = Arc::new(Env {
+            interpreter,
             client: hub.client,
             clock: hub.clock,
             counters,

@@ -1,12 +1,9 @@
-//! Threads that run rules, so that an event loop never waits for a script.
+//! Runs rules on threads of their own, so that an event loop never waits for a script.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
-use tokio::sync::oneshot;
+use tokio::sync::Semaphore;
 
 use crate::error::{NotRun, RuleError};
 use crate::limits;
@@ -18,125 +15,89 @@ const QUEUE: usize = 4096;
 /// Bytes of objects that may wait.
 const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 
-/// A fixed number of threads that run rules. Dropping it ends the threads after the rules that they are running.
+/// Runs a bounded number of rules at a time, on the blocking threads of tokio. Those start when they are needed, so an
+/// unused pool costs nothing.
 pub struct Pool {
-    sender: Option<SyncSender<Job>>,
-    waiting_bytes: Arc<AtomicUsize>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Arc<Semaphore>,
+    waiting: Arc<Waiting>,
 }
 
 type Answer = Option<Result<Response, Failure>>;
 
-struct Job {
-    customizations: Arc<Customizations>,
-    request: Request,
-    reply: oneshot::Sender<Answer>,
-    held: Held,
+/// The questions that wait for a thread.
+#[derive(Default)]
+struct Waiting {
+    entries: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
-/// Bytes of a waiting question; given back when it is dropped.
+/// The share of one waiting question; given back when it is dropped.
 struct Held {
     bytes: usize,
-    all: Arc<AtomicUsize>,
+    all: Arc<Waiting>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.entries.fetch_sub(1, Ordering::Relaxed);
+        self.all.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 impl Pool {
-    /// Starts the threads.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
-    pub fn new(threads: usize) -> std::io::Result<Self> {
-        let (sender, receiver) = sync_channel(QUEUE);
-        let receiver = Arc::new(Mutex::new(receiver));
-        let start = |at: usize| {
-            let receiver = Arc::clone(&receiver);
-            let builder = std::thread::Builder::new().name(format!("customize-{at}"));
-            builder.spawn(move || work(&receiver))
-        };
-        Ok(Self {
-            sender: Some(sender),
-            waiting_bytes: Arc::default(),
-            threads: (0..threads.max(1)).map(start).collect::<Result<_, _>>()?,
-        })
+    /// A pool that runs at most this many rules at a time.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        Self { threads: Arc::new(Semaphore::new(threads.max(1))), waiting: Arc::default() }
     }
 
     /// The answer of customizations to a question; `None` if none has a rule for it. A question that cannot run soon
-    /// fails, and the next layer answers.
+    /// fails, and the next layer answers. A caller that stops waiting does not stop a rule that runs: its limits do.
     pub async fn answer(&self, customizations: &Arc<Customizations>, request: Request) -> Answer {
         let operation = request.operation();
         if !customizations.handles(request.object(), operation) {
             return None;
         }
-        let not_run = |why: NotRun| {
-            let error = RuleError::NotRun(why);
+        let fails = |error: RuleError| {
             Some(Err(Failure { customization: String::new(), operation, error }))
         };
-        let (reply, answer) = oneshot::channel();
+        let not_run = |why: NotRun| fails(RuleError::NotRun(why));
         let Some(held) = self.hold(request.size()) else { return not_run(NotRun::QueueFull) };
-        let customizations = Arc::clone(customizations);
-        let job = Job { customizations, request, reply, held };
-        match self.sender.as_ref().map(|sender| sender.try_send(job)) {
-            Some(Ok(())) => {}
-            Some(Err(_)) => return not_run(NotRun::QueueFull),
-            None => return not_run(NotRun::Stopping),
-        }
-        match tokio::time::timeout(limits::WAIT + limits::TIME, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => not_run(NotRun::Stopping),
-            Err(_) => not_run(NotRun::Waited),
-        }
-    }
-
-    /// Reserves bytes of the queue.
-    fn hold(&self, bytes: usize) -> Option<Held> {
-        let held = Held { bytes, all: Arc::clone(&self.waiting_bytes) };
-        let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        (before + bytes <= QUEUE_BYTES).then_some(held)
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.sender = None;
-        for thread in self.threads.drain(..) {
-            // A thread catches the panics of rules, so it cannot have panicked; its result is empty.
-            let _ended = thread.join();
-        }
-    }
-}
-
-fn work(receiver: &Mutex<Receiver<Job>>) {
-    loop {
-        let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { customizations, request, reply, held }) = job else { return };
+        let thread = Arc::clone(&self.threads).acquire_owned();
+        let thread = match tokio::time::timeout(limits::WAIT, thread).await {
+            Ok(Ok(thread)) => thread,
+            Ok(Err(_)) => return not_run(NotRun::Stopping),
+            Err(_) => return not_run(NotRun::Waited),
+        };
         drop(held);
-        // The caller was cancelled or timed out.
-        if reply.is_closed() {
-            continue;
-        }
-        let operation = request.operation();
-        // mlua panics where it cannot report an error; the thread must survive that.
-        let answer = catch_unwind(AssertUnwindSafe(|| customizations.answer(&request)));
-        let answer = answer.unwrap_or_else(|_| {
-            let error = RuleError::Failed("the interpreter failed; this is a bug".to_owned());
-            Some(Err(Failure { customization: String::new(), operation, error }))
+        let customizations = Arc::clone(customizations);
+        let run = tokio::task::spawn_blocking(move || {
+            let answer = customizations.answer(&request);
+            drop(thread);
+            answer
         });
-        // The caller may have gone meanwhile.
-        let _gone = reply.send(answer);
+        match run.await {
+            Ok(answer) => answer,
+            // mlua panics where it cannot report an error.
+            Err(error) if error.is_panic() => {
+                fails(RuleError::Failed("the interpreter failed; this is a bug".to_owned()))
+            }
+            Err(_) => not_run(NotRun::Stopping),
+        }
+    }
+
+    /// Reserves an entry and its bytes in the queue.
+    fn hold(&self, bytes: usize) -> Option<Held> {
+        let held = Held { bytes, all: Arc::clone(&self.waiting) };
+        let entries = self.waiting.entries.fetch_add(1, Ordering::Relaxed) + 1;
+        let all = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        (entries <= QUEUE && all <= QUEUE_BYTES).then_some(held)
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::time::Instant;
-
     use atoll_api::customization::ResourceInterpreterCustomizationSpec;
     use serde_json::{Value, json};
 
@@ -169,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pool_answers_and_asks_nothing_without_a_rule() {
-        let (pool, rules) = (Pool::new(2).unwrap(), customizations());
+        let (pool, rules) = (Pool::new(2), customizations());
         let health = pool.answer(&rules, Request::Health(object(Value::Null))).await;
         assert_eq!(health, Some(Ok(Response::Healthy(true))));
         assert_eq!(pool.answer(&rules, Request::Replicas(object(Value::Null))).await, None);
@@ -177,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_fails_at_once_and_the_pool_goes_on() {
-        let (pool, rules) = (Arc::new(Pool::new(1).unwrap()), customizations());
+        let (pool, rules) = (Arc::new(Pool::new(1)), customizations());
         let ask = |request: Request| {
             let (pool, rules) = (Arc::clone(&pool), Arc::clone(&rules));
             tokio::spawn(async move { pool.answer(&rules, request).await })
@@ -209,18 +170,17 @@ mod tests {
         );
         let health = pool.answer(&rules, Request::Health(object(Value::Null))).await;
         assert_eq!(health, Some(Ok(Response::Healthy(true))));
-        assert_eq!(pool.waiting_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(pool.waiting.bytes.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
-    async fn a_pool_that_is_dropped_ends_its_threads() {
-        let started = Instant::now();
-        let (pool, rules) = (Pool::new(2).unwrap(), customizations());
+    async fn a_caller_that_does_not_wait_leaves_the_thread_to_others_when_the_rule_stops() {
+        let (pool, rules) = (Pool::new(1), customizations());
         let cancelled = pool.answer(&rules, Request::Reflect(object(Value::Null)));
         assert!(
             tokio::time::timeout(std::time::Duration::from_millis(50), cancelled).await.is_err()
         );
-        drop(pool);
-        assert!(started.elapsed() < std::time::Duration::from_secs(10));
+        let health = pool.answer(&rules, Request::Health(object(Value::Null))).await;
+        assert_eq!(health, Some(Ok(Response::Healthy(true))));
     }
 }

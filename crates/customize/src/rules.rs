@@ -1,7 +1,7 @@
 //! The rules of all customizations, by kind and operation.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use atoll_api::customization::{
     Operation, OperationUse, ResourceInterpreterCustomizationSpec, RuleText, pointer_tokens,
@@ -12,7 +12,8 @@ use crate::error::RuleError;
 use crate::request::{Request, Response};
 use crate::{cel, paths, results, script};
 
-/// The rules of all customizations. Immutable: a change of a customization makes a new set.
+/// The rules of all customizations. Immutable: a change of a customization makes a new set. Rules are compiled when they
+/// are used first, on the thread that runs them: to make a set is cheap.
 #[derive(Debug, Clone, Default)]
 pub struct Customizations {
     kinds: BTreeMap<Kind, BTreeMap<Operation, Vec<Rule>>>,
@@ -25,7 +26,9 @@ type Kind = (String, String);
 #[derive(Debug, Clone)]
 struct Rule {
     customization: Arc<str>,
-    program: Result<Program, RuleError>,
+    operation: Operation,
+    spec: Arc<ResourceInterpreterCustomizationSpec>,
+    program: Arc<OnceLock<Result<Program, RuleError>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,15 +57,26 @@ impl Customizations {
     pub fn new<'a>(
         all: impl IntoIterator<Item = (&'a str, &'a ResourceInterpreterCustomizationSpec)>,
     ) -> Self {
+        Self::of(all.into_iter().map(|(name, spec)| (name, Arc::new(spec.clone()))))
+    }
+
+    /// The same with shared specs, which are not copied.
+    pub fn of<'a>(
+        all: impl IntoIterator<Item = (&'a str, Arc<ResourceInterpreterCustomizationSpec>)>,
+    ) -> Self {
         let sorted: BTreeMap<&str, _> = all.into_iter().collect();
         let mut set = Self::default();
         for (name, spec) in sorted {
             let kind = (spec.target.api_version.clone(), spec.target.kind.clone());
             let operations = set.kinds.entry(kind).or_default();
             for operation in Operation::ALL {
-                if let Some(text) = spec.customizations.rule(operation) {
-                    let rule = Rule { customization: name.into(), program: Program::compile(text) };
-                    operations.entry(operation).or_default().push(rule);
+                if spec.customizations.rule(operation).is_some() {
+                    operations.entry(operation).or_default().push(Rule {
+                        customization: name.into(),
+                        operation,
+                        spec: Arc::clone(&spec),
+                        program: Arc::default(),
+                    });
                 }
             }
         }
@@ -135,8 +149,16 @@ pub fn compile_problems(name: &str, spec: &ResourceInterpreterCustomizationSpec)
 }
 
 impl Rule {
+    fn compile(&self) -> Result<Program, RuleError> {
+        let text = self.spec.customizations.rule(self.operation);
+        text.map_or_else(
+            || Err(RuleError::Compile("the rule is missing".to_owned())),
+            Program::compile,
+        )
+    }
+
     fn answer(&self, request: &Request) -> Result<Response, Failure> {
-        let program = self.program.as_ref().map_err(Clone::clone);
+        let program = self.program.get_or_init(|| self.compile()).as_ref().map_err(Clone::clone);
         program.and_then(|program| program.answer(request)).map_err(|error| Failure {
             customization: self.customization.to_string(),
             operation: request.operation(),

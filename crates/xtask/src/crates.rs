@@ -26,7 +26,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("protocol", &["api"]),
     (
         "controller",
-        &["api", "decision", "http", "interpreter", "scheduler", "render", "history", "protocol"],
+        &[
+            "api",
+            "customize",
+            "decision",
+            "http",
+            "interpreter",
+            "scheduler",
+            "render",
+            "history",
+            "protocol",
+        ],
     ),
     ("agent", &["api", "interpreter", "protocol"]),
     ("apiserver", &["api", "apimachinery", "expression", "http", "merge"]),

@@ -272,6 +272,7 @@ impl HubState {
             Source::WorkloadSpreads,
             Source::OverridePolicies,
             Source::ClusterOverridePolicies,
+            Source::Customizations,
             Source::ResourceBindings,
             Source::ClusterResourceBindings,
         ];

@@ -30,6 +30,7 @@ impl Index {
                 let (namespace, name) = name_of(&object);
                 self.set_override(&PolicyKey { namespace, name }, Some(object.clone()), touched)
             }
+            Source::Customizations => self.put_customization(&name_of(&object).1, &object, touched),
             Source::ResourceBindings | Source::ClusterResourceBindings
                 if self.holds_binding(&object) =>
             {
@@ -51,7 +52,9 @@ impl Index {
                 Ok(())
             }
             Source::Nodes => {
-                if self.nodes.insert(name_of(&object).1) && self.nodes.len() == 1 {
+                if self.hub_workloads.nodes.insert(name_of(&object).1)
+                    && self.hub_workloads.nodes.len() == 1
+                {
                     self.touch_pod_makers(touched);
                 }
                 Ok(())
@@ -99,6 +102,7 @@ impl Index {
                 // Without an object nothing has to be parsed.
                 let _: Result<(), RowError> = self.set_override(&key, None, touched);
             }
+            Source::Customizations => self.set_customization(name, None, touched),
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let key = BindingKey { namespace: namespace.clone(), name: name.clone() };
                 // A late event about an older binding's deletion does not affect the current one.
@@ -119,13 +123,13 @@ impl Index {
                 self.namespaces.remove(name);
             }
             Source::Nodes => {
-                if self.nodes.remove(name) && self.nodes.is_empty() {
+                if self.hub_workloads.nodes.remove(name) && self.hub_workloads.nodes.is_empty() {
                     self.touch_pod_makers(touched);
                 }
             }
             Source::ReplicaSets | Source::Pods => {
                 let id = (source.clone(), format!("{}/{}", full.0, full.1));
-                if let Some(owner) = self.controlled.remove(&id) {
+                if let Some(owner) = self.hub_workloads.controlled.remove(&id) {
                     touched.keys.insert(owner.binding());
                 }
             }
@@ -171,6 +175,7 @@ impl Index {
                     .map(|key| (key.namespace.clone(), key.name.clone()))
                     .collect()
             }
+            Source::Customizations => self.customizations().map(plain).collect(),
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let namespaced = *source == Source::ResourceBindings;
                 let keys = self.bindings.keys();
@@ -183,10 +188,10 @@ impl Index {
                 .map(|template| (template.key.namespace.clone(), template.key.name.clone()))
                 .collect(),
             Source::Namespaces => self.namespaces.keys().map(plain).collect(),
-            Source::Nodes => self.nodes.iter().map(plain).collect(),
+            Source::Nodes => self.hub_workloads.nodes.iter().map(plain).collect(),
             Source::PriorityClasses => self.priority_classes.keys().map(plain).collect(),
             Source::ReplicaSets | Source::Pods => {
-                let ids = self.controlled.keys().filter(|(held, _)| held == source);
+                let ids = self.hub_workloads.controlled.keys().filter(|(held, _)| held == source);
                 ids.filter_map(|(_, id)| id.split_once('/'))
                     .map(|(namespace, name)| (Some(namespace.to_owned()), name.to_owned()))
                     .collect()

@@ -4,7 +4,9 @@
 //! objects and kinds in any: the tables depend only on the newest version of each object. Every change returns a
 //! [`Touched`], so that no scan is needed to find what to process again.
 
+pub(crate) mod customizations;
 mod dependencies;
+mod hub_workloads;
 mod intake;
 pub(crate) mod key;
 mod override_table;
@@ -24,6 +26,8 @@ use serde_json::Value;
 
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 
+use customizations::CustomizationTable;
+use hub_workloads::HubWorkloads;
 use override_table::OverrideTable;
 use references::Dependencies;
 use rows::{Binding, Namespace, Policy, RowError, Template};
@@ -49,6 +53,8 @@ pub enum Source {
     OverridePolicies,
     /// Cluster-scoped override policies.
     ClusterOverridePolicies,
+    /// Rules of users about the meaning of kinds.
+    Customizations,
     /// Bindings of namespaced templates.
     ResourceBindings,
     /// Bindings of cluster-scoped templates.
@@ -84,6 +90,8 @@ pub struct Touched {
     pub policies: BTreeSet<PolicyKey>,
     /// Override policies whose status may change.
     pub override_policies: BTreeSet<PolicyKey>,
+    /// Customizations whose status may change. All that changed or were deleted are among them.
+    pub customizations: BTreeSet<String>,
     /// WorkloadPolicies whose status may change.
     pub workload_policies: BTreeSet<NamespacedName>,
     /// Clusters with a change that matters to the scheduler or `members`.
@@ -114,6 +122,7 @@ impl Touched {
         self.keys.extend(other.keys);
         self.policies.extend(other.policies);
         self.override_policies.extend(other.override_policies);
+        self.customizations.extend(other.customizations);
         self.workload_policies.extend(other.workload_policies);
         self.clusters.extend(other.clusters);
         self.bindings.extend(other.bindings);
@@ -148,14 +157,13 @@ pub struct Index {
     namespaces: BTreeMap<String, Namespace>,
     /// Values by name.
     priority_classes: BTreeMap<String, i32>,
-    /// Nodes by name; ReplicaSets and Pods by namespace/name, with the template that controls them.
-    nodes: BTreeSet<String>,
-    controlled: BTreeMap<(Source, String), TemplateKey>,
+    hub_workloads: HubWorkloads,
     readings: BTreeMap<Source, Reading>,
     reserved: ReservedNamespaces,
     by: Secondary,
     dependencies: Dependencies,
     overrides: OverrideTable,
+    customizations: CustomizationTable,
 }
 
 impl Index {
@@ -415,26 +423,6 @@ impl Index {
     #[must_use]
     pub fn node_labels(&self) -> BTreeSet<String> {
         self.by.node_labels.keys().cloned().collect()
-    }
-
-    /// Evidence that something other than Atoll runs templates on the hub: then kinds that create Pods are not claimed.
-    #[must_use]
-    pub fn hub_runs_workloads(&self) -> Option<String> {
-        if let Some(node) = self.nodes.first() {
-            return Some(format!("the hub has a Node ({node})"));
-        }
-        self.controlled.iter().find(|(_, owner)| self.templates.contains_key(*owner)).map(
-            |((source, name), owner)| {
-                let kind = if *source == Source::Pods { "Pod" } else { "ReplicaSet" };
-                format!("the hub has the {kind} {name} of {owner}")
-            },
-        )
-    }
-
-    /// Whether the hub has a Node.
-    #[must_use]
-    pub fn has_nodes(&self) -> bool {
-        !self.nodes.is_empty()
     }
 
     /// Stores one object.

@@ -58,7 +58,19 @@ fn histories() -> Vec<Vec<(Source, &'static str, Value)>> {
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web",
             "controller": true}]}});
     let node = json!({"metadata": {"name": "node-1", "uid": "n"}});
+    let customization = |version: u64, cel: &str| {
+        json!({
+            "metadata": {"name": "web", "uid": "r", "generation": version,
+                "resourceVersion": version.to_string()},
+            "spec": {"target": {"apiVersion": "apps/v1", "kind": "Deployment"},
+                "customizations": {"replicaResource": {"cel": cel}}},
+        })
+    };
     vec![
+        vec![
+            (Source::Customizations, "apply", customization(1, "1")),
+            (Source::Customizations, "apply", customization(2, "2")),
+        ],
         vec![
             (Source::PropagationPolicies, "apply", policy(1, "other")),
             (Source::PropagationPolicies, "apply", policy(2, "web")),
@@ -117,7 +129,7 @@ fn events_in_any_order_give_the_same_tables() {
             histories().into_iter().map(|h| h.into_iter().peekable()).collect();
         let mut index = Index::default();
         while histories.iter_mut().any(|history| history.peek().is_some()) {
-            let at = usize::try_from(random(&mut state) % 8).unwrap();
+            let at = usize::try_from(random(&mut state) % 64).unwrap() % histories.len();
             if let Some(event) = histories[at].next() {
                 play(&mut index, event);
             }

@@ -447,7 +447,7 @@ impl Index {
         if let Some(owner) = owner {
             touched.keys.insert(owner.binding());
             let id = (source.clone(), format!("{}/{name}", namespace.unwrap_or_default()));
-            self.controlled.insert(id, owner);
+            self.hub_workloads.controlled.insert(id, owner);
         }
     }
 

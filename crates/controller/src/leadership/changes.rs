@@ -59,6 +59,9 @@ impl Leading {
         for policy in touched.override_policies {
             self.statuses.mark(Subject::OverridePolicy(policy), Phase::InProgress);
         }
+        for name in touched.customizations {
+            self.statuses.mark_customization(&hub.index, &name);
+        }
         for spread in touched.spreads {
             self.statuses.mark(Subject::WorkloadSpread(spread), Phase::InProgress);
         }

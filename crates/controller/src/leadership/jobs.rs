@@ -13,11 +13,13 @@ use crate::audit::recovery::KnownProgress;
 use crate::commit::{self, Ended, Write};
 use crate::env::Env;
 use crate::index::key::BindingKey;
+use crate::interpret::RuleFailed;
 use crate::placements::{reissued, removal_limits};
 use crate::reconcile::Purpose;
 use crate::reconcile::template_lookup::Presence;
 use crate::schedule::extend::Passage;
 use crate::status::due::Subject;
+use crate::status::stage::{Computed, Content};
 use crate::status::write::{self, Failure, Target};
 
 /// Result of a job.
@@ -28,8 +30,12 @@ pub(crate) enum JobDone {
     LookedUp { key: BindingKey, presence: Presence },
     /// History's answer about the record of a withdrawal.
     WithdrawalRecorded { key: BindingKey, id: DecisionId, state: RecordState },
-    /// Result of a status write.
-    Published { subject: Subject, result: Result<Arc<Value>, Failure> },
+    /// Result of a status write: the object, or `None` if there was nothing to write; and a rule that failed meanwhile.
+    Published {
+        subject: Subject,
+        result: Result<Option<Arc<Value>>, Failure>,
+        failed: Option<RuleFailed>,
+    },
     /// Withdrawals in history that members have not confirmed: bindings by member.
     Unconfirmed(Vec<(ClusterName, Vec<BindingUid>)>),
     /// Progress of decisions according to history.
@@ -97,11 +103,21 @@ impl Jobs {
     }
 
     /// Writes a status; the result is [`JobDone::Published`].
-    pub(super) fn publish(&mut self, env: &Env, subject: Subject, target: Target, patch: Value) {
+    pub(super) fn publish(
+        &mut self,
+        env: &Env,
+        subject: Subject,
+        target: Target,
+        content: Content,
+    ) {
         let client = env.client.clone();
         self.publish_with(async move {
-            let result = write::write(&client, &target, &patch).await;
-            JobDone::Published { subject, result }
+            let Computed { patch, failed } = content.compute().await;
+            let result = match patch {
+                Some(patch) => write::write(&client, &target, &patch).await.map(Some),
+                None => Ok(None),
+            };
+            JobDone::Published { subject, result, failed }
         });
     }
 
@@ -150,7 +166,7 @@ mod tests {
     async fn statuses_leave_room_for_decisions_and_take_it_when_there_are_none() {
         let published = || async {
             let subject = Subject::Binding(BindingKey { namespace: None, name: "web".into() });
-            JobDone::Published { subject, result: Ok(Arc::default()) }
+            JobDone::Published { subject, result: Ok(None), failed: None }
         };
         let mut jobs = Jobs::default();
         while jobs.has_room_for_status(true) {

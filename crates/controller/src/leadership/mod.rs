@@ -147,6 +147,9 @@ impl Leading {
         for policy in hub.index.override_policies() {
             self.statuses.mark(StatusSubject::OverridePolicy(policy.clone()), Phase::InProgress);
         }
+        for name in hub.index.customizations() {
+            self.statuses.mark_customization(&hub.index, name);
+        }
         for spread in hub.index.spreads() {
             self.statuses.mark(StatusSubject::WorkloadSpread(spread.clone()), Phase::InProgress);
         }

@@ -32,7 +32,12 @@ impl Leading {
             JobDone::WithdrawalRecorded { key, id, state } => {
                 self.withdrawal_recorded(hub, key, &id, state);
             }
-            JobDone::Published { subject, result } => self.published(hub, &subject, result),
+            JobDone::Published { subject, result, failed } => {
+                if let Some(failed) = failed {
+                    self.statuses.rule_failed(&hub.index, failed);
+                }
+                self.published(hub, &subject, result);
+            }
             JobDone::Unconfirmed(claims) => {
                 for (cluster, uids) in claims {
                     self.placements.verdicts.unconfirmed(&cluster, uids);
@@ -241,10 +246,11 @@ impl Leading {
         &mut self,
         hub: &mut HubState,
         subject: &Subject,
-        result: Result<Arc<Value>, Failure>,
+        result: Result<Option<Arc<Value>>, Failure>,
     ) {
         match result {
-            Ok(object) => {
+            Ok(None) => self.statuses.written(subject, false, false),
+            Ok(Some(object)) => {
                 self.env.counters.wrote("status", "written");
                 self.statuses.written(subject, true, false);
                 let before = match subject {

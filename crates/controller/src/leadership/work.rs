@@ -275,10 +275,10 @@ impl Leading {
         while self.may_publish() {
             let env = self.env.clone();
             let (statuses, sources) = self.statuses(hub);
-            let Some((subject, target, patch)) = statuses.next_write(&env, sources, now) else {
+            let Some((subject, target, content)) = statuses.next_write(&env, sources, now) else {
                 return;
             };
-            self.jobs.publish(&env, subject, target, patch);
+            self.jobs.publish(&env, subject, target, content);
         }
     }
 }

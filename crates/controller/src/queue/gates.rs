@@ -20,7 +20,8 @@ pub(crate) fn opening(source: &Source) -> Opening {
         | Source::WorkloadPolicies
         | Source::WorkloadSpreads
         | Source::OverridePolicies
-        | Source::ClusterOverridePolicies => Opening::Policy,
+        | Source::ClusterOverridePolicies
+        | Source::Customizations => Opening::Policy,
         Source::ResourceBindings | Source::ClusterResourceBindings => Opening::Binding,
         Source::Namespaces | Source::Nodes | Source::ReplicaSets | Source::Pods => Opening::Hub,
         Source::PriorityClasses => Opening::PriorityClass,

@@ -20,6 +20,8 @@ pub(crate) enum Subject {
     Policy(PolicyKey),
     /// An override policy.
     OverridePolicy(PolicyKey),
+    /// A customization.
+    Customization(String),
     /// A WorkloadPolicy.
     WorkloadPolicy(NamespacedName),
     /// A WorkloadSpread.
@@ -56,6 +58,7 @@ impl Subject {
             _ if phase == Phase::Unobserved => ANSWER_INTERVAL,
             Self::Policy(_)
             | Self::OverridePolicy(_)
+            | Self::Customization(_)
             | Self::WorkloadPolicy(_)
             | Self::WorkloadSpread(_) => POLICY_INTERVAL,
         }

@@ -1,27 +1,36 @@
 //! Which statuses are due, and what is written: computes them, compares them with the hub's, and returns patches.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use atoll_api::customization::Operation;
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
 use atoll_api::{
     ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, OverridePolicy,
-    PropagationPolicy, ResourceBinding, WorkloadPolicy, WorkloadSpread,
+    PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization, WorkloadPolicy,
+    WorkloadSpread,
 };
+use atoll_customize::{Request, Response};
 use atoll_scheduler::Decision;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::customization::{self, RuleFailures};
 use super::due::{Due, Phase, Subject};
 use super::facts::Sources;
 use super::write::{self, Target};
 use super::{binding, override_policy, policy, spread, template, warnings};
 use crate::env::Env;
 use crate::hub_state::HubState;
+use crate::index::customizations::Rules;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use crate::index::rows::{Binding, Template};
 use crate::index::{Index, Source};
+use crate::interpret::{Interpreter, RuleFailed};
 
 /// Statuses that this leader has to write, and what they need from past decisions.
 #[derive(Default)]
@@ -31,6 +40,33 @@ pub(crate) struct Statuses {
     domains: BTreeMap<NamespacedName, Vec<DomainStatus>>,
     /// Subsets of WorkloadSpreads in the last decision under each.
     subsets: BTreeMap<NamespacedName, Vec<SubsetStatus>>,
+    rule_failures: RuleFailures,
+}
+
+/// What is written to a status.
+pub(crate) enum Content {
+    /// This merge patch.
+    Patch(Value),
+    /// The result of work that does not belong on the event loop.
+    Computed(BoxFuture<'static, Computed>),
+}
+
+/// A computed status.
+#[derive(Default)]
+pub(crate) struct Computed {
+    /// The merge patch; `None` if the hub's status is up to date.
+    pub(crate) patch: Option<Value>,
+    /// A rule of a user that failed meanwhile.
+    pub(crate) failed: Option<RuleFailed>,
+}
+
+impl Content {
+    pub(crate) async fn compute(self) -> Computed {
+        match self {
+            Self::Patch(patch) => Computed { patch: Some(patch), failed: None },
+            Self::Computed(work) => work.await,
+        }
+    }
 }
 
 impl Statuses {
@@ -62,6 +98,24 @@ impl Statuses {
         self.mark(Subject::Policy(key), phase);
     }
 
+    /// The status of a customization may have changed. It is written soon if it does not cover the spec yet.
+    pub(crate) fn mark_customization(&mut self, index: &Index, name: &str) {
+        self.rule_failures.forget_old(index, name);
+        let observed = index.customization(name).is_none_or(|row| {
+            row.generation.is_some() && row.status.observed_generation == row.generation
+        });
+        let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
+        self.mark(Subject::Customization(name.to_owned()), phase);
+    }
+
+    /// A rule of a customization failed.
+    pub(crate) fn rule_failed(&mut self, index: &Index, failed: RuleFailed) {
+        let name = failed.customization.clone();
+        if self.rule_failures.note(index, failed) {
+            self.mark(Subject::Customization(name), Phase::InProgress);
+        }
+    }
+
     /// The binding was deleted.
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.due.forget(&Subject::Binding(key.clone()));
@@ -89,14 +143,14 @@ impl Statuses {
         env: &Env,
         sources: Sources<'_>,
         now: Instant,
-    ) -> Option<(Subject, Target, Value)> {
+    ) -> Option<(Subject, Target, Content)> {
         loop {
             let subject = self.due.pop(now)?;
             if is_about_to_change(sources, &subject) && self.due.put_off(&subject, now) {
                 continue;
             }
             match self.status_of(env, sources, &subject) {
-                Some((target, patch)) => return Some((subject, target, patch)),
+                Some((target, content)) => return Some((subject, target, content)),
                 None => self.due.done(&subject, false, now),
             }
         }
@@ -167,8 +221,53 @@ impl Statuses {
         }
     }
 
-    /// Target and patch of a subject's status; `None` if the hub's is up to date.
+    /// Target and content of a subject's status; `None` if the hub's is up to date.
     fn status_of(
+        &self,
+        env: &Env,
+        sources: Sources<'_>,
+        subject: &Subject,
+    ) -> Option<(Target, Content)> {
+        let index = &sources.hub.index;
+        match subject {
+            Subject::Customization(name) => self.customization_status(env, index, name),
+            Subject::Template(key) => template_status(env, sources, index.binding(key)?),
+            _ => {
+                let (target, patch) = self.patch_of(env, sources, subject)?;
+                Some((target, Content::Patch(patch)))
+            }
+        }
+    }
+
+    fn customization_status(
+        &self,
+        env: &Env,
+        index: &Index,
+        name: &str,
+    ) -> Option<(Target, Content)> {
+        let row = index.customization(name)?.clone();
+        let failure = self.rule_failures.last(name, &row).cloned();
+        let (rules, now) = (index.rules().clone(), env.clock.now_seconds());
+        let target =
+            target(ApiResource::erase::<ResourceInterpreterCustomization>(&()), None, name);
+        let name = name.to_owned();
+        let work = async move {
+            let patch = tokio::task::spawn_blocking(move || {
+                let status = customization::status(&name, &row, &rules, failure.as_ref(), now);
+                write::patch(&json!(row.status), &json!(status))
+            });
+            // Text of users must not end the controller, even if a compiler panics.
+            let patch = patch.await.unwrap_or_else(|error| {
+                tracing::error!(%error, "the status of a customization cannot be computed");
+                None
+            });
+            Computed { patch, failed: None }
+        };
+        Some((target, Content::Computed(work.boxed())))
+    }
+
+    /// Target and patch of a subject's status that is computed at once; `None` if the hub's is up to date.
+    fn patch_of(
         &self,
         env: &Env,
         sources: Sources<'_>,
@@ -176,6 +275,7 @@ impl Statuses {
     ) -> Option<(Target, Value)> {
         let (index, now) = (&sources.hub.index, env.clock.now_seconds());
         match subject {
+            Subject::Customization(_) | Subject::Template(_) => None,
             Subject::Binding(key) => {
                 let row = index.binding(key)?;
                 let status = binding::status(row, &sources.of(row), now);
@@ -187,7 +287,6 @@ impl Statuses {
                 let target = target(resource, key.namespace.as_ref(), &key.name);
                 Some((target, write::patch(&json!(row.status), &json!(status))?))
             }
-            Subject::Template(key) => template_status(sources, index.binding(key)?),
             Subject::Policy(key) => {
                 let row = index.policy(key)?;
                 let status = policy::status(index, row, env.extensions.profiles(), now);
@@ -240,17 +339,45 @@ impl Statuses {
     }
 }
 
-fn template_status(sources: Sources<'_>, row: &Binding) -> Option<(Target, Value)> {
+fn template_status(env: &Env, sources: Sources<'_>, row: &Binding) -> Option<(Target, Content)> {
     let index = &sources.hub.index;
     if row.deleting() || index.refusal(row).is_some() {
         return None;
     }
     let key = row.template();
     let template = index.template(&key)?;
-    let status = template::status(row, template, &sources.of(row))?;
+    let facts = sources.of(row);
+    let status = template::status(row, template, &facts);
     let resource = sources.hub.resources.get(&key.kind)?.clone();
     let target = target(resource, key.namespace.as_ref(), &key.name);
-    Some((target, write::patch(&template.object["status"], &status)?))
+    if index.rules().compiled().handles(&template.object, Operation::AggregateStatus) {
+        let items = template::items(row, &facts)?;
+        let (interpreter, rules) = (env.interpreter.clone(), index.rules().clone());
+        let object = template.object.clone();
+        let work = async move { aggregated(&interpreter, &rules, object, items, status).await };
+        return Some((target, Content::Computed(work.boxed())));
+    }
+    Some((target, Content::Patch(write::patch(&template.object["status"], &status?)?)))
+}
+
+/// A template's status by users' rules, or `built_in`.
+async fn aggregated(
+    interpreter: &Interpreter,
+    rules: &Rules,
+    object: Arc<Value>,
+    items: Value,
+    built_in: Option<Value>,
+) -> Computed {
+    let request = Request::Aggregate { object: object.clone(), items: Arc::new(items) };
+    let answer = interpreter.ask(rules, request).await;
+    let status = match answer.response {
+        // Nothing else of the object is taken: Atoll never writes templates.
+        Some(Response::Object(mut aggregated)) => Some(aggregated["status"].take()),
+        _ => built_in,
+    };
+    let status = status.filter(Value::is_object);
+    let patch = status.and_then(|status| write::patch(&object["status"], &status));
+    Computed { patch, failed: answer.failed }
 }
 
 /// Whether a decision about it is due or in progress, which will change its status.
@@ -263,9 +390,10 @@ fn is_about_to_change(sources: Sources<'_>, subject: &Subject) -> bool {
         Subject::Policy(key) => sources.hub.index.policy(key).is_some_and(|policy| {
             policy.selectors().iter().any(|selector| !sources.hub.is_settled(&selector.kind))
         }),
-        Subject::OverridePolicy(_) | Subject::WorkloadPolicy(_) | Subject::WorkloadSpread(_) => {
-            false
-        }
+        Subject::OverridePolicy(_)
+        | Subject::Customization(_)
+        | Subject::WorkloadPolicy(_)
+        | Subject::WorkloadSpread(_) => false,
     }
 }
 
@@ -278,6 +406,7 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
         Subject::Policy(_) => Some(Source::ClusterPropagationPolicies),
         Subject::OverridePolicy(key) if key.namespace.is_some() => Some(Source::OverridePolicies),
         Subject::OverridePolicy(_) => Some(Source::ClusterOverridePolicies),
+        Subject::Customization(_) => Some(Source::Customizations),
         Subject::WorkloadPolicy(_) => Some(Source::WorkloadPolicies),
         Subject::WorkloadSpread(_) => Some(Source::WorkloadSpreads),
     }

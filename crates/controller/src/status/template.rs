@@ -24,24 +24,15 @@ pub(crate) fn status(
     knowledge: &impl Knowledge,
 ) -> Option<Value> {
     let mut parts: Vec<(String, &Value)> = Vec::new();
-    let kept = binding.spec.graceful_eviction_tasks.iter().filter(|task| task.keep);
-    let leaving = kept.map(|task| task.from_cluster.as_str());
-    let mut clusters: Vec<&str> =
-        binding.spec.clusters.iter().map(|target| target.name.as_str()).chain(leaving).collect();
-    clusters.sort_unstable();
-    clusters.dedup();
-    for cluster in &clusters {
+    for cluster in clusters(binding) {
         match knowledge.observed(cluster) {
             // A seeded view may lack the raw status: it would look like missing replicas.
             Some(view) if view.certainty == Certainty::Seeded => return None,
             // What a lost member runs is unknown: it does not count as ready.
             Some(view) if view.certainty == Certainty::Fresh => {
-                parts.push((
-                    (*cluster).to_owned(),
-                    view.item.status.as_ref().unwrap_or(&Value::Null),
-                ));
+                parts.push((cluster.to_owned(), view.item.status.as_ref().unwrap_or(&Value::Null)));
             }
-            Some(_) | None => parts.push(((*cluster).to_owned(), &Value::Null)),
+            Some(_) | None => parts.push((cluster.to_owned(), &Value::Null)),
         }
     }
     let before = &template.object["status"];
@@ -59,6 +50,33 @@ pub(crate) fn status(
         }
     }
     Some(status)
+}
+
+/// The members' states of a template as rules of users see them; `None` if too little is known to improve on the
+/// template's status.
+#[must_use]
+pub(crate) fn items(binding: &Binding, knowledge: &impl Knowledge) -> Option<Value> {
+    let mut items = Vec::new();
+    for cluster in clusters(binding) {
+        items.push(match knowledge.observed(cluster) {
+            Some(view) if view.certainty == Certainty::Seeded => return None,
+            Some(view) if view.certainty == Certainty::Fresh => json!(view.item),
+            // What a lost member runs is unknown.
+            Some(_) | None => json!({"clusterName": cluster, "health": "Unknown"}),
+        });
+    }
+    Some(Value::Array(items))
+}
+
+/// Clusters with a copy: targets, and those that eviction tasks keep.
+fn clusters(binding: &Binding) -> Vec<&str> {
+    let kept = binding.spec.graceful_eviction_tasks.iter().filter(|task| task.keep);
+    let leaving = kept.map(|task| task.from_cluster.as_str());
+    let mut clusters: Vec<&str> =
+        binding.spec.clusters.iter().map(|target| target.name.as_str()).chain(leaving).collect();
+    clusters.sort_unstable();
+    clusters.dedup();
+    clusters
 }
 
 /// The smallest generation that every target reports under the hash rendered from it, never below the previous value.

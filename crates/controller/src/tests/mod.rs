@@ -1,5 +1,6 @@
 mod audit;
 mod corpus;
+mod customizations;
 mod dependencies;
 mod faults;
 mod harness;

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use atoll_api::{
     Backoff, Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding,
-    Jitter, OverridePolicy, PropagationPolicy, ResourceBinding, WorkloadPolicy, WorkloadSpread,
+    Jitter, OverridePolicy, PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization,
+    WorkloadPolicy, WorkloadSpread,
 };
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -272,6 +273,7 @@ fn fixed_resource(source: &Source) -> ApiResource {
         Source::WorkloadSpreads => ApiResource::erase::<WorkloadSpread>(&()),
         Source::OverridePolicies => ApiResource::erase::<OverridePolicy>(&()),
         Source::ClusterOverridePolicies => ApiResource::erase::<ClusterOverridePolicy>(&()),
+        Source::Customizations => ApiResource::erase::<ResourceInterpreterCustomization>(&()),
         Source::ResourceBindings => ApiResource::erase::<ResourceBinding>(&()),
         Source::ClusterResourceBindings => ApiResource::erase::<ClusterResourceBinding>(&()),
         Source::Nodes => ApiResource::erase::<Node>(&()),
@@ -283,7 +285,7 @@ fn fixed_resource(source: &Source) -> ApiResource {
 }
 
 /// The sources that are always watched.
-pub(crate) const ALWAYS: [Source; 12] = [
+pub(crate) const ALWAYS: [Source; 13] = [
     Source::Clusters,
     Source::PropagationPolicies,
     Source::ClusterPropagationPolicies,
@@ -291,6 +293,7 @@ pub(crate) const ALWAYS: [Source; 12] = [
     Source::WorkloadSpreads,
     Source::OverridePolicies,
     Source::ClusterOverridePolicies,
+    Source::Customizations,
     Source::ResourceBindings,
     Source::ClusterResourceBindings,
     Source::Namespaces,

@@ -1,0 +1,82 @@
+//! Asks the rules of users what an object means. Where none has an answer, the built-in rules of `atoll-interpreter` do.
+//!
+//! Rules never run on the event loop: jobs ask, and rules run in a bounded pool.
+
+use std::sync::Arc;
+
+use atoll_api::Clock;
+use atoll_api::customization::RuleFailure;
+use atoll_customize::{Failure, Pool, Request, Response, RuleError};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
+
+use crate::index::customizations::Rules;
+
+/// Rules that run at the same time. A rule takes about 0.1 ms; one that runs away occupies a thread for a second, and
+/// must not stop those of other kinds.
+const THREADS: usize = 4;
+
+/// Asks the rules of users.
+pub(crate) struct Interpreter {
+    pool: Pool,
+    clock: Clock,
+}
+
+/// What the rules of users say.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// `None`: the built-in rules have to answer.
+    pub(crate) response: Option<Response>,
+    /// A rule that failed.
+    pub(crate) failed: Option<RuleFailed>,
+}
+
+/// A rule that failed for an object.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RuleFailed {
+    /// Name of the customization.
+    pub(crate) customization: String,
+    /// Hash of its spec: a failure of an earlier version says nothing about the current one.
+    pub(crate) hash: Arc<str>,
+    /// What failed.
+    pub(crate) failure: RuleFailure,
+}
+
+impl Interpreter {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { pool: Pool::new(THREADS), clock }
+    }
+
+    /// The answer of users' rules to a question.
+    pub(crate) async fn ask(&self, rules: &Rules, request: Request) -> Answer {
+        let metadata = request.object()["metadata"].clone();
+        match self.pool.answer(rules.compiled(), request).await {
+            None => Answer::default(),
+            Some(Ok(response)) => Answer { response: Some(response), failed: None },
+            Some(Err(failure)) => {
+                Answer { response: None, failed: self.failed(rules, &metadata, failure) }
+            }
+        }
+    }
+
+    fn failed(&self, rules: &Rules, metadata: &Value, failure: Failure) -> Option<RuleFailed> {
+        let Failure { customization, operation, error } = failure;
+        let text = |field: &str| metadata[field].as_str().map(str::to_owned);
+        let name = text("name").unwrap_or_default();
+        if matches!(error, RuleError::NotRun(_)) {
+            // Load, and no fault of the rule.
+            tracing::warn!(%operation, object = name, %error, "the built-in rules answer instead");
+            return None;
+        }
+        let hash = rules.hash(&customization)?.clone();
+        let failure = RuleFailure {
+            operation,
+            namespace: text("namespace"),
+            name,
+            cluster: None,
+            message: error.to_string(),
+            time: Time(self.clock.now_seconds()),
+        };
+        Some(RuleFailed { customization, hash, failure })
+    }
+}
