@@ -6,7 +6,7 @@ use atoll_api::marks;
 use serde_json::Value;
 
 use super::kinds;
-use super::ledger::{Ledger, claims};
+use super::ledger::{Ledger, claims, required};
 use super::tap::HUB;
 use super::view::{View, condition, shares};
 
@@ -195,6 +195,9 @@ pub(super) fn settled(view: &View) -> Result<(), String> {
             }
             let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
             known.insert(uid);
+            for cluster in required(binding) {
+                wanted.insert((cluster.to_owned(), uid.to_owned()), 0);
+            }
             for (cluster, replicas) in shares(binding) {
                 wanted.insert((cluster, uid.to_owned()), replicas);
             }

@@ -53,6 +53,9 @@ pub const PROPAGATION_POLICY: Kind =
 /// ClusterPropagationPolicy.
 pub const CLUSTER_PROPAGATION_POLICY: Kind =
     cluster("policy.atoll.dev/v1alpha1", "ClusterPropagationPolicy", "clusterpropagationpolicies");
+/// OverridePolicy.
+pub const OVERRIDE_POLICY: Kind =
+    namespaced("policy.atoll.dev/v1alpha1", "OverridePolicy", "overridepolicies");
 /// WorkloadPolicy.
 pub const WORKLOAD_POLICY: Kind =
     namespaced("policy.atoll.dev/v1alpha1", "WorkloadPolicy", "workloadpolicies");
@@ -78,6 +81,7 @@ pub(super) fn on_hub() -> Vec<Kind> {
         CLUSTER,
         PROPAGATION_POLICY,
         CLUSTER_PROPAGATION_POLICY,
+        OVERRIDE_POLICY,
         WORKLOAD_POLICY,
         WORKLOAD_SPREAD,
         RESOURCE_BINDING,

@@ -201,6 +201,9 @@ impl Ledger {
                 }
             }
         }
+        for cluster in required(object) {
+            wanted.entry(cluster).or_default();
+        }
         let has_replicas = spec["replicas"].is_i64();
         let now: BTreeSet<String> = wanted.keys().map(|cluster| (*cluster).to_owned()).collect();
         let mut book = self.book();
@@ -283,6 +286,13 @@ impl Ledger {
         let book = self.book();
         book.writes.iter().rev().find(|write| counts(write)).map(|write| write.instant)
     }
+}
+
+/// Clusters on which other bindings need the object of this one.
+pub(super) fn required(binding: &Value) -> impl Iterator<Item = &str> {
+    let parents = binding["spec"]["requiredBy"].as_array().into_iter().flatten();
+    let clusters = parents.flat_map(|parent| parent["clusters"].as_array().into_iter().flatten());
+    clusters.filter_map(|cluster| cluster["name"].as_str())
 }
 
 /// uids of the bindings that claim an object.

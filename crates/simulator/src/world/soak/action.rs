@@ -122,6 +122,8 @@ pub enum Poison {
     Greedy,
     /// A ConfigMap whose name a member's own users have taken already.
     Taken,
+    /// An override policy that cannot be applied on a member.
+    Inapplicable,
 }
 
 /// One action.
@@ -161,6 +163,48 @@ pub enum Action {
         app: u64,
         /// Seed of its placement.
         placement: u64,
+    },
+    /// A user changes how a workload's copies differ from member to member.
+    Override {
+        /// Number of the workload.
+        app: u64,
+        /// Seed of its rules.
+        rules: u64,
+    },
+    /// A user deletes these rules.
+    NoOverride {
+        /// Number of the workload.
+        app: u64,
+    },
+    /// A user labels a member.
+    Label {
+        /// The member.
+        member: String,
+        /// The value of its label `site`.
+        site: u64,
+    },
+    /// A user creates or changes a ConfigMap that workloads may refer to.
+    Config {
+        /// Its number.
+        number: u64,
+        /// Its content.
+        text: u64,
+    },
+    /// A user deletes such a ConfigMap, and creates another one of the name later.
+    Missing {
+        /// Its number.
+        number: u64,
+        /// How long it is missing.
+        span: Duration,
+    },
+    /// A user lets a workload refer to a ConfigMap, and says whether what it refers to goes along.
+    Depend {
+        /// Number of the workload.
+        app: u64,
+        /// Number of the ConfigMap.
+        number: u64,
+        /// `propagateDeps` of its policy.
+        propagate: bool,
     },
     /// A process crashes at a write, or at the end of `within` if there is none; it restarts later.
     Die {
@@ -293,7 +337,13 @@ impl Action {
             | Self::Delete { .. }
             | Self::Scale { .. }
             | Self::Image { .. }
-            | Self::Place { .. } => return None,
+            | Self::Place { .. }
+            | Self::Override { .. }
+            | Self::NoOverride { .. }
+            | Self::Label { .. }
+            | Self::Config { .. }
+            | Self::Missing { .. }
+            | Self::Depend { .. } => return None,
             Self::Die { fuse, .. } if fuse.site.is_some() => Fault::Gap,
             Self::Die { .. } => Fault::Crash,
             Self::Watches { events: Events::Lost, .. } => Fault::LostEvents,

@@ -11,6 +11,10 @@ use crate::random::Random;
 
 /// Number of workloads that users change.
 pub(super) const APPS: u64 = 3;
+/// Number of ConfigMaps that workloads refer to.
+const CONFIGS: u64 = 2;
+/// Number of values of the members' label `site`.
+pub(super) const SITES: u64 = 2;
 /// Number of actions after the first workloads exist.
 const STEPS: u64 = 8;
 /// Longest pause between two of them, in milliseconds.
@@ -62,6 +66,9 @@ pub fn script(seed: u64, kinds: &[Fault]) -> Vec<Step> {
     let mut random = Random(seed);
     let mut steps = Vec::new();
     let mut at = Duration::ZERO;
+    for number in 0..CONFIGS {
+        steps.push(Step { at, action: Action::Config { number, text: random.below(1000) } });
+    }
     for app in 0..2 {
         let (replicas, placement) = (1 + random.below(9), random.below(1 << 32));
         steps.push(Step { at, action: Action::Create { app, replicas, placement } });
@@ -82,14 +89,20 @@ pub fn script(seed: u64, kinds: &[Fault]) -> Vec<Step> {
 
 fn users(random: &mut Random) -> Action {
     let app = random.below(APPS);
-    match random.below(10) {
+    match random.below(18) {
         0 => Action::Delete { app },
         1 | 2 => {
             Action::Create { app, replicas: random.below(10), placement: random.below(1 << 32) }
         }
         3..=5 => Action::Scale { app, replicas: random.below(13) },
         6 => Action::Image { app, tag: random.below(1000) },
-        _ => Action::Place { app, placement: random.below(1 << 32) },
+        7..=9 => Action::Place { app, placement: random.below(1 << 32) },
+        10 | 11 => Action::Override { app, rules: random.below(1 << 32) },
+        12 => Action::NoOverride { app },
+        13 => Action::Label { member: member(random), site: random.below(SITES) },
+        14 => Action::Config { number: random.below(CONFIGS), text: random.below(1000) },
+        15 => Action::Missing { number: random.below(CONFIGS), span: millis(random, 100, 15_000) },
+        _ => Action::Depend { app, number: random.below(CONFIGS), propagate: random.chance(80) },
     }
 }
 
@@ -200,6 +213,7 @@ fn fault(random: &mut Random, kind: Fault) -> Action {
                 Poison::Crowd,
                 Poison::Greedy,
                 Poison::Taken,
+                Poison::Inapplicable,
             ]),
             span: millis(random, 1_000, 20_000),
         },

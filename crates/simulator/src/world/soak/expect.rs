@@ -9,9 +9,19 @@ use serde_json::{Value, json};
 
 use super::MEMBERS;
 use super::action::Poison;
+use super::draw::SITES;
 use crate::random::Random;
-use crate::world::kinds::{CLUSTER, DEPLOYMENT, PROPAGATION_POLICY, RESOURCE_BINDING};
+use crate::world::kinds::{
+    CLUSTER, CONFIG_MAP, DEPLOYMENT, OVERRIDE_POLICY, PROPAGATION_POLICY, RESOURCE_BINDING,
+};
 use crate::world::{View, condition, shares};
+
+/// Label of Clusters that override policies select by.
+pub(super) const SITE: &str = "site";
+/// Label of copies that override policies set.
+const TIER: &str = "tier";
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
+const REFERENCE: &str = "/spec/template/spec/containers/0/envFrom/0/configMapRef/name";
 
 pub(super) fn app_name(app: u64) -> String {
     format!("web{app}")
@@ -43,6 +53,15 @@ fn named_deployment(name: &str, replicas: u64, cpu: &str) -> Value {
 pub(super) fn image(name: &str, tag: u64) -> Value {
     let containers = json!([{
         "name": name, "image": format!("nginx:{tag}"), "resources": {"requests": {"cpu": "500m"}},
+    }]);
+    json!({"spec": {"template": {"spec": {"containers": containers}}}})
+}
+
+/// A template that takes its environment from a ConfigMap.
+pub(super) fn reference(name: &str, config: &str) -> Value {
+    let containers = json!([{
+        "name": name, "image": "nginx", "resources": {"requests": {"cpu": "500m"}},
+        "envFrom": [{"configMapRef": {"name": config}}],
     }]);
     json!({"spec": {"template": {"spec": {"containers": containers}}}})
 }
@@ -101,6 +120,50 @@ pub(super) fn policy(app: u64, placement: u64) -> Value {
     named_policy(&app_name(app), "Deployment", placement)
 }
 
+/// An override policy for a workload, drawn from a seed.
+pub(super) fn overrides(app: u64, seed: u64) -> Value {
+    let mut random = Random(seed);
+    let count = 1 + random.below(2);
+    let rules: Vec<Value> = (0..count).map(|number| rule(&mut random, number)).collect();
+    let name = app_name(app);
+    json!({
+        "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": name}],
+            "overrideRules": rules,
+        },
+    })
+}
+
+fn rule(random: &mut Random, number: u64) -> Value {
+    let value = format!("v{}", random.below(1000));
+    let mut rule = json!({"overriders": match random.below(2) {
+        0 => json!({"imageOverrider": [
+            {"component": "Registry", "operator": "replace", "value": format!("{value}.example")},
+        ]}),
+        _ => json!({"labelsOverrider": [{"operator": "add", "value": {TIER: value}}]}),
+    }});
+    match random.below(3) {
+        0 => {
+            let member = format!("member{}", 1 + random.below(MEMBERS));
+            rule["targetCluster"] = json!({"clusterNames": [member]});
+        }
+        1 => {
+            let site = random.below(SITES).to_string();
+            rule["targetCluster"] = json!({"labelSelector": {"matchLabels": {SITE: site}}});
+        }
+        // The second of two rules for all members would hide the first.
+        _ if number == 0 => {}
+        _ => rule["targetCluster"] = json!({"clusterNames": ["member1"]}),
+    }
+    rule
+}
+
+pub(super) fn config_name(number: u64) -> String {
+    format!("settings{number}")
+}
+
 pub(super) fn poison_name(what: Poison) -> String {
     format!("poison-{what:?}").to_lowercase()
 }
@@ -137,6 +200,17 @@ pub(super) fn poison(what: Poison) -> Vec<Value> {
                 "weightPreference": {"dynamicWeight": "AvailableReplicas"},
             }});
             vec![deployment, named_policy(&name, "Deployment", placement)]
+        }
+        Poison::Inapplicable => {
+            let mut policy = overrides(0, 0);
+            policy["metadata"]["name"] = json!(name);
+            policy["spec"]["overrideRules"] = json!([{
+                "targetCluster": {"clusterNames": ["member1"]},
+                "overriders": {"plaintext": [
+                    {"path": "/spec/template/spec/containers/7/image", "operator": "replace", "value": "x"},
+                ]},
+            }]);
+            vec![policy]
         }
         Poison::Taken => {
             vec![config_map(&name, "ours"), named_policy(&name, "ConfigMap", everywhere)]
@@ -179,6 +253,10 @@ pub(super) fn as_desired(view: &View) -> Result<(), String> {
                 "{key}: {wanted} wanted, {decided} decided, {ready} ready, {shown} shown, observed: {observed}"
             ));
         }
+        for member in shares.keys() {
+            overridden(view, key, template, member)?;
+            accompanied(view, key, template, member)?;
+        }
         let policy = view.hub(&PROPAGATION_POLICY, key);
         if policy.is_object() && placement(policy)? != placement(binding)? {
             return Err(format!("{key}: its policy has changed since it was decided"));
@@ -187,8 +265,121 @@ pub(super) fn as_desired(view: &View) -> Result<(), String> {
     Ok(())
 }
 
+/// I13: a member's copy is what the latest override policy makes of the latest template there. The rules are evaluated
+/// here once more, as the documentation describes them.
+fn overridden(view: &View, key: &str, template: &Value, member: &str) -> Result<(), String> {
+    let policy = view.hub(&OVERRIDE_POLICY, key);
+    let site = &view.hub(&CLUSTER, member)["metadata"]["labels"][SITE];
+    let mut image = template.pointer(IMAGE).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut tier = &template["metadata"]["labels"][TIER];
+    for rule in policy["spec"]["overrideRules"].as_array().into_iter().flatten() {
+        let target = &rule["targetCluster"];
+        let names = target["clusterNames"].as_array();
+        let selected = &target["labelSelector"]["matchLabels"][SITE];
+        if names.is_some_and(|names| !names.iter().any(|name| name == member))
+            || (selected.is_string() && selected != site)
+        {
+            continue;
+        }
+        let overriders = &rule["overriders"];
+        if let Some(registry) = overriders["imageOverrider"][0]["value"].as_str() {
+            let name = image.rsplit('/').next().unwrap_or_default();
+            image = format!("{registry}/{name}");
+        }
+        if let Some(labels) = overriders["labelsOverrider"].get(0) {
+            tier = &labels["value"][TIER];
+        }
+    }
+    let copy = view.on(member, &DEPLOYMENT, key);
+    let held = (copy.pointer(IMAGE).and_then(Value::as_str), &copy["metadata"]["labels"][TIER]);
+    match held == (Some(&image), tier) {
+        true => Ok(()),
+        false => Err(format!("I13: {key} of {member} has {held:?}, not {:?}", (image, tier))),
+    }
+}
+
+/// I13: a member that runs a workload whose policy has `propagateDeps` holds the latest ConfigMap that it refers to.
+fn accompanied(view: &View, key: &str, template: &Value, member: &str) -> Result<(), String> {
+    let propagates = view.hub(&PROPAGATION_POLICY, key)["spec"]["propagateDeps"] == true;
+    let name = template.pointer(REFERENCE).and_then(Value::as_str).filter(|_| propagates);
+    let Some(name) = name else { return Ok(()) };
+    let (namespace, _) = key.split_once('/').unwrap_or_default();
+    let config = format!("{namespace}/{name}");
+    let (source, copy) = (view.hub(&CONFIG_MAP, &config), view.on(member, &CONFIG_MAP, &config));
+    match source.is_null() || source["data"] == copy["data"] {
+        true => Ok(()),
+        false => Err(format!(
+            "I13: {key} needs {config} on {member}: {} on the hub, {} there",
+            source["data"], copy["data"]
+        )),
+    }
+}
+
 /// The placement of a policy or a binding.
 fn placement(object: &Value) -> Result<Placement, String> {
     let placement = &object["spec"]["placement"];
     Placement::deserialize(placement).map_err(|error| format!("{placement}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::kinds::Kind;
+
+    const KEY: &str = "default/web0";
+
+    /// A workload that refers to a ConfigMap, on member1 of site 1, with an override of its registry there.
+    fn view() -> View {
+        let mut view = View::default();
+        let mut set = |site: &str, kind: Kind, key: &str, object: Value| {
+            view.set(site, kind, key, object);
+        };
+        let mut template = deployment(0, 1);
+        let patch = reference("web0", "settings0");
+        template["spec"]["template"]["spec"] = patch["spec"]["template"]["spec"].clone();
+        let mut copy = template.clone();
+        copy["spec"]["template"]["spec"]["containers"][0]["image"] = json!("north.example/nginx");
+        let rule = json!({
+            "targetCluster": {"labelSelector": {"matchLabels": {SITE: "1"}}},
+            "overriders": {"imageOverrider": [
+                {"component": "Registry", "operator": "replace", "value": "north.example"},
+            ]},
+        });
+        let policy = json!({"spec": {"propagateDeps": true}});
+        set("hub", CLUSTER, "member1", json!({"metadata": {"labels": {SITE: "1"}}}));
+        set("hub", OVERRIDE_POLICY, KEY, json!({"spec": {"overrideRules": [rule]}}));
+        set("hub", PROPAGATION_POLICY, KEY, policy);
+        set("hub", DEPLOYMENT, KEY, template);
+        set("hub", CONFIG_MAP, "default/settings0", config_map("settings0", "new"));
+        set("member1", DEPLOYMENT, KEY, copy);
+        set("member1", CONFIG_MAP, "default/settings0", config_map("settings0", "new"));
+        view
+    }
+
+    fn check(view: &View) -> Result<(), String> {
+        let template = view.hub(&DEPLOYMENT, KEY);
+        overridden(view, KEY, template, "member1")?;
+        accompanied(view, KEY, template, "member1")
+    }
+
+    #[test]
+    fn a_copy_that_does_not_follow_its_overrides_is_found() {
+        let mut view = view();
+        assert_eq!(check(&view), Ok(()));
+        view.set("hub", CLUSTER, "member1", json!({"metadata": {"labels": {SITE: "0"}}}));
+        let error = check(&view).unwrap_err();
+        assert!(error.contains("north.example/nginx"), "{error}");
+    }
+
+    #[test]
+    fn a_config_map_that_is_old_or_missing_on_a_member_is_found() {
+        let mut view = view();
+        view.set("member1", CONFIG_MAP, "default/settings0", config_map("settings0", "old"));
+        assert!(check(&view).unwrap_err().contains("needs default/settings0"));
+        view.remove("member1", &CONFIG_MAP, "default/settings0");
+        assert!(check(&view).is_err());
+        // Without propagateDeps, and when the hub has none, nothing is expected.
+        view.set("hub", PROPAGATION_POLICY, KEY, json!({"spec": {}}));
+        assert_eq!(check(&view), Ok(()));
+    }
 }

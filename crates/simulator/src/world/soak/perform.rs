@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use super::action::{Action, Damaged, Fault, Going, Poison, Step};
-use super::expect::{self, app_name, poison_name};
-use crate::world::kinds::{CONFIG_MAP, DEPLOYMENT, Kind, LEASE, PROPAGATION_POLICY};
+use super::expect::{self, app_name, config_name, poison_name};
+use crate::world::kinds::{
+    CLUSTER, CONFIG_MAP, DEPLOYMENT, Kind, LEASE, OVERRIDE_POLICY, PROPAGATION_POLICY,
+};
 use crate::world::{Events, Way, Who, World};
 
 /// Downtime of a process whose supervisor restarts it at once.
@@ -177,6 +179,28 @@ impl Player {
             Action::Place { app, placement } => {
                 self.world.hub().apply(expect::policy(app, placement)).await;
             }
+            Action::Override { app, rules } => {
+                self.world.hub().apply(expect::overrides(app, rules)).await;
+            }
+            Action::NoOverride { app } => self.delete(&OVERRIDE_POLICY, &app_name(app)).await,
+            Action::Label { member, site } => {
+                let patch = json!({"metadata": {"labels": {expect::SITE: site.to_string()}}});
+                self.world.hub().merge(&CLUSTER, &member, patch).await;
+            }
+            Action::Config { number, text } => {
+                let object = expect::config_map(&config_name(number), &text.to_string());
+                self.world.hub().apply(object).await;
+            }
+            Action::Missing { number, span } => {
+                self.delete(&CONFIG_MAP, &config_name(number)).await;
+                self.later(span, Due::Begin(Action::Config { number, text: 1_000 + number }));
+            }
+            Action::Depend { app, number, propagate } => {
+                let patch = expect::reference(&app_name(app), &config_name(number));
+                self.change(&DEPLOYMENT, &app_name(app), patch).await;
+                let patch = json!({"spec": {"propagateDeps": propagate}});
+                self.change(&PROPAGATION_POLICY, &app_name(app), patch).await;
+            }
             Action::Die { who, fuse, within, away } => {
                 if !self.fuses.contains_key(&who) && !self.down.contains(&who) {
                     self.world.lay(&who, Some(fuse));
@@ -307,7 +331,7 @@ impl Player {
 
     async fn cure(&self, what: Poison) {
         let name = poison_name(what);
-        for kind in [DEPLOYMENT, CONFIG_MAP, PROPAGATION_POLICY] {
+        for kind in [DEPLOYMENT, CONFIG_MAP, PROPAGATION_POLICY, OVERRIDE_POLICY] {
             self.delete(&kind, &name).await;
         }
     }
